@@ -1,0 +1,234 @@
+//! Compression, and knowing early when it is of no use.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use steadfast_format::Compression;
+
+use crate::zle;
+
+/// What a dataset's `compression` property asks for.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum CompressionSetting {
+    /// Store as it is.
+    #[default]
+    Off,
+    /// LZ4.
+    Lz4,
+    /// Zstandard of a level, 1 to 19 (others are brought into that range).
+    Zstd(i8),
+    /// Runs of zeros only.
+    Zle,
+}
+
+impl CompressionSetting {
+    /// Zstandard's level where none is given.
+    pub const ZSTD_LEVEL_DEFAULT: i8 = 3;
+}
+
+/// Blocks below this are not probed: a try costs no more than the probe.
+const PROBE_BYTES_MIN: usize = 32 << 10;
+/// What a probe looks at: four pieces, evenly spread.
+const PROBE_PIECES: usize = 4;
+const PROBE_PIECE: usize = 4 << 10;
+/// Bits per byte above which a histogram says that entropy coding gains nothing worth its time.
+const ENTROPY_BITS_MAX: f64 = 7.7;
+
+/// Compresses and decompresses, keeping Zstandard's contexts (some MiB at high levels) between blocks.
+#[derive(Default)]
+pub(crate) struct Compressor {
+    packers: Mutex<BTreeMap<i32, Vec<zstd::bulk::Compressor<'static>>>>,
+    unpackers: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
+}
+
+impl Compressor {
+    /// `data` as it is to be stored: compressed if that takes no more than `limit` bytes (what saves a unit), else as it is.
+    pub fn compress<'d>(
+        &self,
+        setting: CompressionSetting,
+        data: Cow<'d, [u8]>,
+        limit: usize,
+    ) -> (Compression, Cow<'d, [u8]>) {
+        if limit == 0 {
+            return (Compression::Off, data);
+        }
+        let packed = match setting {
+            CompressionSetting::Off => None,
+            CompressionSetting::Lz4 => lz4(&data, limit).map(|bytes| (Compression::Lz4, bytes)),
+            CompressionSetting::Zle => zle::compress(&data, limit).map(|bytes| (Compression::Zle, bytes)),
+            CompressionSetting::Zstd(level) if promising(&data) => {
+                self.zstd(&data, i32::from(level).clamp(1, 19), limit).map(|bytes| (Compression::Zstd, bytes))
+            }
+            CompressionSetting::Zstd(_) => None,
+        };
+        match packed {
+            Some((compression, bytes)) => (compression, Cow::Owned(bytes)),
+            None => (Compression::Off, data),
+        }
+    }
+
+    /// The `lsize` bytes that were compressed; `None` if `bytes` are not what compression made of that many. Never makes
+    /// more than `lsize` bytes.
+    pub fn decompress(&self, compression: Compression, bytes: Vec<u8>, lsize: usize) -> Option<Vec<u8>> {
+        match compression {
+            Compression::Off => (bytes.len() == lsize).then_some(bytes),
+            Compression::Zle => zle::decompress(&bytes, lsize),
+            Compression::Lz4 => {
+                let mut out = vec![0; lsize];
+                let made = lz4_flex::block::decompress_into(&bytes, &mut out).ok()?;
+                (made == lsize).then_some(out)
+            }
+            Compression::Zstd => {
+                let kept = self.unpackers.lock().expect("no holder panics").pop();
+                let mut unpacker = kept.or_else(|| zstd::bulk::Decompressor::new().ok())?;
+                let mut out = vec![0; lsize];
+                let made = unpacker.decompress_to_buffer(&bytes, &mut out[..]);
+                self.unpackers.lock().expect("no holder panics").push(unpacker);
+                (made.ok()? == lsize).then_some(out)
+            }
+        }
+    }
+
+    fn zstd(&self, data: &[u8], level: i32, limit: usize) -> Option<Vec<u8>> {
+        let kept = self.packers.lock().expect("no holder panics").entry(level).or_default().pop();
+        let mut packer = match kept {
+            Some(packer) => packer,
+            None => zstd::bulk::Compressor::new(level).ok()?,
+        };
+        // A buffer no longer than what would be kept makes zstd stop as soon as it is full.
+        let mut out = vec![0; limit];
+        let made = packer.compress_to_buffer(data, &mut out[..]);
+        self.packers.lock().expect("no holder panics").entry(level).or_default().push(packer);
+        out.truncate(made.ok()?);
+        Some(out)
+    }
+}
+
+fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; lz4_flex::block::get_maximum_output_size(data.len())];
+    let made = lz4_flex::block::compress_into(data, &mut out).ok()?;
+    if made > limit {
+        return None;
+    }
+    out.truncate(made);
+    Some(out)
+}
+
+/// False if Zstandard is most likely wasted on `data`: LZ4 finds nothing in any of a few pieces, and their bytes are
+/// spread so evenly that entropy coding has nothing to gain either.
+///
+/// What it saves (`benches/write.rs`, two busy cores): noise under zstd-19 goes from 9 to 1,100 MB/s. Up to level 9 Zstandard
+/// notices by itself, as it is given no more room than what would be kept; LZ4 always does, so it is not probed.
+fn promising(data: &[u8]) -> bool {
+    if data.len() < PROBE_BYTES_MIN {
+        return true;
+    }
+    let mut histogram = [0_u32; 256];
+    let mut scratch = vec![0; lz4_flex::block::get_maximum_output_size(PROBE_PIECE)];
+    for piece in 0..PROBE_PIECES {
+        let at = (data.len() - PROBE_PIECE) / (PROBE_PIECES - 1) * piece;
+        let piece = &data[at..at + PROBE_PIECE];
+        match lz4_flex::block::compress_into(piece, &mut scratch) {
+            Ok(made) if made > PROBE_PIECE - PROBE_PIECE / 32 => {}
+            _ => return true,
+        }
+        for &byte in piece {
+            histogram[usize::from(byte)] += 1;
+        }
+    }
+    let total = (PROBE_PIECES * PROBE_PIECE) as f64;
+    let bits: f64 = histogram
+        .iter()
+        .filter(|&&count| count > 0)
+        .map(|&count| f64::from(count) / total)
+        .map(|share| -share * share.log2())
+        .sum();
+    bits <= ENTROPY_BITS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use steadfast_env::Env;
+
+    fn random(len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        Env::seeded(7).random.fill(&mut bytes);
+        bytes
+    }
+
+    fn text(len: usize) -> Vec<u8> {
+        let words = [&b"pool "[..], b"segment ", b"write ", b"once ", b"name ", b"place ", b"proof ", b"\n"];
+        let picks = random(len);
+        let mut bytes: Vec<u8> =
+            picks.iter().flat_map(|pick| words[usize::from(pick % 8)]).copied().collect();
+        bytes.truncate(len);
+        bytes
+    }
+
+    const ALL: [CompressionSetting; 5] = [
+        CompressionSetting::Lz4,
+        CompressionSetting::Zle,
+        CompressionSetting::Zstd(1),
+        CompressionSetting::Zstd(3),
+        CompressionSetting::Zstd(19),
+    ];
+
+    #[test]
+    fn what_is_compressed_comes_back() {
+        let compressor = Compressor::default();
+        let mut holes = text(100_000);
+        holes[10_000..60_000].fill(0);
+        for setting in ALL {
+            let (compression, packed) = compressor.compress(setting, Cow::Borrowed(&holes), 90_000);
+            assert_ne!(compression, Compression::Off, "{setting:?}");
+            assert!(packed.len() <= 90_000);
+            let packed = packed.into_owned();
+            assert_eq!(
+                compressor.decompress(compression, packed.clone(), holes.len()).as_ref(),
+                Some(&holes)
+            );
+            assert_eq!(compressor.decompress(compression, packed.clone(), holes.len() - 1), None);
+            assert_eq!(compressor.decompress(compression, packed, holes.len() + 1), None);
+        }
+    }
+
+    #[test]
+    fn what_saves_too_little_is_stored_as_it_is() {
+        let compressor = Compressor::default();
+        let bytes = random(128 << 10);
+        for setting in ALL {
+            let (compression, stored) =
+                compressor.compress(setting, Cow::Borrowed(&bytes), (128 << 10) - 4096);
+            assert_eq!((compression, &*stored), (Compression::Off, &bytes[..]));
+        }
+        let (compression, _) = compressor.compress(CompressionSetting::Lz4, Cow::Owned(vec![0; 4096]), 0);
+        assert_eq!(compression, Compression::Off, "a block of one unit has nothing to save");
+    }
+
+    #[test]
+    fn the_probe_gives_up_on_noise_only() {
+        assert!(!promising(&random(128 << 10)));
+        assert!(promising(&text(128 << 10)));
+        let digits: Vec<u8> =
+            random(64 << 10).iter().flat_map(|b| [b"0123456789abcdef"[usize::from(b & 15)]; 1]).collect();
+        assert!(promising(&digits), "LZ4 finds nothing in random digits, entropy coding does");
+        let mut half = random(128 << 10);
+        half[64 << 10..].fill(1);
+        assert!(promising(&half));
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), lsize in 1..100_000_usize) {
+            let compressor = Compressor::default();
+            for compression in [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle] {
+                if let Some(out) = compressor.decompress(compression, bytes.clone(), lsize) {
+                    prop_assert_eq!(out.len(), lsize);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! [`BlockIo`]: writing, reading and freeing blocks.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use steadfast_crypto::{AuthError, BlockKeys, Mismatch, SEAL_OVERHEAD, Verified};
+use steadfast_env::{Env, Job};
+use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, PoolGuid, Stamp, Txg};
+use steadfast_segment::{Class, ReadError, Space};
+
+use crate::cache::{Block, Cache};
+use crate::compress::{CompressionSetting, Compressor};
+use crate::error::{Attempt, Badness, BlockFault, Error, ErrorLog};
+use crate::seal::Identity;
+use crate::stats::{Counters, Statistics, add};
+
+/// Faults kept for `status`; older ones go.
+const FAULTS_KEPT: usize = 256;
+/// Bytes of requests that are sealed at once, and held twice (one window is appended while the next is sealed).
+const WINDOW_BYTES: usize = 8 << 20;
+/// Requests smaller than this in all are not worth waking other cores.
+const PARALLEL_BYTES_MIN: usize = 64 << 10;
+
+/// A block to be written.
+#[derive(Clone, Debug)]
+pub struct WriteRequest<'a> {
+    /// What it holds; metadata is stored twice.
+    pub kind: BlockKind,
+    /// Height above the leaves; 0 for data.
+    pub level: u8,
+    /// Dataset, 0 for the pool's own metadata.
+    pub dataset: DatasetId,
+    /// Encryption root in whose segments it goes, 0 for the shared ones.
+    pub owner: DatasetId,
+    /// Txg being synced.
+    pub txg: Txg,
+    /// How to compress it.
+    pub compression: CompressionSetting,
+    /// Seals it; `None` stores it open.
+    pub keys: Option<&'a BlockKeys>,
+    /// Its bytes, 1 to 16 MiB.
+    pub data: Cow<'a, [u8]>,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadContext<'a> {
+    /// Dataset, 0 for the pool's own metadata.
+    pub dataset: DatasetId,
+    /// Opens what is sealed. A dataset with keys accepts nothing that is not.
+    pub keys: Option<&'a BlockKeys>,
+    /// False if file content should not stay in the cache. Metadata never does: trees keep their own nodes.
+    pub cache: bool,
+}
+
+/// Writes, reads and frees blocks of one pool. Shared by all threads.
+pub struct BlockIo {
+    space: Arc<Space>,
+    env: Env,
+    pool: PoolGuid,
+    compressor: Compressor,
+    cache: Cache,
+    counters: Counters,
+    faults: Mutex<VecDeque<BlockFault>>,
+    log: OnceLock<Arc<dyn ErrorLog>>,
+}
+
+/// A block on its way down: everything but its places.
+struct Sealed<'a> {
+    bytes: Cow<'a, [u8]>,
+    pointer: BlockPointer,
+    owner: DatasetId,
+}
+
+impl BlockIo {
+    /// Over the space of pool `pool`, with a cache of at most `cache_bytes`.
+    #[must_use]
+    pub fn new(space: Arc<Space>, env: Env, pool: PoolGuid, cache_bytes: usize) -> BlockIo {
+        BlockIo {
+            space,
+            env,
+            pool,
+            compressor: Compressor::default(),
+            cache: Cache::new(cache_bytes),
+            counters: Counters::default(),
+            faults: Mutex::default(),
+            log: OnceLock::new(),
+        }
+    }
+
+    /// Names who hears of bad blocks. Once; a second call is ignored and gives false.
+    pub fn set_error_log(&self, log: Arc<dyn ErrorLog>) -> bool {
+        self.log.set(log).is_ok()
+    }
+
+    /// Writes one block.
+    pub fn write(&self, request: WriteRequest<'_>) -> Result<BlockPointer, Error> {
+        self.place(&self.seal(request)?)
+    }
+
+    /// Writes blocks in order, compressing, sealing and hashing on all cores. On an error nothing of them stays
+    /// allocated.
+    pub fn write_many(&self, requests: Vec<WriteRequest<'_>>) -> Result<Vec<BlockPointer>, Error> {
+        let mut pointers = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter().peekable();
+        let mut sealed: Vec<Result<Sealed<'_>, Error>> = Vec::new();
+        loop {
+            let mut window = Vec::new();
+            let mut bytes = 0;
+            while let Some(request) = requests.next_if(|_| bytes < WINDOW_BYTES) {
+                bytes += request.data.len();
+                window.push(request);
+            }
+            if window.is_empty() && sealed.is_empty() {
+                return Ok(pointers);
+            }
+            let placed = Mutex::new(Ok(()));
+            let next = self.step(window, bytes, || {
+                let result = sealed.drain(..).try_for_each(|block| {
+                    pointers.push(self.place(&block?)?);
+                    Ok(())
+                });
+                *placed.lock().expect("no holder panics") = result;
+            });
+            if let Err(error) = placed.into_inner().expect("no holder panics") {
+                pointers.iter().for_each(|pointer| self.free(pointer));
+                return Err(error);
+            }
+            sealed = next;
+        }
+    }
+
+    /// Reads a block: from the cache, or from its first good copy.
+    pub fn read(&self, pointer: &BlockPointer, context: &ReadContext<'_>) -> Result<Block, Error> {
+        if pointer.is_sealed() && context.keys.is_none() {
+            return Err(Error::KeyNotLoaded { dataset: context.dataset });
+        }
+        let cached = pointer.kind == BlockKind::Data;
+        if cached {
+            if let Some(block) = self.cache.get(context.dataset, pointer) {
+                add(&self.counters.cache_hits, 1);
+                return Ok(block);
+            }
+            add(&self.counters.cache_misses, 1);
+        }
+        let mut attempts = Vec::new();
+        for &address in &pointer.copies[..pointer.copy_count()] {
+            match self.read_copy(address, pointer, context) {
+                Ok(bytes) => {
+                    add(&self.counters.blocks_read, 1);
+                    add(&self.counters.logical_bytes_read, bytes.len() as u64);
+                    if !attempts.is_empty() {
+                        add(&self.counters.blocks_healed, 1);
+                        self.note(fault(pointer, context, attempts, true));
+                    }
+                    let block = Block::new(bytes);
+                    if cached && context.cache {
+                        self.cache.insert(context.dataset, pointer, &block);
+                    }
+                    return Ok(block);
+                }
+                Err(Failure::Unallocated) => return Err(Error::Unallocated { address }),
+                Err(Failure::Copy(attempt)) => attempts.push(attempt),
+            }
+        }
+        add(&self.counters.blocks_bad, 1);
+        let fault = fault(pointer, context, attempts, false);
+        self.note(fault.clone());
+        Err(Error::Bad(Box::new(fault)))
+    }
+
+    /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed; that is counted
+    /// ([`Statistics::frees_refused`]) and changes nothing, as its owner could do nothing about it either.
+    pub fn free(&self, pointer: &BlockPointer) {
+        for &address in &pointer.copies[..pointer.copy_count()] {
+            if self.space.free(address, pointer.psize as usize).is_err() {
+                add(&self.counters.frees_refused, 1);
+            }
+        }
+        if pointer.kind == BlockKind::Data {
+            self.cache.remove(pointer.copies[0]);
+        }
+    }
+
+    /// Drops opened bytes of a dataset from the cache: its key was unloaded, or it is gone.
+    pub fn forget(&self, dataset: DatasetId) {
+        self.cache.forget(dataset);
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.counters.snapshot(self.cache.bytes() as u64)
+    }
+
+    /// The latest blocks with bad copies, oldest first.
+    #[must_use]
+    pub fn faults(&self) -> Vec<BlockFault> {
+        self.faults.lock().expect("no holder panics").iter().cloned().collect()
+    }
+
+    /// Forgets them (`zpool clear`).
+    pub fn clear_faults(&self) {
+        self.faults.lock().expect("no holder panics").clear();
+    }
+
+    /// Most bytes a block may have before compression: it fits a segment even if it does not compress and is sealed.
+    #[must_use]
+    pub fn block_bytes_max(&self) -> u32 {
+        let geometry = self.space.geometry();
+        (geometry.slot_size - geometry.unit).min(BlockPointer::LSIZE_MAX)
+    }
+
+    /// Seals a window of requests, and meanwhile does what is left of the window before it.
+    fn step<'a>(
+        &self,
+        window: Vec<WriteRequest<'a>>,
+        bytes: usize,
+        meanwhile: impl FnOnce() + Send,
+    ) -> Vec<Result<Sealed<'a>, Error>> {
+        let parallelism = self.env.tasks.parallelism();
+        if window.len() <= 1 || parallelism <= 1 || bytes < PARALLEL_BYTES_MIN {
+            meanwhile();
+            return window.into_iter().map(|request| self.seal(request)).collect();
+        }
+        let count = window.len();
+        // Several portions a core, as blocks differ in what compression costs.
+        let portion = count.div_ceil(parallelism * 4);
+        let mut sealed: Vec<Option<Result<Sealed<'a>, Error>>> = Vec::new();
+        sealed.resize_with(count, || None);
+        let mut rest = window.into_iter();
+        let mut jobs: Vec<Job<'_>> = vec![Box::new(meanwhile)];
+        for places in sealed.chunks_mut(portion) {
+            let requests: Vec<WriteRequest<'a>> = rest.by_ref().take(places.len()).collect();
+            jobs.push(Box::new(move || {
+                for (place, request) in places.iter_mut().zip(requests) {
+                    *place = Some(self.seal(request));
+                }
+            }));
+        }
+        self.env.tasks.run_all(jobs);
+        sealed.into_iter().map(|block| block.expect("every request was sealed")).collect()
+    }
+
+    /// Compresses, seals and hashes.
+    fn seal<'a>(&self, request: WriteRequest<'a>) -> Result<Sealed<'a>, Error> {
+        let lsize = match u32::try_from(request.data.len()) {
+            Ok(lsize) if (1..=BlockPointer::LSIZE_MAX).contains(&lsize) => lsize,
+            _ => return Err(Error::Size { bytes: request.data.len() }),
+        };
+        let overhead = if request.keys.is_some() { SEAL_OVERHEAD } else { 0 };
+        // Compression is kept if it saves a unit of what is allocated.
+        let unit = self.space.geometry().unit as usize;
+        let units = (request.data.len() + overhead).div_ceil(unit);
+        let limit = ((units - 1) * unit).saturating_sub(overhead);
+        let (compression, mut bytes) = self.compressor.compress(request.compression, request.data, limit);
+        let (dataset, birth, kind, level) = (request.dataset, request.txg, request.kind, request.level);
+        let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
+        let stamp = match request.keys {
+            Some(keys) => {
+                let mut buffer = bytes.into_owned();
+                let stamp = keys.seal(&identity.aad(), &mut buffer);
+                bytes = Cow::Owned(buffer);
+                stamp
+            }
+            None => Stamp::default(),
+        };
+        let psize = u32::try_from(bytes.len()).expect("at most 16 MiB and a seal");
+        let hash = steadfast_crypto::hash(&bytes);
+        let copies = [Address::NONE; 2];
+        let pointer = BlockPointer { hash, copies, psize, lsize, birth, stamp, compression, kind, level };
+        add(&self.counters.blocks_written, 1);
+        add(&self.counters.logical_bytes_written, lsize.into());
+        add(&self.counters.blocks_compressed, u64::from(compression != Compression::Off));
+        Ok(Sealed { bytes, pointer, owner: request.owner })
+    }
+
+    /// Appends the copies.
+    fn place(&self, sealed: &Sealed<'_>) -> Result<BlockPointer, Error> {
+        let mut pointer = sealed.pointer;
+        let (owner, classes): (DatasetId, &[Class]) = match pointer.kind {
+            BlockKind::Data => (sealed.owner, &[Class::Data]),
+            BlockKind::Names | BlockKind::Extents => (sealed.owner, &[Class::Meta0, Class::Meta1]),
+            BlockKind::Meta | BlockKind::Tail => (DatasetId(0), &[Class::Pool0, Class::Pool1]),
+        };
+        for (copy, class) in classes.iter().enumerate() {
+            match self.space.append(owner, *class, &sealed.bytes) {
+                Ok(address) => pointer.copies[copy] = address,
+                Err(error) => {
+                    if copy > 0 {
+                        self.free(&pointer);
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        add(&self.counters.stored_bytes_written, u64::from(pointer.psize) * classes.len() as u64);
+        Ok(pointer)
+    }
+
+    fn read_copy(
+        &self,
+        address: Address,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Verified<Vec<u8>>, Failure> {
+        let judge = |bytes: Vec<u8>| Verified::check(bytes, &pointer.hash);
+        let stored = self.space.read(address, pointer.psize as usize, judge);
+        let stored = stored.map_err(|error: ReadError<Mismatch>| match error {
+            ReadError::Unallocated { .. } => Failure::Unallocated,
+            ReadError::Device { device, source } => Failure::Copy(Attempt {
+                address,
+                device: Some(device),
+                badness: Badness::Unreadable,
+                detail: source.to_string(),
+            }),
+            ReadError::Rejected { device, verdict } => Failure::Copy(Attempt {
+                address,
+                device: Some(device),
+                badness: Badness::Checksum,
+                detail: verdict.to_string(),
+            }),
+            _ => Failure::Copy(Attempt {
+                address,
+                device: None,
+                badness: Badness::Unreadable,
+                detail: error.to_string(),
+            }),
+        })?;
+        // These are the bytes the parent vouches for: from here on no device is to blame.
+        let blameless = |badness, detail: &str| {
+            Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
+        };
+        let opened = match context.keys {
+            None => stored,
+            Some(_) if !pointer.is_sealed() => {
+                let detail = "a block of an encrypted dataset is not sealed";
+                return Err(blameless(Badness::Authentication, detail));
+            }
+            Some(keys) => {
+                let aad = Identity::of(self.pool, context.dataset, pointer).aad();
+                let open = |mut bytes: Vec<u8>| keys.open(&pointer.stamp, &aad, &mut bytes).map(|()| bytes);
+                stored
+                    .try_map(open)
+                    .map_err(|AuthError| blameless(Badness::Authentication, "the seal does not open"))?
+            }
+        };
+        let lsize = pointer.lsize as usize;
+        opened
+            .try_map(|bytes| self.compressor.decompress(pointer.compression, bytes, lsize).ok_or(()))
+            .map_err(|()| {
+                blameless(Badness::Malformed, "decompression does not give the size in the pointer")
+            })
+    }
+
+    fn note(&self, fault: BlockFault) {
+        if let Some(log) = self.log.get() {
+            log.block_failed(&fault);
+        }
+        let mut faults = self.faults.lock().expect("no holder panics");
+        if faults.len() == FAULTS_KEPT {
+            faults.pop_front();
+        }
+        faults.push_back(fault);
+    }
+}
+
+/// Why one copy could not be used.
+enum Failure {
+    Unallocated,
+    Copy(Attempt),
+}
+
+fn fault(
+    pointer: &BlockPointer,
+    context: &ReadContext<'_>,
+    attempts: Vec<Attempt>,
+    healed: bool,
+) -> BlockFault {
+    BlockFault {
+        dataset: context.dataset,
+        kind: pointer.kind,
+        level: pointer.level,
+        lsize: pointer.lsize,
+        birth: pointer.birth,
+        attempts,
+        healed,
+    }
+}

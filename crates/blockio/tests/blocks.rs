@@ -1,0 +1,413 @@
+//! Blocks over devices of both characters: what is written comes back, and nothing else ever does.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+
+use steadfast_blockio::{
+    Badness, BlockFault, BlockIo, CompressionSetting, Error, ErrorLog, ReadContext, WriteRequest,
+};
+use steadfast_crypto::{BlockKeys, Key};
+use steadfast_device::objects::ObjectDevice;
+use steadfast_device::{MemoryDevice, SharedDevice};
+use steadfast_env::Env;
+use steadfast_format::medium::slot_offset;
+use steadfast_format::{BlockKind, BlockPointer, Compression, DatasetId, DeviceId, PoolGuid, Txg};
+use steadfast_segment::{Class, Geometry, Space};
+
+const GEOMETRY: Geometry = Geometry { slot_size: 1 << 20, unit: 4096 };
+const SLOTS: u32 = 60;
+const POOL: PoolGuid = PoolGuid(0x1122_3344_5566_7788);
+
+struct Fixture {
+    devices: Vec<Arc<MemoryDevice>>,
+    space: Arc<Space>,
+    io: BlockIo,
+}
+
+fn over(devices: Vec<SharedDevice>, env: Env) -> (Arc<Space>, BlockIo) {
+    let devices = devices.into_iter().zip(1..).map(|(device, id)| (DeviceId(id), SLOTS, device));
+    let space = Arc::new(Space::new(GEOMETRY, devices.collect(), env.clone()));
+    (Arc::clone(&space), BlockIo::new(space, env, POOL, 8 << 20))
+}
+
+/// One device that can be appended to, or one that takes whole segments.
+fn fixture(appendable: bool) -> Fixture {
+    let device = match appendable {
+        true => MemoryDevice::new("memory", 64 << 20),
+        false => MemoryDevice::whole_segments("objects", 64 << 20),
+    };
+    let devices = vec![Arc::new(device)];
+    let shared = devices.iter().map(|device| Arc::clone(device) as SharedDevice).collect();
+    let (space, io) = over(shared, Env::real());
+    Fixture { devices, space, io }
+}
+
+fn keys(seed: u8) -> BlockKeys {
+    BlockKeys::new(Key::from_bytes([seed; 32]), &|out| out.fill(seed))
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Env::seeded(seed).random.fill(&mut bytes);
+    bytes
+}
+
+/// Bytes of which compression makes something like half.
+fn mixed(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = noise(seed, len);
+    for chunk in bytes.chunks_mut(64) {
+        let half = chunk.len() / 2;
+        chunk[half..].fill(0);
+    }
+    bytes
+}
+
+fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> WriteRequest<'a> {
+    WriteRequest {
+        kind,
+        level: 0,
+        dataset: DatasetId(3),
+        owner: DatasetId(0),
+        txg: Txg(9),
+        compression: CompressionSetting::Lz4,
+        keys,
+        data: Cow::Owned(data),
+    }
+}
+
+fn reader(keys: Option<&BlockKeys>) -> ReadContext<'_> {
+    ReadContext { dataset: DatasetId(3), keys, cache: true }
+}
+
+fn badness(result: Result<steadfast_blockio::Block, Error>) -> Badness {
+    match result {
+        Err(Error::Bad(fault)) => fault.badness(),
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Fixture {
+    /// Byte of the device at which a copy lies.
+    fn place(&self, pointer: &BlockPointer, copy: usize) -> u64 {
+        let address = pointer.copies[copy];
+        let column = self.space.place_of(address.segment).unwrap();
+        assert_eq!(column.device, DeviceId(1));
+        slot_offset(column.slot, GEOMETRY.slot_size) + u64::from(address.offset)
+    }
+
+    fn flush(&self) {
+        self.space.flush_open().unwrap();
+        self.space.flush_devices().unwrap();
+    }
+
+    fn commit(&self) {
+        self.space.table_changes();
+        self.space.tail().unwrap();
+        self.flush();
+        self.space.committed();
+    }
+}
+
+fn everything_comes_back(space: &Space, io: &BlockIo) {
+    let secret = keys(1);
+    let settings = [
+        CompressionSetting::Off,
+        CompressionSetting::Lz4,
+        CompressionSetting::Zstd(3),
+        CompressionSetting::Zstd(19),
+        CompressionSetting::Zle,
+    ];
+    let kinds = [BlockKind::Data, BlockKind::Names, BlockKind::Extents, BlockKind::Meta, BlockKind::Tail];
+    let mut written = Vec::new();
+    for (seed, setting) in (1..).zip(settings) {
+        for kind in kinds {
+            for len in [1, 511, 4096, 4097, 40_000, 131_072] {
+                for key in [None, Some(&secret)] {
+                    for data in [mixed(seed, len), noise(seed, len), vec![0; len]] {
+                        let request =
+                            WriteRequest { compression: setting, ..request(kind, data.clone(), key) };
+                        let pointer = io.write(request).unwrap();
+                        assert_eq!(pointer.copy_count(), if kind == BlockKind::Data { 1 } else { 2 });
+                        assert!(pointer.asize(4096) as usize <= (len + 16).next_multiple_of(4096));
+                        written.push((pointer, key, data));
+                        if written.len() > 300 {
+                            let (pointer, ..) = written.remove(0);
+                            io.free(&pointer);
+                        }
+                    }
+                }
+            }
+        }
+        space.table_changes();
+        space.tail().unwrap();
+        space.flush_open().unwrap();
+        space.flush_devices().unwrap();
+        space.committed();
+        for (pointer, key, data) in &written {
+            let block = io.read(pointer, &reader(*key)).unwrap();
+            assert_eq!(&*block, data);
+            // A second time from the cache, or again from the device.
+            assert_eq!(&*io.read(pointer, &reader(*key)).unwrap(), data);
+        }
+        space.check().unwrap();
+    }
+    let statistics = io.statistics();
+    assert!(statistics.cache_hits > 0 && statistics.blocks_compressed > 0);
+    assert_eq!((statistics.blocks_bad, statistics.frees_refused), (0, 0));
+}
+
+#[test]
+fn everything_comes_back_from_an_appendable_device() {
+    let Fixture { space, io, .. } = fixture(true);
+    everything_comes_back(&space, &io);
+}
+
+#[test]
+fn everything_comes_back_from_whole_objects() {
+    let Fixture { space, io, .. } = fixture(false);
+    everything_comes_back(&space, &io);
+}
+
+#[test]
+fn everything_comes_back_from_a_directory_of_objects() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = ObjectDevice::open(directory.path(), Some(64 << 20)).unwrap();
+    let (space, io) = over(vec![Arc::new(device)], Env::real());
+    everything_comes_back(&space, &io);
+}
+
+#[test]
+fn compression_is_kept_only_where_it_saves_a_unit() {
+    let Fixture { io, .. } = fixture(true);
+    let written = |len, key| io.write(request(BlockKind::Data, mixed(1, len), key)).unwrap();
+    assert_eq!(written(4096, None).compression, Compression::Off, "one unit cannot become less");
+    assert_eq!(written(8192, None).compression, Compression::Off, "half of two units and a bit is two units");
+    assert_eq!(written(16_384, None).compression, Compression::Lz4);
+    // With its seal a block of 4,096 bytes takes two units: anything smaller than 4,081 saves one.
+    let secret = keys(1);
+    assert_eq!(written(4096, Some(&secret)).compression, Compression::Lz4);
+    assert_eq!(written(4096, Some(&secret)).asize(4096), 4096);
+}
+
+#[test]
+fn many_blocks_come_back_in_their_order() {
+    let Fixture { io, space, .. } = fixture(true);
+    let secret = keys(1);
+    // More than two windows, of blocks of very different sizes.
+    let data: Vec<Vec<u8>> = (0..260_u64).map(|at| mixed(at, 1 + (at * 7919 % 200_000) as usize)).collect();
+    let requests = data.iter().map(|data| request(BlockKind::Data, data.clone(), Some(&secret)));
+    let pointers = io.write_many(requests.collect()).unwrap();
+    assert_eq!(pointers.len(), data.len());
+    for (pointer, data) in pointers.iter().zip(&data) {
+        assert_eq!(&*io.read(pointer, &reader(Some(&secret))).unwrap(), data);
+    }
+    let counters: std::collections::BTreeSet<u64> =
+        pointers.iter().map(|pointer| pointer.stamp.counter).collect();
+    assert_eq!(counters.len(), data.len(), "no nonce is used twice");
+    let places: Vec<_> = pointers.iter().map(|pointer| pointer.copies[0]).collect();
+    assert!(places.is_sorted(), "blocks lie in the order they were asked for");
+    space.check().unwrap();
+    assert!(io.write_many(Vec::new()).unwrap().is_empty());
+}
+
+#[test]
+fn a_write_that_finds_no_room_leaves_nothing_allocated() {
+    let Fixture { io, space, .. } = fixture(true);
+    let before = space.accounting().live_bytes;
+    let requests = (0..500).map(|at| request(BlockKind::Names, noise(at, 128 << 10), None));
+    let result = io.write_many(requests.collect());
+    assert!(matches!(result, Err(Error::Space(steadfast_segment::Error::NoSpace))));
+    assert_eq!(space.accounting().live_bytes, before);
+    space.check().unwrap();
+}
+
+#[test]
+fn every_flipped_byte_is_noticed() {
+    for key in [None, Some(&keys(1))] {
+        // Whole objects are closed by a flush, so that reads come from the device.
+        let fixture = fixture(false);
+        let data = noise(5, 700);
+        let pointer = fixture.io.write(request(BlockKind::Data, data.clone(), key)).unwrap();
+        fixture.flush();
+        let at = fixture.place(&pointer, 0);
+        let context = ReadContext { cache: false, ..reader(key) };
+        for byte in 0..u64::from(pointer.psize) {
+            fixture.devices[0].flip_bit(at + byte, (byte % 8) as u8);
+            assert_eq!(badness(fixture.io.read(&pointer, &context)), Badness::Checksum, "byte {byte}");
+            fixture.devices[0].flip_bit(at + byte, (byte % 8) as u8);
+        }
+        assert_eq!(&*fixture.io.read(&pointer, &context).unwrap(), &data);
+        let counts = fixture.space.device_counts()[&DeviceId(1)];
+        assert_eq!(counts.checksum_errors, u64::from(pointer.psize));
+        assert_eq!(fixture.io.statistics().blocks_bad, u64::from(pointer.psize));
+    }
+}
+
+#[test]
+fn a_bad_copy_is_healed_by_the_other_and_told_of() {
+    #[derive(Default)]
+    struct Log(Mutex<Vec<BlockFault>>);
+    impl ErrorLog for Log {
+        fn block_failed(&self, fault: &BlockFault) {
+            self.0.lock().unwrap().push(fault.clone());
+        }
+    }
+    let fixture = fixture(false);
+    let log = Arc::new(Log::default());
+    assert!(fixture.io.set_error_log(Arc::clone(&log) as Arc<dyn ErrorLog>));
+    let data = mixed(5, 9000);
+    let pointer = fixture.io.write(request(BlockKind::Names, data.clone(), None)).unwrap();
+    fixture.flush();
+    fixture.devices[0].flip_bit(fixture.place(&pointer, 0) + 17, 3);
+    assert_eq!(&*fixture.io.read(&pointer, &reader(None)).unwrap(), &data);
+    let told = log.0.lock().unwrap().clone();
+    assert_eq!(told, fixture.io.faults());
+    assert!(told.len() == 1 && told[0].healed && told[0].badness() == Badness::Checksum);
+    assert_eq!((told[0].dataset, told[0].attempts[0].device), (DatasetId(3), Some(DeviceId(1))));
+    assert_eq!(fixture.io.statistics().blocks_healed, 1);
+
+    fixture.devices[0].flip_bit(fixture.place(&pointer, 1) + 17, 3);
+    assert_eq!(badness(fixture.io.read(&pointer, &reader(None))), Badness::Checksum);
+    let last = fixture.io.faults().pop().unwrap();
+    assert!(!last.healed && last.attempts.len() == 2);
+    fixture.io.clear_faults();
+    assert!(fixture.io.faults().is_empty());
+}
+
+#[test]
+fn a_block_opens_only_as_what_it_was_written_as() {
+    let Fixture { io, .. } = fixture(true);
+    let secret = keys(1);
+    let pointer = io.write(request(BlockKind::Names, mixed(5, 9000), Some(&secret))).unwrap();
+    let context = reader(Some(&secret));
+    assert!(io.read(&pointer, &context).is_ok());
+    let lies = [
+        BlockPointer { kind: BlockKind::Extents, ..pointer },
+        BlockPointer { level: 1, ..pointer },
+        BlockPointer { birth: Txg(8), ..pointer },
+        BlockPointer { lsize: pointer.lsize + 1, ..pointer },
+        BlockPointer { compression: Compression::Zle, ..pointer },
+        BlockPointer { stamp: steadfast_format::Stamp { counter: 77, ..pointer.stamp }, ..pointer },
+        BlockPointer { stamp: steadfast_format::Stamp { salt: [9; 16], ..pointer.stamp }, ..pointer },
+    ];
+    for lie in lies {
+        assert_eq!(badness(io.read(&lie, &context)), Badness::Authentication, "{lie:?}");
+    }
+    let foreign = ReadContext { dataset: DatasetId(4), ..context };
+    assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
+    assert_eq!(badness(io.read(&pointer, &reader(Some(&keys(2))))), Badness::Authentication);
+    assert!(matches!(io.read(&pointer, &reader(None)), Err(Error::KeyNotLoaded { .. })));
+    let open = io.write(request(BlockKind::Names, mixed(5, 9000), None)).unwrap();
+    assert_eq!(badness(io.read(&open, &context)), Badness::Authentication, "unsealed where all is sealed");
+}
+
+#[test]
+fn swapped_blocks_are_noticed() {
+    let Fixture { io, .. } = fixture(true);
+    let [first, second] =
+        [1, 2].map(|seed| io.write(request(BlockKind::Data, noise(seed, 5000), None)).unwrap());
+    let swapped = BlockPointer { copies: second.copies, ..first };
+    assert_eq!(badness(io.read(&swapped, &reader(None))), Badness::Checksum);
+}
+
+#[test]
+fn right_bytes_that_do_not_decompress_are_malformed() {
+    let Fixture { io, .. } = fixture(true);
+    let off = WriteRequest {
+        compression: CompressionSetting::Off,
+        ..request(BlockKind::Data, noise(1, 5000), None)
+    };
+    let pointer = io.write(off).unwrap();
+    for compression in [Compression::Lz4, Compression::Zstd, Compression::Zle] {
+        let lie = BlockPointer { compression, ..pointer };
+        assert_eq!(badness(io.read(&lie, &reader(None))), Badness::Malformed, "{compression:?}");
+    }
+    let lie = BlockPointer { lsize: BlockPointer::LSIZE_MAX, ..pointer };
+    assert_eq!(badness(io.read(&lie, &reader(None))), Badness::Malformed);
+}
+
+#[test]
+fn the_cache_asks_for_the_key() {
+    let Fixture { io, .. } = fixture(true);
+    let secret = keys(1);
+    let pointer = io.write(request(BlockKind::Data, mixed(5, 9000), Some(&secret))).unwrap();
+    assert!(io.read(&pointer, &reader(Some(&secret))).is_ok());
+    assert!(io.read(&pointer, &reader(Some(&secret))).is_ok());
+    assert_eq!(io.statistics().cache_hits, 1);
+    assert!(matches!(io.read(&pointer, &reader(None)), Err(Error::KeyNotLoaded { .. })));
+    let foreign = ReadContext { dataset: DatasetId(4), ..reader(Some(&secret)) };
+    assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
+    io.forget(DatasetId(3));
+    assert_eq!(io.statistics().cache_bytes, 0);
+    assert!(io.read(&pointer, &ReadContext { cache: false, ..reader(Some(&secret)) }).is_ok());
+    assert_eq!(io.statistics().cache_bytes, 0, "asked not to keep it");
+    let node = io.write(request(BlockKind::Names, mixed(5, 9000), None)).unwrap();
+    assert!(io.read(&node, &reader(None)).is_ok());
+    assert_eq!(io.statistics().cache_bytes, 0, "nodes are the trees' to keep");
+}
+
+#[test]
+fn a_freed_block_is_gone_for_good() {
+    for appendable in [true, false] {
+        let fixture = fixture(appendable);
+        let pointer = fixture.io.write(request(BlockKind::Data, noise(1, 900 << 10), None)).unwrap();
+        let keep = fixture.io.write(request(BlockKind::Data, noise(2, 900 << 10), None)).unwrap();
+        fixture.commit();
+        assert!(fixture.io.read(&pointer, &reader(None)).is_ok());
+        fixture.io.free(&pointer);
+        fixture.io.free(&pointer);
+        assert_eq!(fixture.io.statistics().frees_refused, 1, "a block is freed once");
+        fixture.commit();
+        assert!(matches!(fixture.io.read(&pointer, &reader(None)), Err(Error::Unallocated { .. })));
+        assert!(fixture.io.read(&keep, &reader(None)).is_ok());
+        fixture.space.check().unwrap();
+    }
+}
+
+#[test]
+fn copies_of_metadata_lie_on_different_devices() {
+    let devices = [1, 2].map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)) as SharedDevice);
+    let (space, io) = over(devices.to_vec(), Env::real());
+    for at in 0..100 {
+        let pointer = io.write(request(BlockKind::Extents, noise(at, 100_000), None)).unwrap();
+        let [first, second] = pointer.copies.map(|copy| space.place_of(copy.segment).unwrap().device);
+        assert_ne!(first, second);
+    }
+}
+
+#[test]
+fn sizes_that_no_block_has_are_refused() {
+    let Fixture { io, .. } = fixture(true);
+    for len in [0, BlockPointer::LSIZE_MAX as usize + 1] {
+        let result = io.write(request(BlockKind::Data, vec![0; len], None));
+        assert!(matches!(result, Err(Error::Size { bytes }) if bytes == len));
+    }
+    let result = io.write(request(BlockKind::Data, noise(1, 2 << 20), None));
+    assert!(matches!(result, Err(Error::Space(steadfast_segment::Error::TooLarge { .. }))));
+    let largest = io.block_bytes_max() as usize;
+    assert!(io.write(request(BlockKind::Data, noise(1, largest), Some(&keys(1)))).is_ok());
+}
+
+/// What is stored for a fixed block, key and salt. It must never change: old pools are made of it.
+#[test]
+fn a_sealed_block_has_the_golden_bytes() {
+    let fixture = fixture(false);
+    let secret = keys(7);
+    let data: Vec<u8> = (0..32).collect();
+    let pointer = fixture.io.write(request(BlockKind::Data, data.clone(), Some(&secret))).unwrap();
+    let stored = fixture.space.read(pointer.copies[0], pointer.psize as usize, Ok::<_, ()>).unwrap();
+    let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, GOLDEN);
+    // And the other way: these bytes, wherever they come from, open under a new epoch of the same master key.
+    let bytes: Vec<u8> = (0..GOLDEN.len() / 2)
+        .map(|at| u8::from_str_radix(&GOLDEN[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
+    let address = fixture.space.append(DatasetId(0), Class::Data, &bytes).unwrap();
+    let again = BlockPointer { copies: [address, pointer.copies[1]], ..pointer };
+    let later = BlockKeys::new(Key::from_bytes([7; 32]), &|out| out.fill(8));
+    assert_eq!(&*fixture.io.read(&again, &reader(Some(&later))).unwrap(), &data);
+}
+
+/// Made by another implementation (HMAC and AES-GCM of Python's libraries) from docs/format/seal.md.
+const GOLDEN: &str =
+    "b68a10689f21202d292169ca227cdfc1a1c9d6b30630c9d58eb9e65b59c52858e80c811ec104e94cbafaa4edd1948b71";

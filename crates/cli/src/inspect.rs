@@ -1,0 +1,182 @@
+//! `steadfast inspect`: stored structures printed and checked offline. No daemon is asked, and nothing is written.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use steadfast_control::{Code, Refusal};
+use steadfast_inspect::{Error, Leaf, Record, Request, Selector, Severity, Span};
+use zeroize::Zeroizing;
+
+use crate::family::{Command, Doing, Failure, Session};
+use crate::options::{Flag, Parsed, Syntax, flag};
+use crate::table::tame;
+
+const IN_USE: &str = "in-use";
+
+/// The command.
+pub const INSPECT: Command = Command {
+    names: &["inspect"],
+    syntax: Syntax {
+        flags: &[
+            flag('j', "one JSON object a line").or("json"),
+            Flag { letter: '\0', long: IN_USE, value: "", doc: "even if a daemon writes to it meanwhile" },
+            Flag {
+                letter: 'k',
+                long: "key-file",
+                value: "file",
+                doc: "opens sealed pools and encrypted file systems: passphrase, 32 bytes or 64 digits",
+            },
+        ],
+        operands: "label|uberblock|tail|segments|check device ... | tree device ... meta|names:FS|extents:FS | \
+                   block device ... segment:offset:length",
+        least: 2,
+        most: usize::MAX,
+    },
+    doc: "Prints or checks stored structures of a pool's devices, without mounting and without writing.\n\
+          check exits with 1 if anything is worse than a note.",
+    run: inspect,
+};
+
+/// What to print, and of what.
+enum Task {
+    Label,
+    Uberblock,
+    Tail,
+    Segments,
+    Check,
+    Tree(Selector),
+    Block(Span),
+}
+
+fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let (verb, rest) = parsed.operands.split_first().expect("two operands at least");
+    let usage = |error: &Error| Failure::Usage(tame(&error.to_string()));
+    let last = || rest.split_last().filter(|(_, devices)| !devices.is_empty());
+    let (task, devices) = match (verb.as_str(), last()) {
+        ("label", _) => (Task::Label, rest),
+        ("uberblock", _) => (Task::Uberblock, rest),
+        ("tail", _) => (Task::Tail, rest),
+        ("segments", _) => (Task::Segments, rest),
+        ("check", _) => (Task::Check, rest),
+        ("tree", Some((word, devices))) => {
+            (Task::Tree(word.parse().map_err(|error| usage(&error))?), devices)
+        }
+        ("block", Some((word, devices))) => {
+            (Task::Block(word.parse().map_err(|error| usage(&error))?), devices)
+        }
+        (word, _) => {
+            let sentence = format!("'{}' is not something to inspect, or a device is missing", tame(word));
+            return Err(Failure::Usage(sentence));
+        }
+    };
+    let doing = || format!("cannot inspect '{}'", tame(&devices[0]));
+    let refuse = |error: Error| Refusal::new(Code::FileIo, error.to_string()).with("file", &devices[0]);
+
+    let secret = parsed.value('k').map(|path| read_key(session, path)).transpose()?;
+    let mut leaves = Vec::new();
+    for device in devices {
+        let path = session.world.absolute(device);
+        leaves.push(Leaf::open(&path, parsed.has_long(IN_USE)).map_err(refuse).doing(doing)?);
+    }
+    let env = steadfast_env::Env::real();
+    let request = Request { leaves: &leaves, secret, env: &env };
+
+    // Straight to the stream: a tree may be longer than memory. A reader that has gone is no failure.
+    let json = parsed.has('j');
+    let out = RefCell::new(&mut *session.world.out);
+    let print = |record: Record| {
+        let line = if json { record.to_json() } else { record.to_string() };
+        let _ = writeln!(out.borrow_mut(), "{line}");
+    };
+    let mut sink = print;
+    let result = match &task {
+        Task::Label => {
+            leaves.iter().for_each(|leaf| steadfast_inspect::label(leaf, &mut sink));
+            Ok(())
+        }
+        Task::Uberblock => steadfast_inspect::uberblock(&request, &mut sink),
+        Task::Tail => steadfast_inspect::tail(&request, &mut sink),
+        Task::Segments => steadfast_inspect::segments(&request, &mut sink),
+        Task::Tree(selector) => steadfast_inspect::tree(&request, selector, &mut sink),
+        Task::Block(span) => steadfast_inspect::block(&request, *span, &mut sink),
+        Task::Check => {
+            let summary = steadfast_inspect::check(&request, &mut |finding| print(finding.record()));
+            print(summary.record());
+            if summary.worst().is_some_and(|worst| worst > Severity::Note) {
+                return Err(Failure::Status(crate::family::FAILED));
+            }
+            Ok(())
+        }
+    };
+    result.map_err(refuse).doing(doing)
+}
+
+/// The bytes of a key file. A passphrase's file may end with a line break, which is not part of it.
+fn read_key(session: &Session<'_, '_>, path: &str) -> Result<Vec<u8>, Failure> {
+    let path = session.world.absolute(path);
+    let refuse = |error: std::io::Error| {
+        Refusal::new(Code::FileIo, format!("{}: {error}", path.display())).with("file", path.display())
+    };
+    let bytes = std::fs::read(Path::new(&path)).map_err(refuse).doing(|| "cannot read the key".to_owned())?;
+    let bytes = Zeroizing::new(bytes);
+    let text = if bytes.len() == 32 { &bytes[..] } else { bytes.strip_suffix(b"\n").unwrap_or(&bytes) };
+    Ok(text.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crate::family;
+    use crate::world::World;
+    use steadfast_control::runtime::Surroundings;
+    use steadfast_control::{Code, Refusal};
+
+    /// Runs `steadfast inspect` with these words. No daemon answers: none may be asked.
+    fn inspect(words: &[&str]) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let surroundings =
+            Surroundings { runtime_dir: None, xdg_runtime_dir: None, xdg_state_home: None, home: None };
+        let mut world = World {
+            input: &mut std::io::empty(),
+            input_is_terminal: false,
+            out: &mut out,
+            err: &mut err,
+            cwd: PathBuf::from("/"),
+            surroundings,
+            uid: 0,
+            connect: &mut |_, _| Err(Refusal::new(Code::DaemonAbsent, "no daemon is needed here")),
+        };
+        let arguments = ["steadfast", "inspect"].iter().chain(words).map(|word| (*word).to_owned());
+        let status = family::run(&mut world, &arguments.collect::<Vec<_>>());
+        (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn a_blank_device_is_told_of_without_a_daemon() {
+        let path = std::env::temp_dir().join(format!("steadfast-inspect-{}.img", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+        let name = path.to_str().unwrap();
+        let label = inspect(&["label", name]);
+        let check = inspect(&["check", "--json", name]);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((label.0, label.1.lines().count()), (family::SUCCESS, 4), "{label:?}");
+        assert!(label.1.lines().all(|line| line.ends_with("valid=false reason=empty")), "{label:?}");
+        assert_eq!(check.0, family::FAILED);
+        assert!(
+            check.1.contains("\"code\":\"label-none\"") && check.1.contains("\"worst\":\"fatal\""),
+            "{check:?}"
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_usage() {
+        for words in
+            [&["label"][..], &["nothing", "a"], &["tree", "a"], &["tree", "a", "b"], &["block", "a", "1:2"]]
+        {
+            let (status, out, err) = inspect(words);
+            assert_eq!((status, out.as_str()), (family::USAGE, ""), "{words:?}");
+            assert!(err.contains("usage:"), "{err}");
+        }
+    }
+}

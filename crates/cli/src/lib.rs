@@ -1,0 +1,35 @@
+//! Speaks to operators, and owns every sentence they read.
+//!
+//! The same commands answer to our own words (`steadfast pool list`) and to those people know (`zpool list`), with
+//! ZFS's option letters, property names, column headings, JSON shapes and exit codes: 0 success, 1 failure, 2 a
+//! command that was not understood. Everything that changes a pool happens in the daemon; here are words only.
+//!
+//! Reading order: [`options`] (what a command line may look like), [`family`] (which commands there are), [`zpool`] and
+//! [`zfs`] (what they do), [`table`] and [`json`] (how answers look), [`key`] (passphrases), [`world`] (what of the
+//! machine is touched).
+#![forbid(unsafe_code)]
+
+pub mod date;
+pub mod demo;
+pub mod family;
+pub mod inspect;
+pub mod json;
+pub mod key;
+pub mod lab;
+pub mod options;
+pub mod steadfast;
+pub mod table;
+pub mod world;
+pub mod zfs;
+pub mod zpool;
+mod zpool_import;
+mod zpool_status;
+
+use std::process::ExitCode;
+
+/// The program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    ExitCode::from(world::real(|world| family::run(world, &arguments)))
+}

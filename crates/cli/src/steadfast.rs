@@ -1,0 +1,176 @@
+//! `steadfast` itself: the daemon, the compatibility links, and the doors to the other rooms.
+
+use crate::family::{Command, Doing, Door, FAILED, Failure, Family, Session};
+use crate::options::{Flag, Parsed, Syntax, flag, valued};
+use crate::table::tame;
+use crate::world::World;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use steadfast_control::api::{DaemonInfo, FsMount};
+use steadfast_control::client::{Client, EXIT_RUNNING};
+use steadfast_control::engine::{Engine, FuseFront};
+use steadfast_control::{Code, Host, Refusal, daemon};
+use steadfast_env::Env;
+use steadfast_pool::Memory;
+
+const DETACHED: Flag =
+    Flag { letter: '\0', long: "detached", value: "", doc: "as the first command starts it" };
+/// Exit status of vdbench for any failure.
+const VDBENCH_FAILED: i32 = 157;
+/// The names that `compat` links.
+const COMPAT: [&str; 4] = ["zpool", "zfs", "vdbench", "mount.steadfast"];
+
+/// The commands.
+pub const FAMILY: Family = Family {
+    name: "steadfast",
+    own: "steadfast",
+    doc: "A pooled, copy-on-write file system for storage you do not trust.\n\
+          `steadfast pool` and `steadfast fs` are zpool and zfs; --runtime-dir DIR before them chooses a daemon.",
+    doors: &[BENCH, crate::lab::LAB, crate::lab::DEMO],
+    later: &["audit"],
+    commands: &[
+        Command {
+            names: &["daemon"],
+            syntax: Syntax {
+                flags: &[flag('f', "with stop: even if files are open"), DETACHED],
+                operands: "run|pid|stop",
+                least: 1,
+                most: 1,
+            },
+            doc: "Runs the daemon in the foreground, prints its process id, or stops it.",
+            run: daemon_command,
+        },
+        Command {
+            names: &["compat"],
+            syntax: Syntax { flags: &[], operands: "folder", least: 1, most: 1 },
+            doc: "Makes links zpool, zfs, vdbench and mount.steadfast in a folder.",
+            run: compat,
+        },
+        crate::inspect::INSPECT,
+    ],
+};
+
+/// `steadfast bench`, and what `vdbench` is.
+pub const BENCH: Door = Door {
+    name: "bench",
+    usage: "[-f file] [option]... [name=value]...",
+    doc: "Runs a vdbench parameter file, as the command vdbench does.",
+    run: bench,
+};
+
+/// `mount.steadfast`, which mount(8) calls.
+pub const MOUNT: Command = Command {
+    names: &["mount"],
+    syntax: Syntax {
+        flags: &[
+            flag('s', "tolerate unknown options"),
+            flag('f', "only check"),
+            flag('n', "accepted and without meaning"),
+            flag('v', "say more"),
+            valued('o', "options", "mount options"),
+        ],
+        operands: "filesystem folder",
+        least: 2,
+        most: 2,
+    },
+    doc: "Mounts a file system of an imported pool at a folder.",
+    run: mount,
+};
+
+/// The first Ctrl-C ends the run in order, the second at once.
+fn bench(world: &mut World<'_>, words: &[String]) -> u8 {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let twice =
+            signal_hook::flag::register_conditional_shutdown(signal, VDBENCH_FAILED, Arc::clone(&stop));
+        if let Err(error) = twice.and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop))) {
+            let _ = writeln!(world.err, "vdbench: signals are not handled: {error}.");
+        }
+    }
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let status = steadfast_lab_report::vdbench_main(&words, &stop, world.out, world.err);
+    u8::try_from(status).unwrap_or(FAILED)
+}
+
+fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let at = session.world.absolute(&parsed.operands[1]);
+    // mount(8) passes on words of fstab that concern only itself.
+    let ours = |option: &&str| {
+        !matches!(*option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users")
+            && !option.starts_with("x-")
+    };
+    let options = parsed.values('o').flat_map(|o| o.split(',')).filter(ours).map(str::to_owned).collect();
+    if parsed.has('f') {
+        return Ok(());
+    }
+    let request = FsMount { name: name.clone(), at: Some(at), options, overlay: true };
+    session.ask(request).doing(|| format!("cannot mount '{}'", tame(&name)))?;
+    Ok(())
+}
+
+fn compat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let folder = session.world.absolute(&parsed.operands[0]);
+    let refuse = |path: &Path, error: &io::Error| {
+        Refusal::new(Code::FileIo, format!("{}: {error}", path.display())).with("file", path.display())
+    };
+    let doing = || "cannot make links".to_owned();
+    let program =
+        std::env::current_exe().map_err(|error| refuse(Path::new("/proc/self/exe"), &error)).doing(doing)?;
+    std::fs::create_dir_all(&folder).map_err(|error| refuse(&folder, &error)).doing(doing)?;
+    for name in COMPAT {
+        let link = folder.join(name);
+        match std::fs::read_link(&link) {
+            // A link of an older installation is ours to renew; anything else is not.
+            Ok(target) if target.file_name() == program.file_name() => {
+                std::fs::remove_file(&link).map_err(|error| refuse(&link, &error)).doing(doing)?;
+            }
+            _ => {}
+        }
+        symlink(&program, &link).map_err(|error| refuse(&link, &error)).doing(doing)?;
+        session.line(link.display().to_string());
+    }
+    Ok(())
+}
+
+fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let runtime = session.world.runtime();
+    match parsed.operands[0].as_str() {
+        "run" => {
+            if parsed.has_long("detached") {
+                // A session of its own, so that the terminal's signals do not reach it. It fails only for the leader
+                // of a process group, who then has one already.
+                let _ = rustix::process::setsid();
+            }
+            let version = env!("CARGO_PKG_VERSION");
+            let result = daemon::run(&runtime, version, || {
+                let engine =
+                    Engine::start(Env::real(), runtime.clone(), Memory::default(), Arc::new(FuseFront))?;
+                Ok(Arc::new(engine) as Arc<dyn Host>)
+            });
+            if let Err(refusal) = &result
+                && refusal.code == Code::DaemonRunning
+            {
+                session.complain("cannot run the daemon", refusal);
+                return Err(Failure::Status(EXIT_RUNNING as u8));
+            }
+            result.doing(|| "cannot run the daemon".into())
+        }
+        "pid" => {
+            let mut client = Client::connect(&runtime, &session.typed).doing(|| "no process id".into())?;
+            let report = client.call(DaemonInfo {}).doing(|| "no process id".into())?;
+            session.line(report.pid.to_string());
+            Ok(())
+        }
+        "stop" => {
+            let client = Client::connect(&runtime, &session.typed).doing(|| "cannot stop".into())?;
+            client.stop(parsed.has('f')).doing(|| "cannot stop the daemon".into())
+        }
+        other => Err(Failure::Usage(format!("'{}' is none of run, pid, stop", tame(other)))),
+    }
+}

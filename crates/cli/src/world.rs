@@ -1,0 +1,107 @@
+//! What of the machine a command touches: its streams, its environment, the way to its daemon. Passed in, so that
+//! tests can own it.
+
+use rustix::process::getuid;
+use rustix::termios::isatty;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use steadfast_control::client::Client;
+use steadfast_control::runtime::Surroundings;
+use steadfast_control::{Refusal, Runtime};
+
+/// Everything outside a command.
+pub struct World<'a> {
+    /// Standard input.
+    pub input: &'a mut dyn Read,
+    /// Is standard input a terminal? Then passphrases are asked for, with echo off.
+    pub input_is_terminal: bool,
+    /// Standard output.
+    pub out: &'a mut dyn Write,
+    /// Standard error.
+    pub err: &'a mut dyn Write,
+    /// Folder that relative paths start from.
+    pub cwd: PathBuf,
+    /// Folders named by the environment.
+    pub surroundings: Surroundings,
+    /// The user.
+    pub uid: u32,
+    /// Connects to the daemon, and starts one if need be. The text is the command as typed.
+    pub connect: &'a mut dyn FnMut(&Runtime, &str) -> Result<Client, Refusal>,
+}
+
+impl World<'_> {
+    /// The places of this user's daemon.
+    #[must_use]
+    pub fn runtime(&self) -> Runtime {
+        Runtime::locate(&self.surroundings, self.uid)
+    }
+
+    /// An absolute path of what was typed.
+    #[must_use]
+    pub fn absolute(&self, path: &str) -> PathBuf {
+        absolute(&self.cwd, Path::new(path))
+    }
+}
+
+/// `path` from `folder` on, without `.` and doubled slashes. `..` stays: only the kernel knows where links lead.
+fn absolute(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(path).components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect()
+}
+
+/// Runs a command in the real world.
+pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let surroundings = Surroundings {
+        runtime_dir: var("STEADFAST_RUNTIME_DIR").map(|dir| absolute(&cwd, &dir)),
+        xdg_runtime_dir: var("XDG_RUNTIME_DIR"),
+        xdg_state_home: var("XDG_STATE_HOME"),
+        home: var("HOME"),
+    };
+    let stdin = io::stdin();
+    run(&mut World {
+        input_is_terminal: isatty(&stdin),
+        input: &mut stdin.lock(),
+        out: &mut io::stdout().lock(),
+        err: &mut io::stderr(),
+        cwd,
+        surroundings,
+        uid: getuid().as_raw(),
+        connect: &mut |runtime, command| Client::connect_or_start(runtime, command, || start_daemon(runtime)),
+    })
+}
+
+/// Starts this program again as a daemon in the background.
+///
+/// # Errors
+/// Of the operating system.
+pub fn start_daemon(runtime: &Runtime) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let log = runtime.open_log().map_err(io::Error::other)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    // The program may be called by another name (zpool); the daemon is always asked for in our own words.
+    command.arg0("steadfast");
+    if runtime.is_isolated() {
+        command.arg("--runtime-dir").arg(runtime.dir());
+    }
+    command
+        .args(["daemon", "run", "--detached"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_start_from_the_callers_folder() {
+        let cwd = Path::new("/home/ann");
+        assert_eq!(absolute(cwd, Path::new("./a//b.img")), Path::new("/home/ann/a/b.img"));
+        assert_eq!(absolute(cwd, Path::new("/x/./y")), Path::new("/x/y"));
+        assert_eq!(absolute(cwd, Path::new("../b")), Path::new("/home/ann/../b"));
+    }
+}

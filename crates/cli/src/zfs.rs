@@ -1,0 +1,826 @@
+//! `zfs`, which is `steadfast fs`.
+
+use crate::family::{Command, Doing, Failure, Family, Session};
+use crate::json;
+use crate::key;
+use crate::options::{Flag, Parsed, Syntax, flag, valued};
+use crate::table::{Column, render, tame};
+use crate::zpool::{
+    all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
+};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::path::Path;
+use steadfast_control::api::{
+    FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet, FsUnloadKey, FsUnmount,
+    Source, Value,
+};
+use steadfast_control::{Code, KeyFormat, Refusal};
+use steadfast_property::{DATASET, Scope, lookup};
+
+const MANY: usize = usize::MAX;
+const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
+const JSON_INT: Flag =
+    Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
+/// How often a passphrase may be mistyped on a terminal.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// The commands.
+pub const FAMILY: Family = Family {
+    name: "zfs",
+    own: "steadfast fs",
+    doc: "Creates, mounts, watches and changes file systems.",
+    doors: &[],
+    later: &[
+        "allow",
+        "bookmark",
+        "change-key",
+        "clone",
+        "diff",
+        "groupspace",
+        "hold",
+        "holds",
+        "jail",
+        "program",
+        "project",
+        "projectspace",
+        "promote",
+        "receive",
+        "recv",
+        "redact",
+        "release",
+        "rename",
+        "rewrite",
+        "rollback",
+        "send",
+        "share",
+        "snap",
+        "snapshot",
+        "unallow",
+        "unjail",
+        "unshare",
+        "unzone",
+        "upgrade",
+        "userspace",
+        "wait",
+        "zone",
+    ],
+    commands: &[
+        Command {
+            names: &["create"],
+            syntax: Syntax {
+                flags: &[
+                    flag('p', "missing parents too; content if it exists"),
+                    flag('n', "only check"),
+                    flag('u', "do not mount"),
+                    flag('v', "say what is created"),
+                    valued('o', "property=value", "a property; may be repeated"),
+                ],
+                operands: "filesystem",
+                least: 1,
+                most: 1,
+            },
+            doc: "Creates a file system and mounts it.",
+            run: create,
+        },
+        Command {
+            names: &["destroy"],
+            syntax: Syntax {
+                flags: &[
+                    flag('r', "children too"),
+                    flag('R', "children and clones too"),
+                    flag('f', "even if files are open"),
+                    flag('n', "only say what would go"),
+                    flag('v', "say what goes"),
+                    flag('p', "with -n or -v: for scripts"),
+                ],
+                operands: "filesystem",
+                least: 1,
+                most: 1,
+            },
+            doc: "Destroys a file system and everything in it.",
+            run: destroy,
+        },
+        Command {
+            names: &["list"],
+            syntax: Syntax {
+                flags: &[
+                    flag('H', "no headings, tabs between columns"),
+                    flag('p', "exact numbers"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('r', "children too"),
+                    valued('d', "depth", "children so many levels down"),
+                    valued('o', "property[,property]...", "which columns"),
+                    valued('t', "type[,type]...", "filesystem or all"),
+                    valued('s', "property", "sort by it, least first"),
+                    valued('S', "property", "sort by it, greatest first"),
+                ],
+                operands: "[filesystem]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Lists file systems with their sizes and mountpoints.",
+            run: list,
+        },
+        Command {
+            names: &["get"],
+            syntax: Syntax {
+                flags: &[
+                    flag('H', "no headings, tabs between columns"),
+                    flag('p', "exact numbers"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('r', "children too"),
+                    valued('d', "depth", "children so many levels down"),
+                    valued('o', "field[,field]...", "which of name, property, value, source"),
+                    valued(
+                        's',
+                        "source[,source]...",
+                        "only values from local, default, inherited, temporary, none",
+                    ),
+                    valued('t', "type[,type]...", "filesystem or all"),
+                ],
+                operands: "all|property[,property]... [filesystem]...",
+                least: 1,
+                most: MANY,
+            },
+            doc: "Prints properties of file systems.",
+            run: get,
+        },
+        Command {
+            names: &["set"],
+            syntax: Syntax {
+                flags: &[flag('u', "do not mount or unmount because of it")],
+                operands: "property=value... filesystem...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Changes properties of file systems.",
+            run: set,
+        },
+        Command {
+            names: &["inherit"],
+            syntax: Syntax {
+                flags: &[
+                    flag('r', "in all children too"),
+                    flag('S', "back to the received value, or inherit"),
+                ],
+                operands: "property filesystem...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Forgets a setting, so that the parent's counts.",
+            run: inherit,
+        },
+        Command {
+            names: &["mount"],
+            syntax: Syntax {
+                flags: &[
+                    flag('a', "all that mount by themselves"),
+                    JSON_FLAG,
+                    flag('l', "load keys first"),
+                    flag('f', "accepted and without meaning"),
+                    flag('O', "over a folder that is not empty"),
+                    flag('v', "say what is mounted"),
+                    valued('o', "options", "ro, noexec and the like, for this mount"),
+                ],
+                operands: "[filesystem]",
+                least: 0,
+                most: 1,
+            },
+            doc: "Mounts file systems; without a name, lists what is mounted.",
+            run: mount,
+        },
+        Command {
+            names: &["unmount", "umount"],
+            syntax: Syntax {
+                flags: &[
+                    flag('a', "all"),
+                    flag('f', "even if files are open"),
+                    flag('u', "unload keys that are no longer needed"),
+                ],
+                operands: "[filesystem|mountpoint]",
+                least: 0,
+                most: 1,
+            },
+            doc: "Unmounts file systems.",
+            run: unmount,
+        },
+        Command {
+            names: &["load-key"],
+            syntax: Syntax {
+                flags: &[
+                    flag('a', "all"),
+                    flag('r', "children too"),
+                    flag('n', "only try"),
+                    valued('L', "keylocation", "prompt or file:///path instead of the property"),
+                ],
+                operands: "[filesystem]",
+                least: 0,
+                most: 1,
+            },
+            doc: "Loads the keys of encrypted file systems.",
+            run: load_key,
+        },
+        Command {
+            names: &["unload-key"],
+            syntax: Syntax {
+                flags: &[flag('a', "all"), flag('r', "children too")],
+                operands: "[filesystem]",
+                least: 0,
+                most: 1,
+            },
+            doc: "Forgets the keys of encrypted file systems.",
+            run: unload_key,
+        },
+    ],
+};
+
+fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let doing = || format!("cannot create '{}'", tame(&name));
+    let properties = assignments(parsed.values('o'))?;
+    steadfast_property::check_dataset_name(&name)
+        .map_err(steadfast_control::check::name_refusal)
+        .doing(doing)?;
+    let key = new_key(session, &name, &properties).doing(doing)?;
+    let request = FsCreate {
+        name: name.clone(),
+        parents: parsed.has('p'),
+        no_mount: parsed.has('u'),
+        dry_run: parsed.has('n'),
+        properties: properties.clone(),
+        key,
+    };
+    let outcome = session.ask(request).doing(doing)?;
+    if parsed.has('v') {
+        for created in &outcome.touched {
+            session.line(format!("{} {created}", if parsed.has('n') { "would create" } else { "create" }));
+        }
+        for (name, value) in &properties {
+            session.line(format!("property {name}={}", tame(value)));
+        }
+    }
+    session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
+    Ok(())
+}
+
+fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let request = FsDestroy {
+        name: name.clone(),
+        recursive: parsed.has('r') || parsed.has('R'),
+        force: parsed.has('f'),
+        dry_run: parsed.has('n'),
+    };
+    let outcome = session.ask(request).doing(|| format!("cannot destroy '{}'", tame(&name)))?;
+    if parsed.has('v') || parsed.has('n') && parsed.has('p') {
+        for gone in &outcome.touched {
+            session.line(match (parsed.has('p'), parsed.has('n')) {
+                (true, _) => format!("destroy\t{gone}"),
+                (false, true) => format!("would destroy {gone}"),
+                (false, false) => format!("will destroy {gone}"),
+            });
+        }
+    }
+    session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
+    Ok(())
+}
+
+/// File systems that the operands name (as names or as paths below a mountpoint), as deep as the options say.
+fn select(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    operands: &[String],
+    all_without_names: bool,
+) -> Result<Vec<FsInfo>, Refusal> {
+    let depth = match parsed.value('d').map(str::parse) {
+        Some(Ok(depth)) => Some(depth),
+        Some(Err(_)) => {
+            return Err(Refusal::new(Code::PropValue, "the depth after -d is not a number"));
+        }
+        None if parsed.has('r') || (operands.is_empty() && all_without_names) => None,
+        None => Some(0),
+    };
+    let mut names = Vec::new();
+    for operand in operands {
+        names.push(if operand.starts_with('/') { name_of_path(session, operand)? } else { operand.clone() });
+    }
+    session.ask(FsList { names, depth })
+}
+
+/// The file system that is mounted at `path` or at the nearest folder above it.
+fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<String, Refusal> {
+    let all = session.ask(FsList::default())?;
+    let holds = |fs: &&FsInfo| fs.mounted_at.as_ref().is_some_and(|at| Path::new(path).starts_with(at));
+    let nearest =
+        all.iter().filter(holds).max_by_key(|fs| fs.mounted_at.as_ref().map(|at| at.as_os_str().len()));
+    nearest.map(|fs| fs.name.clone()).ok_or_else(|| {
+        Refusal::new(Code::FsAbsent, format!("no file system of ours is mounted at {}", tame(path)))
+    })
+}
+
+/// Does `-t` leave file systems in? Snapshots, volumes and bookmarks are not yet built, so there are none to list.
+fn wants_filesystems(parsed: &Parsed) -> Result<bool, Failure> {
+    let mut wants = parsed.value('t').is_none();
+    for kind in parsed.values('t').flat_map(|list| list.split(',')) {
+        match kind {
+            "filesystem" | "fs" | "all" => wants = true,
+            "snapshot" | "snap" | "volume" | "vol" | "bookmark" => {}
+            kind => {
+                let sentence =
+                    format!("invalid type '{kind}': must be filesystem, snapshot, volume, bookmark or all");
+                return Err(Failure::Usage(sentence));
+            }
+        }
+    }
+    Ok(wants)
+}
+
+const LIST_COLUMNS: &str = "name,used,available,referenced,mountpoint";
+
+fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let given: Vec<&str> = parsed.values('o').collect();
+    let names = columns_of(Scope::Dataset, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
+    let mut orders = Vec::new();
+    for (letter, name) in parsed.ordered().filter(|(letter, _)| matches!(letter, 's' | 'S')) {
+        let name = columns_of(Scope::Dataset, &[name])?.remove(0);
+        orders.push((name, letter == 'S'));
+    }
+    let wants = wants_filesystems(parsed)?;
+    let mut found = select(session, parsed, &parsed.operands, true).doing(|| "cannot list".into())?;
+    if !wants {
+        found.clear();
+    }
+    sort(&mut found, &orders);
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let text = as_json("zfs list", &found, exact, parsed.has_long("json-int"), |fs| {
+            names.iter().filter(|n| *n != "name").map(|n| (n.clone(), cell(fs, n))).collect()
+        });
+        session.line(text);
+        return Ok(());
+    }
+    if found.is_empty() {
+        if !parsed.has('H') {
+            session.line("no datasets available");
+        }
+        return Ok(());
+    }
+    let columns: Vec<Column> = names.iter().map(|name| column(Scope::Dataset, name)).collect();
+    let row = |fs: &FsInfo| {
+        let cells = names.iter().map(|name| shown(Scope::Dataset, name, &cell(fs, name).value, exact));
+        cells.collect::<Vec<String>>()
+    };
+    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
+    session.out.push_str(&render(&columns, &rows, parsed.has('H')));
+    Ok(())
+}
+
+/// A property, the name among them; `-` where there is none.
+fn cell(fs: &FsInfo, name: &str) -> Value {
+    match name {
+        "name" => Value::measured(&fs.name),
+        name => fs.properties.get(name).cloned().unwrap_or_else(|| Value::measured("-")),
+    }
+}
+
+/// Sorts by the first order, ties by the next, and last by name. A missing value comes last.
+fn sort(found: &mut [FsInfo], orders: &[(String, bool)]) {
+    let compare = |a: &FsInfo, b: &FsInfo| {
+        for (name, reverse) in orders {
+            let (a, b) = (cell(a, name).value, cell(b, name).value);
+            let order = match (a == "-", b == "-") {
+                (false, false) => match (a.parse::<f64>(), b.parse::<f64>()) {
+                    (Ok(a), Ok(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
+                    _ => a.cmp(&b),
+                },
+                (a_missing, b_missing) => {
+                    let order = a_missing.cmp(&b_missing);
+                    if *reverse { order.reverse() } else { order }
+                }
+            };
+            let order = if *reverse { order.reverse() } else { order };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        a.name.split('/').cmp(b.name.split('/'))
+    };
+    found.sort_by(compare);
+}
+
+fn as_json(
+    command: &str,
+    found: &[FsInfo],
+    exact: bool,
+    as_number: bool,
+    properties: impl Fn(&FsInfo) -> BTreeMap<String, Value>,
+) -> String {
+    let mut by_name = serde_json::Map::new();
+    for fs in found {
+        let mut map = serde_json::Map::new();
+        for (name, value) in properties(fs) {
+            let shown = shown(Scope::Dataset, &name, &value.value, exact);
+            map.insert(name, json::property(&shown, &value, as_number));
+        }
+        let entry = serde_json::json!({
+            "name": fs.name,
+            "type": "FILESYSTEM",
+            "pool": fs.name.split('/').next(),
+            "createtxg": json::number(fs.createtxg, as_number),
+            "properties": map,
+        });
+        by_name.insert(fs.name.clone(), entry);
+    }
+    let mut document = json::document(command);
+    document.insert("datasets".into(), by_name.into());
+    json::text(document)
+}
+
+fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let fields = get_fields(parsed)?;
+    let wanted = match parsed.operands[0].as_str() {
+        "all" => None,
+        list => Some(columns_of(Scope::Dataset, &[list])?),
+    };
+    let mut sources: Vec<&str> = Vec::new();
+    for source in parsed.values('s').flat_map(|list| list.split(',')) {
+        if !["local", "default", "inherited", "temporary", "received", "none"].contains(&source) {
+            let allowed = "must be local, default, inherited, temporary, received or none";
+            return Err(Failure::Usage(format!("invalid source '{source}': {allowed}")));
+        }
+        sources.push(source);
+    }
+    let wants = wants_filesystems(parsed)?;
+    let found =
+        select(session, parsed, &parsed.operands[1..], true).doing(|| "cannot get properties".into())?;
+    let from = |value: &Value| {
+        let word = match &value.source {
+            Source::None => "none",
+            Source::Default => "default",
+            Source::Local => "local",
+            Source::Temporary => "temporary",
+            Source::Inherited(_) => "inherited",
+        };
+        sources.is_empty() || sources.contains(&word)
+    };
+    let names_for = |fs: &FsInfo| wanted.clone().unwrap_or_else(|| all_properties(DATASET, &fs.properties));
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let text = as_json("zfs get", &found, exact, parsed.has_long("json-int"), |fs| {
+            let all = names_for(fs).into_iter().map(|n| {
+                let value = cell(fs, &n);
+                (n, value)
+            });
+            all.filter(|(_, value)| from(value)).collect()
+        });
+        session.line(text);
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for fs in found.iter().filter(|_| wants) {
+        for name in names_for(fs) {
+            let value = cell(fs, &name);
+            if from(&value) {
+                let shown = shown(Scope::Dataset, &name, &value.value, exact);
+                rows.push(get_row(&fields, &fs.name, &name, shown, &value.source));
+            }
+        }
+    }
+    if !rows.is_empty() {
+        session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
+    }
+    Ok(())
+}
+
+fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let (settings, names): (Vec<_>, Vec<_>) =
+        parsed.operands.iter().partition(|operand| operand.contains('='));
+    if settings.is_empty() {
+        return Err(Failure::Usage("missing property=value argument".into()));
+    }
+    if names.is_empty() {
+        return Err(Failure::Usage("missing dataset name".into()));
+    }
+    let properties = assignments(settings.into_iter().map(String::as_str))?;
+    for name in names {
+        let request = FsSet { name: name.clone(), properties: properties.clone(), no_mount: parsed.has('u') };
+        match session.ask(request) {
+            Ok(outcome) => session.warn(&format!("the property of '{name}' is set, but"), &outcome.warnings),
+            Err(refusal) => session.complain(&format!("cannot set property for '{}'", tame(name)), &refusal),
+        }
+    }
+    Ok(())
+}
+
+fn inherit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let (property, names) = parsed.operands.split_first().expect("the syntax asks for two operands at least");
+    // ZFS calls an unknown property a misuse of the command.
+    if lookup(Scope::Dataset, property).is_none() && !steadfast_property::is_user_property(property) {
+        columns_of(Scope::Dataset, &[property])?;
+    }
+    for name in names {
+        let request =
+            FsInherit { name: name.clone(), property: property.clone(), recursive: parsed.has('r') };
+        match session.ask(request) {
+            Ok(outcome) => session.warn(&format!("'{name}' inherits {property}, but"), &outcome.warnings),
+            Err(refusal) => {
+                session.complain(&format!("cannot inherit {property} for '{}'", tame(name)), &refusal)
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let options: Vec<String> = parsed.values('o').flat_map(|o| o.split(',')).map(str::to_owned).collect();
+    match (parsed.has('a'), parsed.operands.first()) {
+        (true, Some(_)) => Err(Failure::Usage("too many arguments: -a mounts all".into())),
+        (false, None) if parsed.has('j') => {
+            let mounted = mounted(session)?;
+            let entry = |fs: &FsInfo| {
+                let value = serde_json::json!({ "filesystem": fs.name, "mountpoint": place(fs) });
+                (fs.name.clone(), value)
+            };
+            let mut document = json::document("zfs mount");
+            let map: serde_json::Map<String, serde_json::Value> = mounted.iter().map(entry).collect();
+            document.insert("datasets".into(), map.into());
+            session.line(json::text(document));
+            Ok(())
+        }
+        (false, None) => {
+            for fs in mounted(session)? {
+                session.line(format!("{:<30}  {}", tame(&fs.name), tame(&place(&fs))));
+            }
+            Ok(())
+        }
+        (true, None) => {
+            let pools = session.ask(FsList::default()).doing(|| "cannot list".into())?;
+            if parsed.has('l') {
+                for pool in pools.iter().filter(|fs| !fs.name.contains('/')) {
+                    load_keys_below(session, &pool.name)?;
+                }
+            }
+            for pool in pools.iter().filter(|fs| !fs.name.contains('/')) {
+                mount_below(session, &pool.name, &options, parsed.has('O'), parsed.has('v'))?;
+            }
+            Ok(())
+        }
+        (false, Some(name)) => {
+            let doing = || format!("cannot mount '{}'", tame(name));
+            if parsed.has('l') {
+                load_key_of(session, name)?;
+            }
+            let request =
+                FsMount { name: name.clone(), at: None, options: options.clone(), overlay: parsed.has('O') };
+            let outcome = session.ask(request).doing(doing)?;
+            session.warn(&format!("'{name}' is mounted, but"), &outcome.warnings);
+            Ok(())
+        }
+    }
+}
+
+/// Where a file system is mounted, as text.
+fn place(fs: &FsInfo) -> String {
+    fs.mounted_at.as_ref().map_or_else(|| "-".to_owned(), |at| at.display().to_string())
+}
+
+fn mounted(session: &mut Session<'_, '_>) -> Result<Vec<FsInfo>, Failure> {
+    let mut all = session.ask(FsList::default()).doing(|| "cannot list".into())?;
+    all.retain(|fs| fs.mounted_at.is_some());
+    Ok(all)
+}
+
+/// Mounts everything at and below `name` that mounts by itself and can be.
+///
+/// # Errors
+/// If it cannot be listed; what cannot be mounted is told.
+pub(crate) fn mount_all_below(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
+    mount_below(session, name, &[], false, false)
+}
+
+fn mount_below(
+    session: &mut Session<'_, '_>,
+    name: &str,
+    options: &[String],
+    overlay: bool,
+    verbose: bool,
+) -> Result<(), Failure> {
+    let all = session
+        .ask(FsList { names: vec![name.to_owned()], depth: None })
+        .doing(|| format!("cannot list '{}'", tame(name)))?;
+    for fs in all {
+        let wanted = fs.mounted_at.is_none()
+            && fs.value("canmount") == "on"
+            && fs.value("mountpoint").starts_with('/')
+            && fs.value("keystatus") != "unavailable";
+        if !wanted {
+            continue;
+        }
+        let request = FsMount { name: fs.name.clone(), at: None, options: options.to_vec(), overlay };
+        match session.ask(request) {
+            Ok(outcome) => {
+                if verbose {
+                    session.line(format!("{} at {}", tame(&fs.name), tame(fs.value("mountpoint"))));
+                }
+                session.warn(&format!("'{}' is mounted, but", fs.name), &outcome.warnings);
+            }
+            Err(refusal) => session.complain(&format!("cannot mount '{}'", tame(&fs.name)), &refusal),
+        }
+    }
+    Ok(())
+}
+
+fn unmount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let force = parsed.has('f');
+    match (parsed.has('a'), parsed.operands.first()) {
+        (true, Some(_)) => return Err(Failure::Usage("too many arguments: -a unmounts all".into())),
+        (false, None) => return Err(Failure::Usage("missing filesystem argument".into())),
+        (true, None) => {
+            // Children first: they are mounted inside their parents.
+            for fs in mounted(session)?.into_iter().rev() {
+                unmount_one(session, &fs.name, force, parsed.has('u'));
+            }
+        }
+        (false, Some(operand)) => {
+            let name = if operand.starts_with('/') {
+                let doing = || format!("cannot unmount '{}'", tame(operand));
+                let name = name_of_path(session, operand).doing(doing)?;
+                let at = session.ask(FsList { names: vec![name.clone()], depth: Some(0) }).doing(doing)?;
+                if !at.iter().any(|fs| fs.mounted_at.as_deref() == Some(Path::new(operand))) {
+                    return Err(Refusal::new(Code::FsNotMounted, "it is not a mountpoint")).doing(doing);
+                }
+                name
+            } else {
+                operand.clone()
+            };
+            unmount_one(session, &name, force, parsed.has('u'));
+        }
+    }
+    Ok(())
+}
+
+fn unmount_one(session: &mut Session<'_, '_>, name: &str, force: bool, unload: bool) {
+    match session.ask(FsUnmount { name: name.to_owned(), force }) {
+        Ok(outcome) => session.warn(&format!("'{name}' is unmounted, but"), &outcome.warnings),
+        Err(refusal) => return session.complain(&format!("cannot unmount '{}'", tame(name)), &refusal),
+    }
+    if unload && let Err(refusal) = session.ask(FsUnloadKey { name: name.to_owned() }) {
+        // Others may still need it, or it never had one: then it stays, as in ZFS.
+        if !matches!(refusal.code, Code::KeyBusy | Code::KeyNone | Code::KeyInherited) {
+            session.complain(&format!("cannot unload the key of '{}'", tame(name)), &refusal);
+        }
+    }
+}
+
+/// Encryption roots among `found`.
+fn roots(found: &[FsInfo]) -> impl Iterator<Item = &FsInfo> {
+    found.iter().filter(|fs| fs.value("encryptionroot") == fs.name)
+}
+
+fn load_key(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let location = parsed.value('L');
+    let dry_run = parsed.has('n');
+    match (parsed.has('a'), parsed.operands.first()) {
+        (true, Some(_)) => Err(Failure::Usage("too many arguments: -a means all".into())),
+        (false, None) => Err(Failure::Usage("missing dataset argument (specify -a for all)".into())),
+        (all, operand) if all || parsed.has('r') => {
+            let names = operand.cloned().into_iter().collect();
+            let found = session.ask(FsList { names, depth: None }).doing(|| "cannot load keys".into())?;
+            load_keys(session, &found, location, dry_run);
+            Ok(())
+        }
+        (_, operand) => {
+            let name = operand.expect("the arms above took the case without one").clone();
+            let doing = || format!("cannot load the key of '{}'", tame(&name));
+            let found = session.ask(FsList { names: vec![name.clone()], depth: Some(0) }).doing(doing)?;
+            let Some(fs) = found.first() else {
+                return Err(Refusal::new(Code::FsAbsent, "it does not exist")).doing(doing);
+            };
+            if !dry_run && fs.value("keystatus") == "available" {
+                return Err(Refusal::new(Code::KeyLoaded, "its key is loaded already")).doing(doing);
+            }
+            load_one(session, fs, location, dry_run).doing(doing)
+        }
+    }
+}
+
+/// Loads all keys at and below `name` that are not loaded.
+///
+/// # Errors
+/// If the file systems cannot be listed; keys that cannot be loaded are told.
+pub(crate) fn load_keys_below(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
+    let found = session
+        .ask(FsList { names: vec![name.to_owned()], depth: None })
+        .doing(|| format!("cannot load the keys of '{}'", tame(name)))?;
+    load_keys(session, &found, None, false);
+    Ok(())
+}
+
+fn load_keys(session: &mut Session<'_, '_>, found: &[FsInfo], location: Option<&str>, dry_run: bool) {
+    let (mut loaded, mut wanted) = (0, 0);
+    for fs in roots(found).filter(|fs| dry_run || fs.value("keystatus") == "unavailable") {
+        wanted += 1;
+        match load_one(session, fs, location, dry_run) {
+            Ok(()) => loaded += 1,
+            Err(refusal) => {
+                session.complain(&format!("cannot load the key of '{}'", tame(&fs.name)), &refusal)
+            }
+        }
+    }
+    if wanted > 0 {
+        session.line(format!(
+            "{loaded} / {wanted} key(s) successfully {}",
+            if dry_run { "verified" } else { "loaded" }
+        ));
+    }
+}
+
+/// Loads the key that opens `name`, if it needs one.
+fn load_key_of(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
+    let doing = || format!("cannot load the key of '{}'", tame(name));
+    let found = session.ask(FsList { names: vec![name.to_owned()], depth: Some(0) }).doing(doing)?;
+    let Some(fs) = found.first().filter(|fs| fs.value("keystatus") == "unavailable") else { return Ok(()) };
+    let root = fs.value("encryptionroot").to_owned();
+    let roots = session.ask(FsList { names: vec![root], depth: Some(0) }).doing(doing)?;
+    match roots.first() {
+        Some(root) => load_one(session, root, None, false).doing(doing),
+        None => Ok(()),
+    }
+}
+
+/// Gets the key of an encryption root and loads it. On a terminal a wrong passphrase may be typed again.
+fn load_one(
+    session: &mut Session<'_, '_>,
+    fs: &FsInfo,
+    location: Option<&str>,
+    dry_run: bool,
+) -> Result<(), Refusal> {
+    let Some(format) = KeyFormat::parse(fs.value("keyformat")) else {
+        return Err(match fs.value("encryptionroot") {
+            "-" | "" | "none" => Refusal::new(Code::KeyNone, "it is not encrypted").with("fs", &fs.name),
+            root => {
+                Refusal::new(Code::KeyInherited, format!("its key is that of '{root}'")).with("root", root)
+            }
+        });
+    };
+    let root = fs.value("encryptionroot");
+    if root != fs.name {
+        return Err(
+            Refusal::new(Code::KeyInherited, format!("its key is that of '{root}'")).with("root", root)
+        );
+    }
+    let location = location.unwrap_or(fs.value("keylocation"));
+    let typed = location == "prompt" && session.world.input_is_terminal;
+    let mut attempt = 1;
+    loop {
+        let key = key::obtain(session.world, &fs.name, format, location, false);
+        let result = key.and_then(|key| session.ask(FsLoadKey { name: fs.name.clone(), key, dry_run }));
+        match result {
+            Ok(outcome) => {
+                session.warn(&format!("the key of '{}' is loaded, but", fs.name), &outcome.warnings);
+                return Ok(());
+            }
+            Err(refusal)
+                if typed
+                    && attempt < ATTEMPTS_MAX
+                    && matches!(refusal.code, Code::KeyWrong | Code::KeyFormat) =>
+            {
+                session.tell(&format!("{}; try again\n", tame(&refusal.what)));
+                attempt += 1;
+            }
+            Err(refusal) => return Err(refusal),
+        }
+    }
+}
+
+fn unload_key(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    match (parsed.has('a'), parsed.operands.first()) {
+        (true, Some(_)) => Err(Failure::Usage("too many arguments: -a means all".into())),
+        (false, None) => Err(Failure::Usage("missing dataset argument (specify -a for all)".into())),
+        (all, operand) if all || parsed.has('r') => {
+            let names = operand.cloned().into_iter().collect();
+            let found = session.ask(FsList { names, depth: None }).doing(|| "cannot unload keys".into())?;
+            let loaded: Vec<String> = roots(&found)
+                .filter(|fs| fs.value("keystatus") == "available")
+                .map(|fs| fs.name.clone())
+                .collect();
+            // Children first, so that a parent's key is no longer needed when its turn comes.
+            for name in loaded.into_iter().rev() {
+                if let Err(refusal) = session.ask(FsUnloadKey { name: name.clone() }) {
+                    session.complain(&format!("cannot unload the key of '{}'", tame(&name)), &refusal);
+                }
+            }
+            Ok(())
+        }
+        (_, operand) => {
+            let name = operand.expect("the arms above took the case without one").clone();
+            session
+                .ask(FsUnloadKey { name: name.clone() })
+                .doing(|| format!("cannot unload the key of '{}'", tame(&name)))?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,645 @@
+//! `zpool`, which is `steadfast pool`.
+
+use crate::date;
+use crate::family::{Command, Doing, Failure, Family, Session};
+use crate::json;
+use crate::key;
+use crate::options::{Flag, Parsed, Syntax, flag, valued};
+use crate::table::{Column, render, tame};
+use crate::zpool_import;
+use crate::zpool_status;
+use std::collections::BTreeMap;
+use steadfast_control::api::{
+    PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolInfo, PoolList, PoolSet, PoolSync, Properties,
+    Source, Value, VdevClass, VdevKind, VdevSpec,
+};
+use steadfast_control::{Code, KeyFormat, Refusal};
+use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup};
+
+const MANY: usize = usize::MAX;
+const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
+const JSON_INT: Flag =
+    Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
+
+/// The commands.
+pub const FAMILY: Family = Family {
+    name: "zpool",
+    own: "steadfast pool",
+    doc: "Creates, imports, watches and changes pools.",
+    doors: &[],
+    later: &[
+        "add",
+        "attach",
+        "checkpoint",
+        "clear",
+        "detach",
+        "events",
+        "initialize",
+        "iostat",
+        "labelclear",
+        "offline",
+        "online",
+        "prefetch",
+        "reguid",
+        "remove",
+        "reopen",
+        "replace",
+        "resilver",
+        "scrub",
+        "split",
+        "trim",
+        "upgrade",
+        "wait",
+    ],
+    commands: &[
+        Command {
+            names: &["create"],
+            syntax: Syntax {
+                flags: &[
+                    flag('f', "overwrite devices that seem to be in use"),
+                    flag('n', "only check, and print the layout"),
+                    valued('m', "mountpoint", "where the root file system appears, or none"),
+                    valued('o', "property=value", "a property of the pool"),
+                    valued('O', "property=value", "a property of its root file system"),
+                    valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
+                ],
+                operands: "pool vdev...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Creates a pool on image files or block devices, and mounts it.",
+            run: create,
+        },
+        Command {
+            names: &["destroy"],
+            syntax: Syntax {
+                flags: &[flag('f', "even if files are open")],
+                operands: "pool",
+                least: 1,
+                most: 1,
+            },
+            doc: "Destroys a pool and everything in it.",
+            run: destroy,
+        },
+        Command {
+            names: &["import"],
+            syntax: Syntax {
+                flags: &[
+                    flag('a', "import all that are found"),
+                    valued('d', "folder|device", "where to look; may be repeated"),
+                    flag('f', "although it seems to be in use"),
+                    flag('l', "load keys too"),
+                    flag('N', "mount nothing"),
+                    valued('o', "property=value", "readonly=on, altroot=, cachefile=none, or mount options"),
+                    valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
+                ],
+                operands: "[pool|id [newpool]]",
+                least: 0,
+                most: 2,
+            },
+            doc: "Imports a pool; without a name, lists those that could be imported.",
+            run: zpool_import::import,
+        },
+        Command {
+            names: &["export"],
+            syntax: Syntax {
+                flags: &[flag('a', "all pools"), flag('f', "even if files are open")],
+                operands: "[pool]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Unmounts pools and lets go of their devices.",
+            run: export,
+        },
+        Command {
+            names: &["list"],
+            syntax: Syntax {
+                flags: &[
+                    flag('H', "no headings, tabs between columns"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('p', "exact numbers"),
+                    flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('v', "devices too"),
+                    valued('o', "property[,property]...", "which columns"),
+                ],
+                operands: "[pool]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Lists pools with their sizes and health.",
+            run: list,
+        },
+        Command {
+            names: &["status"],
+            syntax: Syntax {
+                flags: &[
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('p', "exact numbers"),
+                    flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('v', "name the files that are damaged"),
+                    flag('x', "only pools with trouble"),
+                ],
+                operands: "[pool]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Tells how pools and their devices are.",
+            run: zpool_status::status,
+        },
+        Command {
+            names: &["get"],
+            syntax: Syntax {
+                flags: &[
+                    flag('H', "no headings, tabs between columns"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('p', "exact numbers"),
+                    valued('o', "field[,field]...", "which of name, property, value, source"),
+                ],
+                operands: "all|property[,property]... [pool]...",
+                least: 1,
+                most: MANY,
+            },
+            doc: "Prints properties of pools.",
+            run: get,
+        },
+        Command {
+            names: &["set"],
+            syntax: Syntax { flags: &[], operands: "property=value pool", least: 2, most: 2 },
+            doc: "Changes a property of a pool.",
+            run: set,
+        },
+        Command {
+            names: &["history"],
+            syntax: Syntax {
+                flags: &[flag('i', "events of the pool itself too"), flag('l', "with user and host")],
+                operands: "[pool]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Tells what was done to pools, oldest first (times are UTC).",
+            run: history,
+        },
+        Command {
+            names: &["sync"],
+            syntax: Syntax { flags: &[], operands: "[pool]...", least: 0, most: MANY },
+            doc: "Commits pools now.",
+            run: sync,
+        },
+    ],
+};
+
+/// Reads a list of `name=value`.
+///
+/// # Errors
+/// What is wrong with the first that is wrong.
+pub(crate) fn assignments<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Properties, Failure> {
+    let mut properties = Properties::new();
+    for text in texts {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(Failure::Usage(format!("missing '=' for property=value argument: '{text}'")));
+        };
+        if properties.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::Usage(format!("property '{name}' specified multiple times")));
+        }
+    }
+    Ok(properties)
+}
+
+/// Asks for the key that the properties of something new call for.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn new_key(
+    session: &mut Session<'_, '_>,
+    name: &str,
+    properties: &Properties,
+) -> Result<Option<steadfast_control::Key>, Refusal> {
+    // A format that does not exist is the daemon's to refuse, in the words of the property table.
+    let Some(format) = properties.get("keyformat").and_then(|text| KeyFormat::parse(text)) else {
+        return Ok(None);
+    };
+    if properties.get("encryption").is_some_and(|e| e == "off") {
+        return Ok(None);
+    }
+    let location = properties.get("keylocation").map_or("prompt", String::as_str);
+    key::obtain(session.world, name, format, location, true).map(Some)
+}
+
+fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let doing = || format!("cannot create '{}'", tame(&name));
+    let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
+    let mut properties = assignments(parsed.values('o'))?;
+    if let Some(root) = parsed.value('R') {
+        properties.insert("altroot".into(), root.to_owned());
+        properties.entry("cachefile".into()).or_insert_with(|| "none".into());
+    }
+    let fs_properties = assignments(parsed.values('O'))?;
+    // Told before a passphrase is asked for: nothing is more annoying than a late no.
+    steadfast_property::check_pool_name(&name)
+        .map_err(steadfast_control::check::name_refusal)
+        .doing(doing)?;
+    let key = new_key(session, &name, &fs_properties).doing(doing)?;
+    let request = PoolCreate {
+        name: name.clone(),
+        vdevs: vdevs.clone(),
+        force: parsed.has('f'),
+        dry_run: parsed.has('n'),
+        mountpoint: parsed.value('m').map(str::to_owned),
+        properties,
+        fs_properties,
+        key,
+    };
+    let outcome = session.ask(request).doing(doing)?;
+    if parsed.has('n') {
+        session.line(format!("would create '{name}' with the following layout:\n\n\t{name}"));
+        for device in vdevs.iter().flat_map(|v| &v.devices) {
+            session.line(format!("\t  {}", tame(&device.display().to_string())));
+        }
+    }
+    session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
+    Ok(())
+}
+
+/// Reads a device list.
+fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {
+    let mut class = VdevClass::Main;
+    let mut vdevs: Vec<VdevSpec> = Vec::new();
+    let mut group: Option<VdevKind> = None;
+    for word in words {
+        let kind = match word.as_str() {
+            "mirror" => Some(VdevKind::Mirror),
+            "raidz" | "raidz1" => Some(VdevKind::Raidz1),
+            "raidz2" => Some(VdevKind::Raidz2),
+            "raidz3" => Some(VdevKind::Raidz3),
+            _ => None,
+        };
+        let named_class = match word.as_str() {
+            "log" => Some(VdevClass::Log),
+            "cache" => Some(VdevClass::Cache),
+            "spare" => Some(VdevClass::Spare),
+            "anchor" => Some(VdevClass::Anchor),
+            "parity" => Some(VdevClass::Parity),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            group = Some(kind);
+            vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
+        } else if let Some(named) = named_class {
+            (class, group) = (named, None);
+        } else if word == "special" || word == "dedup" || word.starts_with("draid") {
+            return Err(later(word));
+        } else if word.contains("://") {
+            return Err(Refusal::new(
+                Code::Later,
+                format!("pools on buckets ('{}') are not yet built", tame(word)),
+            ));
+        } else {
+            let device = session.world.absolute(word);
+            let in_dev = std::path::Path::new("/dev").join(word);
+            let device =
+                if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device };
+            match (group, vdevs.last_mut()) {
+                (Some(_), Some(last)) => last.devices.push(device),
+                _ => vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![device] }),
+            }
+        }
+    }
+    Ok(vdevs)
+}
+
+fn later(word: &str) -> Refusal {
+    Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
+}
+
+fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let request = PoolDestroy { name: name.clone(), force: parsed.has('f') };
+    let outcome = session.ask(request).doing(|| format!("cannot destroy '{}'", tame(&name)))?;
+    session.warn(&format!("'{name}' is destroyed, but"), &outcome.warnings);
+    Ok(())
+}
+
+fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let mut names = parsed.operands.clone();
+    match (parsed.has('a'), names.is_empty()) {
+        (true, true) => {
+            let pools = session.ask(PoolList::default()).doing(|| "cannot list pools".into())?;
+            names = pools.into_iter().map(|pool| pool.name).collect();
+        }
+        (true, false) => return Err(Failure::Usage("too many arguments: -a means all pools".into())),
+        (false, true) => return Err(Failure::Usage("missing pool argument".into())),
+        (false, false) => {}
+    }
+    for name in names {
+        match session.ask(PoolExport { name: name.clone(), force: parsed.has('f') }) {
+            Ok(outcome) => session.warn(&format!("'{name}' is exported, but"), &outcome.warnings),
+            Err(refusal) => session.complain(&format!("cannot export '{}'", tame(&name)), &refusal),
+        }
+    }
+    Ok(())
+}
+
+/// A property's value as it is printed.
+#[must_use]
+pub(crate) fn shown(scope: Scope, name: &str, value: &str, exact: bool) -> String {
+    let value = tame(value);
+    match lookup(scope, name) {
+        Some(property) if !exact => match (property.kind, value.parse()) {
+            (Kind::Date, Ok(seconds)) => date::creation(seconds),
+            _ => property.shown(&value),
+        },
+        _ => value,
+    }
+}
+
+/// Properties of a comma-separated list, by their names in the table; `name` is one too.
+///
+/// # Errors
+/// The first that nobody knows.
+pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Failure> {
+    let mut columns = Vec::new();
+    for name in lists.iter().flat_map(|list| list.split(',')) {
+        if name == "name" || is_user_property(name) {
+            columns.push(name.to_owned());
+        } else if let Some(property) = lookup(scope, name) {
+            columns.push(property.name.to_owned());
+        } else {
+            let error = steadfast_property::parse_assignment(scope, &format!("{name}=")).map(|_| ());
+            let sentence = error.map_or_else(|e| e.to_string(), |()| format!("invalid property '{name}'"));
+            return Err(Failure::Usage(sentence));
+        }
+    }
+    Ok(columns)
+}
+
+/// The heading of a column, and whether it holds numbers.
+pub(crate) fn column(scope: Scope, name: &str) -> Column {
+    match lookup(scope, name) {
+        Some(property) => Column { heading: property.heading.to_owned(), right: property.is_numeric() },
+        None => Column { heading: name.to_uppercase(), right: false },
+    }
+}
+
+const LIST_COLUMNS: &str =
+    "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
+
+fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    no_interval(&parsed.operands)?;
+    let given: Vec<&str> = parsed.values('o').collect();
+    let names = columns_of(Scope::Pool, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
+    let request = PoolList { names: parsed.operands.clone() };
+    let pools = session.ask(request).doing(|| "cannot list pools".into())?;
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let properties = |pool: &PoolInfo| {
+            names
+                .iter()
+                .filter(|n| *n != "name")
+                .cloned()
+                .map(|n| {
+                    let value = cell(pool, &n);
+                    (n, value)
+                })
+                .collect()
+        };
+        let text = as_json("zpool list", &pools, exact, parsed.has_long("json-int"), properties);
+        session.line(text);
+        return Ok(());
+    }
+    if pools.is_empty() {
+        if !parsed.has('H') {
+            session.line("no pools available");
+        }
+        return Ok(());
+    }
+    let columns: Vec<Column> = names.iter().map(|name| column(Scope::Pool, name)).collect();
+    let mut rows = Vec::new();
+    for pool in &pools {
+        let row = names.iter().map(|name| match name.as_str() {
+            "name" => tame(&pool.name),
+            name => shown(Scope::Pool, name, &cell(pool, name).value, exact),
+        });
+        rows.push(row.collect());
+        if parsed.has('v') {
+            let names_of = vec![pool.name.clone()];
+            let reports = session
+                .ask(steadfast_control::api::PoolStatus { names: names_of })
+                .doing(|| format!("cannot look at '{}'", tame(&pool.name)))?;
+            for vdev in reports.iter().flat_map(|report| &report.vdevs) {
+                let row = names.iter().map(|name| {
+                    let value = match name.as_str() {
+                        "name" => return format!("  {}", tame(&vdev.name)),
+                        "size" => vdev.size.to_string(),
+                        "allocated" => vdev.allocated.to_string(),
+                        "free" => vdev.size.saturating_sub(vdev.allocated).to_string(),
+                        "capacity" => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
+                        "health" => vdev.state.as_str().to_owned(),
+                        _ => "-".to_owned(),
+                    };
+                    shown(Scope::Pool, name, &value, exact)
+                });
+                rows.push(row.collect());
+            }
+        }
+    }
+    session.out.push_str(&render(&columns, &rows, parsed.has('H')));
+    Ok(())
+}
+
+/// Pools begin with a letter, so a number here is ZFS's interval.
+pub(crate) fn no_interval(operands: &[String]) -> Result<(), Failure> {
+    match operands.iter().find(|o| o.parse::<f64>().is_ok()) {
+        None => Ok(()),
+        Some(number) => {
+            let what = format!("repeating every {number} seconds is not yet built (use `watch`)");
+            Err(Failure::Refused(String::new(), Box::new(Refusal::new(Code::Later, what))))
+        }
+    }
+}
+
+/// A pool's property; `-` where it has none.
+fn cell(pool: &PoolInfo, name: &str) -> Value {
+    pool.properties.get(name).cloned().unwrap_or_else(|| Value::measured("-"))
+}
+
+fn as_json(
+    command: &str,
+    pools: &[PoolInfo],
+    exact: bool,
+    as_number: bool,
+    properties: impl Fn(&PoolInfo) -> BTreeMap<String, Value>,
+) -> String {
+    let mut by_name = serde_json::Map::new();
+    for pool in pools {
+        let mut map = serde_json::Map::new();
+        for (name, value) in properties(pool) {
+            let shown = shown(Scope::Pool, &name, &value.value, exact);
+            map.insert(name, json::property(&shown, &value, as_number));
+        }
+        let entry = serde_json::json!({
+            "name": pool.name,
+            "type": "POOL",
+            "state": pool.state.as_str(),
+            "pool_guid": json::number(pool.guid, as_number),
+            "txg": json::number(pool.txg, as_number),
+            "properties": map,
+        });
+        by_name.insert(pool.name.clone(), entry);
+    }
+    let mut document = json::document(command);
+    document.insert("pools".into(), by_name.into());
+    json::text(document)
+}
+
+/// The four columns of `get`.
+pub(crate) const GET_FIELDS: [&str; 4] = ["name", "property", "value", "source"];
+
+/// Reads the fields that `-o` names.
+///
+/// # Errors
+/// The first that nobody knows.
+pub(crate) fn get_fields(parsed: &Parsed) -> Result<Vec<&str>, Failure> {
+    let Some(list) = parsed.value('o') else { return Ok(GET_FIELDS.to_vec()) };
+    let mut fields = Vec::new();
+    for field in list.split(',') {
+        match field {
+            "all" => fields.extend(GET_FIELDS),
+            field if GET_FIELDS.contains(&field) => fields.push(field),
+            field => {
+                return Err(Failure::Usage(format!(
+                    "invalid column name '{field}': must be name, property, value or source"
+                )));
+            }
+        }
+    }
+    Ok(fields)
+}
+
+/// A source as `get` prints it.
+pub(crate) fn source_text(source: &Source) -> String {
+    match source {
+        Source::None => "-".into(),
+        Source::Default => "default".into(),
+        Source::Local => "local".into(),
+        Source::Temporary => "temporary".into(),
+        Source::Inherited(from) => format!("inherited from {}", tame(from)),
+    }
+}
+
+/// One row of `get`, with the fields asked for.
+pub(crate) fn get_row(
+    fields: &[&str],
+    name: &str,
+    property: &str,
+    shown: String,
+    source: &Source,
+) -> Vec<String> {
+    let field = |field: &&str| match *field {
+        "name" => tame(name),
+        "property" => tame(property),
+        "value" => shown.clone(),
+        _ => source_text(source),
+    };
+    fields.iter().map(field).collect()
+}
+
+/// The headings of `get`.
+pub(crate) fn get_columns(fields: &[&str]) -> Vec<Column> {
+    fields.iter().map(|field| Column { heading: field.to_uppercase(), right: false }).collect()
+}
+
+/// Names of all properties of the table that `have` holds, then the user's own.
+pub(crate) fn all_properties(
+    table: &[steadfast_property::Property],
+    have: &BTreeMap<String, Value>,
+) -> Vec<String> {
+    let native = table.iter().map(|p| p.name.to_owned()).filter(|name| have.contains_key(name));
+    let own = have.keys().filter(|name| !table.iter().any(|p| p.name == *name)).cloned();
+    native.chain(own).collect()
+}
+
+fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let fields = get_fields(parsed)?;
+    let wanted = match parsed.operands[0].as_str() {
+        "all" => None,
+        list => Some(columns_of(Scope::Pool, &[list])?),
+    };
+    let request = PoolList { names: parsed.operands[1..].to_vec() };
+    let pools = session.ask(request).doing(|| "cannot get properties".into())?;
+    let exact = parsed.has('p');
+    let names_for =
+        |pool: &PoolInfo| wanted.clone().unwrap_or_else(|| all_properties(POOL, &pool.properties));
+    let value_of = |pool: &PoolInfo, name: &str| match name {
+        "name" => Value::measured(&pool.name),
+        name => cell(pool, name),
+    };
+    if parsed.has('j') {
+        let properties = |pool: &PoolInfo| {
+            names_for(pool)
+                .into_iter()
+                .map(|n| {
+                    let value = value_of(pool, &n);
+                    (n, value)
+                })
+                .collect()
+        };
+        let text = as_json("zpool get", &pools, exact, parsed.has_long("json-int"), properties);
+        session.line(text);
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for pool in &pools {
+        for name in names_for(pool) {
+            let value = value_of(pool, &name);
+            let shown = shown(Scope::Pool, &name, &value.value, exact);
+            rows.push(get_row(&fields, &pool.name, &name, shown, &value.source));
+        }
+    }
+    if !rows.is_empty() {
+        session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
+    }
+    Ok(())
+}
+
+fn set(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[1].clone();
+    let properties = assignments(std::iter::once(parsed.operands[0].as_str()))?;
+    let outcome = session
+        .ask(PoolSet { name: name.clone(), properties })
+        .doing(|| format!("cannot set property for '{}'", tame(&name)))?;
+    session.warn(&format!("the property of '{name}' is set, but"), &outcome.warnings);
+    Ok(())
+}
+
+fn history(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let request = PoolHistory { names: parsed.operands.clone() };
+    let pools = session.ask(request).doing(|| "cannot tell history".into())?;
+    if pools.is_empty() {
+        session.line("no pools available");
+    }
+    for pool in pools {
+        session.line(format!("History for '{}':", tame(&pool.name)));
+        for record in pool.records.iter().filter(|r| !r.internal || parsed.has('i')) {
+            let mut line = date::history(record.time);
+            if let Some(txg) = record.txg.filter(|_| record.internal) {
+                line.push_str(&format!(" [txg:{txg}]"));
+            }
+            line.push_str(&format!(" {}", tame(&record.text)));
+            if parsed.has('l') {
+                line.push_str(&format!(" [user {} on {}]", record.uid, tame(&record.host)));
+            }
+            session.line(line);
+        }
+        session.line("");
+    }
+    Ok(())
+}
+
+fn sync(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    session.ask(PoolSync { names: parsed.operands.clone() }).doing(|| "cannot sync".into())?;
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `zpool import`: what could be imported, and importing it.
+
+use crate::family::{Doing, Failure, Session};
+use crate::key;
+use crate::options::Parsed;
+use crate::table::tame;
+use crate::zfs;
+use crate::zpool::assignments;
+use crate::zpool_status::{config, three_parts};
+use std::path::PathBuf;
+use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
+use steadfast_control::{Code, KeyFormat, Refusal};
+
+/// Lists or imports.
+///
+/// # Errors
+/// What the daemon refuses.
+pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
+    let properties = properties(parsed)?;
+    match (parsed.has('a'), &parsed.operands[..]) {
+        (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a imports all pools".into())),
+        (false, []) => {
+            let found = scan(session, search)?;
+            if found.is_empty() {
+                session.tell("no pools available to import\n");
+            }
+            for (index, pool) in found.iter().enumerate() {
+                if index > 0 {
+                    session.line("");
+                }
+                describe(session, pool);
+            }
+            Ok(())
+        }
+        (true, []) => {
+            let found = scan(session, search.clone())?;
+            if found.is_empty() {
+                session.tell("no pools available to import\n");
+            }
+            for pool in found {
+                let selector = PoolSelector::Guid(pool.guid);
+                if let Err(failure) = one(session, parsed, &pool.name, selector, None, &search, &properties) {
+                    match failure {
+                        Failure::Refused(doing, refusal) => session.complain(&doing, &refusal),
+                        other => return Err(other),
+                    }
+                }
+            }
+            Ok(())
+        }
+        (false, [pool, new_name @ ..]) => {
+            let selector = match pool.parse() {
+                Ok(guid) => PoolSelector::Guid(guid),
+                Err(_) => PoolSelector::Name(pool.clone()),
+            };
+            one(session, parsed, pool, selector, new_name.first().cloned(), &search, &properties)
+        }
+    }
+}
+
+/// Reads `-o` and `-R`. Mount options that ZFS takes here have properties of the same meaning.
+fn properties(parsed: &Parsed) -> Result<Properties, Failure> {
+    let mut texts = Vec::new();
+    for text in parsed.values('o') {
+        match text {
+            "ro" => texts.push("readonly=on"),
+            "rw" => texts.push("readonly=off"),
+            text => texts.push(text),
+        }
+    }
+    let mut properties = assignments(texts.into_iter())?;
+    if let Some(root) = parsed.value('R') {
+        properties.insert("altroot".into(), root.to_owned());
+        properties.entry("cachefile".into()).or_insert_with(|| "none".into());
+    }
+    Ok(properties)
+}
+
+fn scan(session: &mut Session<'_, '_>, search: Vec<PathBuf>) -> Result<Vec<PoolCandidate>, Failure> {
+    session.ask(PoolImportScan { search }).doing(|| "cannot look for pools".into())
+}
+
+fn one(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    shown: &str,
+    pool: PoolSelector,
+    new_name: Option<String>,
+    search: &[PathBuf],
+    properties: &Properties,
+) -> Result<(), Failure> {
+    let doing = || format!("cannot import '{}'", tame(shown));
+    let mut request = PoolImport {
+        pool,
+        search: search.to_vec(),
+        new_name,
+        force: parsed.has('f'),
+        no_mount: parsed.has('N'),
+        properties: properties.clone(),
+        key: None,
+    };
+    let outcome = match session.ask(request.clone()) {
+        // Only a sealed pool needs a key to be imported at all, and only the daemon can see that it is one.
+        Err(refusal)
+            if refusal.code == Code::PoolSealed && (parsed.has('l') || session.world.input_is_terminal) =>
+        {
+            request.key = Some(sealed_key(session, shown, &refusal).doing(doing)?);
+            session.ask(request).doing(doing)?
+        }
+        other => other.doing(doing)?,
+    };
+    session.warn(&format!("'{shown}' is imported, but"), &outcome.warnings);
+    if parsed.has('l') {
+        for name in &outcome.touched {
+            zfs::load_keys_below(session, name)?;
+            if !parsed.has('N') {
+                zfs::mount_all_below(session, name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sealed_key(
+    session: &mut Session<'_, '_>,
+    shown: &str,
+    refusal: &Refusal,
+) -> Result<steadfast_control::Key, Refusal> {
+    let format = refusal.fields.get("keyformat").and_then(|text| KeyFormat::parse(text));
+    let location = refusal.fields.get("keylocation").map_or("prompt", String::as_str);
+    key::obtain(session.world, shown, format.unwrap_or(KeyFormat::Passphrase), location, false)
+}
+
+fn describe(session: &mut Session<'_, '_>, pool: &PoolCandidate) {
+    session.line(format!("   pool: {}", tame(&pool.name)));
+    session.line(format!("     id: {}", pool.guid));
+    session.line(format!("  state: {}", pool.state.as_str()));
+    let words = session.words;
+    match &pool.message {
+        Some(message) => {
+            for line in three_parts(message, words).lines() {
+                session.line(format!(" {line}"));
+            }
+        }
+        None => {
+            let verb = if words == crate::family::Words::Zfs { "zpool" } else { "steadfast pool" };
+            session.line(format!(" action: Import it by name or id: `{verb} import {}`.", tame(&pool.name)));
+        }
+    }
+    session.line(" config:\n");
+    session.out.push_str(&config(&pool.name, pool.state, &pool.vdevs, false, false));
+}

@@ -1,0 +1,273 @@
+//! `zpool status`: the pool, what is wrong with it in three parts, its devices, its damaged files.
+
+use crate::family::{Doing, Failure, Session};
+use crate::json;
+use crate::options::Parsed;
+use crate::table::tame;
+use crate::zpool::no_interval;
+use serde_json::{Map, Value, json};
+use steadfast_control::Refusal;
+use steadfast_control::api::{DataError, Health, PoolReport, PoolStatus, VdevKind, VdevReport};
+use steadfast_control::check::vdev_word;
+use steadfast_property::{nice_bytes, nice_number};
+
+/// Prints what the daemon reports.
+///
+/// # Errors
+/// What the daemon refuses.
+pub(crate) fn status(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    no_interval(&parsed.operands)?;
+    let request = PoolStatus { names: parsed.operands.clone() };
+    let mut pools = session.ask(request).doing(|| "cannot tell status".into())?;
+    let found = pools.len();
+    if parsed.has('x') {
+        pools.retain(|pool| !is_healthy(pool));
+    }
+    if parsed.has('j') {
+        session.line(as_json(&pools, parsed));
+        return Ok(());
+    }
+    if found == 0 {
+        session.line("no pools available");
+    } else if pools.is_empty() {
+        match &parsed.operands[..] {
+            [name] => session.line(format!("pool '{}' is healthy", tame(name))),
+            _ => session.line("all pools are healthy"),
+        }
+    }
+    for (index, pool) in pools.iter().enumerate() {
+        if index > 0 {
+            session.line("");
+        }
+        print(session, pool, parsed);
+    }
+    Ok(())
+}
+
+fn is_healthy(pool: &PoolReport) -> bool {
+    pool.state == Health::Online && pool.messages.is_empty() && pool.error_count == 0
+}
+
+fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
+    session.line(format!("  pool: {}", tame(&pool.name)));
+    session.line(format!(" state: {}", pool.state.as_str()));
+    let words = session.words;
+    for message in &pool.messages {
+        session.out.push_str(&three_parts(message, words));
+    }
+    session.line("config:\n");
+    session.out.push_str(&config(&pool.name, pool.state, &pool.vdevs, true, parsed.has('p')));
+    session.line("");
+    match (pool.error_count, parsed.has('v')) {
+        (0, _) => session.line("errors: No known data errors"),
+        (count, false) => {
+            let verb = match words {
+                crate::family::Words::Zfs => "zpool",
+                crate::family::Words::Own => "steadfast pool",
+            };
+            session.line(format!("errors: {count} data errors, use `{verb} status -v` for a list"));
+        }
+        (count, true) => {
+            session.line("errors: Permanent errors have been detected in the following files:\n");
+            for error in &pool.errors {
+                session.line(format!("        {}", place(error)));
+            }
+            let unlisted = count.saturating_sub(pool.errors.len() as u64);
+            if unlisted > 0 {
+                session.line(format!("        (and {unlisted} more)"));
+            }
+        }
+    }
+}
+
+/// A message as status tells it: what happened, what it means, what to do, where to read on.
+pub(crate) fn three_parts(message: &Refusal, words: crate::family::Words) -> String {
+    let explained = crate::family::explain("", message, words);
+    let mut lines = explained.lines();
+    let mut text = format!("status: {}\n", capital(lines.next().unwrap_or_default()));
+    for line in lines {
+        let line = line.trim_start().replacen("action:  ", "action: ", 1);
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let tail = letters.as_str();
+    if tail.ends_with('.') { format!("{first}{tail}") } else { format!("{first}{tail}.") }
+}
+
+/// Where a damaged range is: `/tank/file` if mounted, `tank/fs:/file` if not, `tank/fs:<0x2a>` if nameless; then which
+/// bytes of it.
+pub(crate) fn place(error: &DataError) -> String {
+    let bytes = match error.length {
+        0 => String::new(),
+        length => format!(" (bytes {} to {})", error.offset, error.offset.saturating_add(length - 1)),
+    };
+    let place = match (&error.path, &error.mountpoint) {
+        (Some(path), Some(mountpoint)) => {
+            format!(
+                "{}/{}",
+                mountpoint.display().to_string().trim_end_matches('/'),
+                path.trim_start_matches('/')
+            )
+        }
+        (Some(path), None) => format!("{}:/{}", error.dataset, path.trim_start_matches('/')),
+        (None, _) if error.inode == 0 => format!("{}:<metadata>", error.dataset),
+        (None, _) => format!("{}:<{:#x}>", error.dataset, error.inode),
+    };
+    tame(&place) + &bytes
+}
+
+/// The tree of devices, indented by a tab; with counters unless it is a pool that is only a candidate.
+pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: bool, exact: bool) -> String {
+    let mut rows = vec![Row { depth: 0, name, state, counts: [0; 3], note: None }];
+    // What the pool's own line counts is what its devices count together.
+    for vdev in vdevs {
+        let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
+        for (sum, count) in rows[0].counts.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+    for vdev in vdevs {
+        add_rows(vdev, 1, &mut rows);
+    }
+    let width =
+        rows.iter().map(|row| 2 * row.depth + tame(row.name).chars().count()).max().unwrap_or(0).max(10);
+    let mut text = format!("\t{:width$}  STATE    ", "NAME");
+    if counters {
+        text.push_str(" READ WRITE CKSUM");
+    }
+    text = text.trim_end().to_owned() + "\n";
+    for row in rows {
+        let name = format!("{:indent$}{}", "", tame(row.name), indent = 2 * row.depth);
+        let mut line = format!("\t{name:width$}  {:<8}", row.state.as_str());
+        if counters {
+            for count in row.counts {
+                let count = if exact { count.to_string() } else { nice_number(count) };
+                line.push_str(&format!(" {count:>5}"));
+            }
+        }
+        if let Some(note) = row.note {
+            line.push_str(&format!("  {}", tame(note)));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+struct Row<'a> {
+    depth: usize,
+    name: &'a str,
+    state: Health,
+    counts: [u64; 3],
+    note: Option<&'a str>,
+}
+
+fn add_rows<'a>(vdev: &'a VdevReport, depth: usize, rows: &mut Vec<Row<'a>>) {
+    rows.push(Row {
+        depth,
+        name: &vdev.name,
+        state: vdev.state,
+        counts: [vdev.read_errors, vdev.write_errors, vdev.checksum_errors],
+        note: vdev.note.as_deref(),
+    });
+    for child in &vdev.children {
+        add_rows(child, depth + 1, rows);
+    }
+}
+
+fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
+    let as_number = parsed.has_long("json-int");
+    let exact = parsed.has('p');
+    let mut by_name = Map::new();
+    for pool in pools {
+        let sum = |field: fn(&VdevReport) -> u64| pool.vdevs.iter().map(field).sum::<u64>();
+        let root = json!({
+            "name": pool.name,
+            "vdev_type": "root",
+            "guid": json::number(pool.guid, as_number),
+            "state": pool.state.as_str(),
+            "alloc_space": size(sum(|v| v.allocated), exact, as_number),
+            "total_space": size(sum(|v| v.size), exact, as_number),
+            "read_errors": json::number(sum(|v| v.read_errors), as_number),
+            "write_errors": json::number(sum(|v| v.write_errors), as_number),
+            "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
+            "vdevs": vdevs_json(&pool.vdevs, exact, as_number),
+        });
+        let mut entry = json!({
+            "name": pool.name,
+            "state": pool.state.as_str(),
+            "pool_guid": json::number(pool.guid, as_number),
+            "txg": json::number(pool.txg, as_number),
+            "vdevs": { pool.name.clone(): root },
+            "error_count": json::number(pool.error_count, as_number),
+        });
+        if let Some(message) = pool.messages.first() {
+            entry["status"] = json!(message.what);
+            entry["action"] = json!(message.advice());
+            entry["msgid"] = json!(message.code.as_str());
+        }
+        if !pool.messages.is_empty() {
+            let all: Vec<Value> = pool.messages.iter().map(message_json).collect();
+            entry["messages"] = Value::Array(all);
+        }
+        if parsed.has('v') {
+            entry["errlist"] = pool.errors.iter().map(|error| Value::from(place(error))).collect();
+        }
+        by_name.insert(pool.name.clone(), entry);
+    }
+    let mut document = json::document("zpool status");
+    document.insert("pools".into(), by_name.into());
+    json::text(document)
+}
+
+fn message_json(message: &Refusal) -> Value {
+    json!({
+        "code": message.code.as_str(),
+        "status": message.what,
+        "meaning": message.meaning,
+        "action": message.advice(),
+        "fields": message.fields,
+    })
+}
+
+fn size(bytes: u64, exact: bool, as_number: bool) -> Value {
+    if as_number || exact { json::number(bytes, as_number) } else { json!(nice_bytes(bytes)) }
+}
+
+fn vdevs_json(vdevs: &[VdevReport], exact: bool, as_number: bool) -> Value {
+    let mut map = Map::new();
+    for vdev in vdevs {
+        let kind = match vdev.kind {
+            VdevKind::Plain if vdev.name.starts_with("/dev/") => "disk",
+            VdevKind::Plain => "file",
+            kind => vdev_word(steadfast_control::api::VdevClass::Main, kind),
+        };
+        let mut entry = json!({
+            "name": vdev.name,
+            "vdev_type": kind,
+            "guid": json::number(vdev.guid, as_number),
+            "state": vdev.state.as_str(),
+            "alloc_space": size(vdev.allocated, exact, as_number),
+            "total_space": size(vdev.size, exact, as_number),
+            "read_errors": json::number(vdev.read_errors, as_number),
+            "write_errors": json::number(vdev.write_errors, as_number),
+            "checksum_errors": json::number(vdev.checksum_errors, as_number),
+        });
+        if vdev.children.is_empty() {
+            entry["path"] = json!(vdev.name);
+        } else {
+            entry["vdevs"] = vdevs_json(&vdev.children, exact, as_number);
+        }
+        if let Some(note) = &vdev.note {
+            entry["note"] = json!(note);
+        }
+        map.insert(vdev.name.clone(), entry);
+    }
+    map.into()
+}

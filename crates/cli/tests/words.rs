@@ -1,0 +1,433 @@
+//! What the commands print and how they end, against a host in memory behind a real socket pair.
+
+#[path = "../../control/tests/fake/mod.rs"]
+mod fake;
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use steadfast_cli::family;
+use steadfast_cli::world::World;
+use steadfast_control::api::{DataError, Host};
+use steadfast_control::client::Client;
+use steadfast_control::runtime::Surroundings;
+use steadfast_control::server::Server;
+
+/// A machine with one host.
+struct Machine {
+    host: Arc<fake::FakeHost>,
+    folder: PathBuf,
+    terminal: bool,
+}
+
+/// What a command did.
+#[derive(Debug)]
+struct Ran {
+    status: u8,
+    out: String,
+    err: String,
+}
+
+impl Machine {
+    fn new(name: &str) -> Machine {
+        let folder = std::env::temp_dir().join(format!("steadfast-words-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for image in ["zfs_compress.img", "zfs_encrypt.img", "tank.img"] {
+            std::fs::write(folder.join(image), "").unwrap();
+        }
+        Machine { host: Arc::default(), folder, terminal: false }
+    }
+
+    /// Runs a command line with text on standard input. `~` is the machine's folder.
+    fn run_with(&self, line: &str, input: &str) -> Ran {
+        let folder = self.folder.display().to_string();
+        let arguments: Vec<String> = line.split_whitespace().map(|word| word.replace('~', &folder)).collect();
+        let (mut input, mut out, mut err) = (input.as_bytes(), Vec::new(), Vec::new());
+        let surroundings = Surroundings { runtime_dir: Some(self.folder.clone()), ..Surroundings::default() };
+        let mut connect = |runtime: &steadfast_control::Runtime, command: &str| {
+            let (near, far) = UnixStream::pair().unwrap();
+            let (host, place) = (Arc::clone(&self.host) as Arc<dyn Host>, runtime.clone());
+            std::thread::spawn(move || Server::converse_with(host, &place, &far));
+            Ok(Client::over(near, runtime, command))
+        };
+        let status = family::run(
+            &mut World {
+                input: &mut input,
+                input_is_terminal: self.terminal,
+                out: &mut out,
+                err: &mut err,
+                cwd: self.folder.clone(),
+                surroundings,
+                uid: 0,
+                connect: &mut connect,
+            },
+            &arguments,
+        );
+        Ran { status, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+    }
+
+    fn run(&self, line: &str) -> Ran {
+        self.run_with(line, "")
+    }
+
+    /// Runs a command that must succeed without complaint, and returns what it printed.
+    fn ok(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{line}: {ran:?}");
+        ran.out
+    }
+
+    /// Runs a command that must fail with this status, and returns what it said.
+    fn fails(&self, line: &str, status: u8) -> String {
+        let ran = self.run(line);
+        assert_eq!(ran.status, status, "{line}: {ran:?}");
+        assert!(!ran.err.is_empty(), "{line}: a failure needs a sentence");
+        ran.err
+    }
+
+    fn json(&self, line: &str) -> serde_json::Value {
+        serde_json::from_str(&self.ok(line)).unwrap()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn the_lines_of_the_source_reports_run() {
+    let machine = Machine::new("reports");
+    assert_eq!(machine.ok("zpool create zfs_compress ~/zfs_compress.img"), "");
+    assert_eq!(machine.ok("zfs set compression=lz4 zfs_compress"), "");
+    assert_eq!(machine.ok("zpool create zfs_encrypt ~/zfs_encrypt.img"), "");
+    let line = "zfs create -o encryption=on -o keyformat=passphrase zfs_encrypt/encrypted";
+    let ran = machine.run_with(line, "12345678\n");
+    assert_eq!((ran.status, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
+    assert_eq!(machine.ok("zfs get -H -o value compression zfs_compress"), "lz4\n");
+    let got = machine.ok("zfs get -Ho value encryption,keystatus zfs_encrypt/encrypted");
+    assert_eq!(got, "aes-256-gcm\navailable\n");
+    assert_eq!(machine.ok("zpool create -f mypool ~/tank.img"), "");
+    assert!(machine.ok("zpool status").contains("  pool: mypool\n state: ONLINE\n"));
+}
+
+#[test]
+fn the_same_commands_answer_to_our_own_words() {
+    let machine = Machine::new("own");
+    machine.ok("steadfast pool create tank tank.img");
+    assert_eq!(machine.ok("steadfast fs list -Ho name"), "tank\n");
+    assert_eq!(machine.ok("/usr/local/bin/zpool list -H -o name"), "tank\n");
+    let error = machine.fails("steadfast pool create tank tank.img", 1);
+    assert!(error.contains("`steadfast pool export tank`") && error.contains("POOL-EXISTS"), "{error}");
+    let error = machine.fails("zpool create tank tank.img", 1);
+    assert!(error.contains("`zpool export tank`"), "{error}");
+}
+
+#[test]
+fn tables_have_the_shape_of_zfs() {
+    let machine = Machine::new("tables");
+    assert_eq!(machine.ok("zpool list"), "no pools available\n");
+    assert_eq!(machine.ok("zpool list -H"), "");
+    assert_eq!(machine.ok("zfs list"), "no datasets available\n");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create tank/home");
+    let pools = "NAME  SIZE  ALLOC  FREE  CKPOINT  EXPANDSZ  FRAG  CAP  DEDUP  HEALTH  ALTROOT\n\
+                 tank  256M  25.9M  230M        -         -    0%  10%  1.00x  ONLINE  -\n";
+    assert_eq!(machine.ok("zpool list"), pools);
+    assert_eq!(machine.ok("zpool list -Hp -o name,size,cap,health tank"), "tank\t268435456\t10\tONLINE\n");
+    let sets = "NAME        USED  AVAIL  REFER  MOUNTPOINT\n\
+                tank       25.9M   150G    96K  /tank\n\
+                tank/home  25.9M   150G    96K  /tank/home\n";
+    assert_eq!(machine.ok("zfs list"), sets);
+    assert_eq!(machine.ok("zfs list -Hpo name,used tank"), "tank\t27158118\n");
+    assert_eq!(machine.ok("zfs list -H -o name -S name -r tank"), "tank/home\ntank\n");
+    assert_eq!(machine.ok("zfs list -H -o name -d 0 tank"), "tank\n");
+    assert_eq!(machine.ok("zfs list -H -t snapshot"), "");
+    let got = "NAME  PROPERTY       VALUE  SOURCE\n\
+               tank  compression    on     default\n\
+               tank  compressratio  2.49x  -\n";
+    assert_eq!(machine.ok("zfs get compression,compressratio tank"), got);
+    let all = machine.ok("zfs get all tank");
+    assert!(all.contains("creation") && all.contains("Sat Nov 21  5:25 2026"), "{all}");
+    let verbose = machine.ok("zpool list -v -o name,size");
+    assert!(verbose.contains("tank.img"), "{verbose}");
+}
+
+#[test]
+fn status_shows_devices_and_names_what_is_damaged() {
+    let machine = Machine::new("status");
+    assert_eq!(machine.ok("zpool status"), "no pools available\n");
+    machine.ok("zpool create tank tank.img");
+    assert_eq!(machine.ok("zpool status -x"), "all pools are healthy\n");
+    assert_eq!(machine.ok("zpool status -x tank"), "pool 'tank' is healthy\n");
+    let image = machine.folder.join("tank.img").display().to_string();
+    let width = image.len() + 2;
+    let expected = format!(
+        "  pool: tank\n state: ONLINE\nconfig:\n\n\t{:width$}  STATE     READ WRITE CKSUM\n\
+         \t{:width$}  ONLINE       0     0     0\n\t  {image}  ONLINE       0     0     0\n\n\
+         errors: No known data errors\n",
+        "NAME", "tank"
+    );
+    assert_eq!(machine.ok("zpool status tank"), expected);
+    let damaged = DataError {
+        dataset: "tank".into(),
+        mountpoint: Some("/tank".into()),
+        path: Some("docs/plan.odt".into()),
+        inode: 7,
+        offset: 131_072,
+        length: 131_072,
+    };
+    machine.host.damage("tank", damaged);
+    let status = machine.ok("zpool status -v");
+    assert!(status.contains("/tank/docs/plan.odt (bytes 131072 to 262143)"), "{status}");
+    assert!(
+        status.contains("\nmeaning: ") && status.contains("\naction: ") && status.contains("BLK-AUTH-ALL")
+    );
+    assert!(!machine.ok("zpool status").contains("plan.odt"));
+    assert!(machine.ok("zpool status -x").contains("tank"));
+}
+
+#[test]
+fn json_has_the_header_and_shape_of_openzfs() {
+    let machine = Machine::new("json");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create -o compression=zstd-9 tank/home");
+    let version = |command: &str| serde_json::json!({"command": command, "vers_major": 0, "vers_minor": 1});
+    let pools = machine.json("zpool list -j");
+    assert_eq!(pools["output_version"], version("zpool list"));
+    let tank = &pools["pools"]["tank"];
+    assert_eq!((tank["type"].as_str(), tank["state"].as_str()), (Some("POOL"), Some("ONLINE")));
+    assert_eq!(tank["pool_guid"], "15220353080205405147");
+    assert_eq!(tank["properties"]["size"]["value"], "256M");
+    assert_eq!(tank["properties"]["size"]["source"], serde_json::json!({"type": "NONE", "data": "-"}));
+    let numbers = machine.json("zpool list -j --json-int -p");
+    assert_eq!(numbers["pools"]["tank"]["pool_guid"], 15_220_353_080_205_405_147_u64);
+    assert_eq!(numbers["pools"]["tank"]["properties"]["size"]["value"], 268_435_456);
+    let sets = machine.json("zfs get -j -r compression tank");
+    assert_eq!(sets["output_version"], version("zfs get"));
+    let home = &sets["datasets"]["tank/home"];
+    assert_eq!((home["type"].as_str(), home["pool"].as_str()), (Some("FILESYSTEM"), Some("tank")));
+    assert_eq!(home["properties"]["compression"]["source"]["type"], "LOCAL");
+    let status = machine.json("zpool status -j");
+    let root = &status["pools"]["tank"]["vdevs"]["tank"];
+    let image = machine.folder.join("tank.img").display().to_string();
+    assert_eq!(root["vdevs"][&image]["vdev_type"], "file");
+    assert_eq!(machine.json("zfs mount -j")["datasets"]["tank"]["mountpoint"], "/tank");
+    machine.json("zfs list -j -o name,used");
+    machine.json("zpool get -j all tank");
+}
+
+#[test]
+fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
+    let machine = Machine::new("exit");
+    machine.ok("zpool create tank tank.img");
+    let not_understood = [
+        "zpool",
+        "zfs",
+        "steadfast",
+        "zpool frobnicate",
+        "zpool list -q",
+        "zpool create",
+        "zpool create tank",
+        "zfs create",
+        "zpool list -o colour",
+        "zfs get colour tank",
+        "zfs list -s colour",
+        "zfs list -t zebra",
+        "zfs get -s nowhere all",
+        "zpool destroy",
+        "zpool destroy a b",
+        "zfs set tank",
+        "zfs set compression=on",
+        "zpool export",
+        "zpool export -a x",
+        "zpool get -o colour all",
+        "zfs inherit colour tank",
+        "steadfast daemon dance",
+        "zfs load-key",
+        "zfs mount a b",
+        "zpool create -o ashift tank ~/a",
+        "zfs unmount",
+        "zfs create -o a=1 -o a=2 tank/x",
+    ];
+    for line in not_understood {
+        let said = machine.fails(line, 2);
+        assert!(said.contains("usage"), "{line}: {said}");
+    }
+    let refused = [
+        ("zpool create tank tank.img", "POOL-EXISTS"),
+        ("zpool create tank2 ~/missing.img", "VDEV-MISSING"),
+        ("zpool create mirror1 tank.img", "NAME-INVALID"),
+        ("zpool create t@nk tank.img", "NAME-INVALID"),
+        ("zpool create tank2 mirror a b", "LATER"),
+        ("zpool create tank2 raidz2 a b c", "LATER"),
+        ("zpool create tank2 a log b", "LATER"),
+        ("zpool create tank2 a anchor /missing/anchor", "LATER"),
+        ("zpool create tank2 s3://bucket/x", "LATER"),
+        ("zpool create tank2 a a", "VDEV-TWICE"),
+        ("zpool create -o ashift=99 tank2 a", "PROP-VALUE"),
+        ("zpool create -O copies=2 tank2 a", "LATER"),
+        ("zpool import nothing", "POOL-NOT-FOUND"),
+        ("zpool export nothing", "POOL-ABSENT"),
+        ("zpool scrub tank", "LATER"),
+        ("zpool list 1", "LATER"),
+        ("zfs snapshot tank@now", "LATER"),
+        ("zfs create tank", "FS-EXISTS"),
+        ("zfs create tank/a/b", "FS-PARENT"),
+        ("zfs create tank/a%b", "NAME-INVALID"),
+        ("zfs set compression=lz5 tank", "PROP-VALUE"),
+        ("zfs set compresion=lz4 tank", "PROP-UNKNOWN"),
+        ("zfs set used=1 tank", "PROP-READONLY"),
+        ("zfs set encryption=on tank", "PROP-CREATION"),
+        ("zfs set recordsize=100K tank", "PROP-VALUE"),
+        ("zfs mount tank", "FS-MOUNTED"),
+        ("zfs unmount /nowhere", "FS-ABSENT"),
+        ("zfs load-key tank", "KEY-NONE"),
+    ];
+    for (line, code) in refused {
+        let said = machine.fails(line, 1);
+        assert!(said.contains(&format!("See OPERATIONS.md, {code}.")), "{line}: {said}");
+        assert!(said.contains("action:"), "{line}: {said}");
+    }
+    assert_eq!(machine.ok("zpool list -Ho name"), "tank\n");
+}
+
+#[test]
+fn help_is_asked_for_and_given() {
+    let machine = Machine::new("help");
+    let asked = [
+        "zpool help",
+        "zfs -?",
+        "steadfast --help",
+        "zpool list -h",
+        "zfs create --help",
+        "zpool --version",
+        "zfs help properties",
+    ];
+    for line in asked {
+        assert!(!machine.ok(line).is_empty(), "{line}");
+    }
+    let help = machine.ok("zfs create --help");
+    assert!(help.contains("usage:\n    zfs create [-pnuv] [-o property=value] filesystem"), "{help}");
+}
+
+#[test]
+fn passphrases_come_from_a_pipe_a_file_or_twice_from_a_terminal() {
+    let mut machine = Machine::new("keys");
+    machine.ok("zpool create tank tank.img");
+    let create = |name: &str| format!("zfs create -o encryption=on -o keyformat=passphrase tank/{name}");
+    let ran = machine.run_with(&create("short"), "1234567\n");
+    assert!(ran.status == 1 && ran.err.contains("KEY-FORMAT") && !ran.err.contains("1234567"), "{ran:?}");
+    assert_eq!(machine.run_with(&create("pipe"), "12345678\nrest").status, 0);
+    machine.ok("zfs unmount tank/pipe");
+    machine.ok("zfs unload-key tank/pipe");
+    let wrong = machine.run_with("zfs load-key tank/pipe", "87654321\n");
+    assert!(wrong.status == 1 && wrong.err.contains("KEY-WRONG"), "{wrong:?}");
+    assert_eq!(machine.run_with("zfs load-key -n tank/pipe", "12345678\n").status, 0);
+    assert_eq!(machine.ok("zfs get -Ho value keystatus tank/pipe"), "unavailable\n");
+    assert_eq!(machine.run_with("zfs mount -l tank/pipe", "12345678\n").status, 0);
+    assert_eq!(machine.ok("zfs get -Ho value keystatus,mounted tank/pipe"), "available\nyes\n");
+
+    std::fs::write(machine.folder.join("key"), [7; 32]).unwrap();
+    machine.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://~/key tank/raw");
+    machine.ok("zfs unmount tank/raw");
+    machine.ok("zfs unload-key tank/raw");
+    assert_eq!(machine.ok("zfs load-key -a"), "1 / 1 key(s) successfully loaded\n");
+    machine.ok("zfs unload-key tank/raw");
+    let missing = machine.fails("zfs load-key -L file:///missing/key tank/raw", 1);
+    assert!(missing.contains("KEY-SOURCE"), "{missing}");
+
+    machine.terminal = true;
+    let typed = machine.run_with(&create("typed"), "12345678\n12345678\n");
+    assert!(typed.status == 0 && typed.err.contains("Re-enter"), "{typed:?}");
+    let slip = machine.run_with(&create("slip"), "12345678\n12345679\n");
+    assert!(slip.status == 1 && slip.err.contains("KEY-MISMATCH"), "{slip:?}");
+    machine.ok("zfs unmount tank/typed");
+    machine.ok("zfs unload-key tank/typed");
+    let again = machine.run_with("zfs load-key tank/typed", "wrongwrong\n12345678\n");
+    assert!(again.status == 0 && again.err.contains("try again"), "{again:?}");
+}
+
+#[test]
+fn export_and_import_tell_what_they_find() {
+    let machine = Machine::new("import");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zpool export tank");
+    let listed = machine.ok("zpool import -d ~");
+    assert!(listed.contains("   pool: tank\n     id: 15220353080205405147\n  state: ONLINE\n"), "{listed}");
+    assert!(listed.contains("tank.img  ONLINE"), "{listed}");
+    machine.ok("zpool import 15220353080205405147");
+    assert_eq!(machine.ok("zpool list -Ho name"), "tank\n");
+    let nothing = machine.run("zpool import");
+    assert_eq!((nothing.status, nothing.err.as_str()), (0, "no pools available to import\n"));
+}
+
+#[test]
+fn history_repeats_commands_and_no_secret() {
+    let machine = Machine::new("history");
+    machine.ok("zpool create tank tank.img");
+    machine.run_with("zfs create -o encryption=on -o keyformat=passphrase tank/p", "correct-horse\n");
+    let past = machine.ok("zpool history tank");
+    assert!(
+        past.starts_with("History for 'tank':\n2026-11-21.05:25:07 zpool create tank tank.img\n"),
+        "{past}"
+    );
+    assert!(past.contains("zfs create -o encryption=on") && !past.contains("horse"), "{past}");
+    assert!(machine.ok("zpool history -l").contains(" on fake]"));
+}
+
+#[test]
+fn inheritance_is_told_with_its_source() {
+    let machine = Machine::new("inherit");
+    machine.ok("zpool create -O atime=off tank tank.img");
+    machine.ok("zfs create -p tank/a");
+    assert_eq!(machine.ok("zfs get -Ho value,source atime tank/a"), "off\tinherited from tank\n");
+    machine.ok("zfs set atime=on org:owner=ann tank/a");
+    assert_eq!(machine.ok("zfs get -Ho value,source atime tank/a"), "on\tlocal\n");
+    let local = machine.ok("zfs get -H -s local -o property,value all tank/a");
+    assert_eq!(local, "atime\ton\norg:owner\tann\n");
+    machine.ok("zfs inherit atime tank/a");
+    assert_eq!(machine.ok("zfs get -Ho source atime tank/a"), "inherited from tank\n");
+}
+
+#[test]
+fn compat_makes_links_once_and_again() {
+    let machine = Machine::new("compat");
+    let listed = machine.ok("steadfast compat ~/bin");
+    assert_eq!(listed.lines().count(), 4);
+    assert_eq!(machine.ok("steadfast compat ~/bin"), listed);
+    assert!(machine.folder.join("bin/zpool").read_link().unwrap().is_absolute());
+    std::fs::remove_file(machine.folder.join("bin/zfs")).unwrap();
+    std::fs::write(machine.folder.join("bin/zfs"), "someone else's").unwrap();
+    assert!(machine.fails("steadfast compat ~/bin", 1).contains("FILE-IO"));
+    assert_eq!(std::fs::read_to_string(machine.folder.join("bin/zfs")).unwrap(), "someone else's");
+}
+
+#[test]
+fn vdbench_is_passed_on_unread() {
+    let machine = Machine::new("vdbench");
+    let ran = machine.run("vdbench -f ~/missing.parm");
+    assert_eq!(ran.status, 157, "{ran:?}");
+    assert!(ran.err.contains("missing.parm"), "{ran:?}");
+    assert_eq!(machine.run("steadfast bench -f ~/missing.parm").status, 157);
+}
+
+#[test]
+fn the_commands_of_the_manual_run() {
+    let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let machine = Machine::new("manual");
+    let mut run = 0;
+    let shown = manual.lines().filter_map(|line| line.strip_prefix("    "));
+    for line in shown.filter_map(|line| line.split('#').next()).flat_map(|line| line.split("&&")) {
+        let line = line.trim();
+        if line.starts_with("truncate") {
+            continue; // The machine has its images.
+        }
+        let ran = machine.run_with(line, "correct-horse-battery\n");
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "OPERATIONS.md: {line}: {ran:?}");
+        run += 1;
+    }
+    assert!(run >= 12, "the manual shows {run} commands");
+}

@@ -1,0 +1,684 @@
+//! Every request and answer, and the trait that a daemon serves.
+//!
+//! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
+//! absolute paths: the daemon's working folder is `/`.
+
+use crate::refusal::{Message, Refusal};
+use crate::secret::Key;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use steadfast_property::Resolved;
+
+/// Version of this API. Both ends must speak the same; it grows with every change that an older end would misread.
+pub const API_VERSION: u32 = 1;
+
+/// Exact values by property name.
+pub type Properties = BTreeMap<String, String>;
+
+/// Who asks, for history and for owners of what is created.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Caller {
+    /// User id, as the kernel reports it.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
+    /// The command as typed (`zpool create tank disk.img`): what history records. Never holds a secret, because no
+    /// option takes one.
+    pub command: String,
+}
+
+/// Where a value comes from; what `zfs get` prints as SOURCE.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Measured or fixed.
+    None,
+    /// Nobody set it.
+    Default,
+    /// Set here.
+    Local,
+    /// For this import or mount only.
+    Temporary,
+    /// Set on the named ancestor.
+    Inherited(String),
+}
+
+/// A property's exact value and origin.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    /// Exact form; `-` where there is none.
+    pub value: String,
+    /// Origin.
+    pub source: Source,
+}
+
+impl Value {
+    /// A measured value.
+    #[must_use]
+    pub fn measured(value: impl ToString) -> Value {
+        Value { value: value.to_string(), source: Source::None }
+    }
+}
+
+impl From<Resolved> for Value {
+    fn from(resolved: Resolved) -> Value {
+        let source = match resolved.source {
+            steadfast_property::Source::None => Source::None,
+            steadfast_property::Source::Default => Source::Default,
+            steadfast_property::Source::Local => Source::Local,
+            steadfast_property::Source::Temporary => Source::Temporary,
+            steadfast_property::Source::Inherited(from) => Source::Inherited(from),
+        };
+        Value { value: resolved.value, source }
+    }
+}
+
+/// State of a pool or device.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Health {
+    /// Works.
+    Online,
+    /// Works with less redundancy than it should have, or with known damage.
+    Degraded,
+    /// Too damaged to be used.
+    Faulted,
+    /// Taken out by the operator.
+    Offline,
+    /// Cannot be opened.
+    Unavail,
+    /// Gone while in use.
+    Removed,
+    /// Stopped after a write error until it is opened again.
+    Suspended,
+}
+
+impl Health {
+    /// The word that status and list print.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Health::Online => "ONLINE",
+            Health::Degraded => "DEGRADED",
+            Health::Faulted => "FAULTED",
+            Health::Offline => "OFFLINE",
+            Health::Unavail => "UNAVAIL",
+            Health::Removed => "REMOVED",
+            Health::Suspended => "SUSPENDED",
+        }
+    }
+}
+
+/// What a group of devices is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VdevClass {
+    /// Holds segments.
+    Main,
+    /// Intent log.
+    Log,
+    /// Second-level cache.
+    Cache,
+    /// Steps in for a failed device.
+    Spare,
+    /// The only acceptable root.
+    Anchor,
+    /// Hidden erasure code.
+    Parity,
+}
+
+/// How a group of devices keeps data.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VdevKind {
+    /// One device, no redundancy.
+    Plain,
+    /// Every device holds everything.
+    Mirror,
+    /// One parity column.
+    Raidz1,
+    /// Two parity columns.
+    Raidz2,
+    /// Three parity columns.
+    Raidz3,
+}
+
+/// One group of a device list as typed.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct VdevSpec {
+    /// What for.
+    pub class: VdevClass,
+    /// How.
+    pub kind: VdevKind,
+    /// Absolute paths.
+    pub devices: Vec<PathBuf>,
+}
+
+/// What a changing verb did. Warnings are for what did not follow suit (created, but not mounted).
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Pools or file systems it touched, in order.
+    pub touched: Vec<String>,
+    /// What the operator should still hear.
+    pub warnings: Vec<Refusal>,
+}
+
+/// Create a pool and its root file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolCreate {
+    /// Name.
+    pub name: String,
+    /// Devices.
+    pub vdevs: Vec<VdevSpec>,
+    /// Overwrite devices that seem to be in use (`-f`).
+    pub force: bool,
+    /// Only check (`-n`).
+    pub dry_run: bool,
+    /// `-m`, which is `-O mountpoint=`.
+    pub mountpoint: Option<String>,
+    /// `-o`.
+    pub properties: Properties,
+    /// `-O`, for the root file system.
+    pub fs_properties: Properties,
+    /// Key of the root file system, if `-O encryption=on`.
+    pub key: Option<Key>,
+}
+
+/// Unmount everything and forget that the devices hold a pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolDestroy {
+    /// Name.
+    pub name: String,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+}
+
+/// Look for pools that could be imported.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolImportScan {
+    /// Folders and devices to look at (`-d`); empty: the usual places.
+    pub search: Vec<PathBuf>,
+}
+
+/// A pool that was found on devices and is not imported.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolCandidate {
+    /// Name.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// State it would have.
+    pub state: Health,
+    /// Can it be imported as it stands?
+    pub importable: bool,
+    /// Its own metadata is sealed: import needs a key of this format.
+    pub sealed: Option<crate::secret::KeyFormat>,
+    /// Devices, found and missing.
+    pub vdevs: Vec<VdevReport>,
+    /// What is wrong or needs attention.
+    pub message: Option<Message>,
+}
+
+/// Which pool to import.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolSelector {
+    /// By name.
+    Name(String),
+    /// By number.
+    Guid(u64),
+}
+
+/// Import a pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolImport {
+    /// Which.
+    pub pool: PoolSelector,
+    /// Folders and devices to look at (`-d`); empty: the usual places.
+    pub search: Vec<PathBuf>,
+    /// Import under another name.
+    pub new_name: Option<String>,
+    /// Although another host or daemon seems to use it (`-f`).
+    pub force: bool,
+    /// Mount nothing (`-N`).
+    pub no_mount: bool,
+    /// `-o`: `readonly`, `altroot`, `cachefile` and settable pool properties.
+    pub properties: Properties,
+    /// Key of a sealed pool (`-l`).
+    pub key: Option<Key>,
+}
+
+/// Unmount, commit and let go of a pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolExport {
+    /// Name.
+    pub name: String,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+}
+
+/// Properties of pools.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolList {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// A pool and all its properties. Pools that are remembered but whose devices are missing are listed with `UNAVAIL`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolInfo {
+    /// Name.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// State.
+    pub state: Health,
+    /// Last committed transaction group.
+    pub txg: u64,
+    /// All properties, those of users too.
+    pub properties: BTreeMap<String, Value>,
+}
+
+/// State of pools in detail.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// One pool's state in detail.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// State.
+    pub state: Health,
+    /// Last committed transaction group.
+    pub txg: u64,
+    /// What is wrong, most serious first; empty if healthy.
+    pub messages: Vec<Message>,
+    /// Devices.
+    pub vdevs: Vec<VdevReport>,
+    /// Data known to be damaged, at most some hundreds.
+    pub errors: Vec<DataError>,
+    /// Number of all of them.
+    pub error_count: u64,
+}
+
+/// One device or group of devices.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// Path of a device; `mirror-0` and the like for a group.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// What for.
+    pub class: VdevClass,
+    /// How.
+    pub kind: VdevKind,
+    /// State.
+    pub state: Health,
+    /// Bytes that segments can fill.
+    pub size: u64,
+    /// Bytes that live blocks occupy.
+    pub allocated: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks whose hash or seal was wrong.
+    pub checksum_errors: u64,
+    /// A remark for the line's end.
+    pub note: Option<String>,
+    /// Members of a group.
+    pub children: Vec<VdevReport>,
+}
+
+/// A range of a file, or a piece of metadata, that cannot be read.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DataError {
+    /// File system, or the pool's name for its own metadata.
+    pub dataset: String,
+    /// Mountpoint, if mounted.
+    pub mountpoint: Option<PathBuf>,
+    /// Path below the file system's root; `None` for metadata or when the name is not known.
+    pub path: Option<String>,
+    /// Inode, or 0 for metadata.
+    pub inode: u64,
+    /// First bad byte of the file.
+    pub offset: u64,
+    /// Bad bytes.
+    pub length: u64,
+}
+
+/// Change pool properties.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolSet {
+    /// Name.
+    pub name: String,
+    /// What to set.
+    pub properties: Properties,
+}
+
+/// What was done to pools.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolHistory {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// One pool's past.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolPast {
+    /// Name.
+    pub name: String,
+    /// Oldest first.
+    pub records: Vec<HistoryRecord>,
+}
+
+/// One line of history.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRecord {
+    /// Seconds since 1970-01-01 UTC.
+    pub time: u64,
+    /// Transaction group, for events of the pool itself.
+    pub txg: Option<u64>,
+    /// An event of the pool itself, shown by `-i`.
+    pub internal: bool,
+    /// The command as typed, or the event.
+    pub text: String,
+    /// Who.
+    pub uid: u32,
+    /// Where.
+    pub host: String,
+}
+
+/// Commit pools now.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolSync {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// Create a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsCreate {
+    /// Name, pool included.
+    pub name: String,
+    /// Create missing parents too (`-p`), and be content if it exists.
+    pub parents: bool,
+    /// Do not mount (`-u`).
+    pub no_mount: bool,
+    /// Only check (`-n`).
+    pub dry_run: bool,
+    /// `-o`.
+    pub properties: Properties,
+    /// Key, if it becomes an encryption root.
+    pub key: Option<Key>,
+}
+
+/// Destroy a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsDestroy {
+    /// Name.
+    pub name: String,
+    /// Children too (`-r`).
+    pub recursive: bool,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+    /// Only say what would go (`-n`).
+    pub dry_run: bool,
+}
+
+/// Properties of file systems.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsList {
+    /// Where to begin; empty: at every pool.
+    pub names: Vec<String>,
+    /// How many levels below to include; `None`: all. 0: only the named.
+    pub depth: Option<u32>,
+}
+
+/// A file system and all its properties.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsInfo {
+    /// Name.
+    pub name: String,
+    /// Transaction group that made it.
+    pub createtxg: u64,
+    /// Where it is mounted now, which need not be its mountpoint.
+    pub mounted_at: Option<PathBuf>,
+    /// All properties, those of users too.
+    pub properties: BTreeMap<String, Value>,
+}
+
+impl FsInfo {
+    /// Exact value of a property; `-` if it has none.
+    #[must_use]
+    pub fn value(&self, property: &str) -> &str {
+        self.properties.get(property).map_or("-", |v| v.value.as_str())
+    }
+}
+
+/// Change properties of a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsSet {
+    /// Name.
+    pub name: String,
+    /// What to set.
+    pub properties: Properties,
+    /// Do not remount even if the mountpoint changes (`-u`).
+    pub no_mount: bool,
+}
+
+/// Forget a file system's own setting.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsInherit {
+    /// Name.
+    pub name: String,
+    /// Which property.
+    pub property: String,
+    /// In all children too (`-r`).
+    pub recursive: bool,
+}
+
+/// Mount a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsMount {
+    /// Name.
+    pub name: String,
+    /// Here instead of at its mountpoint (`mount -t steadfast`).
+    pub at: Option<PathBuf>,
+    /// `-o`: `ro`, `noexec` and the like, for this mount only.
+    pub options: Vec<String>,
+    /// Over a folder that is not empty (`-O`).
+    pub overlay: bool,
+}
+
+/// Unmount a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsUnmount {
+    /// Name.
+    pub name: String,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+}
+
+/// Load a key.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsLoadKey {
+    /// An encryption root.
+    pub name: String,
+    /// Its key.
+    pub key: Key,
+    /// Only try it (`-n`).
+    pub dry_run: bool,
+}
+
+/// Forget a key.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsUnloadKey {
+    /// An encryption root.
+    pub name: String,
+}
+
+/// What the daemon is.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DaemonInfo {}
+
+/// What the daemon is.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DaemonReport {
+    /// Process.
+    pub pid: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Version of this API.
+    pub api_version: u32,
+    /// Its runtime folder.
+    pub runtime_dir: PathBuf,
+    /// Its log.
+    pub log: PathBuf,
+    /// Imported pools.
+    pub pools: Vec<String>,
+}
+
+/// Export everything and leave.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DaemonStop {
+    /// Even if files are open.
+    pub force: bool,
+}
+
+/// What a daemon serves. One method per verb; requests have passed [`crate::check`], so names are well formed and
+/// property values exact. Methods run on several threads at once.
+///
+/// Every error is a [`Refusal`]: a code of the catalogue, a sentence, a way out.
+#[allow(clippy::missing_errors_doc)] // Said above once, instead of twenty times below.
+pub trait Host: Send + Sync {
+    /// Creates a pool, mounts its root file system, remembers it in the cache file.
+    fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal>;
+    /// Destroys a pool.
+    fn pool_destroy(&self, caller: &Caller, request: PoolDestroy) -> Result<Outcome, Refusal>;
+    /// Finds pools that are not imported.
+    fn pool_import_scan(
+        &self,
+        caller: &Caller,
+        request: PoolImportScan,
+    ) -> Result<Vec<PoolCandidate>, Refusal>;
+    /// Imports a pool and mounts what mounts by itself.
+    fn pool_import(&self, caller: &Caller, request: PoolImport) -> Result<Outcome, Refusal>;
+    /// Exports a pool. Afterwards its devices may travel.
+    fn pool_export(&self, caller: &Caller, request: PoolExport) -> Result<Outcome, Refusal>;
+    /// Pools with all properties, sorted by name.
+    fn pool_list(&self, caller: &Caller, request: PoolList) -> Result<Vec<PoolInfo>, Refusal>;
+    /// Pools in detail, sorted by name.
+    fn pool_status(&self, caller: &Caller, request: PoolStatus) -> Result<Vec<PoolReport>, Refusal>;
+    /// Sets properties.
+    fn pool_set(&self, caller: &Caller, request: PoolSet) -> Result<Outcome, Refusal>;
+    /// Tells the past, oldest first.
+    fn pool_history(&self, caller: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal>;
+    /// Commits now; returns when everything written before is durable.
+    fn pool_sync(&self, caller: &Caller, request: PoolSync) -> Result<Outcome, Refusal>;
+    /// Creates a file system and mounts it.
+    fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal>;
+    /// Destroys a file system; `touched` lists what went (or would go), children first.
+    fn fs_destroy(&self, caller: &Caller, request: FsDestroy) -> Result<Outcome, Refusal>;
+    /// File systems with all properties, parents before children, sorted by name.
+    fn fs_list(&self, caller: &Caller, request: FsList) -> Result<Vec<FsInfo>, Refusal>;
+    /// Sets properties, all or none.
+    fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal>;
+    /// Forgets a setting.
+    fn fs_inherit(&self, caller: &Caller, request: FsInherit) -> Result<Outcome, Refusal>;
+    /// Mounts.
+    fn fs_mount(&self, caller: &Caller, request: FsMount) -> Result<Outcome, Refusal>;
+    /// Unmounts.
+    fn fs_unmount(&self, caller: &Caller, request: FsUnmount) -> Result<Outcome, Refusal>;
+    /// Loads a key for an encryption root and everything that inherits it.
+    fn fs_load_key(&self, caller: &Caller, request: FsLoadKey) -> Result<Outcome, Refusal>;
+    /// Forgets it again.
+    fn fs_unload_key(&self, caller: &Caller, request: FsUnloadKey) -> Result<Outcome, Refusal>;
+    /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next start. Without
+    /// `force` it refuses while files are open, and everything stays as it was.
+    fn shutdown(&self, force: bool) -> Result<(), Refusal>;
+}
+
+/// A request type and what answers it.
+pub trait Call: Serialize {
+    /// Its answer.
+    type Answer: for<'de> Deserialize<'de>;
+    /// The request as it travels.
+    fn into_request(self) -> Request;
+}
+
+macro_rules! verbs {
+    ($($name:ident $method:ident -> $answer:ty;)*) => {
+        /// A request as it travels.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[serde(tag = "verb", content = "args", rename_all = "snake_case")]
+        #[allow(missing_docs)] // Each variant is documented at the type it holds.
+        pub enum Request { $($name($name),)* DaemonInfo(DaemonInfo), DaemonStop(DaemonStop) }
+
+        $(impl Call for $name {
+            type Answer = $answer;
+            fn into_request(self) -> Request { Request::$name(self) }
+        })*
+
+        /// Hands a request to the host. `None` for the requests that the daemon answers itself.
+        pub(crate) fn dispatch(
+            host: &dyn Host, caller: &Caller, request: Request,
+        ) -> Option<Result<serde_json::Value, Refusal>> {
+            let answer = match request {
+                $(Request::$name(request) => host.$method(caller, request).map(|a| to_json(&a)),)*
+                Request::DaemonInfo(_) | Request::DaemonStop(_) => return None,
+            };
+            Some(answer)
+        }
+    };
+}
+
+verbs! {
+    PoolCreate pool_create -> Outcome;
+    PoolDestroy pool_destroy -> Outcome;
+    PoolImportScan pool_import_scan -> Vec<PoolCandidate>;
+    PoolImport pool_import -> Outcome;
+    PoolExport pool_export -> Outcome;
+    PoolList pool_list -> Vec<PoolInfo>;
+    PoolStatus pool_status -> Vec<PoolReport>;
+    PoolSet pool_set -> Outcome;
+    PoolHistory pool_history -> Vec<PoolPast>;
+    PoolSync pool_sync -> Outcome;
+    FsCreate fs_create -> Outcome;
+    FsDestroy fs_destroy -> Outcome;
+    FsList fs_list -> Vec<FsInfo>;
+    FsSet fs_set -> Outcome;
+    FsInherit fs_inherit -> Outcome;
+    FsMount fs_mount -> Outcome;
+    FsUnmount fs_unmount -> Outcome;
+    FsLoadKey fs_load_key -> Outcome;
+    FsUnloadKey fs_unload_key -> Outcome;
+}
+
+impl Call for DaemonInfo {
+    type Answer = DaemonReport;
+    fn into_request(self) -> Request {
+        Request::DaemonInfo(self)
+    }
+}
+
+impl Call for DaemonStop {
+    type Answer = Outcome;
+    fn into_request(self) -> Request {
+        Request::DaemonStop(self)
+    }
+}
+
+/// An answer as JSON. Answers are plain data with string keys, so this cannot fail.
+pub(crate) fn to_json<T: Serialize>(answer: &T) -> serde_json::Value {
+    serde_json::to_value(answer).expect("answers are plain data with string keys")
+}

@@ -1,0 +1,230 @@
+//! What is refused before a pool hears of it: names, property values, device lists, keys of the wrong form.
+//!
+//! A request that passes has well-formed names, exact property values ([`steadfast_property`]), absolute paths, and
+//! asks for nothing that is not built.
+
+use crate::api::{PoolSelector, Properties, Request, VdevClass, VdevKind, VdevSpec};
+use crate::refusal::{Code, Refusal};
+use crate::secret::{Key, KeyFormat};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use steadfast_property::{
+    Change, NameError, PropertyError, Scope, check_dataset_name, check_pool_name, is_user_property, lookup,
+    parse_assignment,
+};
+
+/// Checks a request and brings its values into exact form.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn check(mut request: Request) -> Result<Request, Refusal> {
+    match &mut request {
+        Request::PoolCreate(r) => {
+            check_pool_name(&r.name).map_err(name_refusal)?;
+            check_vdevs(&r.vdevs)?;
+            let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
+            r.properties = exact(Scope::Pool, &r.properties, creation)?;
+            if r.properties.contains_key("readonly") {
+                return Err(Refusal::new(
+                    Code::PropCreation,
+                    "'readonly' is for import, and a new pool is written to",
+                ));
+            }
+            if let Some(mountpoint) = &r.mountpoint {
+                let (_, value) = parse_assignment(Scope::Dataset, &format!("mountpoint={mountpoint}"))
+                    .map_err(property_refusal)?;
+                r.mountpoint = Some(value);
+            }
+            r.fs_properties =
+                exact(Scope::Dataset, &r.fs_properties, &[Change::AtCreation, Change::Anytime])?;
+            check_key(&r.fs_properties, r.key.as_ref())?;
+        }
+        Request::PoolImportScan(r) => check_paths(&r.search)?,
+        Request::PoolImport(r) => {
+            check_paths(&r.search)?;
+            if let PoolSelector::Name(name) = &r.pool {
+                check_dataset_name(name).map_err(name_refusal)?;
+            }
+            if let Some(name) = &r.new_name {
+                check_pool_name(name).map_err(name_refusal)?;
+            }
+            r.properties = exact(Scope::Pool, &r.properties, &[Change::AtImport, Change::Anytime])?;
+            if let Some(key) = &r.key {
+                key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
+            }
+        }
+        Request::PoolSet(r) => r.properties = exact(Scope::Pool, &r.properties, &[Change::Anytime])?,
+        Request::FsCreate(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
+            check_key(&r.properties, r.key.as_ref())?;
+        }
+        Request::FsDestroy(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
+        Request::FsSet(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            r.properties = exact(Scope::Dataset, &r.properties, &[Change::Anytime])?;
+        }
+        Request::FsInherit(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            r.property = inheritable(&r.property)?;
+        }
+        Request::FsMount(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            check_paths(r.at.as_slice())?;
+        }
+        Request::FsUnmount(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
+        Request::FsLoadKey(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            r.key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
+        }
+        Request::FsUnloadKey(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
+        Request::FsList(r) => {
+            for name in &r.names {
+                check_dataset_name(name).map_err(name_refusal)?;
+            }
+        }
+        // Names of pools that exist are looked up, not created: an impossible one is simply absent.
+        Request::PoolDestroy(_)
+        | Request::PoolExport(_)
+        | Request::PoolList(_)
+        | Request::PoolStatus(_)
+        | Request::PoolHistory(_)
+        | Request::PoolSync(_)
+        | Request::DaemonInfo(_)
+        | Request::DaemonStop(_) => {}
+    }
+    Ok(request)
+}
+
+/// The refusal of a name.
+#[must_use]
+pub fn name_refusal(error: NameError) -> Refusal {
+    Refusal::new(Code::NameInvalid, error.to_string())
+}
+
+/// The refusal of a property or value.
+#[must_use]
+pub fn property_refusal(error: PropertyError) -> Refusal {
+    let code = match &error {
+        PropertyError::NotAssignment { .. } | PropertyError::Unknown { .. } => Code::PropUnknown,
+        PropertyError::ReadOnly { .. } => Code::PropReadonly,
+        PropertyError::NotYet { .. } => Code::Later,
+        _ => Code::PropValue,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+fn exact(scope: Scope, given: &Properties, allowed: &[Change]) -> Result<Properties, Refusal> {
+    let mut exact = Properties::new();
+    for (name, value) in given {
+        let (name, value) = parse_assignment(scope, &format!("{name}={value}")).map_err(property_refusal)?;
+        let change = lookup(scope, &name).map_or(Change::Anytime, |p| p.change);
+        if !allowed.contains(&change) {
+            let when = match change {
+                Change::AtImport => "can be set only while a pool is imported",
+                _ => "can be set only at creation",
+            };
+            return Err(Refusal::new(Code::PropCreation, format!("'{name}' {when}")).with("property", &name));
+        }
+        if exact.insert(name.clone(), value).is_some() {
+            let what = format!("'{name}' is given twice, once under its short name");
+            return Err(Refusal::new(Code::PropValue, what).with("property", &name));
+        }
+    }
+    Ok(exact)
+}
+
+fn inheritable(name: &str) -> Result<String, Refusal> {
+    if is_user_property(name) {
+        return Ok(name.to_owned());
+    }
+    let Some(property) = lookup(Scope::Dataset, name) else {
+        // The parser knows the nearest name; the value does not matter for that.
+        let error = parse_assignment(Scope::Dataset, &format!("{name}=")).expect_err("the name is unknown");
+        return Err(property_refusal(error));
+    };
+    match property.change {
+        Change::Anytime => Ok(property.name.to_owned()),
+        Change::Never => Err(Refusal::new(Code::PropReadonly, format!("'{}' is readonly", property.name))
+            .with("property", name)),
+        Change::AtCreation | Change::AtImport => {
+            let what = format!("'{}' was fixed at creation and cannot be inherited anew", property.name);
+            Err(Refusal::new(Code::PropCreation, what).with("property", name))
+        }
+    }
+}
+
+fn check_paths(paths: &[PathBuf]) -> Result<(), Refusal> {
+    match paths.iter().find(|path| !path.is_absolute()) {
+        None => Ok(()),
+        Some(path) => Err(relative(path)),
+    }
+}
+
+fn relative(path: &Path) -> Refusal {
+    Refusal::new(Code::ApiRequest, format!("the path {} is not absolute", path.display()))
+}
+
+fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    for vdev in vdevs {
+        if vdev.class != VdevClass::Main || vdev.kind != VdevKind::Plain {
+            let word = vdev_word(vdev.class, vdev.kind);
+            return Err(
+                Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
+            );
+        }
+        for device in &vdev.devices {
+            if !device.is_absolute() {
+                return Err(relative(device));
+            }
+            if !seen.insert(device) {
+                let what = format!("the device {} is listed twice", device.display());
+                return Err(Refusal::new(Code::VdevTwice, what).with("device", device.display()));
+            }
+        }
+    }
+    if seen.is_empty() {
+        return Err(Refusal::new(Code::VdevMissing, "no device is given").with("device", "tank.img"));
+    }
+    Ok(())
+}
+
+/// The word of a device list for a class and kind.
+#[must_use]
+pub fn vdev_word(class: VdevClass, kind: VdevKind) -> &'static str {
+    match (class, kind) {
+        (VdevClass::Log, _) => "log",
+        (VdevClass::Cache, _) => "cache",
+        (VdevClass::Spare, _) => "spare",
+        (VdevClass::Anchor, _) => "anchor",
+        (VdevClass::Parity, _) => "parity",
+        (VdevClass::Main, VdevKind::Plain) => "disk",
+        (VdevClass::Main, VdevKind::Mirror) => "mirror",
+        (VdevClass::Main, VdevKind::Raidz1) => "raidz1",
+        (VdevClass::Main, VdevKind::Raidz2) => "raidz2",
+        (VdevClass::Main, VdevKind::Raidz3) => "raidz3",
+    }
+}
+
+/// A key comes with a key format, and a key format with a key.
+fn check_key(properties: &Properties, key: Option<&Key>) -> Result<(), Refusal> {
+    let rules = |what: &str| Err(Refusal::new(Code::KeyRules, what));
+    let format = properties.get("keyformat").and_then(|text| KeyFormat::parse(text));
+    let encryption = properties.get("encryption").map(String::as_str);
+    if encryption == Some("off") && (format.is_some() || properties.contains_key("keylocation")) {
+        return rules("encryption is off, and a key format or location is given");
+    }
+    match (format, key) {
+        (None, Some(_)) => rules("a key is given without keyformat="),
+        (Some(format), None) => rules(&format!("keyformat={} is given without a key", format.as_str())),
+        (Some(format), Some(key)) if format != key.format => {
+            rules("the key is not of the format that keyformat= says")
+        }
+        (Some(_), Some(key)) => key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string())),
+        (None, None) if properties.contains_key("keylocation") => {
+            rules("keylocation= is given without keyformat=")
+        }
+        (None, None) => Ok(()),
+    }
+}

@@ -1,0 +1,199 @@
+//! The command's end of the socket, and the start of a daemon where none runs.
+
+use crate::api::{API_VERSION, Call, DaemonStop};
+use crate::refusal::{Code, Refusal};
+use crate::runtime::Runtime;
+use crate::wire::{ANSWER_BYTES_MAX, Question, parse_answer, read_line, write_line};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::getuid;
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// How long a new daemon may take until its socket listens.
+const START_MAX: Duration = Duration::from_secs(20);
+/// Exit status of a daemon that found another one running ([`Code::DaemonRunning`]).
+pub const EXIT_RUNNING: i32 = 3;
+/// How often to look.
+const START_POLL: Duration = Duration::from_millis(10);
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    runtime: Runtime,
+    command: String,
+    next_id: u64,
+}
+
+impl Client {
+    /// Connects to a running daemon. `command` is what history will record.
+    ///
+    /// # Errors
+    /// [`Code::DaemonAbsent`], [`Code::PeerDenied`], [`Code::RuntimeDir`].
+    pub fn connect(runtime: &Runtime, command: &str) -> Result<Client, Refusal> {
+        match try_connect(runtime)? {
+            Some(stream) => Ok(Client::over(stream, runtime, command)),
+            None => Err(Refusal::new(Code::DaemonAbsent, "no daemon is running")),
+        }
+    }
+
+    /// Connects to the daemon, and starts one first where none runs. `start` must start a process that calls
+    /// [`crate::daemon::run`]; of two started at once the lock lets one live, and both commands use that one.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and [`Code::DaemonStart`].
+    pub fn connect_or_start(
+        runtime: &Runtime,
+        command: &str,
+        mut start: impl FnMut() -> io::Result<Child>,
+    ) -> Result<Client, Refusal> {
+        runtime.prepare()?;
+        if let Some(stream) = try_connect(runtime)? {
+            return Ok(Client::over(stream, runtime, command));
+        }
+        let refuse =
+            |what: String| Refusal::new(Code::DaemonStart, what).with("log", runtime.log().display());
+        let mut child =
+            start().map_err(|error| refuse(format!("the daemon could not be started: {error}")))?;
+        let begin = Instant::now();
+        let mut ended = None;
+        loop {
+            if let Some(stream) = try_connect(runtime)? {
+                return Ok(Client::over(stream, runtime, command));
+            }
+            if ended.is_none() {
+                // It ends at once if another command's daemon was faster: then that one's socket appears soon.
+                ended = child.try_wait().ok().flatten().map(|status| (status, Instant::now()));
+            }
+            match ended {
+                Some((status, at))
+                    if status.code() == Some(EXIT_RUNNING) && at.elapsed() > Duration::from_millis(300) =>
+                {
+                    // It met another daemon, and that one does not answer: it was on its way out. Once more, then.
+                    child = start()
+                        .map_err(|error| refuse(format!("the daemon could not be started: {error}")))?;
+                    ended = None;
+                }
+                Some((status, at)) if !status.success() && at.elapsed() > Duration::from_secs(2) => {
+                    return Err(refuse(format!(
+                        "the daemon ended at once ({status}){}",
+                        last_words(runtime)
+                    )));
+                }
+                _ if begin.elapsed() > START_MAX => {
+                    return Err(refuse(format!(
+                        "the daemon did not answer within {} s",
+                        START_MAX.as_secs()
+                    )));
+                }
+                _ => std::thread::sleep(START_POLL),
+            }
+        }
+    }
+
+    /// Asks the daemon to export everything and end, and waits until it has ended.
+    ///
+    /// # Errors
+    /// What the daemon refuses; [`Code::DaemonLost`] if it does not end.
+    pub fn stop(mut self, force: bool) -> Result<(), Refusal> {
+        self.call(DaemonStop { force })?;
+        let trouble =
+            |why: String| Refusal::new(Code::DaemonLost, why).with("log", self.runtime.log().display());
+        // The kernel closes our connection when the process is gone, and with it its lock.
+        self.reader
+            .get_ref()
+            .set_read_timeout(Some(START_MAX))
+            .map_err(|error| trouble(error.to_string()))?;
+        match read_line(&mut self.reader, ANSWER_BYTES_MAX) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(trouble("the daemon exported its pools and does not end".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A client over a connection that exists.
+    #[must_use]
+    pub fn over(stream: UnixStream, runtime: &Runtime, command: &str) -> Client {
+        Client {
+            reader: BufReader::new(stream),
+            runtime: runtime.clone(),
+            command: command.to_owned(),
+            next_id: 1,
+        }
+    }
+
+    /// Asks, and waits for the answer as long as it takes.
+    ///
+    /// # Errors
+    /// What the daemon refuses, and [`Code::DaemonLost`] when the connection breaks.
+    pub fn call<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let question = Question {
+            version: API_VERSION,
+            id,
+            command: self.command.clone(),
+            call: request.into_request(),
+        };
+        let lost = |why: &str| {
+            let what = format!("the daemon did not answer: {why}");
+            Refusal::new(Code::DaemonLost, what).with("log", self.runtime.log().display())
+        };
+        // A daemon that refuses the connection answers without reading: look at the answer before the error.
+        let written = write_line(self.reader.get_mut(), &question);
+        let line = match read_line(&mut self.reader, ANSWER_BYTES_MAX) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Err(lost(&written.err().map_or("it hung up".to_owned(), |e| e.to_string()))),
+            Err(error) => return Err(lost(&error.to_string())),
+        };
+        let answer = parse_answer(&line)?;
+        match (answer.ok, answer.refused) {
+            (_, Some(refusal)) => Err(refusal),
+            (Some(ok), None) if answer.id == id => serde_json::from_value(ok).map_err(|error| {
+                Refusal::new(Code::ApiRequest, format!("the answer is not understood: {error}"))
+            }),
+            _ => Err(lost("it answered another question")),
+        }
+    }
+}
+
+/// `None` where nobody listens.
+fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
+    let socket = runtime.socket();
+    let stream = match UnixStream::connect(&socket) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
+        Err(error) => {
+            let what = format!("the socket {} cannot be used: {error}", socket.display());
+            let code = if error.kind() == io::ErrorKind::PermissionDenied {
+                Code::PeerDenied
+            } else {
+                Code::RuntimeDir
+            };
+            return Err(Refusal::new(code, what));
+        }
+    };
+    // A passphrase may follow: whoever listens must be ourselves, or root.
+    let peer = socket_peercred(&stream)
+        .map_err(|error| Refusal::new(Code::RuntimeDir, format!("the peer is unknown: {error}")))?;
+    let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());
+    if uid != own && uid != 0 && own != 0 {
+        return Err(Refusal::new(
+            Code::PeerDenied,
+            format!("the socket {} belongs to user {uid}", socket.display()),
+        ));
+    }
+    Ok(Some(stream))
+}
+
+/// The last line of the log, as a clause.
+fn last_words(runtime: &Runtime) -> String {
+    let log = std::fs::read(runtime.log()).unwrap_or_default();
+    let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(4096)..]).into_owned();
+    tail.lines().rev().find(|line| !line.trim().is_empty()).map_or(String::new(), |line| format!(": {line}"))
+}

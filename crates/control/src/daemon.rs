@@ -1,0 +1,118 @@
+//! Life of a daemon: lock, listen, import what was imported, serve, and at a signal export everything and leave.
+
+use crate::api::Host;
+use crate::refusal::{Code, Refusal};
+use crate::runtime::Runtime;
+use crate::server::{Event, Server};
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, mpsc};
+
+/// Serves until a signal or a client ends it. `make_host` is called once the lock is held and the socket listens;
+/// commands that come meanwhile wait. Says on stderr what it does.
+///
+/// # Errors
+/// [`Code::DaemonRunning`] if another holds the lock, [`Code::RuntimeDir`], what `make_host` says, and what the host
+/// says when it cannot shut down.
+pub fn run(
+    runtime: &Runtime,
+    version: &str,
+    make_host: impl FnOnce() -> Result<Arc<dyn Host>, Refusal>,
+) -> Result<(), Refusal> {
+    runtime.prepare()?;
+    let _lock = take_lock(runtime)?;
+    let trouble = |error: io::Error| {
+        Refusal::new(
+            Code::RuntimeDir,
+            format!("the socket {} cannot be used: {error}", runtime.socket().display()),
+        )
+    };
+    // Before anything is opened: a signal from here on is answered in order.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(trouble)?;
+    // The lock is ours, so a socket that lies about belongs to a daemon that has died.
+    match fs::remove_file(runtime.socket()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(runtime.socket()).map_err(trouble)?;
+    fs::set_permissions(runtime.socket(), Permissions::from_mode(0o600)).map_err(trouble)?;
+    let gone = Gone { runtime };
+    // Nothing of ours may keep the folder busy that we happened to be started in.
+    std::env::set_current_dir("/").map_err(trouble)?;
+
+    let host = make_host()?;
+    let (events, inbox) = mpsc::channel();
+    let server = Server::new(host, runtime.clone(), version.to_owned(), events.clone());
+    let accepting = Arc::clone(&server);
+    let spawn = |name: &str, job: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name.to_owned()).spawn(job).map_err(trouble)
+    };
+    spawn(
+        "accept",
+        Box::new(move || eprintln!("steadfast: the socket broke: {}", accepting.listen(&listener))),
+    )?;
+    let handle = signals.handle();
+    spawn(
+        "signals",
+        Box::new(move || {
+            for signal in signals.forever() {
+                let _ = events.send(Event::Signal(signal));
+            }
+        }),
+    )?;
+    eprintln!("steadfast: daemon {} serves {}", std::process::id(), runtime.socket().display());
+    let result = loop {
+        match inbox.recv() {
+            Ok(Event::Signal(SIGHUP)) => {}
+            Ok(Event::Signal(signal)) => {
+                eprintln!("steadfast: signal {signal}: exporting all pools");
+                break server.stop(true);
+            }
+            Ok(Event::Stopped) | Err(_) => break Ok(()),
+        }
+    };
+    handle.close();
+    drop(gone);
+    eprintln!("steadfast: daemon {} ends", std::process::id());
+    result
+}
+
+/// Removes the socket at the end, whichever way that comes.
+struct Gone<'a> {
+    runtime: &'a Runtime,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.runtime.socket());
+    }
+}
+
+/// Takes the lock that only one daemon holds, and writes the process id into it. The lock goes when the file is
+/// closed, so a daemon that was killed leaves none behind.
+fn take_lock(runtime: &Runtime) -> Result<File, Refusal> {
+    let path = runtime.lock();
+    let trouble = |error: io::Error| {
+        Refusal::new(Code::RuntimeDir, format!("the lock {} cannot be used: {error}", path.display()))
+    };
+    let opened =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = opened.map_err(trouble)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let pid = fs::read_to_string(&path).unwrap_or_default();
+            let what = format!("a daemon runs already as process {}", pid.trim());
+            return Err(Refusal::new(Code::DaemonRunning, what).with("pid", pid.trim()));
+        }
+        Err(error) => return Err(trouble(error.into())),
+    }
+    file.set_len(0).map_err(trouble)?;
+    writeln!(file, "{}", std::process::id()).map_err(trouble)?;
+    Ok(file)
+}

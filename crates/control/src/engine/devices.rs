@@ -1,0 +1,160 @@
+//! Opening devices, looking at what they hold, and finding pools on them.
+
+use super::refuse;
+use crate::refusal::{Code, Refusal};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_device::{FileDevice, OpenOptions};
+use steadfast_pool::{DeviceHandle, FoundPool, scan};
+
+/// Opens a device.
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<DeviceHandle, Refusal> {
+    let device = FileDevice::open(path, options).map_err(|error| refuse::device(&error))?;
+    Ok(DeviceHandle { path: path.display().to_string(), device: Arc::new(device) })
+}
+
+/// The device's number and inode: two paths of one device have the same. For disks, the number of the disk.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.file_type().is_block_device() {
+        Some((u64::MAX, metadata.rdev()))
+    } else {
+        Some((metadata.dev(), metadata.ino()))
+    }
+}
+
+/// Signatures of what people keep on devices: (offset, bytes, what it is). From each format's own description.
+const SIGNATURES: &[(u64, &[u8], &str)] = &[
+    (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (65_600, b"_BHRfS_M", "a Btrfs file system"),
+    (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (512, b"EFI PART", "a GPT partition table"),
+    (3, b"NTFS    ", "an NTFS file system"),
+    (32_769, b"CD001", "an ISO 9660 image"),
+    (82, b"FAT32   ", "a FAT file system"),
+    (54, b"FAT16   ", "a FAT file system"),
+    (510, &[0x55, 0xaa], "a boot sector or partition table"),
+    (536, b"LVM2 001", "an LVM physical volume"),
+];
+
+/// What a device holds that creating a pool would destroy, other than a pool (the room `pool` looks for that).
+pub(super) fn contents(path: &Path) -> Option<&'static str> {
+    let file = File::open(path).ok()?;
+    let holds = |offset: u64, bytes: &[u8]| {
+        let mut found = vec![0; bytes.len()];
+        file.read_exact_at(&mut found, offset).is_ok() && found == bytes
+    };
+    SIGNATURES.iter().find(|(offset, bytes, _)| holds(*offset, bytes)).map(|(_, _, what)| *what)
+}
+
+/// What a search found.
+pub(super) struct Search {
+    /// Pools, with devices opened only for looking.
+    pub pools: Vec<FoundPool>,
+    /// Devices that were named one by one and hold no pool, with the reason.
+    pub refused: Vec<Refusal>,
+}
+
+/// Looks at every file and disk in the folders given, and at the devices given.
+///
+/// # Errors
+/// If a folder or device given cannot be looked at.
+pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
+    let mut handles = Vec::new();
+    let mut refused = Vec::new();
+    let mut named = Vec::new();
+    for place in places {
+        let trouble = |error: std::io::Error| {
+            Refusal::new(Code::VdevIo, format!("{} cannot be looked at: {error}", place.display()))
+                .with("device", place.display())
+        };
+        let metadata = match fs::metadata(place) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // Not VDEV-MISSING: its advice, to make an image file, helps nobody who looks for a pool.
+                let what = format!("{} does not exist, so no pool can be found there", place.display());
+                return Err(Refusal::new(Code::PoolNotFound, what).with("place", place.display()));
+            }
+            other => other.map_err(trouble)?,
+        };
+        if metadata.is_dir() {
+            for entry in fs::read_dir(place).map_err(trouble)? {
+                let path = entry.map_err(trouble)?.path();
+                // Whatever cannot be opened in a folder is not a device of ours.
+                if is_candidate(&path)
+                    && let Ok(handle) = open(&path, &OpenOptions::PEEK)
+                {
+                    handles.push(handle);
+                }
+            }
+        } else {
+            handles.push(open(place, &OpenOptions::PEEK).map_err(|refusal| cut_short(place, refusal))?);
+            named.push(place.display().to_string());
+        }
+    }
+    handles.sort_by(|a, b| a.path.cmp(&b.path));
+    let (pools, others) = scan(handles);
+    for (handle, error) in others {
+        if named.contains(&handle.path) {
+            refused.push(refuse::pool(error));
+        }
+    }
+    Ok(Search { pools, refused })
+}
+
+/// A device that is too small to be one was larger once, or never was one. Making it larger, as create would advise,
+/// brings nothing back.
+fn cut_short(path: &Path, refusal: Refusal) -> Refusal {
+    if refusal.code != Code::VdevSmall {
+        return refusal;
+    }
+    let what = format!("{}: too small to be a pool's device, or cut short", path.display());
+    Refusal::new(Code::PoolDamaged, what).with("device", path.display())
+}
+
+fn is_candidate(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() || m.file_type().is_block_device())
+}
+
+/// Opens the devices of a pool that was found by looking, for use.
+///
+/// # Errors
+/// If one cannot be opened, or holds another pool by now.
+pub(super) fn reopen(found: &FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
+    let paths: Vec<PathBuf> = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
+    open_pool(&paths, found.config.pool.0, read_only)
+}
+
+/// Opens devices for use and puts together the pool of this number.
+///
+/// # Errors
+/// If one cannot be opened, or none holds the pool.
+pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result<FoundPool, Refusal> {
+    let options = if read_only { OpenOptions::READ } else { OpenOptions::WRITE };
+    let handles = paths.iter().map(|path| open(path, &options)).collect::<Result<Vec<_>, _>>()?;
+    let (pools, others) = scan(handles);
+    if let Some(found) = pools.into_iter().find(|pool| pool.config.pool.0 == guid) {
+        return Ok(found);
+    }
+    match others.into_iter().next() {
+        Some((_, error)) => Err(refuse::pool(error)),
+        None => Err(Refusal::new(Code::PoolDamaged, "the devices hold another pool by now")),
+    }
+}
+
+/// Where pools are looked for when nobody says where: the disks of this machine, and the folders of known pools.
+pub(super) fn usual_places(known: &[PathBuf]) -> Vec<PathBuf> {
+    let mut places = vec![PathBuf::from("/dev")];
+    for device in known {
+        if let Some(folder) = device.parent()
+            && !places.iter().any(|p| p == folder)
+            && folder.is_dir()
+        {
+            places.push(folder.to_owned());
+        }
+    }
+    places
+}

@@ -1,0 +1,260 @@
+//! Verbs of file systems.
+
+use super::{Engine, Held, mounts, refuse};
+use crate::api::{Caller, FsCreate, FsDestroy, FsInherit, Outcome, Properties};
+use crate::refusal::{Code, Refusal};
+use crate::secret::{Key, KeyFormat};
+use std::path::PathBuf;
+use std::sync::Arc;
+use steadfast_posix::{Atime, FileSystem, Options, SetAttr, Usage};
+use zeroize::Zeroizing;
+
+/// Properties that a mount depends on as a place.
+const PLACE: [&str; 2] = ["mountpoint", "canmount"];
+/// Properties that a mount takes as options.
+const OPTIONS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+
+/// One change: a new value, or `None` to inherit.
+pub(super) type Edit = (String, Option<String>);
+
+/// Gives the top folder of a new file system to whom it was made for. Without it an ordinary user could not write into
+/// a pool of their own.
+pub(super) fn give(held: &Held, name: &str, caller: &Caller) -> Result<(), Refusal> {
+    const TOP: u64 = 1;
+    if (caller.uid, caller.gid) == (0, 0) {
+        return Ok(());
+    }
+    let refuse_os = |errno: steadfast_posix::Errno| {
+        let error = std::io::Error::from_raw_os_error(errno.0);
+        let what = format!("the top folder of '{name}' still belongs to root: {error}");
+        Refusal::new(Code::FileIo, what).with("file", name)
+    };
+    let handle = held.pool.open_dataset(name).map_err(refuse::pool)?;
+    // Nobody asks this one how full it is.
+    let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 0 });
+    let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
+    let files = FileSystem::new(Arc::clone(handle.dataset()), options).map_err(refuse_os)?;
+    let owner = SetAttr { uid: Some(caller.uid), gid: Some(caller.gid), ..SetAttr::default() };
+    files.setattr(TOP, &owner).map(drop).map_err(refuse_os)
+}
+
+impl Engine {
+    pub(super) fn create_fs(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {
+        let held = self.held(&request.name)?;
+        let all = held.pool.datasets();
+        if all.contains(&request.name) {
+            if request.parents {
+                return Ok(Outcome::default());
+            }
+            let what = format!("'{}' exists", request.name);
+            return Err(Refusal::new(Code::FsExists, what).with("fs", &request.name));
+        }
+        // Parents that are missing, outermost first.
+        let ends = request.name.match_indices('/').map(|(at, _)| at);
+        let missing: Vec<String> =
+            ends.map(|end| request.name[..end].to_owned()).filter(|parent| !all.contains(parent)).collect();
+        if let Some(parent) = missing.first().filter(|_| !request.parents) {
+            let what = format!("the parent '{parent}' does not exist");
+            return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
+        }
+        let mut nearest = request.name.match_indices('/').map(|(at, _)| &request.name[..at]);
+        let nearest = nearest.rfind(|parent| all.iter().any(|n| n == parent)).unwrap_or(&request.name);
+        let parent = held.pool.dataset_info(nearest).map_err(refuse::pool)?;
+        let mut props = request.properties.clone();
+        key_rules(&mut props, parent.encryption_root.as_deref(), request.key.as_ref())?;
+        if parent.encryption_root.is_some() && !parent.key_loaded && request.key.is_none() {
+            let root = parent.encryption_root.unwrap_or_default();
+            let what = format!("the key of '{root}' is not loaded, and what is created below needs it");
+            return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
+        }
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
+        }
+        let mut created = missing.clone();
+        created.push(request.name.clone());
+        if request.dry_run {
+            return Ok(Outcome { touched: created, warnings: Vec::new() });
+        }
+        let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
+        for parent in &missing {
+            held.pool.create_dataset(parent, Properties::new(), None).map_err(refuse::pool)?;
+        }
+        held.pool.create_dataset(&request.name, props, key).map_err(refuse::pool)?;
+        Engine::log(&held, caller);
+        let mut warnings: Vec<Refusal> =
+            created.iter().filter_map(|name| give(&held, name, caller).err()).collect();
+        if !request.no_mount {
+            // Only what was created: a sibling that somebody unmounted stays so.
+            for name in &created {
+                warnings.extend(self.mount_below(&held, name));
+            }
+        }
+        Ok(Outcome { touched: created, warnings })
+    }
+
+    pub(super) fn destroy_fs(&self, caller: &Caller, request: &FsDestroy) -> Result<Outcome, Refusal> {
+        let name = request.name.as_str();
+        let held = self.held(name)?;
+        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        if !name.contains('/') {
+            let what = format!("'{name}' is a pool's own file system");
+            return Err(Refusal::new(Code::FsRoot, what).with("pool", name));
+        }
+        let below = format!("{name}/");
+        let mut doomed: Vec<String> =
+            held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below)).collect();
+        doomed.reverse();
+        if doomed.len() > 1 && !request.recursive {
+            let children = doomed.iter().filter(|n| *n != name).cloned().collect::<Vec<_>>().join(", ");
+            let what = format!("'{name}' has children: {children}");
+            return Err(Refusal::new(Code::FsChildren, what).with("fs", name));
+        }
+        if request.dry_run {
+            return Ok(Outcome { touched: doomed, warnings: Vec::new() });
+        }
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
+        }
+        let places: Vec<PathBuf> = doomed.iter().filter_map(|name| held.mounted_at(name)).collect();
+        self.unmount_below(&held, name, request.force)?;
+        for name in &doomed {
+            held.pool.destroy_dataset(name).map_err(refuse::pool)?;
+        }
+        for at in places.iter().filter(|at| held.is_inside_ours(at)) {
+            // Its mountpoint goes with it, unless somebody keeps something there.
+            let _ = std::fs::remove_dir(at);
+        }
+        Engine::log(&held, caller);
+        Ok(Outcome { touched: doomed, warnings: Vec::new() })
+    }
+
+    pub(super) fn inherit_fs(&self, caller: &Caller, request: &FsInherit) -> Result<Outcome, Refusal> {
+        let held = self.held(&request.name)?;
+        let edit = vec![(request.property.clone(), None)];
+        let mut outcome = self.change_fs(caller, &request.name, edit.clone(), false)?;
+        if request.recursive {
+            let below = format!("{}/", request.name);
+            for name in held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)) {
+                let more = self.change_fs(caller, &name, edit.clone(), false)?;
+                outcome.touched.extend(more.touched);
+                outcome.warnings.extend(more.warnings);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Sets and removes properties, all or none, and brings mounts into line with them.
+    pub(super) fn change_fs(
+        &self,
+        caller: &Caller,
+        name: &str,
+        edits: Vec<Edit>,
+        no_mount: bool,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(name)?;
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        if edits.iter().any(|(property, _)| property == "keylocation")
+            && info.encryption_root.as_deref() != Some(name)
+        {
+            let what = format!("'{name}' has no key of its own, so it has no keylocation");
+            return Err(Refusal::new(Code::KeyRules, what).with("fs", name));
+        }
+        let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
+        let place = touches(&PLACE) && !no_mount;
+        let mounted = held.mounted_below(name);
+        if place {
+            let mut targets: Vec<PathBuf> = Vec::new();
+            if let Some((_, Some(path))) = edits
+                .iter()
+                .find(|(p, v)| p == "mountpoint" && v.as_deref().is_some_and(|v| v.starts_with('/')))
+            {
+                targets.push(mounts::under(held.altroot.as_deref(), path));
+            }
+            // The new place is looked at before the old one is left.
+            let old = self.mountpoint(&held, name)?;
+            for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
+                mounts::check(target, false)?;
+            }
+            self.unmount_below(&held, name, false)?;
+        }
+        let before = held.pool.local_props(name).map_err(refuse::pool)?;
+        for (index, (property, value)) in edits.iter().enumerate() {
+            if let Err(error) = held.pool.set_property(name, property, value.as_deref()) {
+                for (property, _) in &edits[..index] {
+                    // The pool takes no changes any more if this fails too, and then nothing can be put back.
+                    let _ = held.pool.set_property(name, property, before.get(property).map(String::as_str));
+                }
+                if place {
+                    self.mount_below(&held, name);
+                }
+                return Err(refuse::pool(error));
+            }
+        }
+        Engine::log(&held, caller);
+        let mut warnings = Vec::new();
+        if place {
+            warnings = self.mount_below(&held, name);
+        } else if touches(&OPTIONS) && !no_mount {
+            warnings = self.remount(&held, &mounted);
+        }
+        Ok(Outcome { touched: vec![name.to_owned()], warnings })
+    }
+
+    /// Mounts again what is mounted, so that options count now. What is busy keeps its options until it is mounted next.
+    fn remount(&self, held: &Arc<Held>, mounted: &[String]) -> Vec<Refusal> {
+        let mut warnings = Vec::new();
+        let Some(outermost) = mounted.first() else { return warnings };
+        match self.unmount_below(held, outermost, false) {
+            Ok(_) => warnings.extend(self.mount_below(held, outermost)),
+            Err(mut refusal) => {
+                refusal.what = format!("it counts from the next mount on, because now {}", refusal.what);
+                warnings.push(refusal);
+            }
+        }
+        warnings
+    }
+}
+
+/// Brings encryption, keyformat and keylocation of something new into agreement with its parent and its key.
+///
+/// # Errors
+/// [`Code::KeyRules`].
+pub(super) fn key_rules(
+    properties: &mut Properties,
+    parent_root: Option<&str>,
+    key: Option<&Key>,
+) -> Result<(), Refusal> {
+    let rules = |what: String| Err(Refusal::new(Code::KeyRules, what));
+    let encryption = properties.get("encryption").map(String::as_str);
+    match (encryption, parent_root, key) {
+        (Some("off"), Some(root), _) => rules(format!(
+            "what is created below the encrypted '{root}' is encrypted, and encryption=off is asked for"
+        )),
+        (None | Some("off"), None, Some(_)) => rules("a keyformat is given without encryption=on".into()),
+        (Some(cipher), None, None) if cipher != "off" => {
+            rules(format!("encryption={cipher} is asked for without keyformat="))
+        }
+        (_, _, Some(key)) => {
+            properties.entry("encryption".into()).or_insert_with(|| "aes-256-gcm".into());
+            properties.insert("keyformat".into(), key.format.as_str().into());
+            properties.entry("keylocation".into()).or_insert_with(|| "prompt".into());
+            Ok(())
+        }
+        (_, _, None) => {
+            properties.remove("keyformat");
+            Ok(())
+        }
+    }
+}
+
+/// A key in the form the pool's room reads: passphrase and raw key as they are, a hex key as digits.
+pub(super) fn secret(key: &Key) -> Zeroizing<Vec<u8>> {
+    let bytes = key.secret.expose();
+    if key.format != KeyFormat::Hex {
+        return Zeroizing::new(bytes.to_vec());
+    }
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+    Zeroizing::new(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
+}

@@ -1,0 +1,89 @@
+//! Mounts through the kernel's FUSE.
+
+use super::mounts::{Front, MountSettings, Mounted, UsageOf};
+use crate::mount::{MountError, MountSpec, MountedFs};
+use crate::refusal::{Code, Refusal};
+use std::path::Path;
+use std::sync::Arc;
+use steadfast_fuse::Error;
+use steadfast_pool::DatasetHandle;
+use steadfast_posix::Atime;
+
+/// The front that the daemon uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FuseFront;
+
+impl Front for FuseFront {
+    fn mount(
+        &self,
+        dataset: DatasetHandle,
+        at: &Path,
+        settings: &MountSettings,
+        usage: UsageOf,
+    ) -> Result<Box<dyn Mounted>, Refusal> {
+        let source = settings.source.clone();
+        let spec = MountSpec {
+            mountpoint: at.to_owned(),
+            fs_name: settings.source.clone(),
+            read_only: settings.read_only,
+            atime: match (settings.atime && !settings.read_only, settings.relatime) {
+                (false, _) => Atime::Off,
+                (true, true) => Atime::Relative,
+                (true, false) => Atime::Strict,
+            },
+            nosuid: !settings.setuid,
+            nodev: !settings.devices,
+            noexec: !settings.exec,
+            allow_other: settings.allow_other,
+            usage,
+            log: Some(Arc::new(move |event| eprintln!("steadfast: mount of '{source}': {event}"))),
+        };
+        match MountedFs::mount(dataset, &spec) {
+            Ok(mounted) => Ok(Box::new(mounted)),
+            Err(MountError::Fuse(error)) => Err(refusal(&error)),
+            Err(error) => Err(Refusal::new(Code::VdevIo, error.to_string())),
+        }
+    }
+
+    fn may_allow_other(&self) -> bool {
+        rustix::process::geteuid().is_root()
+            || std::fs::read_to_string("/etc/fuse.conf")
+                .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+    }
+
+    fn clear_stale(&self, at: &Path) -> bool {
+        steadfast_fuse::clear_stale(at).unwrap_or(false)
+    }
+}
+
+impl Mounted for MountedFs {
+    fn has_ended(&self) -> bool {
+        !self.is_alive()
+    }
+
+    fn unmount(&self, force: bool) -> Result<(), Refusal> {
+        MountedFs::unmount(self, force).map_err(|error| refusal(&error))
+    }
+}
+
+fn refusal(error: &Error) -> Refusal {
+    let code = match error {
+        // The helper's own words: it cannot reach the device for this user.
+        Error::HelperRefused { message } if message.contains("/dev/fuse") => Code::FuseMissing,
+        Error::DeviceMissing
+        | Error::DeviceRefused { .. }
+        | Error::HelperMissing
+        | Error::ProtocolTooOld { .. } => Code::FuseMissing,
+        Error::Busy { .. } | Error::MountedOver { .. } | Error::HeldElsewhere { .. } => Code::FsBusy,
+        Error::MountpointNotDirectory { .. } => Code::FsMountpoint,
+        _ => Code::FuseMount,
+    };
+    match error {
+        // What to do about it is the catalogue's to say, in the words of the command line.
+        Error::Busy { path } => {
+            let what = format!("{} is in use: a program has a file open or stands there", path.display());
+            Refusal::new(code, what).with("mountpoint", path.display())
+        }
+        _ => Refusal::new(code, error.to_string()),
+    }
+}

@@ -1,0 +1,310 @@
+//! The host that holds real pools.
+//!
+//! It translates: requests into calls of the room `pool`, what `pool` measures into properties, its errors into
+//! refusals. It owns three things of its own: which pools are held (and remembered for the next start), where their file
+//! systems are mounted, and the order of verbs.
+//!
+//! ## Invariants
+//! (E1) Verbs that change anything run one at a time (`verbs`); verbs that only look never wait for them.
+//! (E2) A file system is unmounted before its pool lets go of it, children before parents.
+//! (E3) A pool that cannot be imported at the start stays remembered, with the reason, until it is imported or exported.
+//! (E4) What a verb refuses, it has not begun: everything that can be checked is checked before the first change.
+
+mod devices;
+mod filesystems;
+mod fuse_front;
+mod mounts;
+mod pools;
+mod refuse;
+mod report;
+
+use crate::api::{
+    Caller, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet, FsUnloadKey,
+    FsUnmount, Host, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolImport,
+    PoolImportScan, PoolInfo, PoolList, PoolPast, PoolReport, PoolSet, PoolStatus, PoolSync,
+};
+use crate::cachefile::{self, CachedPool};
+use crate::refusal::{Code, Refusal};
+use crate::runtime::Runtime;
+pub use fuse_front::FuseFront;
+pub use mounts::{Front, MountSettings, Mounted, UsageOf};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use steadfast_env::Env;
+use steadfast_pool::{Memory, Pool};
+
+/// The host.
+pub struct Engine {
+    env: Env,
+    runtime: Runtime,
+    /// Name of this machine, as labels and history carry it.
+    host: String,
+    memory: Memory,
+    front: Arc<dyn Front>,
+    pools: RwLock<BTreeMap<String, Arc<Held>>>,
+    lost: Mutex<BTreeMap<String, Lost>>,
+    verbs: Mutex<()>,
+}
+
+/// An imported pool.
+struct Held {
+    pool: Pool,
+    devices: Vec<PathBuf>,
+    /// Prefix of its mountpoints.
+    altroot: Option<PathBuf>,
+    /// Is it remembered for the next start?
+    cached: bool,
+    mounts: Mutex<BTreeMap<String, mounts::Mount>>,
+}
+
+/// A remembered pool that could not be imported.
+struct Lost {
+    pool: CachedPool,
+    why: Refusal,
+}
+
+impl Engine {
+    /// Starts, and imports what was imported when the last daemon ended. What cannot be imported is told on stderr and
+    /// stays remembered.
+    ///
+    /// # Errors
+    /// If the list of remembered pools cannot be read: going on would forget them.
+    pub fn start(
+        env: Env,
+        runtime: Runtime,
+        memory: Memory,
+        front: Arc<dyn Front>,
+    ) -> Result<Engine, Refusal> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let remembered = cachefile::load(runtime.cachefile())?;
+        let engine = Engine {
+            env,
+            runtime,
+            host,
+            memory,
+            front,
+            pools: RwLock::default(),
+            lost: Mutex::default(),
+            verbs: Mutex::default(),
+        };
+        for pool in remembered {
+            match engine.import_remembered(&pool) {
+                Ok(warnings) => {
+                    eprintln!("steadfast: pool '{}' is imported", pool.name);
+                    for warning in warnings {
+                        eprintln!("steadfast: pool '{}': {}", pool.name, warning.what);
+                    }
+                }
+                Err(why) => {
+                    eprintln!("steadfast: pool '{}' is not imported: {}", pool.name, why.what);
+                    engine.lost.lock().insert(pool.name.clone(), Lost { pool, why });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// The pool of this name, or of the file system of this name.
+    fn held(&self, name: &str) -> Result<Arc<Held>, Refusal> {
+        let pool = name.split('/').next().unwrap_or(name);
+        if let Some(held) = self.pools.read().get(pool) {
+            return Ok(Arc::clone(held));
+        }
+        if let Some(lost) = self.lost.lock().get(pool) {
+            return Err(missing(&lost.pool, &lost.why));
+        }
+        let (code, what) = if name == pool {
+            (Code::PoolAbsent, format!("there is no pool '{name}'"))
+        } else {
+            (
+                Code::FsAbsent,
+                format!("there is no file system '{name}', because no pool '{pool}' is imported"),
+            )
+        };
+        Err(Refusal::new(code, what).with("pool", pool).with("fs", name))
+    }
+
+    /// The pools of these names, or all, sorted.
+    fn select(&self, names: &[String]) -> Result<Vec<(String, Arc<Held>)>, Refusal> {
+        if names.is_empty() {
+            return Ok(self
+                .pools
+                .read()
+                .iter()
+                .map(|(name, held)| (name.clone(), Arc::clone(held)))
+                .collect());
+        }
+        let mut found = BTreeMap::new();
+        for name in names {
+            if name.contains('/') {
+                let what = format!("there is no pool '{name}': a pool's name has no '/'");
+                return Err(Refusal::new(Code::PoolAbsent, what).with("pool", name));
+            }
+            found.insert(name.clone(), self.held(name)?);
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Writes down which pools to import at the next start.
+    fn remember(&self) -> Result<(), Refusal> {
+        let mut pools: Vec<CachedPool> = Vec::new();
+        for (name, held) in self.pools.read().iter().filter(|(_, held)| held.cached) {
+            pools.push(CachedPool {
+                name: name.clone(),
+                guid: held.pool.guid().0,
+                devices: held.devices.clone(),
+                readonly: held.pool.is_read_only(),
+                altroot: held.altroot.clone(),
+            });
+        }
+        pools.extend(self.lost.lock().values().map(|lost| lost.pool.clone()));
+        cachefile::store(self.runtime.cachefile(), &pools)
+    }
+
+    /// Where pools without a mountpoint appear.
+    fn mount_base(&self) -> String {
+        self.runtime.mount_base().display().to_string()
+    }
+
+    /// Notes a command that succeeded.
+    fn log(held: &Held, caller: &Caller) {
+        held.pool.log(caller.uid, false, &caller.command);
+    }
+}
+
+/// What is said of a remembered pool that could not be imported.
+fn missing(pool: &CachedPool, why: &Refusal) -> Refusal {
+    let code = if why.code == Code::PoolSealed { Code::PoolSealed } else { Code::PoolMissing };
+    Refusal::new(code, format!("the pool '{}' is remembered but not imported: {}", pool.name, why.what))
+        .with("pool", &pool.name)
+}
+
+impl Host for Engine {
+    fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.create_pool(caller, request)
+    }
+
+    fn pool_destroy(&self, _: &Caller, request: PoolDestroy) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.destroy_pool(&request)
+    }
+
+    fn pool_import_scan(&self, _: &Caller, request: PoolImportScan) -> Result<Vec<PoolCandidate>, Refusal> {
+        self.candidates(&request.search)
+    }
+
+    fn pool_import(&self, caller: &Caller, request: PoolImport) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.import_pool(caller, request)
+    }
+
+    fn pool_export(&self, caller: &Caller, request: PoolExport) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.export_pool(caller, &request)
+    }
+
+    fn pool_list(&self, _: &Caller, request: PoolList) -> Result<Vec<PoolInfo>, Refusal> {
+        self.list_pools(&request.names)
+    }
+
+    fn pool_status(&self, _: &Caller, request: PoolStatus) -> Result<Vec<PoolReport>, Refusal> {
+        self.report_pools(&request.names)
+    }
+
+    fn pool_set(&self, caller: &Caller, request: PoolSet) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        for (name, value) in &request.properties {
+            held.pool.set_pool_prop(name, Some(value)).map_err(refuse::pool)?;
+        }
+        Engine::log(&held, caller);
+        Ok(touched(&request.name))
+    }
+
+    fn pool_history(&self, _: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal> {
+        self.pasts(&request.names)
+    }
+
+    fn pool_sync(&self, _: &Caller, request: PoolSync) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        for (name, held) in self.select(&request.names)? {
+            held.pool.sync().map_err(refuse::pool)?;
+            outcome.touched.push(name);
+        }
+        Ok(outcome)
+    }
+
+    fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.create_fs(caller, request)
+    }
+
+    fn fs_destroy(&self, caller: &Caller, request: FsDestroy) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.destroy_fs(caller, &request)
+    }
+
+    fn fs_list(&self, _: &Caller, request: FsList) -> Result<Vec<FsInfo>, Refusal> {
+        self.list_fs(&request)
+    }
+
+    fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let edits = request.properties.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        self.change_fs(caller, &request.name, edits, request.no_mount)
+    }
+
+    fn fs_inherit(&self, caller: &Caller, request: FsInherit) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.inherit_fs(caller, &request)
+    }
+
+    fn fs_mount(&self, _: &Caller, request: FsMount) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        self.mount(&held, &request)?;
+        Ok(touched(&request.name))
+    }
+
+    fn fs_unmount(&self, _: &Caller, request: FsUnmount) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        self.unmount_fs(&held, &request)
+    }
+
+    fn fs_load_key(&self, _: &Caller, request: FsLoadKey) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        let secret = filesystems::secret(&request.key);
+        held.pool.load_key(&request.name, &secret, request.dry_run).map_err(refuse::pool)?;
+        Ok(touched(&request.name))
+    }
+
+    fn fs_unload_key(&self, _: &Caller, request: FsUnloadKey) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        held.reap();
+        held.pool.unload_key(&request.name).map_err(|error| match error {
+            steadfast_pool::Error::Busy { name } => {
+                Refusal::new(Code::KeyBusy, format!("'{name}' is mounted and needs the key")).with("fs", name)
+            }
+            steadfast_pool::Error::KeyNotLoaded { name } => {
+                Refusal::new(Code::KeyUnloaded, format!("the key of '{name}' is not loaded")).with("fs", name)
+            }
+            other => refuse::pool(other),
+        })?;
+        Ok(touched(&request.name))
+    }
+
+    fn shutdown(&self, force: bool) -> Result<(), Refusal> {
+        let _turn = self.verbs.lock();
+        self.close_all(force)
+    }
+}
+
+fn touched(name: &str) -> Outcome {
+    Outcome { touched: vec![name.to_owned()], warnings: Vec::new() }
+}

@@ -1,0 +1,384 @@
+//! Where file systems are mounted, and the rules of mounting: order, mountpoints, keys.
+
+use super::{Engine, Held, refuse};
+use crate::api::{FsMount, FsUnmount, Outcome};
+use crate::refusal::{Code, Refusal};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_pool::DatasetHandle;
+use steadfast_posix::Usage;
+
+/// How one file system is to be mounted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MountSettings {
+    /// What `df` shows: the file system's name.
+    pub source: String,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Set-user-id bits count.
+    pub setuid: bool,
+    /// Device nodes work.
+    pub devices: bool,
+    /// Reads are recorded.
+    pub atime: bool,
+    /// Reads are recorded at most once a day.
+    pub relatime: bool,
+    /// Users other than the daemon's may enter.
+    pub allow_other: bool,
+}
+
+/// Tells how full a file system is, each time it is asked.
+pub type UsageOf = Arc<dyn Fn() -> Usage + Send + Sync>;
+
+/// Makes mounts. Passed in, so that tests need no kernel.
+pub trait Front: Send + Sync {
+    /// Mounts a dataset at a folder that exists, and serves it until it is unmounted. The handle lives as long as the
+    /// mount.
+    ///
+    /// # Errors
+    /// [`Code::FuseMissing`], [`Code::FuseMount`].
+    fn mount(
+        &self,
+        dataset: DatasetHandle,
+        at: &Path,
+        settings: &MountSettings,
+        usage: UsageOf,
+    ) -> Result<Box<dyn Mounted>, Refusal>;
+
+    /// May users other than the daemon's enter its mounts? Root may say so, others if the administrator lets them. The
+    /// owner's bits and modes count in either case.
+    fn may_allow_other(&self) -> bool;
+
+    /// Frees a folder at which a server that died has left a mount. True if there was one.
+    fn clear_stale(&self, at: &Path) -> bool;
+}
+
+/// A mount that is served.
+pub trait Mounted: Send + Sync {
+    /// Was it unmounted, by whomever?
+    fn has_ended(&self) -> bool;
+
+    /// Unmounts it. With `force` even if files are open.
+    ///
+    /// # Errors
+    /// [`Code::FsBusy`], [`Code::FuseMount`].
+    fn unmount(&self, force: bool) -> Result<(), Refusal>;
+}
+
+/// One entry of the mount table.
+pub(super) struct Mount {
+    pub served: Box<dyn Mounted>,
+    pub at: PathBuf,
+    /// Folders we made for it, outermost first; we remove them again.
+    pub made: Vec<PathBuf>,
+}
+
+impl Held {
+    /// Forgets mounts that someone unmounted behind our back.
+    pub(super) fn reap(&self) {
+        self.mounts.lock().retain(|_, mount| !mount.served.has_ended());
+    }
+
+    /// Where a file system is mounted, if it is.
+    pub(super) fn mounted_at(&self, name: &str) -> Option<PathBuf> {
+        self.mounts.lock().get(name).filter(|mount| !mount.served.has_ended()).map(|mount| mount.at.clone())
+    }
+
+    /// Names of mounted file systems at and below `name`, parents first.
+    pub(super) fn mounted_below(&self, name: &str) -> Vec<String> {
+        self.reap();
+        let below = format!("{name}/");
+        let mounts = self.mounts.lock();
+        let mut names: Vec<(PathBuf, String)> = mounts
+            .iter()
+            .filter(|(n, _)| *n == name || n.starts_with(&below))
+            .map(|(n, mount)| (mount.at.clone(), n.clone()))
+            .collect();
+        // By place, not by name: what is mounted inside another is what must go first.
+        names.sort();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// Unmounts one file system.
+    pub(super) fn unmount(&self, name: &str, force: bool) -> Result<(), Refusal> {
+        let Some(mount) = self.mounts.lock().remove(name) else {
+            return Err(Refusal::new(Code::FsNotMounted, format!("'{name}' is not mounted")).with("fs", name));
+        };
+        // In order first, so that the kernel hands over what it still holds; by force only what is busy.
+        let unmounted = match mount.served.unmount(false) {
+            Err(refusal) if force && refusal.code == Code::FsBusy => mount.served.unmount(true),
+            other => other,
+        };
+        if let Err(refusal) = unmounted {
+            self.mounts.lock().insert(name.to_owned(), mount);
+            return Err(refusal.with("fs", name));
+        }
+        // A folder inside another file system of the pool is data of that one: a read-only import can mount there only
+        // if it is still there.
+        let made = mount.made.iter().filter(|folder| !self.is_inside_ours(folder)).cloned();
+        unmake(&made.collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Does a place lie inside a mounted file system of this pool?
+    pub(super) fn is_inside_ours(&self, at: &Path) -> bool {
+        self.mounts.lock().values().any(|mount| at != mount.at && at.starts_with(&mount.at))
+    }
+}
+
+impl Engine {
+    /// Value of a property that counts.
+    pub(super) fn value(&self, held: &Held, name: &str, property: &str) -> Result<String, Refusal> {
+        let resolved = held.pool.resolve(name, property, &self.mount_base()).map_err(refuse::pool)?;
+        Ok(resolved.map(|r| r.value).unwrap_or_default())
+    }
+
+    /// Did somebody set the mountpoint of this file system or of one above it?
+    fn is_chosen(&self, held: &Held, name: &str) -> Result<bool, Refusal> {
+        let resolved = held.pool.resolve(name, "mountpoint", &self.mount_base()).map_err(refuse::pool)?;
+        Ok(resolved.is_some_and(|r| r.source != steadfast_property::Source::Default))
+    }
+
+    /// Where a file system belongs, with the altroot; `None` for `none` and `legacy`.
+    pub(super) fn mountpoint(&self, held: &Held, name: &str) -> Result<Option<PathBuf>, Refusal> {
+        let value = self.value(held, name, "mountpoint")?;
+        Ok(value.starts_with('/').then(|| under(held.altroot.as_deref(), &value)))
+    }
+
+    /// Mounts one file system as asked.
+    pub(super) fn mount(&self, held: &Arc<Held>, request: &FsMount) -> Result<(), Refusal> {
+        let name = request.name.as_str();
+        held.reap();
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        if let Some(at) = held.mounted_at(name) {
+            let what = format!("'{name}' is mounted at {}", at.display());
+            return Err(Refusal::new(Code::FsMounted, what).with("fs", name));
+        }
+        if self.value(held, name, "canmount")? == "off" && request.at.is_none() {
+            return Err(Refusal::new(Code::FsCanmount, format!("'{name}' has canmount=off")).with("fs", name));
+        }
+        if info.encryption_root.is_some() && !info.key_loaded {
+            let root = info.encryption_root.unwrap_or_default();
+            let what = format!("the key of '{name}' is not loaded");
+            return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
+        }
+        let at = match (&request.at, self.mountpoint(held, name)?) {
+            (Some(at), _) => at.clone(),
+            (None, Some(at)) => at,
+            (None, None) => {
+                let what = format!("'{name}' has no mountpoint of its own");
+                return Err(Refusal::new(Code::FsCanmount, what).with("fs", name));
+            }
+        };
+        let settings = self.settings(held, name, &request.options)?;
+        if !settings.allow_other && self.is_inside_a_mount(&at) {
+            let what = format!("{} lies inside another mount of this daemon", at.display());
+            return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
+        }
+        self.front.clear_stale(&at);
+        let mut made = prepare(&at, request.overlay)?;
+        // The folder of a place that nobody chose is ours, whoever made it: a daemon that was killed, say.
+        let chosen = request.at.is_some() || self.is_chosen(held, name)?;
+        if made.is_empty() && !chosen {
+            made.push(at.clone());
+        }
+        let handle = held.pool.open_dataset(name).map_err(refuse::pool)?;
+        match self.front.mount(handle, &at, &settings, usage_of(held, name)) {
+            Ok(served) => {
+                held.mounts.lock().insert(name.to_owned(), Mount { served, at, made });
+                Ok(())
+            }
+            Err(refusal) => {
+                unmake(&made);
+                Err(refusal.with("fs", name))
+            }
+        }
+    }
+
+    fn is_inside_a_mount(&self, at: &Path) -> bool {
+        let holds = |held: &Arc<Held>| {
+            held.mounts.lock().values().any(|mount| at.starts_with(&mount.at) && !mount.served.has_ended())
+        };
+        self.pools.read().values().any(holds)
+    }
+
+    fn settings(&self, held: &Held, name: &str, options: &[String]) -> Result<MountSettings, Refusal> {
+        let is_on = |property: &str| self.value(held, name, property).map(|value| value == "on");
+        let mut settings = MountSettings {
+            source: name.to_owned(),
+            read_only: held.pool.is_read_only() || is_on("readonly")?,
+            exec: is_on("exec")?,
+            setuid: is_on("setuid")?,
+            devices: is_on("devices")?,
+            atime: is_on("atime")?,
+            relatime: is_on("relatime")?,
+            allow_other: self.front.may_allow_other(),
+        };
+        for option in options {
+            match option.as_str() {
+                "ro" => settings.read_only = true,
+                "rw" => settings.read_only = held.pool.is_read_only(),
+                "exec" => settings.exec = true,
+                "noexec" => settings.exec = false,
+                "suid" | "setuid" => settings.setuid = true,
+                "nosuid" | "nosetuid" => settings.setuid = false,
+                "dev" | "devices" => settings.devices = true,
+                "nodev" | "nodevices" => settings.devices = false,
+                "atime" => settings.atime = true,
+                "noatime" => settings.atime = false,
+                "relatime" => settings.relatime = true,
+                "norelatime" | "strictatime" => settings.relatime = false,
+                "allow_other" => settings.allow_other = true,
+                "" | "defaults" | "remount" => {}
+                other => {
+                    let what = format!(
+                        "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
+                         [no]relatime or allow_other"
+                    );
+                    return Err(Refusal::new(Code::PropValue, what).with("option", other));
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Mounts everything at and below `name` that mounts by itself and whose key is loaded. What fails is told as
+    /// warnings.
+    pub(super) fn mount_below(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
+        let below = format!("{name}/");
+        let names = held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below));
+        let mut warnings = Vec::new();
+        let mut planned: Vec<(PathBuf, String)> = Vec::new();
+        for name in names {
+            let wanted = || -> Result<Option<PathBuf>, Refusal> {
+                let info = held.pool.dataset_info(&name).map_err(refuse::pool)?;
+                let locked = info.encryption_root.is_some() && !info.key_loaded;
+                if locked || held.mounted_at(&name).is_some() || self.value(held, &name, "canmount")? != "on"
+                {
+                    return Ok(None);
+                }
+                self.mountpoint(held, &name)
+            };
+            match wanted() {
+                Ok(Some(at)) => planned.push((at, name)),
+                Ok(None) => {}
+                Err(refusal) => warnings.push(refusal),
+            }
+        }
+        planned.sort();
+        for (_, name) in planned {
+            let request = FsMount { name: name.clone(), at: None, options: Vec::new(), overlay: false };
+            if let Err(mut refusal) = self.mount(held, &request) {
+                refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
+                warnings.push(refusal);
+            }
+        }
+        warnings
+    }
+
+    /// Unmounts everything at and below `name`, or nothing: what was unmounted before one refused is mounted again.
+    pub(super) fn unmount_below(
+        &self,
+        held: &Arc<Held>,
+        name: &str,
+        force: bool,
+    ) -> Result<Vec<String>, Refusal> {
+        let mut done: Vec<String> = Vec::new();
+        for name in held.mounted_below(name).into_iter().rev() {
+            if let Err(refusal) = held.unmount(&name, force) {
+                for name in done.iter().rev() {
+                    let request =
+                        FsMount { name: name.clone(), at: None, options: Vec::new(), overlay: false };
+                    // It was mounted a moment ago; if that fails now, the refusal below is still the news.
+                    let _ = self.mount(held, &request);
+                }
+                return Err(refusal);
+            }
+            done.push(name);
+        }
+        Ok(done)
+    }
+
+    pub(super) fn unmount_fs(&self, held: &Arc<Held>, request: &FsUnmount) -> Result<Outcome, Refusal> {
+        held.pool.dataset_info(&request.name).map_err(refuse::pool)?;
+        held.reap();
+        if held.mounted_at(&request.name).is_none() {
+            let what = format!("'{}' is not mounted", request.name);
+            return Err(Refusal::new(Code::FsNotMounted, what).with("fs", &request.name));
+        }
+        // Children that are mounted inside it go with it, as in ZFS.
+        let done = self.unmount_below(held, &request.name, request.force)?;
+        Ok(Outcome { touched: done, warnings: Vec::new() })
+    }
+}
+
+/// What `df` is told of a file system: its own bytes, and what its pool still takes.
+fn usage_of(held: &Arc<Held>, name: &str) -> UsageOf {
+    // Weak, because the mount is part of what is held.
+    let (held, name) = (Arc::downgrade(held), name.to_owned());
+    Arc::new(move || {
+        let info = held.upgrade().and_then(|held| held.pool.dataset_info(&name).ok());
+        info.map_or_else(Usage::default, |info| Usage {
+            used_bytes: info.referenced,
+            available_bytes: info.available,
+        })
+    })
+}
+
+/// A path under a prefix.
+pub(super) fn under(prefix: Option<&Path>, path: &str) -> PathBuf {
+    match prefix {
+        Some(prefix) => prefix.join(path.trim_start_matches('/')),
+        None => PathBuf::from(path),
+    }
+}
+
+/// Makes sure that a mountpoint is an empty folder. Returns the folders that were made for it, outermost first.
+pub(super) fn prepare(at: &Path, overlay: bool) -> Result<Vec<PathBuf>, Refusal> {
+    check(at, overlay)?;
+    let mut made: Vec<PathBuf> =
+        at.ancestors().take_while(|folder| !folder.exists()).map(PathBuf::from).collect();
+    made.reverse();
+    for (index, folder) in made.iter().enumerate() {
+        match fs::create_dir(folder) {
+            // Somebody was faster; then it is theirs, which only matters when we clean up what is empty.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                unmake(&made[..index]);
+                let what = format!("the mountpoint {} cannot be made: {error}", at.display());
+                return Err(Refusal::new(Code::FuseMount, what).with("mountpoint", at.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(made)
+}
+
+/// Removes folders that were made for a mount, innermost first, as far as they are empty.
+fn unmake(made: &[PathBuf]) {
+    for folder in made.iter().rev() {
+        // Not if something is in it by now: that is somebody's.
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
+}
+
+/// Checks that something can be mounted here; makes nothing.
+pub(super) fn check(at: &Path, overlay: bool) -> Result<(), Refusal> {
+    let refuse = |what: String| Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+    match fs::read_dir(at) {
+        Ok(mut entries) => match entries.next() {
+            Some(_) if !overlay => Err(refuse(format!("the mountpoint {} is not empty", at.display()))),
+            _ => Ok(()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Err(refuse(format!("the mountpoint {} is not a folder", at.display())))
+        }
+        Err(error) => Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display()))),
+    }
+}

@@ -1,0 +1,429 @@
+//! Verbs of pools.
+
+use super::{Engine, Held, devices, filesystems, mounts, refuse, touched};
+use crate::api::{
+    Caller, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector,
+    Properties, VdevClass, VdevKind, VdevReport,
+};
+use crate::cachefile::CachedPool;
+use crate::refusal::{Code, Refusal};
+use crate::secret::{Key, KeyFormat};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_device::OpenOptions;
+use steadfast_format::PoolState;
+use steadfast_pool::{CreateSpec, FoundPool, ImportSpec, Pool};
+
+/// Pool properties that say how it is imported, and are not stored in it.
+const TEMPORARY: [&str; 4] = ["altroot", "cachefile", "readonly", "ashift"];
+/// Log2 of the allocation unit where nobody chose: 4 KiB.
+const ASHIFT_DEFAULT: u8 = 12;
+
+impl Engine {
+    pub(super) fn create_pool(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal> {
+        let name = request.name.clone();
+        self.check_free_name(&name)?;
+        let altroot = altroot(&request.properties);
+        let ashift = match request.properties.get("ashift").map(|text| text.parse::<u8>()) {
+            None | Some(Ok(0)) => ASHIFT_DEFAULT,
+            Some(Ok(ashift @ 9..=13)) => ashift,
+            Some(_) => {
+                let what = "'ashift' must be 9 to 13, or 0 for the default of 12";
+                return Err(Refusal::new(Code::PropValue, what).with("property", "ashift"));
+            }
+        };
+        let mut root_props = request.fs_properties.clone();
+        if let Some(mountpoint) = &request.mountpoint {
+            root_props.insert("mountpoint".into(), mountpoint.clone());
+        }
+        filesystems::key_rules(&mut root_props, None, request.key.as_ref())?;
+        let mountpoint = match root_props.get("mountpoint").map(String::as_str) {
+            Some("none" | "legacy") => None,
+            Some(path) => Some(mounts::under(altroot.as_deref(), path)),
+            None => Some(mounts::under(
+                altroot.as_deref(),
+                &format!("{}/{name}", self.mount_base().trim_end_matches('/')),
+            )),
+        };
+        if let Some(mountpoint) = &mountpoint
+            && root_props.get("canmount").is_none_or(|value| value == "on")
+        {
+            mounts::check(mountpoint, false)?;
+        }
+        let paths: Vec<PathBuf> = request.vdevs.iter().flat_map(|vdev| vdev.devices.clone()).collect();
+        let mut identities = BTreeSet::new();
+        for path in &paths {
+            // Before any is opened: the lock of the first would refuse the second as in use by ourselves.
+            if let Some(identity) = devices::identity(path)
+                && !identities.insert(identity)
+            {
+                let what = format!("the device {} is listed twice under two paths", path.display());
+                return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
+            }
+        }
+        let mut handles = Vec::new();
+        for path in &paths {
+            handles.push(
+                devices::open(path, &OpenOptions::WRITE).map_err(|refusal| self.name_user(path, refusal))?,
+            );
+            if let Some(contents) = devices::contents(path).filter(|_| !request.force) {
+                let what = format!("the device {} holds {contents}", path.display());
+                return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
+            }
+        }
+        if request.dry_run {
+            return Ok(touched(&name));
+        }
+        let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
+        let stored = |(name, _): &(&String, &String)| !TEMPORARY.contains(&name.as_str());
+        let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
+        let spec = CreateSpec {
+            name: name.clone(),
+            devices: handles,
+            ashift,
+            force: request.force,
+            pool_props: request.properties.iter().filter(stored).map(own).collect(),
+            root_props,
+            key,
+            host: self.host.clone(),
+            memory: self.memory,
+        };
+        let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
+        let cached = request.properties.get("cachefile").is_none_or(|value| value != "none");
+        let held = Held { pool, devices: paths, altroot, cached, mounts: Mutex::default() };
+        let given = filesystems::give(&held, &name, caller);
+        let mut outcome = self.take(caller, &name, held, true)?;
+        outcome.warnings.extend(given.err());
+        Ok(outcome)
+    }
+
+    /// Holds a pool from now on: notes the command, mounts, remembers. The pool stands already, so what fails here is
+    /// told and no refusal.
+    fn take(&self, caller: &Caller, name: &str, held: Held, mount: bool) -> Result<Outcome, Refusal> {
+        let held = Arc::new(held);
+        Engine::log(&held, caller);
+        self.lost.lock().remove(name);
+        self.pools.write().insert(name.to_owned(), Arc::clone(&held));
+        let mut warnings = if mount { self.mount_below(&held, name) } else { Vec::new() };
+        if let Err(refusal) = self.remember() {
+            warnings.push(refusal);
+        }
+        Ok(Outcome { touched: vec![name.to_owned()], warnings })
+    }
+
+    fn check_free_name(&self, name: &str) -> Result<(), Refusal> {
+        let taken = if self.pools.read().contains_key(name) {
+            "a pool of this name is imported"
+        } else if self.lost.lock().contains_key(name) {
+            "a pool of this name is remembered, though its devices are missing"
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::new(Code::PoolExists, taken).with("pool", name))
+    }
+
+    /// Says which of our pools uses a device that could not be opened because it is in use.
+    fn name_user(&self, path: &Path, refusal: Refusal) -> Refusal {
+        let Some(identity) = devices::identity(path).filter(|_| refusal.code == Code::VdevInUse) else {
+            return refusal;
+        };
+        for (name, held) in self.pools.read().iter() {
+            if held.devices.iter().any(|device| devices::identity(device) == Some(identity)) {
+                let what = format!("the device {} is in use by the imported pool '{name}'", path.display());
+                return Refusal::new(Code::VdevInUse, what).with("device", path.display()).with("pool", name);
+            }
+        }
+        refusal
+    }
+
+    pub(super) fn destroy_pool(&self, request: &PoolDestroy) -> Result<Outcome, Refusal> {
+        let name = request.name.as_str();
+        let held = self.held_pool(name)?;
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only, so its devices cannot be marked as destroyed";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", name));
+        }
+        self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
+        held.pool.destroy().map_err(refuse::pool)?;
+        self.let_go(name)
+    }
+
+    pub(super) fn export_pool(&self, caller: &Caller, request: &PoolExport) -> Result<Outcome, Refusal> {
+        let name = request.name.as_str();
+        if self.lost.lock().remove(name).is_some() {
+            self.remember()?;
+            return Ok(touched(name));
+        }
+        let held = self.held_pool(name)?;
+        self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
+        Engine::log(&held, caller);
+        held.pool.export().map_err(refuse::pool)?;
+        self.let_go(name)
+    }
+
+    /// The pool of this name; names of file systems are none.
+    fn held_pool(&self, name: &str) -> Result<Arc<Held>, Refusal> {
+        let mut found = self.select(&[name.to_owned()])?;
+        Ok(found.remove(0).1)
+    }
+
+    fn let_go(&self, name: &str) -> Result<Outcome, Refusal> {
+        self.pools.write().remove(name);
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![name.to_owned()], warnings })
+    }
+
+    pub(super) fn candidates(&self, search: &[PathBuf]) -> Result<Vec<PoolCandidate>, Refusal> {
+        let mut search = devices::search(&self.places(search))?;
+        let held: Vec<u64> = self.pools.read().values().map(|held| held.pool.guid().0).collect();
+        search.pools.retain(|found| !held.contains(&found.config.pool.0));
+        search.pools.retain(|found| found.config.state != PoolState::Destroyed);
+        if search.pools.is_empty()
+            && let Some(refusal) = search.refused.into_iter().next()
+        {
+            // A device that was named holds nothing: that is the answer, and not an empty list.
+            return Err(refusal);
+        }
+        Ok(search.pools.iter().map(|found| self.candidate(found)).collect())
+    }
+
+    fn places(&self, search: &[PathBuf]) -> Vec<PathBuf> {
+        if !search.is_empty() {
+            return search.to_vec();
+        }
+        let lost = self.lost.lock();
+        let known: Vec<PathBuf> = lost.values().flat_map(|lost| lost.pool.devices.clone()).collect();
+        devices::usual_places(&known)
+    }
+
+    fn candidate(&self, found: &FoundPool) -> PoolCandidate {
+        let config = &found.config;
+        let name = &config.name;
+        let missing = !found.missing.is_empty();
+        let message = if missing {
+            let what = format!("devices are missing: {}", found.missing.join(", "));
+            Some(Refusal::new(Code::PoolDevices, what).with("pool", name))
+        } else if config.state == PoolState::Active && config.host != self.host {
+            let what = format!("the pool was last used by host '{}' and was not exported", config.host);
+            Some(Refusal::new(Code::PoolActive, what).with("pool", name))
+        } else {
+            None
+        };
+        let state = if missing { Health::Unavail } else { Health::Online };
+        let leaf = |leaf: &steadfast_format::LeafConfig| {
+            let here = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
+            VdevReport {
+                name: here.map_or(leaf.path.clone(), |device| device.handle.path.clone()),
+                guid: leaf.guid,
+                class: VdevClass::Main,
+                kind: VdevKind::Plain,
+                state: if here.is_some() { Health::Online } else { Health::Unavail },
+                size: u64::from(leaf.slots) * u64::from(config.slot_size),
+                allocated: 0,
+                read_errors: 0,
+                write_errors: 0,
+                checksum_errors: 0,
+                note: here.is_none().then(|| "cannot be opened".to_owned()),
+                children: Vec::new(),
+            }
+        };
+        PoolCandidate {
+            name: name.clone(),
+            guid: config.pool.0,
+            state,
+            importable: !missing,
+            sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
+            vdevs: config.leaves.iter().map(leaf).collect(),
+            message,
+        }
+    }
+
+    pub(super) fn import_pool(&self, caller: &Caller, request: PoolImport) -> Result<Outcome, Refusal> {
+        let wanted = match &request.pool {
+            PoolSelector::Name(name) => name.clone(),
+            PoolSelector::Guid(guid) => guid.to_string(),
+        };
+        let is_wanted = |name: &str, guid: u64| match &request.pool {
+            PoolSelector::Name(wanted) => name == wanted,
+            PoolSelector::Guid(wanted) => guid == *wanted,
+        };
+        for (name, held) in self.pools.read().iter() {
+            if is_wanted(name, held.pool.guid().0) && request.new_name.is_none() {
+                let what = format!("the pool '{name}' is imported already");
+                return Err(Refusal::new(Code::PoolImported, what).with("pool", name));
+            }
+        }
+        // A remembered pool is looked for where it was, unless the operator knows better.
+        let remembered = self
+            .lost
+            .lock()
+            .values()
+            .find(|lost| is_wanted(&lost.pool.name, lost.pool.guid))
+            .map(|lost| lost.pool.clone());
+        let found = match (&remembered, request.search.is_empty()) {
+            (Some(pool), true) => {
+                devices::open_pool(&pool.devices, pool.guid, read_only(&request.properties))?
+            }
+            _ => {
+                let found = self.find(&request.search, &wanted, is_wanted)?;
+                devices::reopen(&found, read_only(&request.properties))?
+            }
+        };
+        let name = request.new_name.clone().unwrap_or_else(|| found.config.name.clone());
+        if remembered.as_ref().is_none_or(|pool| pool.name != name) {
+            self.check_free_name(&name)?;
+        }
+        let altroot =
+            altroot(&request.properties).or(remembered.as_ref().and_then(|pool| pool.altroot.clone()));
+        let cached = request.properties.get("cachefile").is_none_or(|value| value != "none");
+        let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
+        let spec = ImportSpec {
+            new_name: request.new_name.clone(),
+            force: request.force,
+            destroyed: false,
+            read_only: read_only(&request.properties),
+            secret: request.key.as_ref().map(|key| filesystems::secret(key).to_vec()),
+            host: self.host.clone(),
+            memory: self.memory,
+        };
+        let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
+        if let Some(old) = remembered {
+            self.lost.lock().remove(&old.name);
+        }
+        let stored: Properties =
+            request.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
+        for (property, value) in &stored {
+            pool.set_pool_prop(property, Some(value)).map_err(refuse::pool)?;
+        }
+        let held = Held { pool, devices, altroot, cached, mounts: Mutex::default() };
+        self.take(caller, &name, held, !request.no_mount)
+    }
+
+    /// The one pool that is meant, among those that can be found.
+    fn find(
+        &self,
+        search: &[PathBuf],
+        wanted: &str,
+        is_wanted: impl Fn(&str, u64) -> bool,
+    ) -> Result<FoundPool, Refusal> {
+        let places = self.places(search);
+        let mut search = devices::search(&places)?;
+        let mut found: Vec<FoundPool> = Vec::new();
+        for pool in search.pools.drain(..) {
+            if is_wanted(&pool.config.name, pool.config.pool.0) {
+                found.push(pool);
+            }
+        }
+        // A name is that of a living pool first; a destroyed one is refused with that reason only if it is alone.
+        if found.len() > 1 {
+            found.retain(|pool| pool.config.state != PoolState::Destroyed);
+        }
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            0 => Err(search.refused.into_iter().next().unwrap_or_else(|| {
+                let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+                let what = format!("there is no pool '{wanted}' in {}", places.join(", "));
+                Refusal::new(Code::PoolNotFound, what).with("pool", wanted)
+            })),
+            _ => {
+                let ids: Vec<String> = found.iter().map(|pool| pool.config.pool.0.to_string()).collect();
+                let what = format!("several pools are called '{wanted}': {}", ids.join(", "));
+                Err(Refusal::new(Code::PoolAmbiguous, what).with("pool", wanted).with("ids", ids.join(",")))
+            }
+        }
+    }
+
+    /// Imports a pool as it was before the daemon ended.
+    pub(super) fn import_remembered(&self, cached: &CachedPool) -> Result<Vec<Refusal>, Refusal> {
+        let found = devices::open_pool(&cached.devices, cached.guid, cached.readonly)?;
+        let spec = ImportSpec {
+            new_name: (found.config.name != cached.name).then(|| cached.name.clone()),
+            force: false,
+            destroyed: false,
+            read_only: cached.readonly,
+            secret: None,
+            host: self.host.clone(),
+            memory: self.memory,
+        };
+        let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
+        let held = Arc::new(Held {
+            pool,
+            devices: cached.devices.clone(),
+            altroot: cached.altroot.clone(),
+            cached: true,
+            mounts: Mutex::default(),
+        });
+        self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
+        Ok(self.mount_below(&held, &cached.name))
+    }
+
+    /// Closes everything because the daemon ends. Pools stay remembered.
+    pub(super) fn close_all(&self, force: bool) -> Result<(), Refusal> {
+        let pools: BTreeMap<String, Arc<Held>> = self.pools.read().clone();
+        let mut unmounted: Vec<&str> = Vec::new();
+        for (name, held) in &pools {
+            if let Err(refusal) = self.unmount_below(held, name, force) {
+                if !force {
+                    for name in unmounted {
+                        self.mount_below(&pools[name], name);
+                    }
+                    return Err(busy(name, refusal));
+                }
+                eprintln!("steadfast: pool '{name}': {}", refusal.what);
+            }
+            unmounted.push(name);
+        }
+        let mut first = None;
+        for (name, held) in &pools {
+            match held.pool.close() {
+                Ok(()) => eprintln!("steadfast: pool '{name}' is closed"),
+                Err(error) => {
+                    let refusal = refuse::pool(error);
+                    eprintln!("steadfast: pool '{name}' is not closed in order: {}", refusal.what);
+                    first.get_or_insert(refusal);
+                }
+            }
+        }
+        self.pools.write().clear();
+        match first {
+            // What could be committed is; staying would not change what could not.
+            Some(refusal) if !force => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn new_key(&self, key: &Key) -> Result<steadfast_pool::NewKey, Refusal> {
+        let format = match key.format {
+            KeyFormat::Passphrase => steadfast_format::KeyFormat::Passphrase,
+            KeyFormat::Raw => steadfast_format::KeyFormat::Raw,
+            KeyFormat::Hex => steadfast_format::KeyFormat::Hex,
+        };
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let secret = filesystems::secret(key);
+        let user = steadfast_pool::new_user_key(format, &secret, &random, None).map_err(refuse::pool)?;
+        Ok(steadfast_pool::NewKey { user: Arc::new(user) })
+    }
+}
+
+/// A pool is busy where one of its file systems is.
+fn busy(pool: &str, refusal: Refusal) -> Refusal {
+    if refusal.code != Code::FsBusy {
+        return refusal;
+    }
+    let mountpoint = refusal.fields.get("mountpoint").cloned();
+    let busy = Refusal::new(Code::PoolBusy, refusal.what).with("pool", pool);
+    match mountpoint {
+        Some(mountpoint) => busy.with("mountpoint", mountpoint),
+        None => busy,
+    }
+}
+
+fn altroot(properties: &Properties) -> Option<PathBuf> {
+    properties.get("altroot").filter(|value| *value != "none").map(PathBuf::from)
+}
+
+fn read_only(properties: &Properties) -> bool {
+    properties.get("readonly").is_some_and(|value| value == "on")
+}

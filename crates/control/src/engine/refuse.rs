@@ -1,0 +1,77 @@
+//! The pool's errors as refusals: one table, each line with its code.
+
+use crate::refusal::{Code, Refusal};
+use steadfast_pool::Error;
+
+/// The refusal that goes with an error of a pool.
+pub(super) fn pool(error: Error) -> Refusal {
+    let what = error.to_string();
+    let with = |code: Code| Refusal::new(code, what.clone());
+    match error {
+        Error::NoLabel { path, .. } => with(Code::PoolDamaged).with("device", path),
+        Error::Occupied { path, pool, .. } => with(Code::VdevForeign).with("device", path).with("pool", pool),
+        Error::Twice { path } => with(Code::VdevTwice).with("device", path),
+        Error::MissingDevices { pool, missing } => {
+            with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
+        }
+        Error::ForeignDevice { path, pool } => {
+            with(Code::PoolDamaged).with("device", path).with("pool", pool)
+        }
+        Error::NoUberblock { pool }
+        | Error::BadRoot { pool, .. }
+        | Error::StaleRoot { pool, .. }
+        | Error::Destroyed { pool }
+        | Error::Corrupt { pool, .. }
+        | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
+        Error::BadDataset { .. } => with(Code::PoolDamaged),
+        Error::Shrunk { path, .. } => with(Code::PoolDamaged).with("device", path),
+        Error::NotExported { pool, host } => with(Code::PoolActive).with("pool", pool).with("host", host),
+        Error::UnknownFeature { pool, feature } => {
+            with(Code::PoolVersion).with("pool", pool).with("feature", feature)
+        }
+        Error::PoolKeyNeeded { pool, keyformat, keylocation } => with(Code::PoolSealed)
+            .with("pool", pool)
+            .with("keyformat", keyformat)
+            .with("keylocation", keylocation),
+        Error::WrongKey { name } => with(Code::KeyWrong).with("fs", name),
+        Error::BadKey(_) => with(Code::KeyFormat),
+        Error::KeyNotLoaded { name } => with(Code::KeyNeeded).with("fs", name),
+        Error::KeyLoaded { name } => with(Code::KeyLoaded).with("fs", name),
+        Error::NotEncrypted { name } => with(Code::KeyNone).with("fs", name),
+        Error::NotEncryptionRoot { name, root } => {
+            with(Code::KeyInherited).with("fs", name).with("root", root)
+        }
+        Error::NoSuchDataset { name } => with(Code::FsAbsent).with("fs", name),
+        Error::DatasetExists { name } => with(Code::FsExists).with("fs", name),
+        Error::NoParent { parent } => with(Code::FsParent).with("parent", parent),
+        Error::HasChildren { name, children } => {
+            with(Code::FsChildren).with("fs", name).with("children", children.join(","))
+        }
+        Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
+        Error::Busy { name } => with(Code::FsBusy).with("fs", name),
+        Error::Property(_) => with(Code::PropValue),
+        Error::ReadOnly { pool } => with(Code::PoolReadonly).with("pool", pool),
+        Error::NoSpace { pool } => with(Code::PoolFull).with("pool", pool),
+        Error::Suspended { pool, .. } => with(Code::PoolSuspended).with("pool", pool),
+        Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
+        Error::TooSmall { path, .. } => with(Code::VdevSmall).with("device", path),
+        Error::Device(error) => device(&error),
+        Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) | Error::Anchor(_) => {
+            with(Code::VdevIo)
+        }
+        _ => with(Code::Internal),
+    }
+}
+
+/// The refusal that goes with an error of a device.
+pub(super) fn device(error: &steadfast_device::Error) -> Refusal {
+    use steadfast_device::Error;
+    let code = match error {
+        Error::NotFound { .. } => Code::VdevMissing,
+        Error::WrongType { .. } => Code::VdevKind,
+        Error::Busy { .. } => Code::VdevInUse,
+        Error::TooSmall { .. } => Code::VdevSmall,
+        _ => Code::VdevIo,
+    };
+    Refusal::new(code, error.to_string()).with("device", error.device())
+}

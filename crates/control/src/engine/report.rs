@@ -1,0 +1,324 @@
+//! What pools and file systems measure, as properties and reports.
+
+use super::{Engine, Held, Lost, missing, mounts, refuse};
+use crate::api::{
+    DataError, FsInfo, FsList, Health, HistoryRecord, PoolInfo, PoolPast, PoolReport, Source, Value,
+    VdevClass, VdevKind, VdevReport,
+};
+use crate::refusal::{Code, Refusal};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use steadfast_pool::{LeafStatus, PoolStatus as Measured};
+use steadfast_property::{DATASET, POOL, is_user_property};
+
+impl Engine {
+    pub(super) fn list_pools(&self, names: &[String]) -> Result<Vec<PoolInfo>, Refusal> {
+        let lost = self.lost_among(names);
+        let here: Vec<String> =
+            names.iter().filter(|n| !lost.iter().any(|(l, _)| l == *n)).cloned().collect();
+        let mut infos: Vec<PoolInfo> = lost.into_iter().map(|(_, info)| info.0).collect();
+        if names.is_empty() || !here.is_empty() {
+            for (name, held) in self.select(&here)? {
+                infos.push(pool_info(&name, &held));
+            }
+        }
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(infos)
+    }
+
+    /// Remembered pools that are not imported, as entries of list and status.
+    fn lost_among(&self, names: &[String]) -> Vec<(String, (PoolInfo, PoolReport))> {
+        let lost = self.lost.lock();
+        let wanted = lost.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
+        wanted.map(|(name, lost)| (name.clone(), lost_entries(lost))).collect()
+    }
+
+    pub(super) fn report_pools(&self, names: &[String]) -> Result<Vec<PoolReport>, Refusal> {
+        let lost = self.lost_among(names);
+        let here: Vec<String> =
+            names.iter().filter(|n| !lost.iter().any(|(l, _)| l == *n)).cloned().collect();
+        let mut reports: Vec<PoolReport> = lost.into_iter().map(|(_, entries)| entries.1).collect();
+        if names.is_empty() || !here.is_empty() {
+            for (name, held) in self.select(&here)? {
+                reports.push(pool_report(&name, &held));
+            }
+        }
+        reports.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(reports)
+    }
+
+    pub(super) fn pasts(&self, names: &[String]) -> Result<Vec<PoolPast>, Refusal> {
+        let mut pasts = Vec::new();
+        for (name, held) in self.select(names)? {
+            let entries = held.pool.history().map_err(refuse::pool)?;
+            let record = |entry: steadfast_format::HistoryEntry| HistoryRecord {
+                time: entry.time_ns / 1_000_000_000,
+                txg: Some(entry.txg.0),
+                internal: entry.internal,
+                text: entry.text,
+                uid: entry.uid,
+                host: entry.host,
+            };
+            pasts.push(PoolPast { name, records: entries.into_iter().map(record).collect() });
+        }
+        Ok(pasts)
+    }
+
+    pub(super) fn list_fs(&self, request: &FsList) -> Result<Vec<FsInfo>, Refusal> {
+        let starts = if request.names.is_empty() {
+            self.select(&[])?.into_iter().map(|(name, _)| name).collect()
+        } else {
+            request.names.clone()
+        };
+        let mut found: Vec<FsInfo> = Vec::new();
+        for start in starts {
+            let held = self.held(&start)?;
+            let all = held.pool.datasets();
+            if !all.contains(&start) {
+                let what = format!("there is no file system '{start}'");
+                return Err(Refusal::new(Code::FsAbsent, what).with("fs", &start));
+            }
+            let below = format!("{start}/");
+            for name in all {
+                let depth = match name.strip_prefix(&below) {
+                    Some(tail) => tail.matches('/').count() + 1,
+                    None if name == start => 0,
+                    None => continue,
+                };
+                let deep = request.depth.is_some_and(|most| depth > most as usize);
+                if !deep && !found.iter().any(|fs| fs.name == name) {
+                    match self.fs_info(&held, &name) {
+                        Ok(info) => found.push(info),
+                        // It was destroyed since it was listed.
+                        Err(refusal) if refusal.code == Code::FsAbsent => {}
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn fs_info(&self, held: &Held, name: &str) -> Result<FsInfo, Refusal> {
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let mut properties: BTreeMap<String, Value> = BTreeMap::new();
+        let base = self.mount_base();
+        for property in DATASET.iter().map(|p| p.name.to_owned()).chain(self.user_properties(held, name)?) {
+            if let Some(resolved) = held.pool.resolve(name, &property, &base).map_err(refuse::pool)? {
+                properties.insert(property, resolved.into());
+            }
+        }
+        let mut measure = |name: &str, value: String| {
+            properties.insert(name.to_owned(), Value::measured(value));
+        };
+        measure("type", "filesystem".into());
+        measure("creation", info.created_seconds.to_string());
+        measure("createtxg", info.created_txg.0.to_string());
+        measure("objsetid", info.id.0.to_string());
+        measure("used", info.used.to_string());
+        measure("available", info.available.to_string());
+        measure("referenced", info.referenced.to_string());
+        measure("usedbydataset", info.referenced.to_string());
+        measure("usedbychildren", info.used.saturating_sub(info.referenced).to_string());
+        measure("logicalused", info.logical.to_string());
+        measure("logicalreferenced", info.logical.to_string());
+        measure("filecount", info.files.to_string());
+        let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
+        measure("compressratio", format!("{:.2}", ratio.max(1.0)));
+        let mounted_at = held.mounted_at(name);
+        measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
+        match &info.encryption_root {
+            None => {
+                measure("encryption", "off".into());
+                measure("keystatus", "none".into());
+            }
+            Some(root) => {
+                let format = held.pool.key_format(root).map_err(refuse::pool)?;
+                measure("encryption", "aes-256-gcm".into());
+                measure("keyformat", format.name().into());
+                measure("encryptionroot", root.clone());
+                measure("keystatus", if info.key_loaded { "available" } else { "unavailable" }.into());
+                if root != name {
+                    measure("keylocation", "none".into());
+                }
+            }
+        }
+        if held.pool.is_read_only() {
+            properties.insert("readonly".into(), Value { value: "on".into(), source: Source::Temporary });
+        }
+        if let (Some(altroot), Some(mountpoint)) = (&held.altroot, properties.get_mut("mountpoint"))
+            && mountpoint.value.starts_with('/')
+        {
+            mountpoint.value = mounts::under(Some(altroot), &mountpoint.value).display().to_string();
+        }
+        Ok(FsInfo { name: name.to_owned(), createtxg: info.created_txg.0, mounted_at, properties })
+    }
+
+    /// Names of user properties set on a file system or above it.
+    fn user_properties(&self, held: &Held, name: &str) -> Result<Vec<String>, Refusal> {
+        let mut names: Vec<String> = Vec::new();
+        let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+        for end in ends {
+            let local = held.pool.local_props(&name[..end]).map_err(refuse::pool)?;
+            names.extend(local.into_keys().filter(|key| is_user_property(key)));
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+fn health(measured: &Measured) -> Health {
+    if measured.suspended.is_some() { Health::Suspended } else { Health::Online }
+}
+
+fn pool_info(name: &str, held: &Held) -> PoolInfo {
+    let measured = held.pool.state();
+    let set = held.pool.pool_props();
+    let mut properties: BTreeMap<String, Value> = BTreeMap::new();
+    for property in POOL {
+        match (set.get(property.name), property.default) {
+            (Some(value), _) => {
+                properties
+                    .insert(property.name.into(), Value { value: value.clone(), source: Source::Local });
+            }
+            (None, Some(default)) => {
+                properties
+                    .insert(property.name.into(), Value { value: default.into(), source: Source::Default });
+            }
+            (None, None) => {}
+        }
+    }
+    for (name, value) in set.iter().filter(|(name, _)| is_user_property(name)) {
+        properties.insert(name.clone(), Value { value: value.clone(), source: Source::Local });
+    }
+    let accounting = &measured.accounting;
+    let size = accounting.slots * u64::from(accounting.slot_size);
+    let live = accounting.live_bytes;
+    let state = health(&measured);
+    let percent = (live * 100).checked_div(size).unwrap_or(0);
+    let values: [(&str, String); 12] = [
+        ("size", size.to_string()),
+        ("allocated", live.to_string()),
+        ("free", size.saturating_sub(live).to_string()),
+        ("capacity", percent.to_string()),
+        ("fragmentation", accounting.fragmentation_percent().to_string()),
+        ("health", state.as_str().into()),
+        ("guid", held.pool.guid().0.to_string()),
+        ("version", "1".into()),
+        ("checkpoint", "-".into()),
+        ("expandsize", "-".into()),
+        ("dedupratio", "1.00".into()),
+        ("feature@segments", "active".into()),
+    ];
+    for (name, value) in values {
+        properties.insert(name.into(), Value::measured(value));
+    }
+    properties
+        .insert("ashift".into(), Value { value: held.pool.ashift().to_string(), source: Source::Local });
+    let temporary = |value: String| Value { value, source: Source::Local };
+    if let Some(altroot) = &held.altroot {
+        properties.insert("altroot".into(), temporary(altroot.display().to_string()));
+    }
+    if !held.cached {
+        properties.insert("cachefile".into(), temporary("none".into()));
+    }
+    if held.pool.is_read_only() {
+        properties.insert("readonly".into(), temporary("on".into()));
+    }
+    PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
+}
+
+fn pool_report(name: &str, held: &Held) -> PoolReport {
+    let measured = held.pool.state();
+    let mut messages = Vec::new();
+    if let Some(reason) = &measured.suspended {
+        let what = format!("the pool is suspended: {reason}");
+        messages.push(Refusal::new(Code::PoolSuspended, what).with("pool", name));
+    }
+    if !measured.damaged.is_empty() {
+        let count = measured.damaged.len();
+        let files = if count == 1 { "a file".to_owned() } else { format!("{count} files") };
+        let what = format!(
+            "blocks of {files} failed authentication on all of their copies; nothing was returned to readers"
+        );
+        messages.push(Refusal::new(Code::BlkAuthAll, what).with("pool", name));
+    } else {
+        let failed = |leaf: &&LeafStatus| {
+            leaf.counts.read_errors + leaf.counts.write_errors + leaf.counts.checksum_errors > 0
+        };
+        let bad: Vec<&str> =
+            measured.leaves.iter().filter(failed).map(|leaf| leaf.config.path.as_str()).collect();
+        if !bad.is_empty() {
+            let what =
+                format!("errors were counted on {}, and what was read was right or mended", bad.join(", "));
+            messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
+        }
+    }
+    let vdev = |leaf: &LeafStatus| VdevReport {
+        name: leaf.config.path.clone(),
+        guid: leaf.config.guid,
+        class: VdevClass::Main,
+        kind: VdevKind::Plain,
+        state: Health::Online,
+        size: leaf.size_bytes,
+        allocated: leaf.allocated_bytes,
+        read_errors: leaf.counts.read_errors,
+        write_errors: leaf.counts.write_errors,
+        checksum_errors: leaf.counts.checksum_errors,
+        note: None,
+        children: Vec::new(),
+    };
+    let error = |file: &steadfast_pool::DamagedFile| DataError {
+        dataset: file.dataset.clone(),
+        mountpoint: held.mounted_at(&file.dataset),
+        path: file.path.as_ref().map(|path| String::from_utf8_lossy(path).into_owned()),
+        inode: file.inode,
+        offset: 0,
+        length: 0,
+    };
+    PoolReport {
+        name: name.to_owned(),
+        guid: held.pool.guid().0,
+        state: health(&measured),
+        txg: measured.txg.0,
+        messages,
+        vdevs: measured.leaves.iter().map(vdev).collect(),
+        errors: measured.damaged.iter().take(1000).map(error).collect(),
+        error_count: measured.damaged.len() as u64,
+    }
+}
+
+fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
+    let Lost { pool, why } = lost;
+    let vdev = |path: &PathBuf| VdevReport {
+        name: path.display().to_string(),
+        guid: 0,
+        class: VdevClass::Main,
+        kind: VdevKind::Plain,
+        state: if path.exists() { Health::Online } else { Health::Unavail },
+        size: 0,
+        allocated: 0,
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        note: (!path.exists()).then(|| "cannot be opened".to_owned()),
+        children: Vec::new(),
+    };
+    let mut properties = BTreeMap::new();
+    properties.insert("health".to_owned(), Value::measured(Health::Unavail.as_str()));
+    properties.insert("guid".to_owned(), Value::measured(pool.guid));
+    let info =
+        PoolInfo { name: pool.name.clone(), guid: pool.guid, state: Health::Unavail, txg: 0, properties };
+    let report = PoolReport {
+        name: pool.name.clone(),
+        guid: pool.guid,
+        state: Health::Unavail,
+        txg: 0,
+        messages: vec![missing(pool, why)],
+        vdevs: pool.devices.iter().map(vdev).collect(),
+        errors: Vec::new(),
+        error_count: 0,
+    };
+    (info, report)
+}

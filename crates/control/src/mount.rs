@@ -1,0 +1,417 @@
+//! Mounting a dataset: the kernel's protocol translated into `posix` calls. Decides nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_fuse::{
+    Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
+    LogSink, MountOptions, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request, Session,
+    SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
+};
+use steadfast_pool::DatasetHandle;
+use steadfast_posix::{Atime, Caller, Fallocate, FileSystem, Options, Usage};
+
+/// Only this daemon changes the file system, so the kernel may trust its copies until it is told otherwise.
+const TTL: Duration = Duration::from_secs(3600);
+const O_TRUNC: u32 = 0o1000;
+
+/// How to mount a dataset.
+pub struct MountSpec {
+    /// Existing directory.
+    pub mountpoint: PathBuf,
+    /// What `df` shows as the source: the dataset's name.
+    pub fs_name: String,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// When reading changes access times.
+    pub atime: Atime,
+    /// Set-id bits have no effect.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened.
+    pub nodev: bool,
+    /// Nothing can be executed.
+    pub noexec: bool,
+    /// Other users may enter.
+    pub allow_other: bool,
+    /// Space for `df`.
+    pub usage: Arc<dyn Fn() -> Usage + Send + Sync>,
+    /// Where events of the session go.
+    pub log: Option<LogSink>,
+}
+
+/// A mounted dataset. Dropping it unmounts lazily.
+pub struct MountedFs {
+    session: Session,
+    fs: Arc<FileSystem>,
+    // Dropped last: the dataset is in use until the session is gone.
+    _handle: DatasetHandle,
+}
+
+impl MountedFs {
+    /// Mounts; the mount works when this returns.
+    pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
+        let options = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
+        let fs = FileSystem::new(Arc::clone(handle.dataset()), options)
+            .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        let fs = Arc::new(fs);
+        let mut options = MountOptions::new(spec.fs_name.clone());
+        options.subtype = Some("steadfast".into());
+        options.allow_other = spec.allow_other;
+        options.read_only = spec.read_only;
+        options.nosuid = spec.nosuid;
+        options.nodev = spec.nodev;
+        options.noexec = spec.noexec;
+        options.noatime = spec.atime == Atime::Off;
+        options.log = spec.log.clone();
+        let front = Arc::new(Front { fs: Arc::clone(&fs) });
+        let session = Session::mount(&spec.mountpoint, &options, front)?;
+        Ok(MountedFs { session, fs, _handle: handle })
+    }
+
+    /// Unmounts. A busy mount is refused, or with `force` detached and ended.
+    pub fn unmount(&self, force: bool) -> Result<(), steadfast_fuse::Error> {
+        self.session.unmount(if force { UnmountMode::Force } else { UnmountMode::Clean })
+    }
+
+    /// False once somebody else unmounted it.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.session.has_ended()
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn mountpoint(&self) -> &std::path::Path {
+        self.session.mountpoint()
+    }
+
+    /// Changes how access times are kept.
+    pub fn set_atime(&self, atime: Atime) {
+        self.fs.set_atime(atime);
+    }
+}
+
+/// Why a dataset was not mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The dataset could not be read.
+    #[error("the dataset cannot be read: {0}")]
+    Dataset(std::io::Error),
+    /// The kernel refused.
+    #[error(transparent)]
+    Fuse(#[from] steadfast_fuse::Error),
+}
+
+struct Front {
+    fs: Arc<FileSystem>,
+}
+
+fn errno(error: steadfast_posix::Errno) -> Errno {
+    Errno(error.0)
+}
+
+fn caller(req: &Request) -> Caller {
+    Caller { uid: req.uid, gid: req.gid }
+}
+
+fn time(time: steadfast_posix::Time) -> Time {
+    Time { secs: time.seconds, nanos: time.nanos }
+}
+
+fn back(time: Time) -> steadfast_posix::Time {
+    steadfast_posix::Time { seconds: time.secs, nanos: time.nanos }
+}
+
+fn attr(attr: &steadfast_posix::Attr) -> Attr {
+    Attr {
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
+        btime: Some(time(attr.btime)),
+        mode: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: attr.blksize,
+    }
+}
+
+fn entry(entry: &steadfast_posix::Entry) -> Entry {
+    Entry {
+        ino: entry.ino,
+        generation: entry.generation,
+        attr: attr(&entry.attr),
+        entry_ttl: TTL,
+        attr_ttl: TTL,
+    }
+}
+
+fn reply(attributes: &steadfast_posix::Attr) -> AttrReply {
+    AttrReply { attr: attr(attributes), ttl: TTL }
+}
+
+fn opened() -> Opened {
+    Opened { keep_cache: true, cache_dir: true, ..Opened::default() }
+}
+
+impl Front {
+    fn truncate_at_open(&self, ino: u64, args: &OpenArgs) -> Reply<()> {
+        if args.flags & O_TRUNC != 0 {
+            let set = steadfast_posix::SetAttr {
+                size: Some(0),
+                kill_suidgid: args.kill_suidgid,
+                ..Default::default()
+            };
+            self.fs.setattr(ino, &set).map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    fn made(&self, result: steadfast_posix::Result<steadfast_posix::Entry>) -> Reply<Entry> {
+        result.map(|made| entry(&made)).map_err(errno)
+    }
+}
+
+impl Handler for Front {
+    fn destroy(&self) {
+        self.fs.forget_all();
+    }
+
+    fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
+        match self.fs.lookup(parent, name) {
+            Ok(found) => Ok(entry(&found)),
+            Err(steadfast_posix::Errno::ENOENT) => Ok(Entry::negative(TTL)),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn forget(&self, forgets: &[Forget]) {
+        for forget in forgets {
+            self.fs.forget(forget.ino, forget.nlookup);
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: u64, _fh: Option<u64>) -> Reply<AttrReply> {
+        self.fs.getattr(ino).map(|attr| reply(&attr)).map_err(errno)
+    }
+
+    fn setattr(&self, _req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
+        let when = |set: SetTime| match set {
+            SetTime::Now => steadfast_posix::SetTime::Now,
+            SetTime::At(time) => steadfast_posix::SetTime::To(back(time)),
+        };
+        let set = steadfast_posix::SetAttr {
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.map(when),
+            mtime: set.mtime.map(when),
+            ctime: set.ctime.map(back),
+            kill_suidgid: set.kill_suidgid,
+        };
+        self.fs.setattr(ino, &set).map(|attr| reply(&attr)).map_err(errno)
+    }
+
+    fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {
+        self.fs.readlink(ino).map_err(errno)
+    }
+
+    fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
+        self.made(self.fs.symlink(caller(req), parent, name, target))
+    }
+
+    fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
+        self.made(self.fs.mknod(caller(req), parent, name, mode, rdev))
+    }
+
+    fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
+        self.made(self.fs.mkdir(caller(req), parent, name, mode))
+    }
+
+    fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        self.fs.unlink(parent, name).map_err(errno)
+    }
+
+    fn rmdir(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        self.fs.rmdir(parent, name).map_err(errno)
+    }
+
+    fn rename(&self, _req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
+        self.fs.rename(args.parent, args.name, args.new_parent, args.new_name, args.flags).map_err(errno)
+    }
+
+    fn link(&self, _req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
+        self.made(self.fs.link(ino, new_parent, new_name))
+    }
+
+    fn open(&self, _req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
+        self.fs.open(ino).map_err(errno)?;
+        if let Err(error) = self.truncate_at_open(ino, args) {
+            self.fs.release(ino);
+            return Err(error);
+        }
+        Ok(opened())
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        args: &OpenArgs,
+    ) -> Reply<(Entry, Opened)> {
+        let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
+        let made = self.made(self.fs.mknod(caller(req), parent, name, mode, 0))?;
+        Ok((made, self.open(req, made.ino, args)?))
+    }
+
+    fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
+        let made = self.made(self.fs.tmpfile(caller(req), parent, mode))?;
+        Ok((made, self.open(req, made.ino, args)?))
+    }
+
+    fn read(&self, _req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
+        self.fs.read(args.ino, args.offset, out).map_err(errno)
+    }
+
+    fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
+        let dropped = self.fs.write(args.ino, args.offset, data, args.kill_suidgid).map_err(errno)?;
+        if dropped {
+            req.forget_attr(args.ino);
+        }
+        Ok(data.len())
+    }
+
+    fn statfs(&self, _req: &Request, _ino: u64) -> Reply<StatFs> {
+        let stat = self.fs.statfs();
+        Ok(StatFs {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_free,
+            files: stat.files,
+            ffree: stat.files_free,
+            bsize: stat.block_bytes,
+            frsize: stat.block_bytes,
+            namelen: stat.name_max,
+        })
+    }
+
+    fn release(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
+        self.fs.release(args.ino);
+        Ok(())
+    }
+
+    fn releasedir(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
+        self.fs.release(args.ino);
+        Ok(())
+    }
+
+    fn opendir(&self, _req: &Request, ino: u64, _args: &OpenArgs) -> Reply<Opened> {
+        self.fs.open(ino).map_err(errno)?;
+        Ok(opened())
+    }
+
+    fn flush(&self, _req: &Request, _ino: u64, _fh: u64, _lock_owner: u64) -> Reply<()> {
+        // Nothing waits here: errors of delayed writes are told by fsync, and space was promised at write.
+        Err(Errno::ENOSYS)
+    }
+
+    fn fsync(&self, _req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync(ino).map_err(errno)
+    }
+
+    fn fsyncdir(&self, _req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync(ino).map_err(errno)
+    }
+
+    fn syncfs(&self, _req: &Request, _ino: u64) -> Reply<()> {
+        self.fs.syncfs().map_err(errno)
+    }
+
+    fn setxattr(&self, _req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
+        self.fs.setxattr(args.ino, args.name, args.value, args.flags).map_err(errno)
+    }
+
+    fn getxattr(&self, _req: &Request, ino: u64, name: &[u8], out: &mut ValueSink<'_>) -> Reply<()> {
+        out.put(&self.fs.getxattr(ino, name).map_err(errno)?)
+    }
+
+    fn listxattr(&self, req: &Request, ino: u64, out: &mut ValueSink<'_>) -> Reply<()> {
+        for name in self.fs.listxattr(caller(req), ino).map_err(errno)? {
+            out.put(&name)?;
+            out.put(&[0])?;
+        }
+        Ok(())
+    }
+
+    fn removexattr(&self, _req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
+        self.fs.removexattr(ino, name).map_err(errno)
+    }
+
+    fn readdir(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
+        let take = |found: steadfast_posix::DirEntry| {
+            let kind = FileKind::from_mode(u32::from(found.kind) << 12);
+            out.add(found.ino, found.cookie, kind, &found.name)
+        };
+        self.fs.readdir(ino, offset, take).map_err(errno)
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: u64,
+        _fh: u64,
+        offset: u64,
+        out: &mut DirPlusSink<'_>,
+    ) -> Reply<()> {
+        let take = |found: steadfast_posix::DirEntry| {
+            let kind = FileKind::from_mode(u32::from(found.kind) << 12);
+            if matches!(&found.name[..], b"." | b"..") {
+                return out.add_bare(found.ino, found.cookie, kind, &found.name);
+            }
+            match self.fs.entry_by_ino(found.ino) {
+                Ok(known) => {
+                    let taken = out.add(found.cookie, &found.name, &entry(&known));
+                    if !taken {
+                        self.fs.forget(found.ino, 1);
+                    }
+                    taken
+                }
+                // Removed since it was listed, or unreadable: the name is told, the rest is asked for later.
+                Err(_) => out.add_bare(found.ino, found.cookie, kind, &found.name),
+            }
+        };
+        self.fs.readdir(ino, offset, take).map_err(errno)
+    }
+
+    fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {
+        let mode = Fallocate::from_bits(args.mode).map_err(errno)?;
+        // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID; the protocol does not tell who
+        // has it, and root keeps them on ext4.
+        let kill = req.uid != 0;
+        let dropped = self.fs.fallocate(args.ino, mode, args.offset, args.length, kill).map_err(errno)?;
+        if dropped {
+            req.forget_attr(args.ino);
+        }
+        Ok(())
+    }
+
+    fn lseek(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, whence: Whence) -> Reply<u64> {
+        self.fs.seek(ino, offset, matches!(whence, Whence::Data)).map_err(errno)
+    }
+
+    fn copy_file_range(&self, req: &Request, args: &CopyArgs) -> Reply<u64> {
+        let copied =
+            self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length);
+        req.forget_attr(args.ino_out);
+        copied.map_err(errno)
+    }
+}

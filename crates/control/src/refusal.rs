@@ -1,0 +1,309 @@
+//! The catalogue of codes, and the sentences that go with them.
+//!
+//! A refusal has three parts and a code: what happened, what it means, what to do, and where to read on. The first
+//! part is written where it happens; the other two stand here once per code, so that OPERATIONS.md and the program
+//! cannot drift apart unnoticed (test: `every_code_stands_in_the_manual_and_the_reverse`).
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+macro_rules! codes {
+    ($($variant:ident $text:literal $meaning:literal $action:literal;)*) => {
+        /// What kind of refusal or trouble it is.
+        #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        #[non_exhaustive]
+        pub enum Code { $(#[doc = $meaning] $variant,)* }
+
+        impl Code {
+            /// All codes, in the order of the manual.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            /// As printed.
+            #[must_use]
+            pub fn as_str(self) -> &'static str { match self { $(Code::$variant => $text,)* } }
+
+            /// What it means.
+            #[must_use]
+            pub fn meaning(self) -> &'static str { match self { $(Code::$variant => $meaning,)* } }
+
+            /// What to do; words in braces are fields of the refusal.
+            #[must_use]
+            pub fn action(self) -> &'static str { match self { $(Code::$variant => $action,)* } }
+        }
+    };
+}
+
+codes! {
+    // The daemon and its socket.
+    ApiVersion "API-VERSION" "The command and the daemon are of different versions of Steadfast."
+        "Stop the daemon with `steadfast daemon stop` of its own version (or send it SIGTERM); the next command starts a new one.";
+    ApiRequest "API-REQUEST" "The daemon could not read the request."
+        "Use the `steadfast` command of the same version; if you did, report a bug.";
+    PeerDenied "PEER-DENIED" "Only the user who owns the daemon, and root, may talk to it."
+        "Run the command as that user, or as yourself with your own daemon.";
+    DaemonStart "DAEMON-START" "No daemon runs, and starting one failed."
+        "Read {log}, mend what it says, and try again; `steadfast daemon run` shows the same in the foreground.";
+    DaemonRunning "DAEMON-RUNNING" "One daemon per user and host holds all pools, because only one process may write to a device."
+        "Use the running one, or stop it with `steadfast daemon stop`.";
+    DaemonAbsent "DAEMON-ABSENT" "There is nothing to stop or to ask."
+        "Nothing needs to be done; the next command that needs a daemon starts it.";
+    DaemonLost "DAEMON-LOST" "The daemon closed the connection before it answered, so what was asked may or may not have happened."
+        "Look at `zpool status`, and at the end of {log}.";
+    DaemonStopping "DAEMON-STOPPING" "The daemon is exporting its pools and takes no more requests."
+        "Wait a moment and try again: a new daemon will be started.";
+    RuntimeDir "RUNTIME-DIR" "The folder of the daemon's socket must belong to you alone, or others could pose as your daemon."
+        "Remove the folder or change its owner and mode to yours and 0700, or choose another with STEADFAST_RUNTIME_DIR.";
+    Internal "INTERNAL" "The program met a state that it holds to be impossible."
+        "Report it with the daemon's log; the data on the devices is as of the last commit.";
+    // Words.
+    NameInvalid "NAME-INVALID" "Names are made of parts separated by '/', and a pool's name begins with a letter."
+        "Choose a name that follows the rule.";
+    PropUnknown "PROP-UNKNOWN" "No property has this name."
+        "Correct the name; a property of your own has a ':' in its name.";
+    PropValue "PROP-VALUE" "The property exists, and this is not one of its values."
+        "Use one of the values listed.";
+    PropReadonly "PROP-READONLY" "The value is measured, or follows from other things, and cannot be set."
+        "Leave it out.";
+    PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."
+        "Set it with -o when you create (or import) it.";
+    Later "LATER" "The word is known, and what it stands for is not built yet."
+        "Do without for now; the README lists what is built.";
+    // Devices.
+    VdevMissing "VDEV-MISSING" "The device is not there."
+        "Check the path; an image file is made with `truncate -s 1G {device}`.";
+    VdevKind "VDEV-KIND" "Pools are made on regular files and block devices."
+        "Name an image file or a block device.";
+    VdevSmall "VDEV-SMALL" "A device must hold four labels and enough segments to work with."
+        "Give it at least 64 MiB: `truncate -s 256M {device}`.";
+    VdevForeign "VDEV-FOREIGN" "The device holds something already, and creating a pool would destroy it."
+        "Make sure that it is not needed, then add -f.";
+    VdevInUse "VDEV-IN-USE" "An imported pool, or another program, uses the device."
+        "Use another device, or export or destroy that pool first.";
+    VdevTwice "VDEV-TWICE" "A device can be listed once only."
+        "Remove the second mention.";
+    VdevIo "VDEV-IO" "The operating system reported an error for the device."
+        "Check the device and its permissions, then try again.";
+    DevErrors "DEV-ERRORS" "A device answered wrongly, and nothing was lost so far."
+        "Watch the counters; if they grow, copy the data away and use another device.";
+    // Pools.
+    PoolExists "POOL-EXISTS" "Each imported pool has its own name."
+        "Choose another name, or export the other pool with `zpool export {pool}`.";
+    PoolAbsent "POOL-ABSENT" "No imported pool has this name."
+        "`zpool list` shows the imported pools, `zpool import -d FOLDER` those that could be imported.";
+    PoolNotFound "POOL-NOT-FOUND" "None of the devices searched holds a pool of this name or number."
+        "Say where its devices are: `zpool import -d FOLDER` for image files.";
+    PoolAmbiguous "POOL-AMBIGUOUS" "Several pools have this name."
+        "Import one by its number, which `zpool import` lists as id, and give it a new name.";
+    PoolImported "POOL-IMPORTED" "The pool is imported already."
+        "Nothing needs to be done; `zpool status {pool}` shows it.";
+    PoolActive "POOL-ACTIVE" "The pool was not exported by who used it last, and two users at once would destroy it."
+        "Make sure that no other host or daemon uses it, then add -f.";
+    PoolBusy "POOL-BUSY" "Programs have files of the pool open."
+        "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
+    PoolDevices "POOL-DEVICES" "A pool without redundancy needs all its devices."
+        "Bring the device back or say where it is with -d, then import again.";
+    PoolDamaged "POOL-DAMAGED" "What the devices hold is not a complete pool: it was overwritten, cut short, or never finished."
+        "Use an intact copy of the device; nothing was written to this one.";
+    PoolVersion "POOL-VERSION" "The pool was written by a newer version of Steadfast."
+        "Import it with that version.";
+    PoolReadonly "POOL-READONLY" "The pool is imported without the right to write."
+        "Export it, and import it without readonly=on.";
+    PoolSuspended "POOL-SUSPENDED" "After a write error of unknown extent the pool stopped, so that nothing gets worse."
+        "Mend the device, then `zpool export -f {pool}` and import it again; it comes back as of the last commit.";
+    PoolFull "POOL-FULL" "There is no room left for this."
+        "Delete something: deleting always works.";
+    PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted, so it cannot be opened without its key."
+        "Import it with `zpool import -l {pool}` and give the key.";
+    PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran, and its devices cannot be opened now."
+        "Bring the devices back and `zpool import {pool}`, or forget it with `zpool export {pool}`.";
+    // File systems.
+    FsExists "FS-EXISTS" "Each file system has its own name."
+        "Choose another name.";
+    FsAbsent "FS-ABSENT" "No file system has this name in an imported pool."
+        "`zfs list` shows those that exist.";
+    FsParent "FS-PARENT" "A file system is created inside one that exists."
+        "Create the parent first, or add -p to create it too.";
+    FsChildren "FS-CHILDREN" "Destroying it would leave its children without a parent."
+        "Destroy the children first, or add -r to destroy them too.";
+    FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
+        "Use `zpool destroy {pool}` to destroy the pool.";
+    FsBusy "FS-BUSY" "Programs have files of it open, or stand in one of its folders."
+        "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
+    FsMounted "FS-MOUNTED" "It is mounted already."
+        "Nothing needs to be done; `zfs mount` lists what is mounted where.";
+    FsNotMounted "FS-NOT-MOUNTED" "It is not mounted."
+        "Nothing needs to be done.";
+    FsCanmount "FS-CANMOUNT" "Its properties say that it is not to be mounted."
+        "Set canmount=on and a mountpoint, if it should be.";
+    FsMountpoint "FS-MOUNTPOINT" "Mounting over a folder with contents would hide them."
+        "Empty the folder, choose another with `zfs set mountpoint=`, or mount over it with `zfs mount -O`.";
+    FuseMissing "FUSE-MISSING" "This machine cannot mount file systems that live in user space."
+        "Install fuse3 and make /dev/fuse accessible (in a container: --device /dev/fuse --cap-add SYS_ADMIN).";
+    FuseMount "FUSE-MOUNT" "The kernel refused to mount."
+        "Check that the mountpoint can be created and that you may write to its parent folder.";
+    FuseNested "FUSE-NESTED" "An ordinary user's mount cannot hold another one, because the program that mounts may not look into it."
+        "Put it elsewhere with `zfs set mountpoint=/some/folder {fs}`, or ask an administrator to write user_allow_other into /etc/fuse.conf.";
+    // Keys.
+    KeyWrong "KEY-WRONG" "The key does not open this file system."
+        "Try again with the right key; without it the data cannot be read by anyone.";
+    KeyFormat "KEY-FORMAT" "A passphrase has 8 to 512 bytes, a raw key 32 bytes, a hex key 64 hexadecimal digits."
+        "Give a key of that form.";
+    KeyNeeded "KEY-NEEDED" "It is encrypted, and its key is not loaded."
+        "Load the key first: `zfs load-key {fs}`.";
+    KeyLoaded "KEY-LOADED" "The key is loaded already."
+        "Nothing needs to be done.";
+    KeyUnloaded "KEY-UNLOADED" "The key is not loaded."
+        "Nothing needs to be done.";
+    KeyNone "KEY-NONE" "It is not encrypted, so it has no key."
+        "Create an encrypted one: `zfs create -o encryption=on -o keyformat=passphrase {fs}`.";
+    KeyInherited "KEY-INHERITED" "It is opened by the key of its encryption root."
+        "Use the encryption root instead: {root}.";
+    KeyMismatch "KEY-MISMATCH" "The two entries differ, so one of them has a slip."
+        "Type it again.";
+    KeySource "KEY-SOURCE" "The key could not be read from where keylocation says."
+        "Check the file, or say where the key is with -L.";
+    KeyBusy "KEY-BUSY" "A mounted file system needs the key."
+        "Unmount it first: `zfs unmount {fs}`.";
+    KeyRules "KEY-RULES" "encryption, keyformat and keylocation belong together."
+        "For a new key give encryption=on and keyformat=; to use the parent's key give none of the three.";
+    // What status tells.
+    BlkAuthAll "BLK-AUTH-ALL" "These are not the bytes that were written. Decay and tampering look alike from here."
+        "Restore the files that `zpool status -v {pool}` names from a backup, or delete them.";
+    // The command's own world.
+    FileIo "FILE-IO" "The operating system refused access to a file."
+        "Check the path and its permissions.";
+}
+
+impl Code {
+    /// From its printed form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Code> {
+        Code::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // A daemon of a later version may know more; its sentences still tell everything.
+        Ok(Code::parse(&text).unwrap_or(Code::Internal))
+    }
+}
+
+/// A wish that is not granted: what is wrong, what that means, what to do.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what} [{code}]")]
+pub struct Refusal {
+    /// Where to read on.
+    pub code: Code,
+    /// What is wrong, without capital and full stop: it follows "cannot create 'tank': ".
+    pub what: String,
+    /// What it means.
+    pub meaning: String,
+    /// What to do.
+    pub action: String,
+    /// Names and numbers, for programs.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// The same three parts where nothing was asked: trouble that status reports.
+pub type Message = Refusal;
+
+impl Refusal {
+    /// A refusal with the catalogue's meaning and action.
+    #[must_use]
+    pub fn new(code: Code, what: impl Into<String>) -> Refusal {
+        let (meaning, action) = (code.meaning().to_owned(), code.action().to_owned());
+        Refusal { code, what: what.into(), meaning, action, fields: BTreeMap::new() }
+    }
+
+    /// Adds a field, and puts it into the action where that names it.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl ToString) -> Refusal {
+        let value = value.to_string();
+        self.action = self.action.replace(&format!("{{{field}}}"), &value);
+        self.fields.insert(field.to_owned(), value);
+        self
+    }
+
+    /// The action with fields that nobody gave as words in capitals.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        let mut text = String::new();
+        let mut rest = self.action.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            text.push_str(before);
+            let Some((field, tail)) = after.split_once('}') else {
+                text.push('{');
+                rest = after;
+                break;
+            };
+            text.push_str(&field.to_uppercase());
+            rest = tail;
+        }
+        text.push_str(rest);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_read_back() {
+        for &code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(code));
+            assert!(code.meaning().ends_with('.') && code.action().ends_with('.'), "{code}");
+        }
+        let mut texts: Vec<_> = Code::ALL.iter().map(|c| c.as_str()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn fields_fill_the_action() {
+        let refusal = Refusal::new(Code::PoolExists, "a pool of this name is imported").with("pool", "tank");
+        assert!(refusal.advice().contains("`zpool export tank`"), "{}", refusal.advice());
+        let bare = Refusal::new(Code::PoolExists, "x");
+        assert!(bare.advice().contains("`zpool export POOL`"), "{}", bare.advice());
+    }
+
+    #[test]
+    fn an_unknown_code_of_a_later_version_keeps_its_sentences() {
+        let line = r#"{"code":"NEW-1","what":"w","meaning":"m","action":"a","fields":{}}"#;
+        let refusal: Refusal = serde_json::from_str(line).unwrap();
+        assert_eq!((refusal.code, refusal.what.as_str()), (Code::Internal, "w"));
+    }
+
+    #[test]
+    fn every_code_stands_in_the_manual_and_the_reverse() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
+        let manual = std::fs::read_to_string(path).unwrap();
+        let heading = |line: &str| line.strip_prefix("### ").map(str::to_owned);
+        let described: Vec<String> = manual.lines().filter_map(heading).collect();
+        for &code in Code::ALL {
+            assert!(
+                described.iter().any(|d| d == code.as_str()),
+                "OPERATIONS.md lacks a heading '### {code}'"
+            );
+        }
+        for found in &described {
+            assert!(Code::parse(found).is_some(), "OPERATIONS.md describes {found}, which no code prints");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Which folder, socket, lock, log and cache file belong to this user.
+
+use crate::refusal::{Code, Refusal};
+use rustix::process::getuid;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What of the environment matters here; the command line reads it, nobody else does.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Surroundings {
+    /// `--runtime-dir` or `STEADFAST_RUNTIME_DIR`: an isolated daemon with everything in this folder.
+    pub runtime_dir: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`.
+    pub xdg_runtime_dir: Option<PathBuf>,
+    /// `XDG_STATE_HOME`.
+    pub xdg_state_home: Option<PathBuf>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+}
+
+/// The places of one daemon.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Runtime {
+    dir: PathBuf,
+    cachefile: PathBuf,
+    mount_base: PathBuf,
+    isolated: bool,
+}
+
+impl Runtime {
+    /// Finds the places for the user with id `uid`; creates nothing.
+    #[must_use]
+    pub fn locate(around: &Surroundings, uid: u32) -> Runtime {
+        let home = around.home.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let (dir, cachefile) = match (&around.runtime_dir, uid) {
+            (Some(dir), _) => (dir.clone(), dir.join("pools.json")),
+            (None, 0) => (PathBuf::from("/run/steadfast"), PathBuf::from("/var/lib/steadfast/pools.json")),
+            (None, _) => {
+                let dir = match &around.xdg_runtime_dir {
+                    Some(xdg) if xdg.is_absolute() => xdg.join("steadfast"),
+                    _ => PathBuf::from(format!("/tmp/steadfast-{uid}")),
+                };
+                let state = match &around.xdg_state_home {
+                    Some(xdg) if xdg.is_absolute() => xdg.clone(),
+                    _ => home.join(".local/state"),
+                };
+                (dir, state.join("steadfast/pools.json"))
+            }
+        };
+        let mount_base = if uid == 0 { PathBuf::from("/") } else { home.join("steadfast") };
+        Runtime { dir, cachefile, mount_base, isolated: around.runtime_dir.is_some() }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Was the folder chosen by hand? Then the daemon must be told so too.
+    #[must_use]
+    pub fn is_isolated(&self) -> bool {
+        self.isolated
+    }
+
+    /// Where commands find the daemon.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("daemon.sock")
+    }
+
+    /// Held exclusively while a daemon lives; holds its process id.
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join("daemon.lock")
+    }
+
+    /// What a daemon in the background writes.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("daemon.log")
+    }
+
+    /// Pools to import at the next start.
+    #[must_use]
+    pub fn cachefile(&self) -> &Path {
+        &self.cachefile
+    }
+
+    /// Where pools without a mountpoint of their own appear: `/`, or `~/steadfast` for ordinary users.
+    #[must_use]
+    pub fn mount_base(&self) -> &Path {
+        &self.mount_base
+    }
+
+    /// Makes the folder if it is missing, and checks that it is ours alone.
+    ///
+    /// # Errors
+    /// [`Code::RuntimeDir`].
+    pub fn prepare(&self) -> Result<(), Refusal> {
+        match fs::symlink_metadata(&self.dir) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+                made.map_err(|error| self.refuse(format!("cannot be created: {error}")))?;
+            }
+            Err(error) => return Err(self.refuse(format!("cannot be looked at: {error}"))),
+        }
+        self.check()
+    }
+
+    /// Checks that the folder is a folder, ours, and closed to others.
+    ///
+    /// # Errors
+    /// [`Code::RuntimeDir`].
+    pub fn check(&self) -> Result<(), Refusal> {
+        let found = fs::symlink_metadata(&self.dir)
+            .map_err(|error| self.refuse(format!("cannot be looked at: {error}")))?;
+        if !found.is_dir() {
+            return Err(self.refuse("is not a folder"));
+        }
+        if found.uid() != getuid().as_raw() {
+            return Err(self.refuse(format!("belongs to user {}", found.uid())));
+        }
+        if found.mode() & 0o077 != 0 {
+            // Ours, but open: a folder made by hand for a test, say. Closing it loses nothing.
+            fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))
+                .map_err(|error| self.refuse(format!("is open to others and cannot be closed: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the log for a daemon in the background.
+    ///
+    /// # Errors
+    /// [`Code::RuntimeDir`].
+    pub fn open_log(&self) -> Result<File, Refusal> {
+        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(self.log());
+        opened.map_err(|error| self.refuse(format!("cannot hold the log: {error}")))
+    }
+
+    fn refuse(&self, what: impl Into<String>) -> Refusal {
+        let what = format!("the runtime folder {} {}", self.dir.display(), what.into());
+        Refusal::new(Code::RuntimeDir, what).with("dir", self.dir.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around() -> Surroundings {
+        Surroundings {
+            runtime_dir: None,
+            xdg_runtime_dir: Some("/run/user/7".into()),
+            xdg_state_home: None,
+            home: Some("/home/ann".into()),
+        }
+    }
+
+    #[test]
+    fn root_and_users_have_places_of_their_own() {
+        let root = Runtime::locate(&around(), 0);
+        assert_eq!(root.socket(), Path::new("/run/steadfast/daemon.sock"));
+        assert_eq!(root.cachefile(), Path::new("/var/lib/steadfast/pools.json"));
+        assert_eq!(root.mount_base(), Path::new("/"));
+        let ann = Runtime::locate(&around(), 7);
+        assert_eq!(ann.socket(), Path::new("/run/user/7/steadfast/daemon.sock"));
+        assert_eq!(ann.cachefile(), Path::new("/home/ann/.local/state/steadfast/pools.json"));
+        assert_eq!(ann.mount_base(), Path::new("/home/ann/steadfast"));
+        let bare = Runtime::locate(&Surroundings { xdg_runtime_dir: None, ..around() }, 7);
+        assert_eq!(bare.dir(), Path::new("/tmp/steadfast-7"));
+    }
+
+    #[test]
+    fn a_folder_chosen_by_hand_holds_everything() {
+        let chosen = Surroundings { runtime_dir: Some("/x".into()), ..around() };
+        let runtime = Runtime::locate(&chosen, 0);
+        assert_eq!(runtime.cachefile(), Path::new("/x/pools.json"));
+        assert!(runtime.is_isolated());
+    }
+
+    #[test]
+    fn a_link_or_file_in_the_folders_place_is_refused() {
+        let base = std::env::temp_dir().join(format!("steadfast-runtime-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let at = |name: &str| {
+            let chosen = Surroundings { runtime_dir: Some(base.join(name)), ..Surroundings::default() };
+            Runtime::locate(&chosen, getuid().as_raw())
+        };
+        std::os::unix::fs::symlink("/tmp", base.join("link")).unwrap();
+        fs::write(base.join("file"), "").unwrap();
+        assert_eq!(at("link").prepare().unwrap_err().code, Code::RuntimeDir);
+        assert_eq!(at("file").prepare().unwrap_err().code, Code::RuntimeDir);
+        at("new/deep").prepare().unwrap();
+        assert_eq!(fs::metadata(base.join("new/deep")).unwrap().mode() & 0o777, 0o700);
+        fs::create_dir(base.join("open")).unwrap();
+        fs::set_permissions(base.join("open"), fs::Permissions::from_mode(0o755)).unwrap();
+        at("open").prepare().unwrap();
+        assert_eq!(fs::metadata(base.join("open")).unwrap().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

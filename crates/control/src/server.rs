@@ -1,0 +1,179 @@
+//! The daemon's end of the socket: one thread per connection, peers checked, requests checked, answers written.
+
+use crate::api::{self, API_VERSION, Caller, DaemonReport, Host, Outcome, Request};
+use crate::check::check;
+use crate::refusal::{Code, Refusal};
+use crate::runtime::Runtime;
+use crate::wire::{Answer, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::getuid;
+use std::io::{self, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock, mpsc};
+use std::time::Duration;
+
+/// Most connections at a time; a command uses one for moments.
+const CONNECTIONS_MAX: usize = 128;
+/// How long a connection may be silent between two requests.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What the daemon's main thread is told.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A client asked it to stop, and everything is exported.
+    Stopped,
+    /// A signal asks it to stop.
+    Signal(i32),
+}
+
+/// State shared by all connections.
+pub struct Server {
+    host: Arc<dyn Host>,
+    runtime: Runtime,
+    version: String,
+    stopping: AtomicBool,
+    /// Requests hold it shared; stopping holds it alone, so that no request sees pools vanish under it.
+    gate: RwLock<()>,
+    connections: AtomicUsize,
+    events: mpsc::Sender<Event>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        host: Arc<dyn Host>,
+        runtime: Runtime,
+        version: String,
+        events: mpsc::Sender<Event>,
+    ) -> Arc<Server> {
+        let (stopping, connections) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Arc::new(Server { host, runtime, version, stopping, gate: RwLock::new(()), connections, events })
+    }
+
+    /// Answers one connection at a time of a caller's own making, without lock, signals or process: for tests of what
+    /// speaks to a host.
+    ///
+    /// # Errors
+    /// Of the stream.
+    pub fn converse_with(host: Arc<dyn Host>, runtime: &Runtime, stream: &UnixStream) -> io::Result<()> {
+        let (events, _inbox) = mpsc::channel();
+        Server::new(host, runtime.clone(), "test".into(), events).converse(stream)
+    }
+
+    /// Takes connections until the process ends or the listener breaks.
+    pub(crate) fn listen(self: &Arc<Server>, listener: &UnixListener) -> io::Error {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => self.connect(stream),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Out of descriptors, most likely: others close theirs soon.
+                Err(error) if error.raw_os_error().is_some_and(|code| code == 24 || code == 23) => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn connect(self: &Arc<Server>, stream: UnixStream) {
+        if self.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+            self.connections.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        let server = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("control".into()).spawn(move || {
+            // A broken connection is the client's affair: it reports what it did not hear.
+            let _ = server.converse(&stream);
+            server.connections.fetch_sub(1, Ordering::SeqCst);
+        });
+        if spawned.is_err() {
+            self.connections.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn converse(&self, stream: &UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        let peer = socket_peercred(stream)?;
+        let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());
+        if uid != own && uid != 0 {
+            let refusal = Refusal::new(
+                Code::PeerDenied,
+                format!("this daemon belongs to user {own}, and you are user {uid}"),
+            );
+            return write_line(&mut &*stream, &refused(0, refusal));
+        }
+        let mut reader = BufReader::new(stream);
+        while let Some(line) = read_line(&mut reader, REQUEST_BYTES_MAX)? {
+            let answer = match parse_question(line) {
+                Ok(Question { id, command, call, .. }) => {
+                    let (gid, pid) = (peer.gid.as_raw(), peer.pid.as_raw_nonzero().get().unsigned_abs());
+                    let caller = Caller { uid, gid, pid, command };
+                    match self.answer(&caller, call) {
+                        Ok(ok) => Answer { version: API_VERSION, id, ok: Some(ok), refused: None },
+                        Err(refusal) => refused(id, refusal),
+                    }
+                }
+                Err(refusal) => refused(0, refusal),
+            };
+            write_line(&mut &*stream, &answer)?;
+            if self.stopping.load(Ordering::SeqCst) && answer.ok.is_some() {
+                // The answer is out; now the main thread may end the process.
+                let _ = self.events.send(Event::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, caller: &Caller, call: Request) -> Result<serde_json::Value, Refusal> {
+        match &call {
+            Request::DaemonStop(stop) => {
+                self.stop(stop.force)?;
+                return Ok(api::to_json(&Outcome::default()));
+            }
+            Request::DaemonInfo(_) => return self.info(caller),
+            _ => {}
+        }
+        let _pass = self.gate.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(Refusal::new(Code::DaemonStopping, "the daemon is stopping"));
+        }
+        let call = check(call)?;
+        // A panic in one request must not leave its client without an answer; the pool's own state is guarded by the
+        // pool (it suspends), not by us.
+        match catch_unwind(AssertUnwindSafe(|| api::dispatch(&*self.host, caller, call))) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => Err(Refusal::new(Code::ApiRequest, "the request has no answer")),
+            Err(_) => {
+                Err(Refusal::new(Code::Internal, "the daemon failed on this request; its log tells where"))
+            }
+        }
+    }
+
+    fn info(&self, caller: &Caller) -> Result<serde_json::Value, Refusal> {
+        let pools = self.host.pool_list(caller, api::PoolList::default())?;
+        Ok(api::to_json(&DaemonReport {
+            pid: std::process::id(),
+            version: self.version.clone(),
+            api_version: API_VERSION,
+            runtime_dir: self.runtime.dir().to_owned(),
+            log: self.runtime.log(),
+            pools: pools.into_iter().map(|pool| pool.name).collect(),
+        }))
+    }
+
+    /// Waits for running requests, refuses new ones, exports everything.
+    pub(crate) fn stop(&self, force: bool) -> Result<(), Refusal> {
+        let _alone = self.gate.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.stopping.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.host.shutdown(force)?;
+        self.stopping.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn refused(id: u64, refusal: Refusal) -> Answer {
+    Answer { version: API_VERSION, id, ok: None, refused: Some(refusal) }
+}

@@ -1,0 +1,164 @@
+//! One line, one message. Every message begins with the version of the API, and that is read first, so that two ends
+//! of different age can still tell each other so.
+
+use crate::api::{API_VERSION, Request};
+use crate::refusal::{Code, Refusal};
+use crate::secret::wipe;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read, Write};
+
+/// Longest request. Device lists and property lists are small; this only bounds what a stray client can make us hold.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Longest answer: some hundred thousand file systems.
+pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
+
+/// A request with its envelope.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// Version the client speaks.
+    pub version: u32,
+    /// Repeated in the answer.
+    pub id: u64,
+    /// The command as typed, for history.
+    pub command: String,
+    /// The request.
+    pub call: Request,
+}
+
+/// An answer with its envelope: exactly one of `ok` and `refused`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// Version the daemon speaks.
+    pub version: u32,
+    /// Of the question; 0 if that could not be read.
+    pub id: u64,
+    /// What was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ok: Option<serde_json::Value>,
+    /// Or why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+/// Reads one line of at most `bytes_max` bytes. `None` at the end of the stream.
+///
+/// # Errors
+/// Of the stream; `InvalidData` for a line that is too long or is no text.
+pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    stream.take(bytes_max).read_until(b'\n', &mut line)?;
+    match line.pop() {
+        None => return Ok(None),
+        Some(b'\n') => {}
+        Some(_) if line.len() as u64 + 1 >= bytes_max => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+        }
+        Some(_) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the line breaks off")),
+    }
+    String::from_utf8(line)
+        .map(Some)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is no text"))
+}
+
+/// Writes one message as one line, and wipes it from memory, since it may hold a secret.
+///
+/// # Errors
+/// Of the stream.
+pub fn write_line<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
+    let mut line = serde_json::to_string(message).map_err(io::Error::other)?;
+    line.push('\n');
+    let written = stream.write_all(line.as_bytes()).and_then(|()| stream.flush());
+    wipe(line);
+    written
+}
+
+/// Reads a question out of a line, and wipes the line.
+///
+/// # Errors
+/// [`Code::ApiVersion`], [`Code::ApiRequest`]. The line itself is never quoted: it may hold a secret.
+pub fn parse_question(line: String) -> Result<Question, Refusal> {
+    let parsed = match version_of(&line) {
+        Some(API_VERSION) => serde_json::from_str(&line).map_err(|error| {
+            Refusal::new(
+                Code::ApiRequest,
+                format!("the request breaks off or is not understood at byte {}", error.column()),
+            )
+        }),
+        Some(version) => Err(mismatch("command", version, "daemon", API_VERSION)),
+        None => Err(Refusal::new(Code::ApiRequest, "the request names no version of the API")),
+    };
+    wipe(line);
+    parsed
+}
+
+/// Reads an answer out of a line.
+///
+/// # Errors
+/// [`Code::ApiVersion`], [`Code::ApiRequest`].
+pub fn parse_answer(line: &str) -> Result<Answer, Refusal> {
+    match version_of(line) {
+        Some(API_VERSION) => serde_json::from_str(line).map_err(|error| {
+            Refusal::new(Code::ApiRequest, format!("the answer is not understood: {error}"))
+        }),
+        // A daemon of another version refuses us with a sentence of its own, which knows better what to do.
+        Some(version) => Err(mismatch("daemon", version, "command", API_VERSION)),
+        None => Err(Refusal::new(Code::ApiRequest, "the answer names no version of the API")),
+    }
+}
+
+fn version_of(line: &str) -> Option<u32> {
+    serde_json::from_str::<VersionOnly>(line).ok().map(|v| v.version)
+}
+
+fn mismatch(other: &str, theirs: u32, own: &str, ours: u32) -> Refusal {
+    let what = format!("the {other} speaks version {theirs} of the API and this {own} version {ours}");
+    Refusal::new(Code::ApiVersion, what).with(other, theirs).with(own, ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Call, PoolList};
+
+    #[test]
+    fn a_question_survives_the_wire() {
+        let call = PoolList { names: vec!["tank".into()] }.into_request();
+        let question = Question { version: API_VERSION, id: 7, command: "zpool list tank".into(), call };
+        let mut bytes = Vec::new();
+        write_line(&mut bytes, &question).unwrap();
+        let mut stream = bytes.as_slice();
+        let line = read_line(&mut stream, REQUEST_BYTES_MAX).unwrap().unwrap();
+        let back = parse_question(line).unwrap();
+        assert_eq!((back.id, back.command.as_str()), (7, "zpool list tank"));
+        assert!(matches!(back.call, Request::PoolList(list) if list.names == ["tank"]));
+        assert!(read_line(&mut stream, REQUEST_BYTES_MAX).unwrap().is_none());
+    }
+
+    #[test]
+    fn another_version_is_named_whatever_else_the_line_holds() {
+        let refusal = parse_question(r#"{"version":9,"call":{"verb":"warp"}}"#.into()).unwrap_err();
+        assert_eq!(refusal.code, Code::ApiVersion);
+        assert!(refusal.what.contains('9') && refusal.what.contains('1'), "{}", refusal.what);
+        assert_eq!(parse_answer(r#"{"version":9,"warp":1}"#).unwrap_err().code, Code::ApiVersion);
+    }
+
+    #[test]
+    fn a_refused_line_is_not_quoted() {
+        let line = r#"{"version":1,"id":1,"command":"x","call":{"verb":"fs_load_key","args":{"name":"t","key":{"format":"passphrase","secret":"hunter2hunter2"},"dry_run":false}}}"#;
+        let refusal = parse_question(line.into()).unwrap_err();
+        assert!(!format!("{refusal:?}").contains("hunter"), "{refusal:?}");
+    }
+
+    #[test]
+    fn long_and_broken_lines_end() {
+        let endless = vec![b'x'; 100];
+        assert_eq!(read_line(&mut endless.as_slice(), 50).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read_line(&mut endless.as_slice(), 500).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(read_line(&mut [0xff, b'\n'].as_slice(), 50).is_err());
+    }
+}

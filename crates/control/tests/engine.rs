@@ -1,0 +1,484 @@
+//! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use steadfast_control::api::*;
+use steadfast_control::check::check;
+use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf};
+use steadfast_control::runtime::Surroundings;
+use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret};
+use steadfast_env::Env;
+use steadfast_pool::{DatasetHandle, Memory};
+use steadfast_posix::{Atime, FileSystem, Options};
+
+/// What is mounted where, by the stage.
+#[derive(Default)]
+struct Stage {
+    mounts: Mutex<BTreeMap<PathBuf, MountSettings>>,
+    /// Who owned the top folder of each file system when it was last mounted.
+    owners: Mutex<BTreeMap<String, (u32, u32)>>,
+    /// Folders in which someone has a file open.
+    busy: Mutex<Vec<PathBuf>>,
+    /// Nobody but the daemon's user may enter its mounts.
+    alone: AtomicBool,
+}
+
+struct Scene {
+    stage: Arc<Stage>,
+    at: PathBuf,
+    ended: AtomicBool,
+    _dataset: DatasetHandle,
+}
+
+struct StageFront(Arc<Stage>);
+
+impl Front for StageFront {
+    fn mount(
+        &self,
+        dataset: DatasetHandle,
+        at: &Path,
+        settings: &MountSettings,
+        usage: UsageOf,
+    ) -> Result<Box<dyn Mounted>, Refusal> {
+        assert!(at.is_dir(), "a mountpoint is a folder when it is mounted: {}", at.display());
+        assert!(usage().available_bytes > 0, "a fresh file system has room");
+        let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
+        let top = FileSystem::new(Arc::clone(dataset.dataset()), options).unwrap().getattr(1).unwrap();
+        self.0.owners.lock().unwrap().insert(settings.source.clone(), (top.uid, top.gid));
+        self.0.mounts.lock().unwrap().insert(at.to_owned(), settings.clone());
+        let stage = Arc::clone(&self.0);
+        Ok(Box::new(Scene { stage, at: at.to_owned(), ended: AtomicBool::new(false), _dataset: dataset }))
+    }
+
+    fn may_allow_other(&self) -> bool {
+        !self.0.alone.load(Ordering::SeqCst)
+    }
+
+    fn clear_stale(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+impl Mounted for Scene {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn unmount(&self, force: bool) -> Result<(), Refusal> {
+        let inner =
+            self.stage.mounts.lock().unwrap().keys().any(|m| *m != self.at && m.starts_with(&self.at));
+        assert!(!inner, "children are unmounted before parents: {}", self.at.display());
+        if !force && self.stage.busy.lock().unwrap().contains(&self.at) {
+            return Err(Refusal::new(Code::FsBusy, format!("{} is in use", self.at.display())));
+        }
+        self.stage.mounts.lock().unwrap().remove(&self.at);
+        // What lay inside a mounted file system is out of sight with it; on this stage it lay in the folder itself.
+        for inside in std::fs::read_dir(&self.at).into_iter().flatten().flatten() {
+            std::fs::remove_dir_all(inside.path()).expect("mountpoints of inner file systems");
+        }
+        self.ended.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A host over real pools in a folder of its own.
+struct House {
+    folder: PathBuf,
+    stage: Arc<Stage>,
+    engine: Option<Engine>,
+}
+
+const MEMORY: Memory =
+    Memory { node_cache_bytes: 8 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 16 << 20 };
+
+impl House {
+    fn new(name: &str) -> House {
+        let folder = std::env::temp_dir().join(format!("steadfast-engine-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut house = House { folder, stage: Arc::default(), engine: None };
+        house.start();
+        house
+    }
+
+    fn start(&mut self) {
+        let around = Surroundings {
+            runtime_dir: Some(self.folder.join("run")),
+            home: Some(self.folder.join("home")),
+            ..Surroundings::default()
+        };
+        // As an ordinary user, so that mountpoints lie in the test's own folder.
+        let runtime = Runtime::locate(&around, 12_345);
+        let front = Arc::new(StageFront(Arc::clone(&self.stage)));
+        self.engine = Some(Engine::start(Env::real(), runtime, MEMORY, front).unwrap());
+    }
+
+    /// Ends the daemon and starts another one.
+    fn restart(&mut self) {
+        self.host().shutdown(false).unwrap();
+        self.engine = None;
+        self.start();
+    }
+
+    fn host(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn image(&self, name: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        if !path.exists() {
+            File::create(&path).unwrap().set_len(64 << 20).unwrap();
+        }
+        path
+    }
+
+    fn create_request(&self, name: &str, image: &str) -> PoolCreate {
+        let devices = vec![self.image(image)];
+        PoolCreate {
+            name: name.into(),
+            vdevs: vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices }],
+            force: false,
+            dry_run: false,
+            mountpoint: None,
+            properties: Properties::new(),
+            fs_properties: Properties::new(),
+            key: None,
+        }
+    }
+
+    fn create_pool(&self, request: PoolCreate) -> Result<Outcome, Refusal> {
+        let Request::PoolCreate(request) = check(Request::PoolCreate(request))? else { unreachable!() };
+        self.host().pool_create(&caller(), request)
+    }
+
+    fn create_fs(&self, name: &str, set: &[(&str, &str)], key: Option<Key>) -> Result<Outcome, Refusal> {
+        let properties = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let request =
+            FsCreate { name: name.into(), parents: false, no_mount: false, dry_run: false, properties, key };
+        let Request::FsCreate(request) = check(Request::FsCreate(request))? else { unreachable!() };
+        self.host().fs_create(&caller(), request)
+    }
+
+    fn set(&self, name: &str, property: &str, value: &str) -> Result<Outcome, Refusal> {
+        let properties = Properties::from([(property.to_owned(), value.to_owned())]);
+        let request = FsSet { name: name.into(), properties, no_mount: false };
+        let Request::FsSet(request) = check(Request::FsSet(request))? else { unreachable!() };
+        self.host().fs_set(&caller(), request)
+    }
+
+    fn get(&self, name: &str, property: &str) -> String {
+        let request = FsList { names: vec![name.into()], depth: Some(0) };
+        self.host().fs_list(&caller(), request).unwrap()[0].value(property).to_owned()
+    }
+
+    fn import(&self, name: &str, key: Option<Key>) -> Result<Outcome, Refusal> {
+        let request = PoolImport {
+            pool: PoolSelector::Name(name.into()),
+            search: vec![self.folder.clone()],
+            new_name: None,
+            force: false,
+            no_mount: false,
+            properties: Properties::new(),
+            key,
+        };
+        self.host().pool_import(&caller(), request)
+    }
+
+    fn export(&self, name: &str, force: bool) -> Result<Outcome, Refusal> {
+        self.host().pool_export(&caller(), PoolExport { name: name.into(), force })
+    }
+
+    fn mounted(&self) -> Vec<String> {
+        let base = self.folder.join("home/steadfast");
+        let mounts = self.stage.mounts.lock().unwrap();
+        mounts.keys().map(|at| at.strip_prefix(&base).unwrap_or(at).display().to_string()).collect()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            let _ = engine.shutdown(true);
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn caller() -> Caller {
+    Caller { uid: 7, gid: 7, pid: 1, command: "zpool test".into() }
+}
+
+fn passphrase(text: &str) -> Key {
+    Key { format: KeyFormat::Passphrase, secret: Secret::new(text.into()) }
+}
+
+#[test]
+fn a_pool_is_made_mounted_remembered_exported_and_imported() {
+    let mut house = House::new("life");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/home", &[("compression", "zstd-3")], None).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/home"]);
+    assert_eq!(house.get("tank/home", "compression"), "zstd-3");
+    house.restart();
+    assert_eq!(house.mounted(), ["tank", "tank/home"]);
+    assert_eq!(house.get("tank/home", "compression"), "zstd-3");
+    house.export("tank", false).unwrap();
+    assert!(house.mounted().is_empty());
+    assert!(!house.folder.join("home/steadfast/tank").exists(), "folders we made go with the mount");
+    house.restart();
+    assert!(house.host().pool_list(&caller(), PoolList::default()).unwrap().is_empty());
+    let found =
+        house.host().pool_import_scan(&caller(), PoolImportScan { search: vec![house.folder.clone()] });
+    assert_eq!(found.unwrap().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["tank"]);
+    house.import("tank", None).unwrap();
+    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolImported);
+    assert_eq!(house.mounted(), ["tank", "tank/home"]);
+    let past = house.host().pool_history(&caller(), PoolHistory::default()).unwrap();
+    assert!(past[0].records.iter().filter(|r| r.text == "zpool test" && r.uid == 7).count() >= 4);
+}
+
+#[test]
+fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
+    let mut house = House::new("lost");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let (here, gone) = (house.folder.join("a.img"), house.folder.join("gone"));
+    house.host().shutdown(false).unwrap();
+    house.engine = None;
+    std::fs::rename(&here, &gone).unwrap();
+    house.start();
+    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    assert_eq!((listed[0].name.as_str(), listed[0].state), ("tank", Health::Unavail));
+    let status = house.host().pool_status(&caller(), PoolStatus::default()).unwrap();
+    assert_eq!(status[0].messages[0].code, Code::PoolMissing);
+    assert_eq!(house.create_fs("tank/x", &[], None).unwrap_err().code, Code::PoolMissing);
+    assert_eq!(house.create_pool(house.create_request("tank", "b.img")).unwrap_err().code, Code::PoolExists);
+    std::fs::rename(&gone, &here).unwrap();
+    house.import("tank", None).unwrap();
+    assert_eq!(house.mounted(), ["tank"]);
+}
+
+#[test]
+fn bad_devices_are_refused_and_nothing_is_written() {
+    let house = House::new("devices");
+    let refused = |path: PathBuf| {
+        let mut request = house.create_request("bad", "unused.img");
+        request.vdevs[0].devices = vec![path];
+        house.create_pool(request).unwrap_err().code
+    };
+    assert_eq!(refused(house.folder.join("missing")), Code::VdevMissing);
+    assert_eq!(refused(house.folder.clone()), Code::VdevKind);
+    File::create(house.folder.join("small")).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(refused(house.folder.join("small")), Code::VdevSmall);
+    let ext4 = house.image("ext4.img");
+    let mut bytes = vec![0_u8; 2048];
+    bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(&ext4).unwrap(), &bytes, 0)
+        .unwrap();
+    assert_eq!(refused(ext4.clone()), Code::VdevForeign);
+    assert_eq!(std::fs::read(&ext4).unwrap()[..2048], bytes);
+    let mut twice = house.create_request("bad", "a.img");
+    std::os::unix::fs::symlink(house.image("a.img"), house.folder.join("alias")).unwrap();
+    twice.vdevs[0].devices.push(house.folder.join("alias"));
+    assert!(matches!(house.create_pool(twice).unwrap_err().code, Code::VdevTwice | Code::VdevInUse));
+    house.create_pool(house.create_request("tank", "tank.img")).unwrap();
+    let in_use = house.create_pool(house.create_request("bad", "tank.img")).unwrap_err();
+    assert!(in_use.code == Code::VdevInUse && in_use.what.contains("'tank'"), "{}", in_use.what);
+    house.export("tank", false).unwrap();
+    assert_eq!(
+        house.create_pool(house.create_request("bad", "tank.img")).unwrap_err().code,
+        Code::VdevForeign
+    );
+    house.import("tank", None).unwrap();
+    let mut forced = house.create_request("other", "ext4.img");
+    forced.force = true;
+    house.create_pool(forced).unwrap();
+}
+
+#[test]
+fn images_that_hold_no_pool_are_refused_by_import() {
+    let house = House::new("images");
+    let scan = |name: &str| {
+        let search = vec![house.folder.join(name)];
+        house.host().pool_import_scan(&caller(), PoolImportScan { search }).map_err(|refusal| refusal.code)
+    };
+    house.image("zeros.img");
+    assert_eq!(scan("zeros.img").unwrap_err(), Code::PoolDamaged);
+    assert_eq!(scan("missing.img").unwrap_err(), Code::PoolNotFound);
+    let random: Vec<u8> =
+        (0..70_u64 << 20).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
+    std::fs::write(house.folder.join("random.img"), random).unwrap();
+    assert_eq!(scan("random.img").unwrap_err(), Code::PoolDamaged);
+    assert_eq!(house.import("nothing", None).unwrap_err().code, Code::PoolNotFound);
+
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.export("tank", false).unwrap();
+    let whole = std::fs::read(house.folder.join("a.img")).unwrap();
+    // Cut short, and with its second half lost: either is refused, or it is imported because nothing was there.
+    File::options().write(true).open(house.folder.join("a.img")).unwrap().set_len(65 << 19).unwrap();
+    assert!(house.import("tank", None).is_err());
+    std::fs::write(house.folder.join("a.img"), &whole).unwrap();
+    house.import("tank", None).unwrap();
+}
+
+#[test]
+fn mountpoints_must_be_empty_and_follow_the_properties() {
+    let house = House::new("mountpoints");
+    let full = house.folder.join("full");
+    std::fs::create_dir_all(full.join("something")).unwrap();
+    let mut request = house.create_request("tank", "a.img");
+    request.mountpoint = Some(full.display().to_string());
+    assert_eq!(house.create_pool(request.clone()).unwrap_err().code, Code::FsMountpoint);
+    request.mountpoint = Some("none".into());
+    house.create_pool(request).unwrap();
+    assert!(house.mounted().is_empty());
+    house.create_fs("tank/a", &[], None).unwrap();
+    assert!(house.mounted().is_empty(), "none is inherited");
+    let here = house.folder.join("here");
+    house.set("tank", "mountpoint", &here.display().to_string()).unwrap();
+    assert_eq!(house.mounted(), [here.display().to_string(), here.join("a").display().to_string()]);
+    assert_eq!(
+        house.set("tank", "mountpoint", &full.display().to_string()).unwrap_err().code,
+        Code::FsMountpoint
+    );
+    assert_eq!(house.get("tank", "mountpoint"), here.display().to_string());
+    house.set("tank/a", "readonly", "on").unwrap();
+    assert!(house.stage.mounts.lock().unwrap()[&here.join("a")].read_only);
+    house.set("tank/a", "canmount", "off").unwrap();
+    assert_eq!(house.mounted(), [here.display().to_string()]);
+    house.stage.busy.lock().unwrap().push(here.clone());
+    assert_eq!(house.set("tank", "mountpoint", "none").unwrap_err().code, Code::FsBusy);
+    assert_eq!(house.get("tank", "mountpoint"), here.display().to_string());
+    assert_eq!(house.export("tank", false).unwrap_err().code, Code::PoolBusy);
+    assert_eq!(house.host().shutdown(false).unwrap_err().code, Code::PoolBusy);
+    assert_eq!(house.mounted(), [here.display().to_string()], "what refuses leaves all as it was");
+    house.export("tank", true).unwrap();
+}
+
+#[test]
+fn a_mount_inside_a_mount_that_cannot_be_is_told_with_the_way_out() {
+    let house = House::new("nested");
+    house.stage.alone.store(true, Ordering::SeqCst);
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let outcome = house.create_fs("tank/a", &[], None).unwrap();
+    assert_eq!(outcome.warnings[0].code, Code::FuseNested);
+    let elsewhere = house.folder.join("elsewhere").display().to_string();
+    assert!(house.set("tank/a", "mountpoint", &elsewhere).unwrap().warnings.is_empty());
+    assert_eq!(house.mounted().len(), 2);
+}
+
+#[test]
+fn a_file_system_is_listed_where_it_is_mounted() {
+    let house = House::new("legacy");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/leg", &[("mountpoint", "legacy")], None).unwrap();
+    let at = house.folder.join("there");
+    let mount = |options: &[&str]| {
+        let options = options.iter().map(|o| (*o).to_owned()).collect();
+        let request = FsMount { name: "tank/leg".into(), at: Some(at.clone()), options, overlay: true };
+        house.host().fs_mount(&caller(), request)
+    };
+    assert_eq!(mount(&["sideways"]).unwrap_err().code, Code::PropValue);
+    mount(&["ro", "noexec"]).unwrap();
+    let settings = house.stage.mounts.lock().unwrap()[&at].clone();
+    assert!(settings.read_only && !settings.exec && settings.setuid);
+    let listed = house.host().fs_list(&caller(), FsList::default()).unwrap();
+    assert_eq!(listed[1].mounted_at.as_deref(), Some(at.as_path()));
+    assert_eq!(listed[1].value("mountpoint"), "legacy");
+    assert_eq!(mount(&[]).unwrap_err().code, Code::FsMounted);
+}
+
+#[test]
+fn keys_open_and_close_what_they_should() {
+    let house = House::new("keys");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let on = [("encryption", "on"), ("keyformat", "passphrase")];
+    assert_eq!(house.create_fs("tank/p", &[("encryption", "on")], None).unwrap_err().code, Code::KeyRules);
+    house.create_fs("tank/p", &on, Some(passphrase("12345678"))).unwrap();
+    house.create_fs("tank/p/child", &[], None).unwrap();
+    assert_eq!(
+        house.create_fs("tank/p/open", &[("encryption", "off")], None).unwrap_err().code,
+        Code::KeyRules
+    );
+    assert_eq!(house.get("tank/p/child", "encryptionroot"), "tank/p");
+    assert_eq!(house.get("tank/p/child", "keystatus"), "available");
+    let unload = || house.host().fs_unload_key(&caller(), FsUnloadKey { name: "tank/p".into() });
+    assert_eq!(unload().unwrap_err().code, Code::KeyBusy);
+    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/p".into(), force: false }).unwrap();
+    assert_eq!(house.mounted(), ["tank"]);
+    unload().unwrap();
+    assert_eq!(unload().unwrap_err().code, Code::KeyUnloaded);
+    let mount = |name: &str| FsMount { name: name.into(), at: None, options: Vec::new(), overlay: false };
+    assert_eq!(house.host().fs_mount(&caller(), mount("tank/p")).unwrap_err().code, Code::KeyNeeded);
+    assert_eq!(house.create_fs("tank/p/late", &[], None).unwrap_err().code, Code::KeyNeeded);
+    let load = |text: &str, name: &str| {
+        house
+            .host()
+            .fs_load_key(&caller(), FsLoadKey { name: name.into(), key: passphrase(text), dry_run: false })
+    };
+    assert_eq!(load("87654321", "tank/p").unwrap_err().code, Code::KeyWrong);
+    assert_eq!(load("12345678", "tank/p/child").unwrap_err().code, Code::KeyInherited);
+    load("12345678", "tank/p").unwrap();
+    assert_eq!(load("12345678", "tank/p").unwrap_err().code, Code::KeyLoaded);
+    house.host().fs_mount(&caller(), mount("tank/p/child")).unwrap();
+}
+
+#[test]
+fn a_sealed_pool_needs_its_key_to_be_imported() {
+    let mut house = House::new("sealed");
+    let mut request = house.create_request("seal", "a.img");
+    request.fs_properties =
+        Properties::from([("encryption".into(), "on".into()), ("keyformat".into(), "passphrase".into())]);
+    request.key = Some(passphrase("12345678"));
+    house.create_pool(request).unwrap();
+    house.restart();
+    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    assert_eq!(listed[0].state, Health::Unavail);
+    let refusal = house.import("seal", None).unwrap_err();
+    assert_eq!((refusal.code, refusal.fields["keyformat"].as_str()), (Code::PoolSealed, "passphrase"));
+    assert_eq!(house.import("seal", Some(passphrase("87654321"))).unwrap_err().code, Code::KeyWrong);
+    house.import("seal", Some(passphrase("12345678"))).unwrap();
+    assert_eq!(house.mounted(), ["seal"]);
+}
+
+#[test]
+fn destroying_takes_children_only_when_told_to() {
+    let house = House::new("destroy");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    house.create_fs("tank/a/b", &[], None).unwrap();
+    let destroy = |name: &str, recursive| {
+        let request = FsDestroy { name: name.into(), recursive, force: false, dry_run: false };
+        house.host().fs_destroy(&caller(), request)
+    };
+    assert_eq!(destroy("tank", true).unwrap_err().code, Code::FsRoot);
+    assert_eq!(destroy("tank/a", false).unwrap_err().code, Code::FsChildren);
+    assert_eq!(destroy("tank/none", true).unwrap_err().code, Code::FsAbsent);
+    assert_eq!(destroy("tank/a", true).unwrap().touched, ["tank/a/b", "tank/a"]);
+    assert_eq!(house.mounted(), ["tank"]);
+    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDamaged);
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+}
+
+#[test]
+fn a_file_system_belongs_to_whom_it_was_made_for() {
+    let mut house = House::new("owner");
+    house.create_pool(house.create_request("mine", "a.img")).unwrap();
+    house.create_fs("mine/docs", &[], None).unwrap();
+    house
+        .create_fs(
+            "mine/sealed",
+            &[("encryption", "on"), ("keyformat", "passphrase")],
+            Some(passphrase("12345678")),
+        )
+        .unwrap();
+    let expected = ["mine", "mine/docs", "mine/sealed"].map(|name| (name.to_owned(), (7, 7)));
+    assert_eq!(*house.stage.owners.lock().unwrap(), BTreeMap::from(expected));
+    // And stays theirs.
+    house.stage.owners.lock().unwrap().clear();
+    house.restart();
+    assert_eq!(house.stage.owners.lock().unwrap().get("mine/docs"), Some(&(7, 7)));
+}

@@ -1,0 +1,431 @@
+//! A host that keeps pools in memory: what the socket and the command line are tested against.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use steadfast_control::api::*;
+use steadfast_control::{Code, Key, Refusal};
+use steadfast_property::{DATASET, Local, POOL, Scope, lookup, resolve};
+
+#[derive(Default)]
+struct FakeFs {
+    local: Local,
+    key: Option<Key>,
+    loaded: bool,
+    mounted: bool,
+}
+
+#[derive(Default)]
+struct FakePool {
+    guid: u64,
+    devices: Vec<String>,
+    properties: Local,
+    filesystems: BTreeMap<String, FakeFs>,
+    history: Vec<HistoryRecord>,
+    errors: Vec<DataError>,
+}
+
+/// The host.
+#[derive(Default)]
+pub struct FakeHost {
+    pools: Mutex<BTreeMap<String, FakePool>>,
+    exported: Mutex<BTreeMap<String, FakePool>>,
+}
+
+fn absent(name: &str) -> Refusal {
+    Refusal::new(Code::FsAbsent, "dataset does not exist").with("fs", name)
+}
+
+fn touched(name: &str) -> Result<Outcome, Refusal> {
+    Ok(Outcome { touched: vec![name.to_owned()], warnings: Vec::new() })
+}
+
+fn pool_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or(name)
+}
+
+impl FakeHost {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, FakePool>> {
+        self.pools.lock().unwrap()
+    }
+
+    /// Damages a file, as a flipped bit would.
+    pub fn damage(&self, pool: &str, error: DataError) {
+        self.lock().get_mut(pool).unwrap().errors.push(error);
+    }
+
+    fn with_fs<T>(
+        &self,
+        name: &str,
+        act: impl FnOnce(&mut FakeFs, &mut Vec<HistoryRecord>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(pool_of(name)).ok_or_else(|| absent(name))?;
+        let fs = pool.filesystems.get_mut(name).ok_or_else(|| absent(name))?;
+        act(fs, &mut pool.history)
+    }
+}
+
+fn record(caller: &Caller) -> HistoryRecord {
+    let (text, uid) = (caller.command.clone(), caller.uid);
+    HistoryRecord { time: 1_795_238_707, txg: None, internal: false, text, uid, host: "fake".into() }
+}
+
+impl FakePool {
+    fn chain<'a>(&'a self, name: &'a str) -> Vec<(&'a str, &'a Local)> {
+        let mut ends: Vec<usize> = name.match_indices('/').map(|(at, _)| at).collect();
+        ends.push(name.len());
+        ends.into_iter()
+            .filter_map(|end| self.filesystems.get_key_value(&name[..end]))
+            .map(|(n, f)| (n.as_str(), &f.local))
+            .collect()
+    }
+
+    fn root_of(&self, name: &str) -> Option<String> {
+        let chain = self.chain(name);
+        chain.iter().rev().find(|(_, local)| local.contains_key("keyformat")).map(|(n, _)| (*n).to_owned())
+    }
+
+    fn info(&self, name: &str) -> FsInfo {
+        let fs = &self.filesystems[name];
+        let chain = self.chain(name);
+        let mut properties: BTreeMap<String, Value> = BTreeMap::new();
+        let own: Vec<&String> = chain.iter().flat_map(|(_, l)| l.keys()).collect();
+        for property in DATASET.iter().map(|p| p.name).chain(own.iter().map(|s| s.as_str())) {
+            if let Some(found) = resolve(&chain, property, "/") {
+                properties.insert(property.to_owned(), found.into());
+            }
+        }
+        let root = self.root_of(name);
+        let loaded = root.as_ref().is_none_or(|r| self.filesystems[r].loaded);
+        let status = match (&root, loaded) {
+            (None, _) => "none",
+            (Some(_), true) => "available",
+            (Some(_), false) => "unavailable",
+        };
+        let measured: [(&str, String); 9] = [
+            ("type", "filesystem".into()),
+            ("creation", "1795238707".into()),
+            ("used", "27158118".into()),
+            ("available", "161061273600".into()),
+            ("referenced", "98304".into()),
+            ("compressratio", "2.49".into()),
+            ("mounted", if fs.mounted { "yes" } else { "no" }.into()),
+            ("keystatus", status.into()),
+            ("encryptionroot", root.unwrap_or_else(|| "-".into())),
+        ];
+        for (name, value) in measured {
+            properties.insert(name.into(), Value::measured(value));
+        }
+        let mounted_at = fs.mounted.then(|| properties["mountpoint"].value.clone().into());
+        FsInfo { name: name.to_owned(), createtxg: 4, mounted_at, properties }
+    }
+
+    fn vdevs(&self) -> Vec<VdevReport> {
+        let report = |name: &String| VdevReport {
+            name: name.clone(),
+            guid: 7,
+            class: VdevClass::Main,
+            kind: VdevKind::Plain,
+            state: Health::Online,
+            size: 256 << 20,
+            allocated: 27_158_118,
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: self.errors.len() as u64,
+            note: None,
+            children: Vec::new(),
+        };
+        self.devices.iter().map(report).collect()
+    }
+}
+
+impl Host for FakeHost {
+    fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        if pools.contains_key(&request.name) {
+            return Err(
+                Refusal::new(Code::PoolExists, "a pool of this name is imported").with("pool", &request.name)
+            );
+        }
+        let devices: Vec<String> =
+            request.vdevs.iter().flat_map(|v| &v.devices).map(|d| d.display().to_string()).collect();
+        for device in &devices {
+            if !std::path::Path::new(device).exists() {
+                let what = format!("the device {device} does not exist");
+                return Err(Refusal::new(Code::VdevMissing, what).with("device", device));
+            }
+        }
+        if request.dry_run {
+            return touched(&request.name);
+        }
+        let mut local = request.fs_properties;
+        if let Some(mountpoint) = request.mountpoint {
+            local.insert("mountpoint".into(), mountpoint);
+        }
+        let (loaded, mounted) = (request.key.is_some(), local.get("mountpoint").is_none_or(|m| m != "none"));
+        let root = FakeFs { local, key: request.key, loaded, mounted };
+        let pool = FakePool {
+            guid: 15_220_353_080_205_405_147,
+            devices,
+            properties: request.properties,
+            filesystems: BTreeMap::from([(request.name.clone(), root)]),
+            history: vec![record(caller)],
+            errors: Vec::new(),
+        };
+        pools.insert(request.name.clone(), pool);
+        touched(&request.name)
+    }
+
+    fn pool_destroy(&self, _: &Caller, request: PoolDestroy) -> Result<Outcome, Refusal> {
+        match self.lock().remove(&request.name) {
+            Some(_) => touched(&request.name),
+            None => Err(Refusal::new(Code::PoolAbsent, "no such pool")),
+        }
+    }
+
+    fn pool_import_scan(&self, _: &Caller, _: PoolImportScan) -> Result<Vec<PoolCandidate>, Refusal> {
+        let exported = self.exported.lock().unwrap();
+        let candidate = |(name, pool): (&String, &FakePool)| PoolCandidate {
+            name: name.clone(),
+            guid: pool.guid,
+            state: Health::Online,
+            importable: true,
+            sealed: None,
+            vdevs: pool.vdevs(),
+            message: None,
+        };
+        Ok(exported.iter().map(candidate).collect())
+    }
+
+    fn pool_import(&self, _: &Caller, request: PoolImport) -> Result<Outcome, Refusal> {
+        let mut exported = self.exported.lock().unwrap();
+        let found = exported
+            .iter()
+            .find(|(name, pool)| match &request.pool {
+                PoolSelector::Name(wanted) => *name == wanted,
+                PoolSelector::Guid(guid) => pool.guid == *guid,
+            })
+            .map(|(name, _)| name.clone());
+        let Some(name) = found else {
+            return Err(Refusal::new(Code::PoolNotFound, "no such pool available"));
+        };
+        let mut pool = exported.remove(&name).unwrap();
+        pool.filesystems.values_mut().for_each(|fs| fs.loaded = false);
+        self.lock().insert(name.clone(), pool);
+        touched(&name)
+    }
+
+    fn pool_export(&self, _: &Caller, request: PoolExport) -> Result<Outcome, Refusal> {
+        let Some(pool) = self.lock().remove(&request.name) else {
+            return Err(Refusal::new(Code::PoolAbsent, "no such pool"));
+        };
+        self.exported.lock().unwrap().insert(request.name.clone(), pool);
+        touched(&request.name)
+    }
+
+    fn pool_list(&self, _: &Caller, request: PoolList) -> Result<Vec<PoolInfo>, Refusal> {
+        let pools = self.lock();
+        if let Some(missing) = request.names.iter().find(|n| !pools.contains_key(*n)) {
+            return Err(Refusal::new(Code::PoolAbsent, format!("no such pool '{missing}'")));
+        }
+        let wanted =
+            pools.iter().filter(|(name, _)| request.names.is_empty() || request.names.contains(name));
+        let info = |(name, pool): (&String, &FakePool)| {
+            let mut properties = BTreeMap::new();
+            for property in POOL {
+                let value = pool.properties.get(property.name);
+                let source = if value.is_some() { Source::Local } else { Source::Default };
+                let value = value.map(String::as_str).or(property.default);
+                if let Some(value) = value {
+                    properties.insert(property.name.to_owned(), Value { value: value.into(), source });
+                }
+            }
+            let measured = [
+                ("size", "268435456"),
+                ("allocated", "27158118"),
+                ("free", "241277338"),
+                ("capacity", "10"),
+                ("fragmentation", "0"),
+                ("dedupratio", "1.00"),
+                ("health", "ONLINE"),
+            ];
+            for (name, value) in measured {
+                properties.insert(name.into(), Value::measured(value));
+            }
+            properties.insert("guid".into(), Value::measured(pool.guid));
+            PoolInfo { name: name.clone(), guid: pool.guid, state: Health::Online, txg: 42, properties }
+        };
+        Ok(wanted.map(info).collect())
+    }
+
+    fn pool_status(&self, _: &Caller, request: PoolStatus) -> Result<Vec<PoolReport>, Refusal> {
+        let pools = self.lock();
+        let wanted =
+            pools.iter().filter(|(name, _)| request.names.is_empty() || request.names.contains(name));
+        let report = |(name, pool): (&String, &FakePool)| {
+            let damaged = Refusal::new(Code::BlkAuthAll, "blocks failed authentication on all copies")
+                .with("pool", name);
+            PoolReport {
+                name: name.clone(),
+                guid: pool.guid,
+                state: Health::Online,
+                txg: 42,
+                messages: if pool.errors.is_empty() { Vec::new() } else { vec![damaged] },
+                vdevs: pool.vdevs(),
+                errors: pool.errors.clone(),
+                error_count: pool.errors.len() as u64,
+            }
+        };
+        Ok(wanted.map(report).collect())
+    }
+
+    fn pool_set(&self, _: &Caller, request: PoolSet) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool =
+            pools.get_mut(&request.name).ok_or_else(|| Refusal::new(Code::PoolAbsent, "no such pool"))?;
+        pool.properties.extend(request.properties);
+        touched(&request.name)
+    }
+
+    fn pool_history(&self, _: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal> {
+        let pools = self.lock();
+        let wanted =
+            pools.iter().filter(|(name, _)| request.names.is_empty() || request.names.contains(name));
+        Ok(wanted
+            .map(|(name, pool)| PoolPast { name: name.clone(), records: pool.history.clone() })
+            .collect())
+    }
+
+    fn pool_sync(&self, _: &Caller, request: PoolSync) -> Result<Outcome, Refusal> {
+        Ok(Outcome { touched: request.names, warnings: Vec::new() })
+    }
+
+    fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(pool_of(&request.name)).ok_or_else(|| absent(&request.name))?;
+        if pool.filesystems.contains_key(&request.name) {
+            return Err(Refusal::new(Code::FsExists, "dataset already exists"));
+        }
+        let parent = request.name.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !pool.filesystems.contains_key(parent) {
+            return Err(Refusal::new(Code::FsParent, "parent does not exist"));
+        }
+        let (loaded, mounted) = (request.key.is_some(), !request.no_mount);
+        let mut local = request.properties;
+        if request.key.is_some() {
+            local.entry("keylocation".into()).or_insert("prompt".into());
+        }
+        pool.filesystems.insert(request.name.clone(), FakeFs { local, key: request.key, loaded, mounted });
+        pool.history.push(record(caller));
+        touched(&request.name)
+    }
+
+    fn fs_destroy(&self, _: &Caller, request: FsDestroy) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(pool_of(&request.name)).ok_or_else(|| absent(&request.name))?;
+        let below = format!("{}/", request.name);
+        let gone: Vec<String> = pool
+            .filesystems
+            .keys()
+            .rev()
+            .filter(|n| **n == request.name || n.starts_with(&below))
+            .cloned()
+            .collect();
+        if gone.is_empty() {
+            return Err(absent(&request.name));
+        }
+        if gone.len() > 1 && !request.recursive {
+            return Err(Refusal::new(Code::FsChildren, "filesystem has children"));
+        }
+        if !request.dry_run {
+            gone.iter().for_each(|name| drop(pool.filesystems.remove(name)));
+        }
+        Ok(Outcome { touched: gone, warnings: Vec::new() })
+    }
+
+    fn fs_list(&self, _: &Caller, request: FsList) -> Result<Vec<FsInfo>, Refusal> {
+        let pools = self.lock();
+        let all = || pools.values().flat_map(|p| p.filesystems.keys().map(move |n| (p, n)));
+        let starts =
+            if request.names.is_empty() { pools.keys().cloned().collect() } else { request.names.clone() };
+        let mut found = Vec::new();
+        for start in starts {
+            if !all().any(|(_, n)| *n == start) {
+                return Err(Refusal::new(Code::FsAbsent, format!("'{start}' does not exist")));
+            }
+            let below = format!("{start}/");
+            let deep = |n: &str| n.strip_prefix(&below).map(|tail| tail.matches('/').count() as u32 + 1);
+            let wanted = all().filter(|(_, n)| {
+                **n == start || deep(n).is_some_and(|d| request.depth.is_none_or(|max| d <= max))
+            });
+            found.extend(wanted.map(|(pool, name)| pool.info(name)));
+        }
+        Ok(found)
+    }
+
+    fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, history| {
+            fs.local.extend(request.properties.clone());
+            history.push(record(caller));
+            touched(&request.name)
+        })
+    }
+
+    fn fs_inherit(&self, _: &Caller, request: FsInherit) -> Result<Outcome, Refusal> {
+        assert!(request.property.contains(':') || lookup(Scope::Dataset, &request.property).is_some());
+        self.with_fs(&request.name, |fs, _| {
+            fs.local.remove(&request.property);
+            touched(&request.name)
+        })
+    }
+
+    fn fs_mount(&self, _: &Caller, request: FsMount) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, _| {
+            if fs.mounted {
+                return Err(Refusal::new(Code::FsMounted, "it is mounted already"));
+            }
+            fs.mounted = true;
+            touched(&request.name)
+        })
+    }
+
+    fn fs_unmount(&self, _: &Caller, request: FsUnmount) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, _| {
+            if !fs.mounted {
+                return Err(Refusal::new(Code::FsNotMounted, "it is not mounted"));
+            }
+            fs.mounted = false;
+            touched(&request.name)
+        })
+    }
+
+    fn fs_load_key(&self, _: &Caller, request: FsLoadKey) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, _| match &fs.key {
+            None => Err(Refusal::new(Code::KeyNone, "it is not encrypted")),
+            Some(key) if *key != request.key => Err(Refusal::new(Code::KeyWrong, "the key is wrong")),
+            Some(_) => {
+                fs.loaded |= !request.dry_run;
+                touched(&request.name)
+            }
+        })
+    }
+
+    fn fs_unload_key(&self, _: &Caller, request: FsUnloadKey) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, _| {
+            if fs.mounted {
+                return Err(Refusal::new(Code::KeyBusy, "it is mounted").with("fs", &request.name));
+            }
+            fs.loaded = false;
+            touched(&request.name)
+        })
+    }
+
+    fn shutdown(&self, force: bool) -> Result<(), Refusal> {
+        // A file system named so stands for one with open files.
+        if !force && self.lock().values().any(|p| p.filesystems.keys().any(|n| n.ends_with("/busy"))) {
+            return Err(Refusal::new(Code::PoolBusy, "files are open"));
+        }
+        Ok(())
+    }
+}

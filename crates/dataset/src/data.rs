@@ -1,0 +1,285 @@
+//! Content: reading through the layers, writing and cutting in the open one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use steadfast_format::InodeId;
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::ExtentsKey;
+use steadfast_format::inode::InodeRecord;
+use steadfast_txg::{AdmitKind, Cost, Operation};
+
+use crate::dataset::{Dataset, extent_key};
+use crate::inode::{Inode, InodeState};
+use crate::layer::{index, len, pieces, record_space};
+use crate::{BlockBytes, Error, Result};
+
+/// How often a read begins again because a sync replaced what it was reading.
+const READ_RETRIES: usize = 4;
+/// Nodes of both trees that a write of content may add, all copies.
+const METADATA_SPACE: u64 = 16 << 10;
+
+impl Dataset {
+    /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
+    pub fn read(&self, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<usize> {
+        for attempt in 0.. {
+            let (count, missing) = {
+                let state = inode.state.lock();
+                let count = state.record.size.saturating_sub(offset).min(len(out));
+                if count == 0 {
+                    return Ok(0);
+                }
+                let out = &mut out[..index(count)];
+                let record_size = state.record_size();
+                let wanted = std::iter::once(offset..offset + count).collect();
+                let missing = state.open.fill(record_size, offset, out, wanted);
+                let frozen = inode.frozen.lock().clone();
+                drop(state);
+                let missing = match frozen {
+                    Some(frozen) => frozen.layer.fill(frozen.record_size, offset, out, missing),
+                    None => missing,
+                };
+                (index(count), missing)
+            };
+            let stored = missing.into_iter().try_for_each(|range| {
+                let part = &mut out[index(range.start - offset)..index(range.end - offset)];
+                self.read_stored(inode.id, range, part)
+            });
+            match stored {
+                Ok(()) => return Ok(count),
+                // A sync may have replaced the extent and freed its block meanwhile: look again from the top.
+                Err(Error::Read { .. }) if attempt < READ_RETRIES => {}
+                Err(error) => {
+                    if let Error::Read { inode, range, .. } = &error {
+                        self.note_damage(*inode, range.clone());
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        unreachable!("the loop returns")
+    }
+
+    /// Fills `out` with the bytes of `range` as the last sync stored them.
+    pub(crate) fn read_stored(&self, inode: InodeId, range: Range<u64>, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        // Asked before the extents: a cut that is worked off meanwhile leaves nothing to be seen, and one that is new
+        // content's meanwhile was zeros when this read began.
+        let cuts: Vec<Range<u64>> =
+            self.cuts.read().of(inode).map(|cuts| cuts.within(range.clone()).collect()).unwrap_or_default();
+        let first = self.extents.floor(&extent_key(inode, range.start))?;
+        let own = |key: &[u8]| match ExtentsKey::decode(key) {
+            Ok(ExtentsKey::Extent { inode: owner, offset }) if owner == inode => Some(offset),
+            _ => None,
+        };
+        let mut take = |key: &[u8], value: &[u8]| -> Result<()> {
+            let Some(at) = own(key) else { return Ok(()) };
+            let extent = self.decode_extent(value)?;
+            let end = at + u64::from(extent.length());
+            let (from, to) = (range.start.max(at), range.end.min(end));
+            if from < to {
+                let content = self.extent_content(inode, at, &extent)?;
+                out[index(from - range.start)..index(to - range.start)]
+                    .copy_from_slice(&content[index(from - at)..index(to - at)]);
+            }
+            Ok(())
+        };
+        if let Some((key, value)) = first {
+            take(&key, &value)?;
+        }
+        let from = extent_key(inode, range.start + 1);
+        for item in self.extents.range(from..extent_key(inode, range.end)) {
+            let (key, value) = item?;
+            take(&key, &value)?;
+        }
+        for cut in cuts {
+            out[index(cut.start - range.start)..index(cut.end - range.start)].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Content of an extent that begins at `at`.
+    pub(crate) fn extent_content(&self, inode: InodeId, at: u64, extent: &Extent) -> Result<BlockBytes> {
+        match extent {
+            Extent::Inline(content) => Ok(BlockBytes::new(content.clone())),
+            Extent::Block { length, pointer } => {
+                let read = self.blocks.read(pointer);
+                read.map_err(|source| Error::Read {
+                    dataset: self.id,
+                    inode,
+                    range: at..at + u64::from(*length),
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Begins an operation that writes `bytes` at `offset` of `inode`.
+    pub fn begin_write(&self, inode: &Inode, offset: u64, bytes: u64) -> Result<Operation<'_>> {
+        let record_size = {
+            let state = inode.state.lock();
+            if state.record_is_final() {
+                state.record_size()
+            } else {
+                u64::from(self.settings.read().recordsize)
+            }
+        };
+        let end = offset + bytes;
+        let records = end.div_ceil(record_size) - offset / record_size;
+        // The worst case: every record is rewritten whole. `write` settles for what it was.
+        let space = records * record_space(record_size) + METADATA_SPACE;
+        Ok(self.txgs.begin(AdmitKind::Write, Cost { memory: bytes + 4096, space })?)
+    }
+
+    /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is done). Gives the
+    /// offset written at.
+    pub fn write(
+        &self,
+        op: &mut Operation<'_>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+        also: impl FnOnce(&mut InodeRecord),
+    ) -> u64 {
+        let mut state = inode.state.lock();
+        let offset = if append { state.record.size } else { offset };
+        self.choose_record_size(&mut state);
+        let record_size = state.record_size();
+        let size = state.record.size.max(offset + len(data));
+        let growth = state.open.write(record_size, size, offset, data);
+        state.record.size = size;
+        also(&mut state.record);
+        self.mark(op.txg(), inode, &mut state);
+        let pieces = pieces(record_size, offset..offset + len(data)).count() as u64;
+        // Sequential writes share their leaf; scattered ones may each touch one.
+        let metadata = if growth.space > 0 { METADATA_SPACE.min(1024 * pieces + 4096) } else { 0 };
+        op.settle(Cost { memory: growth.memory, space: growth.space + metadata });
+        offset
+    }
+
+    /// A file gets its record size with its first content, and keeps it.
+    fn choose_record_size(&self, state: &mut InodeState) {
+        if !state.record_is_final() {
+            let recordsize = self.settings.read().recordsize;
+            state.record.record_shift = u8::try_from(recordsize.ilog2()).expect("below 64");
+            state.record.flags |= InodeRecord::FLAG_RECORD_FINAL;
+        }
+    }
+
+    /// Makes `range` read as zeros (a hole), as part of an operation. The size stays.
+    pub fn cut(&self, op: &Operation<'_>, inode: &Arc<Inode>, range: Range<u64>) {
+        let mut state = inode.state.lock();
+        if state.record_is_final() {
+            let record_size = state.record_size();
+            state.open.cut(record_size, range);
+        }
+        self.mark(op.txg(), inode, &mut state);
+    }
+
+    /// Makes the size at least `size`, whatever others did meanwhile; `also` changes the other attributes.
+    pub fn grow(
+        &self,
+        op: &Operation<'_>,
+        inode: &Arc<Inode>,
+        size: u64,
+        also: impl FnOnce(&mut InodeRecord),
+    ) {
+        self.change(op, inode, |record| {
+            record.size = record.size.max(size);
+            also(record);
+        });
+    }
+
+    /// Sets the size, cutting what lies behind a smaller one; `also` changes the other attributes.
+    pub fn set_size(
+        &self,
+        op: &Operation<'_>,
+        inode: &Arc<Inode>,
+        size: u64,
+        also: impl FnOnce(&mut InodeRecord),
+    ) {
+        let mut state = inode.state.lock();
+        if size < state.record.size && state.record_is_final() {
+            let record_size = state.record_size();
+            // To the end of everything, not of the file: (D1) must hold for whatever was ever written behind.
+            state.open.cut(record_size, size..u64::MAX);
+        }
+        state.record.size = size;
+        also(&mut state.record);
+        self.mark(op.txg(), inode, &mut state);
+    }
+
+    /// The next offset from `offset` on that holds data (or, if not `data`, a hole). `None` if there is no more data.
+    pub fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
+        let (size, record_size) = {
+            let state = inode.state.lock();
+            (state.record.size, state.record_size())
+        };
+        if offset >= size {
+            return Ok(None);
+        }
+        let mut at = offset;
+        while at < size {
+            let (is_data, until) = self.state_at(inode, record_size, at)?;
+            if is_data == data {
+                return Ok(Some(at));
+            }
+            at = until.min(size);
+        }
+        Ok(if data { None } else { Some(size) })
+    }
+
+    fn state_at(&self, inode: &Inode, record_size: u64, at: u64) -> Result<(bool, u64)> {
+        let (open, open_until, frozen) = {
+            let state = inode.state.lock();
+            let (open, until) = state.open.state_at(record_size, at);
+            (open, until, inode.frozen.lock().clone())
+        };
+        if let Some(is_data) = open {
+            return Ok((is_data, open_until));
+        }
+        let (below, below_until) = match frozen {
+            Some(frozen) => frozen.layer.state_at(frozen.record_size, at),
+            None => (None, u64::MAX),
+        };
+        let until = open_until.min(below_until);
+        if let Some(is_data) = below {
+            return Ok((is_data, until));
+        }
+        let (is_data, stored_until) = self.stored_at(inode.id, at)?;
+        Ok((is_data, until.min(stored_until)))
+    }
+
+    fn stored_at(&self, inode: InodeId, at: u64) -> Result<(bool, u64)> {
+        let (cut, next_cut) = match self.cuts.read().of(inode) {
+            Some(cuts) => (cuts.containing(at), cuts.next_start(at).unwrap_or(u64::MAX)),
+            None => (None, u64::MAX),
+        };
+        if let Some(cut) = cut {
+            return Ok((false, cut.end));
+        }
+        let (is_data, until) = self.extent_state_at(inode, at)?;
+        Ok((is_data, until.min(next_cut)))
+    }
+
+    fn extent_state_at(&self, inode: InodeId, at: u64) -> Result<(bool, u64)> {
+        if let Some((key, value)) = self.extents.floor(&extent_key(inode, at))?
+            && let Ok(ExtentsKey::Extent { inode: owner, offset }) = ExtentsKey::decode(&key)
+            && owner == inode
+        {
+            let end = offset + u64::from(self.decode_extent(&value)?.length());
+            if at < end {
+                return Ok((true, end));
+            }
+        }
+        let (from, to) = (extent_key(inode, at + 1), extent_key(InodeId(inode.0 + 1), 0));
+        match self.extents.range(from..to).next() {
+            Some(item) => match ExtentsKey::decode(&item?.0) {
+                Ok(ExtentsKey::Extent { offset, .. }) => Ok((false, offset)),
+                _ => Ok((false, u64::MAX)),
+            },
+            None => Ok((false, u64::MAX)),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Inodes in memory.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::{InodeId, Txg};
+
+use crate::layer::Layer;
+
+/// One inode in memory. Its attributes are authoritative here while it is cached.
+pub struct Inode {
+    /// Number.
+    pub id: InodeId,
+    pub(crate) state: Mutex<InodeState>,
+    /// What the txg being synced changes of the content.
+    pub(crate) frozen: Mutex<Option<Arc<Frozen>>>,
+}
+
+/// What changes of an inode.
+pub struct InodeState {
+    /// Attributes.
+    pub record: InodeRecord,
+    /// Content written or cut in the open txg.
+    pub(crate) open: Layer,
+    /// It is in the set that the next freeze looks at.
+    pub(crate) dirty: bool,
+    /// The attributes differ from the names tree's.
+    pub(crate) record_dirty: bool,
+    /// References from above: lookups the kernel remembers, open files.
+    pub(crate) refs: u64,
+    /// Last txg that changed it.
+    pub(crate) changed: Txg,
+    /// Its items are gone from the trees.
+    pub(crate) gone: bool,
+}
+
+/// Content changes of one file as handed to sync.
+pub(crate) struct Frozen {
+    pub layer: Layer,
+    pub size: u64,
+    pub record_size: u64,
+}
+
+impl Inode {
+    pub(crate) fn new(id: InodeId, record: InodeRecord) -> Arc<Inode> {
+        let state = InodeState {
+            record,
+            open: Layer::default(),
+            dirty: false,
+            record_dirty: false,
+            refs: 0,
+            changed: Txg(0),
+            gone: false,
+        };
+        Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None) })
+    }
+
+    /// Attributes now.
+    #[must_use]
+    pub fn record(&self) -> InodeRecord {
+        self.state.lock().record
+    }
+
+    /// Attributes now, and bytes of content that are not stored yet.
+    #[must_use]
+    pub fn record_and_pending(&self) -> (InodeRecord, u64) {
+        let state = self.state.lock();
+        let mut pending = state.open.bytes();
+        if let Some(frozen) = &*self.frozen.lock() {
+            pending += frozen.layer.bytes();
+        }
+        (state.record, pending)
+    }
+
+    /// Last txg that changed it; 0 if none since it was read.
+    #[must_use]
+    pub fn changed_txg(&self) -> Txg {
+        self.state.lock().changed
+    }
+}
+
+impl InodeState {
+    /// Bytes of a record of this file's content.
+    pub(crate) fn record_size(&self) -> u64 {
+        1 << self.record.record_shift
+    }
+
+    /// True if it has reserved its record size for good.
+    pub(crate) fn record_is_final(&self) -> bool {
+        self.record.flags & InodeRecord::FLAG_RECORD_FINAL != 0
+    }
+}

@@ -1,0 +1,74 @@
+//! # Dataset
+//!
+//! One file system's content: inodes in memory, names and extents in trees, file data on its way to blocks. What names
+//! and attributes *mean* is `posix`'s question; this room keeps them, and makes them durable with their txg.
+//!
+//! ## Layers
+//! A byte of a file is looked for from the top down:
+//!
+//! ```text
+//! open     what operations of the open txg wrote or cut, in memory          per inode, under its lock
+//! frozen   the same of the txg being synced; never changes                  per inode, shared
+//! cuts     ranges cut in earlier txgs whose extents are not all freed yet    per dataset, changed by sync only
+//! extents  what the last sync stored                                        extents tree, changed by sync only
+//! ```
+//! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part of a record and reads
+//! nothing; records that are covered in part are merged with the extent below when they are synced. A truncation or a
+//! punched hole is one range in the open layer, whatever the size of the file.
+//!
+//! ## Invariants
+//! (D1) Bytes at and above a file's size read as zeros in the layers taken together: shrinking cuts to the end.
+//!                                                                  test: `a_file_that_grows_again_shows_zeros`
+//! (D2) Only sync changes the extents tree and the cuts, and only one sync runs at a time.        assert: `sync`
+//! (D3) Freeze hands exactly the changes of operations that entered the txg to its sync.
+//! (D4) Every inode with nlink 0 is listed as an orphan until its content is cut and its names items go, in one txg.
+//!                                                                              test: `orphans_are_reclaimed_at_open`
+//! (D5) Extents of one file do not overlap, and begin at multiples of its record size.    `check`
+//! (D6) An operation's changes to the names tree are one batch of the tree: others see all or none, and a refusal or a
+//!      read error leaves none.
+//!
+//! ## What sync does
+//! Cuts first, a bounded number of extents (the rest stays listed in the extents tree and goes on in later txgs), then
+//! the frozen records in batches: merge, write, replace the extents, free what they replaced. Then the extents tree,
+//! then the names tree. A crash at any line leaves the roots of the txg before.
+//!
+//! ## Inodes in memory
+//! An inode's attributes are authoritative in memory while it is cached; they go to the names tree at freeze. It is kept
+//! while it is referenced (opened or looked up), dirty, on its way to the devices, or not committed: `fsync` asks it for
+//! the txg of its last change.
+//!
+//! ## Blocks a file occupies
+//! They are known only when its sync has ended, and the names tree of that txg is frozen by then. So a record flushed
+//! with data on its way says "not noted"; it is noted with the next flush. Only a file whose inode was forgotten
+//! in between has its extents counted when it is next looked at.
+//!
+//! ## Lock order
+//! Gate; names mutex of `posix`; one inode's lock (never two, but parent before child in `posix`); the map of inodes; the
+//! names tree. No lock but the gate is held while a block is read.
+#![forbid(unsafe_code)]
+
+mod check;
+mod cuts;
+mod data;
+mod dataset;
+mod error;
+mod inode;
+mod layer;
+mod memory;
+mod ranges;
+mod store;
+mod sync;
+
+pub use check::Problem;
+pub use dataset::{Counters, Dataset, DatasetParts, Settings};
+pub use error::{Damage, Error};
+pub use inode::{Inode, InodeState};
+pub use memory::{MemoryBlocks, MemoryImage};
+pub use ranges::RangeSet;
+pub use steadfast_format::inode::{InodeRecord, Time};
+pub use steadfast_tree::{NodeCache, StoreError};
+pub use store::{BlockBytes, BlockWrite, Blocks};
+pub use sync::SyncResult;
+
+/// What this room returns.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,166 @@
+//! Blocks in memory: for tests of this room and those above it, and for simulations.
+
+use crate::{BlockBytes, BlockWrite, Blocks};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use steadfast_format::{Address, BlockPointer, Compression, SegmentId, Stamp, Txg};
+use steadfast_tree::StoreError;
+
+/// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read after they were
+/// dropped. What was freed stays readable until [`MemoryBlocks::drop_freed`], as on devices until the commit.
+#[derive(Default)]
+pub struct MemoryBlocks {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    blocks: BTreeMap<u64, Arc<[u8]>>,
+    freed: BTreeSet<u64>,
+    bad: BTreeSet<u64>,
+    reads_left: Option<u64>,
+    writes_left: Option<u64>,
+}
+
+/// Allocation unit.
+const UNIT: u32 = 4096;
+
+/// Counts a call down; true if it fails.
+fn fails(left: &mut Option<u64>) -> bool {
+    match left {
+        Some(0) => true,
+        Some(calls) => {
+            *calls -= 1;
+            false
+        }
+        None => false,
+    }
+}
+
+/// What a block in memory answers when it was told to fail.
+#[derive(Debug, thiserror::Error)]
+#[error("made to fail")]
+struct Injected;
+
+/// What a block in memory can be said of: it is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("block {0} is not there")]
+struct Absent(u64);
+
+impl MemoryBlocks {
+    /// No blocks.
+    #[must_use]
+    pub fn new() -> Arc<MemoryBlocks> {
+        Arc::default()
+    }
+
+    /// Forgets what was freed: a commit came by.
+    pub fn drop_freed(&self) {
+        let mut state = self.state.lock();
+        for block in std::mem::take(&mut state.freed) {
+            state.blocks.remove(&block);
+        }
+    }
+
+    /// Goes back to the blocks of `image` (a crash: what was written since never happened).
+    pub fn restore(&self, image: &MemoryImage) {
+        let mut state = self.state.lock();
+        state.blocks.clone_from(&image.blocks);
+        state.freed.clear();
+    }
+
+    /// All blocks that are not freed.
+    #[must_use]
+    pub fn image(&self) -> MemoryImage {
+        let state = self.state.lock();
+        let live = state.blocks.iter().filter(|(block, _)| !state.freed.contains(block));
+        MemoryImage { blocks: live.map(|(&block, bytes)| (block, Arc::clone(bytes))).collect() }
+    }
+
+    /// Number of blocks that are not freed.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        let state = self.state.lock();
+        state.blocks.len() - state.freed.len()
+    }
+
+    /// Bytes that blocks occupy that are not freed, each rounded up to the unit.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let live = state.blocks.iter().filter(|(block, _)| !state.freed.contains(block));
+        live.map(|(_, bytes)| (bytes.len() as u64).next_multiple_of(UNIT.into())).sum()
+    }
+
+    /// From now on, after so many reads more, every read fails; `None`: none does.
+    pub fn fail_reads_after(&self, reads: Option<u64>) {
+        self.state.lock().reads_left = reads;
+    }
+
+    /// From now on, after so many calls more, every write fails; `None`: none does.
+    pub fn fail_writes_after(&self, writes: Option<u64>) {
+        self.state.lock().writes_left = writes;
+    }
+
+    /// Makes a block unreadable.
+    pub fn spoil(&self, pointer: &BlockPointer) {
+        self.state.lock().bad.insert(pointer.copies[0].segment.0);
+    }
+}
+
+/// The blocks of a [`MemoryBlocks`] at one moment.
+pub struct MemoryImage {
+    blocks: BTreeMap<u64, Arc<[u8]>>,
+}
+
+impl Blocks for MemoryBlocks {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError> {
+        let mut state = self.state.lock();
+        if !blocks.is_empty() && fails(&mut state.writes_left) {
+            return Err(StoreError::new(Injected));
+        }
+        let place = |write: BlockWrite| {
+            state.next += 1;
+            let segment = state.next;
+            let size = u32::try_from(write.data.len()).expect("blocks are small");
+            state.blocks.insert(segment, write.data.into());
+            BlockPointer {
+                hash: [0; 32],
+                copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE],
+                psize: size,
+                lsize: size,
+                birth: txg,
+                stamp: Stamp::default(),
+                compression: Compression::Off,
+                kind: write.kind,
+                level: write.level,
+            }
+        };
+        Ok(blocks.into_iter().map(place).collect())
+    }
+
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
+        let mut state = self.state.lock();
+        if fails(&mut state.reads_left) {
+            return Err(StoreError::new(Injected));
+        }
+        let segment = pointer.copies[0].segment.0;
+        match state.blocks.get(&segment) {
+            Some(bytes) if !state.bad.contains(&segment) => Ok(BlockBytes::new(Arc::clone(bytes))),
+            _ => Err(StoreError::new(Absent(segment))),
+        }
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        let mut state = self.state.lock();
+        let segment = pointer.copies[0].segment.0;
+        assert!(state.blocks.contains_key(&segment), "block {segment} is freed and was not there");
+        assert!(state.freed.insert(segment), "block {segment} is freed twice");
+    }
+
+    fn unit(&self) -> u32 {
+        UNIT
+    }
+}

@@ -1,0 +1,112 @@
+//! What a dataset asks of the rooms below: blocks in, pointers out.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use steadfast_format::{BlockKind, BlockPointer, Txg};
+use steadfast_tree::{NodeStore, StoreError};
+
+/// A block to be written.
+#[derive(Debug)]
+pub struct BlockWrite {
+    /// What it holds.
+    pub kind: BlockKind,
+    /// Height above the leaves of its tree; 0 for content.
+    pub level: u8,
+    /// Content before compression and sealing.
+    pub data: Vec<u8>,
+}
+
+/// Bytes of a block, shared with whoever else holds them (a cache below): a reader copies what it wants and nothing else.
+#[derive(Clone)]
+pub struct BlockBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl BlockBytes {
+    /// Takes anything that holds the bytes and keeps it as long as it is looked at.
+    pub fn new(holder: impl AsRef<[u8]> + Send + Sync + 'static) -> BlockBytes {
+        BlockBytes(Arc::new(holder))
+    }
+}
+
+impl std::ops::Deref for BlockBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+/// Where a dataset's blocks go. An implementation belongs to one dataset: it knows its owner, keys and compression.
+pub trait Blocks: Send + Sync {
+    /// Writes blocks as part of `txg`, in parallel as it likes; pointers in the same order. Called by sync only. On an
+    /// error nothing of the call is referenced.
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError>;
+
+    /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError>;
+
+    /// The block is not referenced any more as of the txg being synced.
+    fn free(&self, pointer: &BlockPointer);
+
+    /// Allocation unit of the pool, in bytes.
+    fn unit(&self) -> u32;
+}
+
+/// The store of one tree of a dataset.
+pub(crate) struct TreeStore {
+    blocks: Arc<dyn Blocks>,
+    kind: BlockKind,
+    state: Mutex<TreeState>,
+}
+
+#[derive(Clone, Copy)]
+struct TreeState {
+    txg: Txg,
+    /// Bytes the tree's nodes occupy: change since it was last asked.
+    grown: i64,
+}
+
+/// Bytes a block occupies on devices, all copies together.
+pub(crate) fn occupied(blocks: &dyn Blocks, pointer: &BlockPointer) -> u64 {
+    u64::from(pointer.asize(blocks.unit())) * pointer.copy_count() as u64
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).expect("block sizes are small")
+}
+
+impl TreeStore {
+    pub(crate) fn new(blocks: Arc<dyn Blocks>, kind: BlockKind) -> Arc<TreeStore> {
+        Arc::new(TreeStore { blocks, kind, state: Mutex::new(TreeState { txg: Txg(0), grown: 0 }) })
+    }
+
+    /// What follows is written as part of `txg`.
+    pub(crate) fn begin(&self, txg: Txg) {
+        self.state.lock().txg = txg;
+    }
+
+    /// Change of the bytes that nodes occupy, since the last call.
+    pub(crate) fn take_growth(&self) -> i64 {
+        std::mem::take(&mut self.state.lock().grown)
+    }
+}
+
+impl NodeStore for TreeStore {
+    fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
+        self.blocks.read(pointer).map(|bytes| bytes.to_vec())
+    }
+
+    fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
+        let txg = self.state.lock().txg;
+        let blocks =
+            nodes.into_iter().map(|(level, data)| BlockWrite { kind: self.kind, level, data }).collect();
+        let pointers = self.blocks.write_many(txg, blocks)?;
+        let bytes: u64 = pointers.iter().map(|pointer| occupied(&*self.blocks, pointer)).sum();
+        self.state.lock().grown += signed(bytes);
+        Ok(pointers)
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        self.state.lock().grown -= signed(occupied(&*self.blocks, pointer));
+        self.blocks.free(pointer);
+    }
+}

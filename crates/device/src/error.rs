@@ -1,0 +1,195 @@
+//! What can go wrong on a device, with the evidence.
+
+use std::fmt;
+use std::io;
+
+/// Result with this room's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Opening or finding the size.
+    Open,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Flushing.
+    Flush,
+    /// Giving space back.
+    Discard,
+    /// Listing names.
+    List,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Open => "open",
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Flush => "flush",
+            Operation::Discard => "discard",
+            Operation::List => "list",
+        })
+    }
+}
+
+/// A fault or a refusal of one device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused.
+    #[error("{device}: {operation} at byte {offset} failed: {source}")]
+    Io {
+        /// Device.
+        device: String,
+        /// What was done.
+        operation: Operation,
+        /// Byte of the device, 0 where there is none.
+        offset: u64,
+        /// The system's number and words; [`Error::errno`] gives the number.
+        source: io::Error,
+    },
+    /// There is no such path.
+    #[error("{device}: no such file or device")]
+    NotFound {
+        /// Device.
+        device: String,
+    },
+    /// The path is neither a file nor a block device, or not a directory where one is needed.
+    #[error("{device}: is {found}, where {wanted} is needed")]
+    WrongType {
+        /// Device.
+        device: String,
+        /// What it is.
+        found: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Someone else has it open: another daemon, or a mounted file system.
+    #[error("{device}: in use by {}", holder.map_or("another process".to_owned(), |id| format!("process {id}")))]
+    Busy {
+        /// Device.
+        device: String,
+        /// Process that holds the lock, where the system tells.
+        holder: Option<u32>,
+    },
+    /// Smaller than a pool's device can be.
+    #[error("{device}: {size_bytes} bytes; a device has at least {min_bytes}")]
+    TooSmall {
+        /// Device.
+        device: String,
+        /// Its size.
+        size_bytes: u64,
+        /// What is needed.
+        min_bytes: u64,
+    },
+    /// A place that is not on the device: the device shrank, or the place is wrong.
+    #[error("{device}: {operation} of {length} bytes at byte {offset} is outside (size {size_bytes})")]
+    Outside {
+        /// Device.
+        device: String,
+        /// What was done.
+        operation: Operation,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Device's size.
+        size_bytes: u64,
+    },
+    /// Opened for reading only.
+    #[error("{device}: opened for reading only")]
+    ReadOnly {
+        /// Device.
+        device: String,
+    },
+    /// The device takes whole segments only.
+    #[error("{device}: segment {segment} cannot be appended to; this device takes whole segments")]
+    NotAppendable {
+        /// Device.
+        device: String,
+        /// Segment.
+        segment: u64,
+    },
+    /// A name that is created once exists, with other bytes.
+    #[error("{device}: {object} exists already")]
+    Exists {
+        /// Device.
+        device: String,
+        /// Name of the object.
+        object: String,
+    },
+    /// A segment that should be there is not.
+    #[error("{device}: {object} is missing")]
+    Missing {
+        /// Device.
+        device: String,
+        /// Name of the object.
+        object: String,
+    },
+    /// An object is shorter than the read asks.
+    #[error("{device}: {object} has {length} bytes, fewer than {needed}")]
+    CutShort {
+        /// Device.
+        device: String,
+        /// Name of the object.
+        object: String,
+        /// Bytes it has.
+        length: u64,
+        /// Bytes asked for.
+        needed: u64,
+    },
+    /// An earlier flush failed; nothing is accepted until the device is opened again.
+    #[error("{device}: refused, because an earlier flush failed and what it lost is unknown")]
+    Poisoned {
+        /// Device.
+        device: String,
+    },
+    /// The store of objects refused for a reason of its own.
+    #[error("{device}: {operation} of {object} failed: {reason}")]
+    Store {
+        /// Device.
+        device: String,
+        /// What was done.
+        operation: Operation,
+        /// Name of the object.
+        object: String,
+        /// The store's words.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The system's error number, if one caused this.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// Name of the device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        match self {
+            Error::Io { device, .. }
+            | Error::NotFound { device }
+            | Error::WrongType { device, .. }
+            | Error::Busy { device, .. }
+            | Error::TooSmall { device, .. }
+            | Error::Outside { device, .. }
+            | Error::ReadOnly { device }
+            | Error::NotAppendable { device, .. }
+            | Error::Exists { device, .. }
+            | Error::Missing { device, .. }
+            | Error::CutShort { device, .. }
+            | Error::Poisoned { device }
+            | Error::Store { device, .. } => device,
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A regular file or a block device, by positional reads and writes.
+//!
+//! Buffered by default: the kernel's page cache then serves repeated reads and gathers small appends, and `fdatasync`
+//! is the flush. With [`OpenOptions::direct`], aligned transfers bypass the page cache through a second descriptor;
+//! what is not aligned still goes through the first, which the kernel keeps coherent with it.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use steadfast_format::Txg;
+use steadfast_format::medium::{
+    CONFIG_OFFSET, CONFIG_SIZE, DEVICE_SIZE_MIN, LABELS, RING_OFFSET, RING_SLOTS, UBERBLOCK_SIZE,
+    label_offset, slot_count, slot_offset,
+};
+
+use crate::{Character, Device, Error, Kind, Operation, Place, Result};
+
+/// What a device is opened for, and what others may do meanwhile.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Reading and writing; nobody else may have it so, nor [`Access::Read`].
+    Write,
+    /// Reading; nobody may have it open for writing.
+    Read,
+    /// Reading, whoever else has it: what is read may be half-written. For looking at labels.
+    Peek,
+}
+
+/// How to open a file or disk.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Access.
+    pub access: Access,
+    /// Bypass the page cache for aligned transfers.
+    pub direct: bool,
+}
+
+impl OpenOptions {
+    /// For a pool in use.
+    pub const WRITE: OpenOptions = OpenOptions { access: Access::Write, direct: false };
+    /// For an inspection of a pool nobody uses.
+    pub const READ: OpenOptions = OpenOptions { access: Access::Read, direct: false };
+    /// For looking at labels.
+    pub const PEEK: OpenOptions = OpenOptions { access: Access::Peek, direct: false };
+}
+
+/// Alignment of direct transfers, in memory and on the device. Covers every disk sold.
+const ALIGNMENT: usize = 4096;
+
+/// A file or a block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    identity: String,
+    kind: Kind,
+    writable: bool,
+    file: File,
+    direct: Option<File>,
+    size_bytes: AtomicU64,
+    punches: AtomicBool,
+    flush_failed: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens what is at `path`, changing nothing. Refuses what is missing, too small, no file or disk, or in use.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
+        let identity = path.display().to_string();
+        let writable = options.access == Access::Write;
+        // Looked at before it is opened: opening a terminal or a pipe can hang or have effects.
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NotFound { device: identity });
+            }
+            Err(error) => return Err(io_error(&identity, Operation::Open, 0, error)),
+        };
+        let file_type = metadata.file_type();
+        let kind = if file_type.is_block_device() {
+            Kind::Disk
+        } else if file_type.is_file() {
+            Kind::File
+        } else {
+            let found = if file_type.is_dir() { "a directory" } else { "neither file nor disk" };
+            return Err(Error::WrongType { device: identity, found, wanted: "a file or a block device" });
+        };
+        // On a block device O_EXCL without O_CREAT refuses what is mounted or part of something mounted.
+        let exclusive = kind == Kind::Disk && options.access == Access::Write;
+        let flags = if exclusive { OFlags::EXCL } else { OFlags::empty() };
+        let open = |flags: OFlags| {
+            let flags = i32::try_from(flags.bits()).expect("open flags fit in an int");
+            let opened =
+                std::fs::OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
+            opened.map_err(|error| match error.raw_os_error() {
+                Some(number) if number == rustix::io::Errno::BUSY.raw_os_error() => {
+                    Error::Busy { device: identity.clone(), holder: None }
+                }
+                _ => io_error(&identity, Operation::Open, 0, error),
+            })
+        };
+        let file = open(flags)?;
+        let locked = match options.access {
+            Access::Write => file.try_lock(),
+            Access::Read => file.try_lock_shared(),
+            Access::Peek => Ok(()),
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Busy { device: identity, holder: lock_holder(&metadata) });
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error(&identity, Operation::Open, 0, error)),
+        }
+        // A file system without direct transfers (an old tmpfs, say) refuses the flag: then all is buffered.
+        let direct = if options.direct { open(OFlags::DIRECT).ok() } else { None };
+        let size_bytes = size(&file).map_err(|error| io_error(&identity, Operation::Open, 0, error))?;
+        if size_bytes < DEVICE_SIZE_MIN {
+            return Err(Error::TooSmall { device: identity, size_bytes, min_bytes: DEVICE_SIZE_MIN });
+        }
+        // Who allocated a file in full wants its space kept; a sparse file stays sparse.
+        let punches = kind == Kind::Disk || metadata.blocks().saturating_mul(512) < size_bytes;
+        Ok(FileDevice {
+            identity,
+            kind,
+            writable,
+            file,
+            direct,
+            size_bytes: AtomicU64::new(size_bytes),
+            punches: AtomicBool::new(punches),
+            flush_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// True if aligned transfers bypass the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    fn size(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The byte of the device at `offset` of `place`, if `length` bytes from there are in the slot and on the device.
+    fn locate(&self, operation: Operation, place: Place, offset: u32, length: usize) -> Result<u64> {
+        let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
+        let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
+        if !in_slot || place.slot >= slot_count(self.size(), place.slot_size) {
+            return Err(self.outside(operation, at, length));
+        }
+        Ok(at)
+    }
+
+    fn outside(&self, operation: Operation, offset: u64, length: usize) -> Error {
+        let device = self.identity.clone();
+        Error::Outside { device, operation, offset, length: length as u64, size_bytes: self.size() }
+    }
+
+    fn label(&self, operation: Operation, copy: usize) -> Result<u64> {
+        assert!(copy < LABELS, "labels are 0 to 3");
+        let size = self.size();
+        // It cannot have been smaller when it was opened.
+        if size < DEVICE_SIZE_MIN { Err(self.outside(operation, 0, 0)) } else { Ok(label_offset(copy, size)) }
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(Error::ReadOnly { device: self.identity.clone() });
+        }
+        if self.flush_failed.load(Ordering::Acquire) {
+            return Err(Error::Poisoned { device: self.identity.clone() });
+        }
+        let aligned = at.is_multiple_of(ALIGNMENT as u64) && bytes.len().is_multiple_of(ALIGNMENT);
+        let written = match &self.direct {
+            Some(direct) if aligned && !bytes.is_empty() => {
+                let mut buffer = Aligned::new(bytes.len());
+                buffer.bytes().copy_from_slice(bytes);
+                direct.write_all_at(buffer.bytes(), at)
+            }
+            _ => self.file.write_all_at(bytes, at),
+        };
+        written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
+        let read = match &self.direct {
+            Some(direct) => read_direct(direct, at, out),
+            None => self.file.read_exact_at(out, at),
+        };
+        read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+    }
+}
+
+impl Device for FileDevice {
+    fn character(&self) -> Character {
+        Character {
+            kind: self.kind,
+            size_bytes: self.size(),
+            appendable: true,
+            writable: self.writable,
+            identity: self.identity.clone(),
+        }
+    }
+
+    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        self.append_segment(place, 0, bytes)
+    }
+
+    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes)
+    }
+
+    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
+    }
+
+    fn discard_segment(&self, place: Place) -> Result<()> {
+        let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
+        if !self.writable {
+            return Err(Error::ReadOnly { device: self.identity.clone() });
+        }
+        if !self.punches.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, at, u64::from(place.slot_size)) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                self.punches.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(io_error(&self.identity, Operation::Discard, at, error.into())),
+        }
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= CONFIG_SIZE, "a configuration fits in its area");
+        let at = self.label(Operation::Write, copy)? + CONFIG_OFFSET;
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self.write(at, &padded)
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; CONFIG_SIZE];
+        self.read(self.label(Operation::Read, copy)? + CONFIG_OFFSET, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        let ring = self.label(Operation::Write, copy)? + RING_OFFSET;
+        self.write(ring + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64, bytes)
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        let mut ring = vec![0; RING_SLOTS as usize * UBERBLOCK_SIZE];
+        self.read(self.label(Operation::Read, copy)? + RING_OFFSET, &mut ring)?;
+        Ok(ring.chunks(UBERBLOCK_SIZE).map(<[u8]>::to_vec).collect())
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.flush_failed.load(Ordering::Acquire) {
+            return Err(Error::Poisoned { device: self.identity.clone() });
+        }
+        self.file.sync_data().map_err(|error| {
+            self.flush_failed.store(true, Ordering::Release);
+            io_error(&self.identity, Operation::Flush, 0, error)
+        })
+    }
+
+    fn refresh_size(&self) -> Result<u64> {
+        let found = size(&self.file).map_err(|error| io_error(&self.identity, Operation::Open, 0, error))?;
+        self.size_bytes.store(found, Ordering::Relaxed);
+        Ok(found)
+    }
+}
+
+/// Bytes whose address is a multiple of [`ALIGNMENT`]: the aligned part of a longer allocation.
+struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    fn new(length: usize) -> Aligned {
+        let memory = vec![0; length + ALIGNMENT - 1];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        assert!(start < ALIGNMENT, "a byte pointer can be aligned");
+        Aligned { memory, start, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
+    }
+}
+
+/// Reads the aligned range around `out` and takes its part.
+fn read_direct(file: &File, at: u64, out: &mut [u8]) -> io::Result<()> {
+    let skip = usize::try_from(at % ALIGNMENT as u64).expect("below the alignment");
+    let mut buffer = Aligned::new((skip + out.len()).next_multiple_of(ALIGNMENT));
+    let buffer = buffer.bytes();
+    let mut have = 0;
+    while have < skip + out.len() {
+        match file.read_at(&mut buffer[have..], at - skip as u64 + have as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => have += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    out.copy_from_slice(&buffer[skip..skip + out.len()]);
+    Ok(())
+}
+
+/// Size of a file or block device: where its end is.
+fn size(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?)
+}
+
+fn io_error(identity: &str, operation: Operation, offset: u64, source: io::Error) -> Error {
+    Error::Io { device: identity.to_owned(), operation, offset, source }
+}
+
+/// The process that holds a lock on a file, as far as the kernel's table tells ("1: FLOCK ADVISORY WRITE 812
+/// 08:01:1234 0 EOF").
+fn lock_holder(metadata: &std::fs::Metadata) -> Option<u32> {
+    let table = std::fs::read_to_string("/proc/locks").ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let wanted = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let line = table.lines().find(|line| line.split_whitespace().nth(5) == Some(&wanted))?;
+    line.split_whitespace().nth(4)?.parse().ok().filter(|&id| id != 0)
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+use super::*;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use steadfast_format::SegmentId;
+
+const SIZE: u64 = 64 << 20;
+const SLOT: u32 = 1 << 20;
+
+/// A file that is removed again.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(bytes: u64) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("steadfast-device-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        File::create(&path).unwrap().set_len(bytes).unwrap();
+        Scratch(path)
+    }
+
+    fn open(&self) -> FileDevice {
+        FileDevice::open(&self.0, &OpenOptions::WRITE).unwrap()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.0.metadata().unwrap().blocks() * 512
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn place(slot: u32) -> Place {
+    Place { segment: SegmentId(u64::from(slot) + 100), slot, slot_size: SLOT }
+}
+
+#[test]
+fn what_is_written_is_read_buffered_and_direct() {
+    let scratch = Scratch::new(SIZE);
+    let expected: Vec<u8> = (0..SLOT).map(|n| (n / 7) as u8).collect();
+    for direct in [false, true] {
+        let device = FileDevice::open(&scratch.0, &OpenOptions { direct, ..OpenOptions::WRITE }).unwrap();
+        device.put_segment(place(0), &expected).unwrap();
+        device.append_segment(place(1), 0, &expected[..8192]).unwrap();
+        device.append_segment(place(1), 8192, &expected[8192..8192 + 513]).unwrap();
+        device.flush().unwrap();
+        let mut out = vec![0; 1000];
+        device.read_segment(place(0), 4000, &mut out).unwrap();
+        assert_eq!(out, expected[4000..5000]);
+        let mut out = vec![0; 8192 + 513];
+        device.read_segment(place(1), 0, &mut out).unwrap();
+        assert_eq!(out, expected[..8192 + 513]);
+    }
+}
+
+#[test]
+fn labels_and_rings_lie_where_the_format_says() {
+    let scratch = Scratch::new(SIZE + 5000);
+    let device = scratch.open();
+    for copy in 0..LABELS {
+        device.write_label(copy, &[copy as u8 + 1; 100]).unwrap();
+        device.write_uberblock(copy, Txg(49), &[copy as u8 + 11; UBERBLOCK_SIZE]).unwrap();
+    }
+    let image = std::fs::read(&scratch.0).unwrap();
+    let ends = [0, 256 << 10, SIZE as usize - (512 << 10), SIZE as usize - (256 << 10)];
+    for (copy, start) in ends.into_iter().enumerate() {
+        assert!(image[start..start + 8192].iter().all(|&byte| byte == 0), "8 KiB stay blank");
+        assert_eq!(image[start + 8192..start + 8292], [copy as u8 + 1; 100]);
+        let second = start + (64 << 10) + 4096;
+        assert_eq!(image[second..second + 4096], [copy as u8 + 11; 4096], "txg 49 is in ring slot 1");
+        assert_eq!(device.read_label(copy).unwrap()[..100], [copy as u8 + 1; 100]);
+        let ring = device.read_uberblocks(copy).unwrap();
+        assert_eq!((ring.len(), ring[1][0], ring[0][0]), (48, copy as u8 + 11, 0));
+    }
+    // Slots start behind the front labels and end before the back ones.
+    device.put_segment(place(0), &[0xee; 4096]).unwrap();
+    let image = std::fs::read(&scratch.0).unwrap();
+    assert_eq!(image[512 << 10], 0xee);
+    assert_eq!(image[(512 << 10) - 1], 0);
+}
+
+#[test]
+fn opening_changes_nothing() {
+    let scratch = Scratch::new(SIZE);
+    let file = File::options().write(true).open(&scratch.0).unwrap();
+    file.write_all_at(b"someone's bytes", 12_345).unwrap();
+    drop(file);
+    let before = (std::fs::read(&scratch.0).unwrap(), scratch.allocated());
+    drop(scratch.open());
+    assert!(before == (std::fs::read(&scratch.0).unwrap(), scratch.allocated()));
+}
+
+#[test]
+fn a_second_opener_is_refused_and_told_who_is_first() {
+    let scratch = Scratch::new(SIZE);
+    let first = scratch.open();
+    let error = FileDevice::open(&scratch.0, &OpenOptions::WRITE).unwrap_err();
+    let Error::Busy { device, holder } = &error else { panic!("{error}") };
+    assert_eq!(device, &scratch.0.display().to_string());
+    // Some file systems number their devices otherwise in the lock table; then nobody is named, never a stranger.
+    assert!(holder.is_none_or(|id| id == std::process::id()), "{error}");
+    assert!(matches!(FileDevice::open(&scratch.0, &OpenOptions::READ), Err(Error::Busy { .. })));
+    let peek = FileDevice::open(&scratch.0, &OpenOptions::PEEK).unwrap();
+    assert!(matches!(peek.write_label(0, b"x"), Err(Error::ReadOnly { .. })));
+    drop(first);
+    scratch.open();
+}
+
+#[test]
+fn what_is_no_device_is_refused() {
+    let small = Scratch::new(SIZE - 1);
+    let error = FileDevice::open(&small.0, &OpenOptions::WRITE).unwrap_err();
+    assert!(matches!(error, Error::TooSmall { size_bytes, .. } if size_bytes == SIZE - 1), "{error}");
+    let error = FileDevice::open(&std::env::temp_dir(), &OpenOptions::WRITE).unwrap_err();
+    assert!(matches!(error, Error::WrongType { found: "a directory", .. }), "{error}");
+    let error = FileDevice::open(Path::new("/dev/null"), &OpenOptions::WRITE).unwrap_err();
+    assert!(matches!(error, Error::WrongType { .. }), "{error}");
+    let error = FileDevice::open(Path::new("/nonexistent/steadfast"), &OpenOptions::WRITE).unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[test]
+fn places_outside_are_refused_also_after_shrinking() {
+    let scratch = Scratch::new(SIZE);
+    let device = scratch.open();
+    let slots = slot_count(SIZE, SLOT);
+    device.put_segment(place(slots - 1), &[1; 4096]).unwrap();
+    assert!(matches!(device.put_segment(place(slots), &[1; 4096]), Err(Error::Outside { .. })));
+    assert!(matches!(device.append_segment(place(0), SLOT - 4095, &[1; 4096]), Err(Error::Outside { .. })));
+    device.file.set_len(1000).unwrap();
+    let error = device.read_segment(place(0), 0, &mut [0; 10]).unwrap_err();
+    assert!(matches!(error, Error::Io { operation: Operation::Read, .. }), "{error}");
+    assert_eq!(device.refresh_size().unwrap(), 1000);
+    assert!(matches!(device.read_segment(place(0), 0, &mut [0; 10]), Err(Error::Outside { .. })));
+    assert!(matches!(device.read_label(0), Err(Error::Outside { .. })));
+}
+
+#[test]
+fn a_grown_file_has_its_back_labels_at_the_new_end() {
+    let scratch = Scratch::new(SIZE);
+    let device = scratch.open();
+    device.file.set_len(SIZE * 2).unwrap();
+    assert_eq!(device.character().size_bytes, SIZE);
+    assert_eq!(device.refresh_size().unwrap(), SIZE * 2);
+    device.write_label(3, &[9; 10]).unwrap();
+    let at = usize::try_from(SIZE * 2 - (256 << 10) + 8192).unwrap();
+    assert_eq!(std::fs::read(&scratch.0).unwrap()[at], 9);
+}
+
+#[test]
+fn a_discarded_slot_gives_its_space_back_in_a_sparse_file_only() {
+    let sparse = Scratch::new(SIZE);
+    let device = sparse.open();
+    device.put_segment(place(3), &vec![7; SLOT as usize]).unwrap();
+    device.flush().unwrap();
+    let full = sparse.allocated();
+    assert!(full >= u64::from(SLOT));
+    device.discard_segment(place(3)).unwrap();
+    device.flush().unwrap();
+    assert_eq!(sparse.0.metadata().unwrap().len(), SIZE);
+    // Where the file system punches no holes, the call was still accepted.
+    if device.punches.load(Ordering::Relaxed) {
+        assert!(sparse.allocated() < full);
+    }
+
+    let solid = Scratch::new(SIZE);
+    let file = File::options().write(true).open(&solid.0).unwrap();
+    for at in 0..SIZE >> 20 {
+        file.write_all_at(&vec![1; 1 << 20], at << 20).unwrap();
+    }
+    file.sync_all().unwrap();
+    let full = solid.allocated();
+    solid.open().discard_segment(place(3)).unwrap();
+    assert_eq!(solid.allocated(), full);
+}
+
+#[test]
+fn after_a_failed_flush_nothing_is_accepted() {
+    let scratch = Scratch::new(SIZE);
+    let device = scratch.open();
+    device.flush_failed.store(true, Ordering::Release);
+    assert!(matches!(device.put_segment(place(0), &[1]), Err(Error::Poisoned { .. })));
+    assert!(matches!(device.flush(), Err(Error::Poisoned { .. })));
+}

@@ -1,0 +1,125 @@
+//! Places for segments: one file, disk, piece of memory or store of whole objects, that says honestly what it promised.
+//!
+//! The room knows segments, labels and uberblocks as bytes with a place, and nothing of their content. A [`Device`]
+//! never retries, never caches what it was told to flush, and reports every failure with the device, the operation, the
+//! place and the system's own number.
+//!
+//! ## What a device promises
+//! (V1) What was written before a [`Device::flush`] that succeeded survives a crash; what was written since may survive
+//!      whole, in part, in any order, or not at all.                        `MemoryDevice` plays all of these
+//! (V2) After a flush that failed, nothing more is accepted until the device is opened again: the kernel may have
+//!      dropped what it could not write and would call the next flush a success.      test: `after_a_failed_flush_*`
+//! (V3) A segment is written where nothing that a commit needs lies. On devices of whole objects this is enforced: a
+//!      segment id is created once.                                         test: `an_object_is_created_once`
+//! (V4) Reading gives the bytes of the last write, from memory or from the medium; it does not check them. Who reads
+//!      verifies.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod file;
+pub mod memory;
+#[cfg(feature = "objects")]
+pub mod objects;
+
+use std::sync::Arc;
+
+use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_format::{SegmentId, Txg};
+
+pub use error::{Error, Operation, Result};
+pub use file::{Access, FileDevice, OpenOptions};
+pub use memory::MemoryDevice;
+#[cfg(feature = "objects")]
+pub use objects::ObjectDevice;
+
+/// What kind of thing a device is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Block device.
+    Disk,
+    /// Memory, for tests.
+    Memory,
+    /// Store of whole objects.
+    Objects,
+}
+
+/// What a device is and can do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Character {
+    /// Kind.
+    pub kind: Kind,
+    /// Size in bytes when last looked at; for objects, what the pool may use.
+    pub size_bytes: u64,
+    /// True if an open segment may be written in pieces. If not, a segment is put whole or not at all.
+    pub appendable: bool,
+    /// True if it was opened for writing.
+    pub writable: bool,
+    /// What messages call it: a path or an address.
+    pub identity: String,
+}
+
+/// Where a segment lies. A device of slots uses the slot, a store of objects the id.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Place {
+    /// Name of the segment.
+    pub segment: SegmentId,
+    /// Slot on the device.
+    pub slot: u32,
+    /// Bytes of a slot; the same everywhere in a pool.
+    pub slot_size: u32,
+}
+
+/// One leaf of a pool. Every method may be called from many threads at once; writes to one place are the caller's to
+/// order.
+pub trait Device: Send + Sync {
+    /// What it is.
+    fn character(&self) -> Character;
+
+    /// Writes a segment from its beginning, at most `slot_size` bytes at once. The id is fresh for ever, the slot is
+    /// free as of the last commit.
+    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()>;
+
+    /// Writes the next piece of an open segment. Only on a device that is `appendable`.
+    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()>;
+
+    /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
+    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()>;
+
+    /// The place's bytes are needed no more (nor by any root that import may choose): punches a hole, deletes the
+    /// object. A device that cannot does nothing.
+    fn discard_segment(&self, place: Place) -> Result<()>;
+
+    /// Segments the device holds by name, if it holds them by name (whole objects): what a crash left behind of a txg
+    /// that was never committed is found so. `None` on devices of slots.
+    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
+        Ok(None)
+    }
+
+    /// Writes the configuration area of label `copy` (0 to 3), at most 56 KiB. A store of objects keeps one label: it
+    /// acts on copy 0 and ignores the others.
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()>;
+
+    /// Reads the configuration area of label `copy`: what was written, perhaps with other bytes behind it. Empty where
+    /// there is none.
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>>;
+
+    /// Writes the uberblock of `txg` into the ring of label `copy`.
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()>;
+
+    /// Reads the ring of label `copy`: up to 48 times 4,096 bytes, in no order, valid or not.
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>>;
+
+    /// Makes durable all that was written before the call.
+    fn flush(&self) -> Result<()>;
+
+    /// Looks at the size again and returns it; from now on the back labels are at the new end.
+    fn refresh_size(&self) -> Result<u64> {
+        Ok(self.character().size_bytes)
+    }
+}
+
+/// A device several hands hold.
+pub type SharedDevice = Arc<dyn Device>;

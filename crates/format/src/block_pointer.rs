@@ -1,0 +1,323 @@
+//! Block pointer: where a block is, what it hashes to, and how to open it. FORMAT.md, "Block pointer".
+
+use crate::layout::Layout;
+use crate::{DecodeError, SegmentId, Txg};
+
+/// Virtual address of a block: a segment and a byte offset in it (a multiple of the pool's allocation unit).
+/// Stays true for the block's whole life; where the bytes lie now is the segment table's business.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Address {
+    /// Segment; 0 means "no copy here".
+    pub segment: SegmentId,
+    /// Byte offset in the segment's payload.
+    pub offset: u32,
+}
+
+impl Address {
+    /// No copy.
+    pub const NONE: Address = Address { segment: SegmentId(0), offset: 0 };
+
+    /// True if this names a place.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        self.segment.0 != 0
+    }
+}
+
+/// How a block's bytes were compressed before they were sealed.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Compression {
+    /// Stored as it is.
+    #[default]
+    Off = 1,
+    /// LZ4 block format.
+    Lz4 = 2,
+    /// Zstandard frame (the level is not needed to open it).
+    Zstd = 3,
+    /// Runs of zeros removed.
+    Zle = 4,
+}
+
+impl Compression {
+    fn from_u8(value: u8) -> Result<Self, DecodeError> {
+        Ok(match value {
+            1 => Compression::Off,
+            2 => Compression::Lz4,
+            3 => Compression::Zstd,
+            4 => Compression::Zle,
+            _ => return Err(field("compression", value.into())),
+        })
+    }
+}
+
+/// What a block holds. Bound into its seal, so a block of one kind is never taken for another.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum BlockKind {
+    /// File content.
+    Data = 1,
+    /// Node of a dataset's names tree.
+    Names = 2,
+    /// Node of a dataset's extents tree.
+    Extents = 3,
+    /// Node of the pool's meta tree.
+    Meta = 4,
+    /// Commit tail.
+    Tail = 5,
+}
+
+impl BlockKind {
+    fn from_u8(value: u8) -> Result<Self, DecodeError> {
+        Ok(match value {
+            1 => BlockKind::Data,
+            2 => BlockKind::Names,
+            3 => BlockKind::Extents,
+            4 => BlockKind::Meta,
+            5 => BlockKind::Tail,
+            _ => return Err(field("kind", value.into())),
+        })
+    }
+
+    /// Metadata is stored twice.
+    #[must_use]
+    pub fn is_metadata(self) -> bool {
+        self != BlockKind::Data
+    }
+}
+
+/// How a sealed block's key and nonce are found again: key = HKDF(master, salt), nonce = counter ‖ 0.
+/// Not a secret. All zero on a block that is not sealed.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Stamp {
+    /// Random per import and dataset key.
+    pub salt: [u8; 16],
+    /// Unique under one salt; starts at 1 on sealed blocks.
+    pub counter: u64,
+}
+
+/// Pointer to a block. Encoded in [`BlockPointer::ENCODED_SIZE`] bytes; all zero bytes mean "no block" and are
+/// handled by `decode_option`.
+///
+/// | off | len | field       | meaning                                                     |
+/// |-----|-----|-------------|-------------------------------------------------------------|
+/// |   0 |  32 | hash        | BLAKE3 of the `psize` stored bytes                          |
+/// |  32 |   8 | segment_0   | first copy's segment                                        |
+/// |  40 |   4 | offset_0    | first copy's offset                                         |
+/// |  44 |   4 | psize       | bytes stored (after compression and sealing, before padding)|
+/// |  48 |   8 | segment_1   | second copy's segment, 0 if there is none                   |
+/// |  56 |   4 | offset_1    | second copy's offset                                        |
+/// |  60 |   4 | lsize       | bytes after opening and decompression                       |
+/// |  64 |   8 | birth       | txg that wrote the block                                    |
+/// |  72 |  16 | salt        | epoch salt of the sealing key; zero if not sealed           |
+/// |  88 |   8 | counter     | nonce counter; zero if not sealed                           |
+/// |  96 |   1 | compression | 1 off, 2 lz4, 3 zstd, 4 zle                                 |
+/// |  97 |   1 | kind        | 1 data, 2 names, 3 extents, 4 meta, 5 tail                  |
+/// |  98 |   1 | level       | 0 for data and leaves, height for inner nodes               |
+/// |  99 |  13 | reserved    | zero                                                        |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BlockPointer {
+    /// BLAKE3 of the stored bytes.
+    pub hash: [u8; 32],
+    /// One or two places; the second may be [`Address::NONE`].
+    pub copies: [Address; 2],
+    /// Stored size in bytes.
+    pub psize: u32,
+    /// Logical size in bytes.
+    pub lsize: u32,
+    /// Txg that wrote the block.
+    pub birth: Txg,
+    /// Key and nonce of the seal.
+    pub stamp: Stamp,
+    /// Compression of the opened bytes.
+    pub compression: Compression,
+    /// What it holds.
+    pub kind: BlockKind,
+    /// Height above the leaves.
+    pub level: u8,
+}
+
+fn field(field: &'static str, value: u64) -> DecodeError {
+    DecodeError::Field { structure: "block_pointer", field, value }
+}
+
+impl BlockPointer {
+    /// Offsets and lengths. Pointers are read often, so their code has the offsets in line; a test compares.
+    pub const LAYOUT: Layout = Layout::new(
+        "block_pointer",
+        &[
+            ("hash", 0, 32),
+            ("segment_0", 32, 8),
+            ("offset_0", 40, 4),
+            ("psize", 44, 4),
+            ("segment_1", 48, 8),
+            ("offset_1", 56, 4),
+            ("lsize", 60, 4),
+            ("birth", 64, 8),
+            ("salt", 72, 16),
+            ("counter", 88, 8),
+            ("compression", 96, 1),
+            ("kind", 97, 1),
+            ("level", 98, 1),
+            ("reserved", 99, 13),
+        ],
+        &[],
+    );
+    /// Bytes of an encoded pointer.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+    /// Greatest logical size of a block: 16 MiB.
+    pub const LSIZE_MAX: u32 = 16 << 20;
+    /// Greatest stored size: a block that did not compress, with its seal's tag.
+    pub const PSIZE_MAX: u32 = Self::LSIZE_MAX + 16;
+
+    /// True if the block was sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.stamp.counter != 0
+    }
+
+    /// Number of copies, 1 or 2.
+    #[must_use]
+    pub fn copy_count(&self) -> usize {
+        1 + usize::from(self.copies[1].is_some())
+    }
+
+    /// Bytes one copy occupies with allocation units of `unit` bytes (a power of two).
+    #[must_use]
+    pub fn asize(&self, unit: u32) -> u32 {
+        debug_assert!(unit.is_power_of_two());
+        (self.psize + unit - 1) & !(unit - 1)
+    }
+
+    /// Writes the pointer's bytes.
+    pub fn encode(&self, out: &mut [u8; Self::ENCODED_SIZE]) {
+        assert!(self.copies[0].is_some(), "a pointer has a first copy");
+        assert!(self.psize > 0 && self.lsize > 0 && self.lsize <= Self::LSIZE_MAX);
+        out.fill(0);
+        out[0..32].copy_from_slice(&self.hash);
+        out[32..40].copy_from_slice(&self.copies[0].segment.0.to_le_bytes());
+        out[40..44].copy_from_slice(&self.copies[0].offset.to_le_bytes());
+        out[44..48].copy_from_slice(&self.psize.to_le_bytes());
+        out[48..56].copy_from_slice(&self.copies[1].segment.0.to_le_bytes());
+        out[56..60].copy_from_slice(&self.copies[1].offset.to_le_bytes());
+        out[60..64].copy_from_slice(&self.lsize.to_le_bytes());
+        out[64..72].copy_from_slice(&self.birth.0.to_le_bytes());
+        out[72..88].copy_from_slice(&self.stamp.salt);
+        out[88..96].copy_from_slice(&self.stamp.counter.to_le_bytes());
+        out[96] = self.compression as u8;
+        out[97] = self.kind as u8;
+        out[98] = self.level;
+    }
+
+    /// The pointer's bytes as an array.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::ENCODED_SIZE] {
+        let mut out = [0; Self::ENCODED_SIZE];
+        self.encode(&mut out);
+        out
+    }
+
+    /// Reads a pointer; all zero bytes are an error here.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let have = bytes.len();
+        if have < Self::ENCODED_SIZE {
+            return Err(DecodeError::Short { structure: "block_pointer", need: Self::ENCODED_SIZE, have });
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if bytes[99..Self::ENCODED_SIZE].iter().any(|&b| b != 0) {
+            return Err(DecodeError::Reserved { structure: "block_pointer" });
+        }
+        let pointer = BlockPointer {
+            hash: bytes[0..32].try_into().expect("32 bytes"),
+            copies: [
+                Address { segment: SegmentId(u64_at(32)), offset: u32_at(40) },
+                Address { segment: SegmentId(u64_at(48)), offset: u32_at(56) },
+            ],
+            psize: u32_at(44),
+            lsize: u32_at(60),
+            birth: Txg(u64_at(64)),
+            stamp: Stamp { salt: bytes[72..88].try_into().expect("16 bytes"), counter: u64_at(88) },
+            compression: Compression::from_u8(bytes[96])?,
+            kind: BlockKind::from_u8(bytes[97])?,
+            level: bytes[98],
+        };
+        if !pointer.copies[0].is_some() {
+            return Err(field("segment_0", 0));
+        }
+        if !pointer.copies[1].is_some() && pointer.copies[1].offset != 0 {
+            return Err(field("offset_1", pointer.copies[1].offset.into()));
+        }
+        if pointer.psize == 0 || pointer.psize > Self::PSIZE_MAX {
+            return Err(field("psize", pointer.psize.into()));
+        }
+        if pointer.lsize == 0 || pointer.lsize > Self::LSIZE_MAX {
+            return Err(field("lsize", pointer.lsize.into()));
+        }
+        if pointer.birth.0 == 0 {
+            return Err(field("birth", 0));
+        }
+        if pointer.stamp.counter == 0 && pointer.stamp.salt != [0; 16] {
+            return Err(field("counter", 0));
+        }
+        Ok(pointer)
+    }
+
+    /// Writes a pointer or, for `None`, zeros.
+    pub fn encode_option(pointer: Option<&Self>, out: &mut [u8; Self::ENCODED_SIZE]) {
+        match pointer {
+            Some(pointer) => pointer.encode(out),
+            None => out.fill(0),
+        }
+    }
+
+    /// Reads a pointer, or `None` from zeros.
+    pub fn decode_option(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
+        if bytes.len() >= Self::ENCODED_SIZE && bytes[..Self::ENCODED_SIZE].iter().all(|&b| b == 0) {
+            return Ok(None);
+        }
+        Self::decode(bytes).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> BlockPointer {
+        BlockPointer {
+            hash: [7; 32],
+            copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE],
+            psize: 5000,
+            lsize: 131_072,
+            birth: Txg(3),
+            stamp: Stamp { salt: [1; 16], counter: 77 },
+            compression: Compression::Lz4,
+            kind: BlockKind::Data,
+            level: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        assert_eq!(BlockPointer::decode(&sample().to_bytes()), Ok(sample()));
+        assert_eq!(BlockPointer::decode_option(&[0; BlockPointer::ENCODED_SIZE]), Ok(None));
+    }
+
+    #[test]
+    fn reserved_bytes_and_unknown_numbers_are_refused() {
+        for at in 96..BlockPointer::ENCODED_SIZE {
+            if at == 98 {
+                continue; // any level is allowed
+            }
+            let mut bytes = sample().to_bytes();
+            bytes[at] = 0xee;
+            assert!(BlockPointer::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn stored_size_is_rounded_up_to_units() {
+        assert_eq!(sample().asize(4096), 8192);
+    }
+}

@@ -1,0 +1,81 @@
+//! Features of a pool: what a program must know to read it, to write it, or may ignore. FORMAT.md, "Features".
+
+use crate::DecodeError;
+use crate::layout::{Decoder, Encoder, Layout};
+
+/// What not knowing a feature forbids.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[repr(u8)]
+pub enum Need {
+    /// Reading and writing.
+    Read = 1,
+    /// Writing.
+    Write = 2,
+    /// Nothing: safe to ignore.
+    Safe = 3,
+}
+
+/// A feature that a pool uses, by name.
+///
+/// | off | len | field    | meaning                                     |
+/// |-----|-----|----------|---------------------------------------------|
+/// |   0 |   1 | need     | 1 to read, 2 to write, 3 safe to ignore     |
+/// |   1 |   1 | name_len | length of the name, at least 1              |
+/// |   2 |     | name     | lower case words joined by `_`              |
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Feature {
+    /// What not knowing it forbids.
+    pub need: Need,
+    /// Lower case words joined by `_`; never used again for something else.
+    pub name: String,
+}
+
+impl Feature {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new("feature", &[("need", 0, 1), ("name_len", 1, 1)], &["name"]);
+
+    /// The feature's bytes; `None` if its name is too long.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("need", self.need as u8).u8("name_len", u8::try_from(self.name.len()).ok()?);
+        Some(out.tail("name", self.name.as_bytes()).finish())
+    }
+
+    /// Reads one feature off the front, and how many bytes it took.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Feature, usize), DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let need = match from.u8("need") {
+            1 => Need::Read,
+            2 => Need::Write,
+            3 => Need::Safe,
+            other => return Err(from.refuse("need", other)),
+        };
+        let name_len = from.u8("name_len");
+        if name_len == 0 {
+            return Err(from.refuse("name_len", 0u64));
+        }
+        let name = from.tail_text("name", name_len.into())?;
+        Ok((Feature { need, name }, from.taken()))
+    }
+
+    /// Features this code knows, with what each means.
+    pub const KNOWN: &'static [(&'static str, Need, &'static str)] = &[
+        ("zstd", Need::Read, "blocks may be compressed with Zstandard"),
+        ("encryption", Need::Read, "datasets may be sealed with AES-256-GCM"),
+        ("sealed_metadata", Need::Read, "the pool's own metadata is sealed"),
+        ("relocation", Need::Read, "living units may have been moved by the cleaner"),
+    ];
+
+    /// The feature of that name, if this code knows it.
+    #[must_use]
+    pub fn known(name: &str) -> Option<Feature> {
+        let (name, need, _) = Self::KNOWN.iter().find(|(known, ..)| *known == name)?;
+        Some(Feature { need: *need, name: (*name).to_owned() })
+    }
+
+    /// True if this code knows it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        Feature::known(&self.name).as_ref() == Some(self)
+    }
+}

@@ -1,0 +1,145 @@
+//! Entries for fuzzing: each takes any bytes, must not panic, and checks what its decoder accepted: that it encodes to
+//! the very bytes it came from. So no structure has two encodings, and nothing is accepted that could not be written.
+//!
+//! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of damaged golden bytes.
+
+use crate::node::{Node, NodeEncoder};
+use crate::{
+    BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, MetaKey, RelocationRow, SegmentRow,
+    Uberblock, WrappedKey,
+};
+
+/// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
+pub type Entry = (&'static str, fn(&[u8]));
+
+/// Every entry.
+pub const ALL: &[Entry] = &[
+    ("block_pointer", block_pointer),
+    ("commit_tail", commit_tail),
+    ("dataset_row", dataset_row),
+    ("dirent", dirent),
+    ("extent", extent),
+    ("file_keys", file_keys),
+    ("history_entry", history_entry),
+    ("inode", inode),
+    ("label", label),
+    ("meta_key", meta_key),
+    ("names_head", names_head),
+    ("node", node),
+    ("relocation_row", relocation_row),
+    ("segment_row", segment_row),
+    ("uberblock", uberblock),
+    ("wrapped_key", wrapped_key),
+    ("xattr", xattr),
+];
+
+const CANONICAL: &str = "what is accepted encodes to the bytes it came from";
+
+/// A tree node.
+pub fn node(bytes: &[u8]) {
+    let Ok(node) = Node::decode(bytes) else { return };
+    let entry_bytes = node.entries().map(|entry| entry.key.len() + entry.value.len()).sum();
+    let mut encoder = NodeEncoder::new(node.level(), node.count(), entry_bytes);
+    node.entries().for_each(|entry| encoder.push(entry.key, entry.value));
+    assert_eq!(encoder.finish(), bytes, "{CANONICAL}");
+}
+
+/// A block pointer, and the zeros of an absent one.
+pub fn block_pointer(bytes: &[u8]) {
+    let Ok(pointer) = BlockPointer::decode_option(bytes) else { return };
+    let mut again = [0; BlockPointer::ENCODED_SIZE];
+    BlockPointer::encode_option(pointer.as_ref(), &mut again);
+    assert_eq!(again, bytes[..BlockPointer::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// A commit tail.
+pub fn commit_tail(bytes: &[u8]) {
+    let Ok(tail) = CommitTail::decode(bytes) else { return };
+    assert_eq!(tail.encode(), bytes, "{CANONICAL}");
+    assert!(bytes.len() <= CommitTail::encoded_size_max(tail.rows.len(), tail.runs.len()));
+}
+
+/// A dataset row.
+pub fn dataset_row(bytes: &[u8]) {
+    let Ok(row) = DatasetRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// A history entry.
+pub fn history_entry(bytes: &[u8]) {
+    let Ok(entry) = HistoryEntry::decode(bytes) else { return };
+    assert_eq!(entry.encode(), bytes, "{CANONICAL}");
+}
+
+/// A label's configuration. Whatever checksum the bytes carry counts as right, else nothing behind it would be reached.
+pub fn label(bytes: &[u8]) {
+    let Some(checksum) = bytes.get(16..48) else {
+        return assert!(LabelConfig::decode(bytes, |_| [0; 32]).is_err());
+    };
+    let checksum: [u8; 32] = checksum.try_into().expect("32 bytes");
+    let Ok(config) = LabelConfig::decode(bytes, |_| checksum) else { return };
+    let again = config.encode(|_| checksum).expect("what was in a label fits in one");
+    assert_eq!(again, bytes[..again.len()], "{CANONICAL}");
+    assert!(LabelConfig::decode(bytes, |_| checksum.map(|byte| !byte)).is_err(), "the checksum is looked at");
+}
+
+/// A key of the meta tree.
+pub fn meta_key(bytes: &[u8]) {
+    let Some(key) = MetaKey::decode(bytes) else { return };
+    assert_eq!(key.encode(), bytes, "{CANONICAL}");
+}
+
+/// A relocation row.
+pub fn relocation_row(bytes: &[u8]) {
+    let Ok(row) = RelocationRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// A segment row.
+pub fn segment_row(bytes: &[u8]) {
+    let Ok(row) = SegmentRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// An uberblock; its tag is its caller's to judge.
+pub fn uberblock(bytes: &[u8]) {
+    let Ok(uberblock) = Uberblock::decode(bytes) else { return };
+    let (_, tag) = Uberblock::bound_and_tag(bytes).expect("it was long enough to be read");
+    assert_eq!(uberblock.encode(|_| tag), bytes, "{CANONICAL}");
+}
+
+/// A wrapped key.
+pub fn wrapped_key(bytes: &[u8]) {
+    let Ok(key) = WrappedKey::decode(bytes) else { return };
+    assert_eq!(key.encode(), bytes, "{CANONICAL}");
+}
+
+/// A directory entry.
+pub fn dirent(bytes: &[u8]) {
+    crate::dirent::fuzz(bytes);
+}
+
+/// An extent, or the end of a cut.
+pub fn extent(bytes: &[u8]) {
+    crate::extent::fuzz(bytes);
+}
+
+/// A key of a names or extents tree.
+pub fn file_keys(bytes: &[u8]) {
+    crate::file_keys::fuzz(bytes);
+}
+
+/// An inode.
+pub fn inode(bytes: &[u8]) {
+    crate::inode::fuzz(bytes);
+}
+
+/// The head of a names tree.
+pub fn names_head(bytes: &[u8]) {
+    crate::dirent::fuzz(bytes);
+}
+
+/// The first chunk of an extended attribute.
+pub fn xattr(bytes: &[u8]) {
+    crate::xattr::fuzz(bytes);
+}

@@ -1,0 +1,48 @@
+//! Newtypes for numbers that must not be swapped.
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(pub u64);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Number of a transaction group. The first commit of a pool is 1.
+    Txg
+);
+id!(
+    /// Name of a segment, unique in a pool for ever. 0 is never used.
+    SegmentId
+);
+id!(
+    /// Name of a leaf device within its pool, given in order of addition, from 1.
+    DeviceId
+);
+id!(
+    /// Number of a dataset within its pool, from 1 (the root dataset). Never used again.
+    DatasetId
+);
+id!(
+    /// Number of an inode within its dataset. 1 is the root directory. Never used again within a dataset.
+    InodeId
+);
+id!(
+    /// Random name of a pool. Never 0.
+    PoolGuid
+);
+
+impl Txg {
+    /// The txg after this one.
+    #[must_use]
+    pub fn next(self) -> Txg {
+        Txg(self.0 + 1)
+    }
+}

@@ -1,0 +1,43 @@
+//! Every stored structure, declared once: encode, decode, version. No I/O, no clock, no keys.
+//!
+//! The bytes are specified in `docs/FORMAT.md`; a test compares its tables with the constants here. Numbers are
+//! little-endian in structures and big-endian in tree keys (so that byte order is key order). Reserved room is a
+//! field, written as zero and refused if not zero. Discriminant 0 is never valid, except where 0 means "absent".
+#![forbid(unsafe_code)]
+
+pub mod block_pointer;
+pub mod commit_tail;
+pub mod dataset_row;
+pub mod dirent;
+pub mod error;
+pub mod extent;
+pub mod feature;
+pub mod file_keys;
+pub mod fuzz;
+pub mod history_entry;
+pub mod ids;
+pub mod inode;
+pub mod label;
+pub mod layout;
+pub mod medium;
+pub mod meta_keys;
+pub mod node;
+pub mod relocation_row;
+pub mod segment_row;
+pub mod uberblock;
+pub mod wrapped_key;
+pub mod xattr;
+
+pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
+pub use commit_tail::CommitTail;
+pub use dataset_row::{DatasetEncryption, DatasetRow};
+pub use error::DecodeError;
+pub use feature::{Feature, Need};
+pub use history_entry::HistoryEntry;
+pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
+pub use label::{LabelConfig, LeafConfig, PoolState};
+pub use meta_keys::MetaKey;
+pub use relocation_row::RelocationRow;
+pub use segment_row::{Column, SegmentRow};
+pub use uberblock::Uberblock;
+pub use wrapped_key::{KdfParams, KeyFormat, WrappedKey};

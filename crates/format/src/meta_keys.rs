@@ -1,0 +1,130 @@
+//! Keys of the items of the pool's meta tree. FORMAT.md, "Meta tree".
+//!
+//! A key is one byte that says what the item is, then big-endian numbers, so that byte order is the order of numbers.
+//!
+//! | first byte | rest of the key                    | value                    |
+//! |------------|------------------------------------|--------------------------|
+//! | 0x01       | name                               | pool property, UTF-8     |
+//! | 0x02       | dataset u64                        | dataset row              |
+//! | 0x03       | dataset u64, name                  | dataset property, UTF-8  |
+//! | 0x04       | segment u64                        | segment row              |
+//! | 0x05       | segment u64, unit u32              | relocation row           |
+//! | 0x06       | sequence number u64                | history entry            |
+
+use crate::{DatasetId, SegmentId};
+
+/// First byte of pool properties.
+pub const POOL_PROPERTY: u8 = 0x01;
+/// First byte of dataset rows.
+pub const DATASET: u8 = 0x02;
+/// First byte of dataset properties.
+pub const DATASET_PROPERTY: u8 = 0x03;
+/// First byte of segment rows.
+pub const SEGMENT: u8 = 0x04;
+/// First byte of relocation rows.
+pub const RELOCATION: u8 = 0x05;
+/// First byte of history entries.
+pub const HISTORY: u8 = 0x06;
+
+/// A decoded key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum MetaKey {
+    /// Property of the pool.
+    PoolProperty(String),
+    /// Row of a dataset.
+    Dataset(DatasetId),
+    /// Property set on a dataset.
+    DatasetProperty(DatasetId, String),
+    /// Row of a segment.
+    Segment(SegmentId),
+    /// Where units that are known by (segment, unit) lie now.
+    Relocation(SegmentId, u32),
+    /// What was done to the pool.
+    History(u64),
+}
+
+impl MetaKey {
+    /// The key's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16);
+        match self {
+            MetaKey::PoolProperty(name) => {
+                out.push(POOL_PROPERTY);
+                out.extend_from_slice(name.as_bytes());
+            }
+            MetaKey::Dataset(id) => {
+                out.push(DATASET);
+                out.extend_from_slice(&id.0.to_be_bytes());
+            }
+            MetaKey::DatasetProperty(id, name) => {
+                out.push(DATASET_PROPERTY);
+                out.extend_from_slice(&id.0.to_be_bytes());
+                out.extend_from_slice(name.as_bytes());
+            }
+            MetaKey::Segment(id) => {
+                out.push(SEGMENT);
+                out.extend_from_slice(&id.0.to_be_bytes());
+            }
+            MetaKey::Relocation(id, unit) => {
+                out.push(RELOCATION);
+                out.extend_from_slice(&id.0.to_be_bytes());
+                out.extend_from_slice(&unit.to_be_bytes());
+            }
+            MetaKey::History(sequence) => {
+                out.push(HISTORY);
+                out.extend_from_slice(&sequence.to_be_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads a key; `None` if it is not one.
+    #[must_use]
+    pub fn decode(key: &[u8]) -> Option<MetaKey> {
+        let (&kind, rest) = key.split_first()?;
+        let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
+        let text = |bytes: &[u8]| {
+            let text = std::str::from_utf8(bytes).ok()?;
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        Some(match kind {
+            POOL_PROPERTY => MetaKey::PoolProperty(text(rest)?),
+            DATASET => MetaKey::Dataset(DatasetId(number(rest)?)),
+            DATASET_PROPERTY => {
+                MetaKey::DatasetProperty(DatasetId(number(rest.get(..8)?)?), text(rest.get(8..)?)?)
+            }
+            SEGMENT => MetaKey::Segment(SegmentId(number(rest)?)),
+            RELOCATION => {
+                let unit = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
+                MetaKey::Relocation(SegmentId(number(rest.get(..8)?)?), unit)
+            }
+            HISTORY => MetaKey::History(number(rest)?),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read_back_and_cut_keys_are_not() {
+        let keys = [
+            MetaKey::PoolProperty("comment".into()),
+            MetaKey::Dataset(DatasetId(7)),
+            MetaKey::DatasetProperty(DatasetId(7), "compression".into()),
+            MetaKey::Segment(SegmentId(1 << 40)),
+            MetaKey::Relocation(SegmentId(3), 9),
+            MetaKey::History(1),
+        ];
+        for key in keys {
+            let bytes = key.encode();
+            assert_eq!(MetaKey::decode(&bytes), Some(key));
+            assert_eq!(MetaKey::decode(&bytes[..1]), None);
+        }
+        assert_eq!(MetaKey::decode(&[]), None);
+        assert_eq!(MetaKey::decode(&[0x77, 1]), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! Uberblock: root of a pool as of one transaction group. FORMAT.md, "Uberblock".
+
+use crate::layout::{Decoder, Encoder, Layout};
+use crate::segment_row::Column;
+use crate::{BlockPointer, DecodeError, DeviceId, PoolGuid, Txg};
+
+/// Root of the pool as of one txg. This room parses; whoever holds the pool's keys makes and checks the tag.
+///
+/// | off  | len | field        | meaning                                                            |
+/// |------|-----|--------------|--------------------------------------------------------------------|
+/// |    0 |   8 | magic        | "SFuber" and two zero bytes                                        |
+/// |    8 |   4 | version      | format version of the pool: 1                                      |
+/// |   12 |   4 | flags        | bit 0: the tag is keyed (the pool's metadata is sealed)            |
+/// |   16 |   8 | pool         | pool's guid                                                        |
+/// |   24 |   8 | txg          | greater than in the uberblock it replaces                          |
+/// |   32 |   8 | time_ns      | wall time of the commit                                            |
+/// |   40 |   4 | devices      | number of leaf devices of the pool                                 |
+/// |   44 |   4 | reserved     | zero                                                               |
+/// |   48 | 112 | meta         | root of the meta tree                                              |
+/// |  160 | 112 | tail         | commit tail                                                        |
+/// |  272 |   8 | tail_device_0| device of the tail's first copy                                    |
+/// |  280 |   4 | tail_slot_0  | slot of the segment that holds it                                  |
+/// |  284 |   4 | reserved     | zero                                                               |
+/// |  288 |   8 | tail_device_1| device of the tail's second copy; 0 if there is none               |
+/// |  296 |   4 | tail_slot_1  | slot of the segment that holds it                                  |
+/// |  300 |   4 | reserved     | zero                                                               |
+/// |  304 |  32 | parent       | tag of the uberblock it replaces; zero in the first                |
+/// |  336 |   8 | anchor       | sequence number of the anchor record; 0 without an anchor          |
+/// |  344 |3720 | reserved     | zero (log head, parity root)                                       |
+/// | 4064 |  32 | tag          | BLAKE3 of bytes 0 to 4063, keyed if flag 0 is set                  |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Uberblock {
+    /// True if the tag is keyed.
+    pub keyed: bool,
+    /// Pool.
+    pub pool: PoolGuid,
+    /// Txg.
+    pub txg: Txg,
+    /// Wall time of the commit, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Number of leaf devices.
+    pub devices: u32,
+    /// Root of the meta tree.
+    pub meta: BlockPointer,
+    /// Commit tail.
+    pub tail: BlockPointer,
+    /// Where the segments of the tail's copies lie.
+    pub tail_places: [Option<Column>; 2],
+    /// Tag of the uberblock it replaces.
+    pub parent: [u8; 32],
+    /// Sequence number of the anchor record.
+    pub anchor: u64,
+}
+
+const MAGIC: &[u8; 8] = b"SFuber\0\0";
+
+impl Uberblock {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "uberblock",
+        &[
+            ("magic", 0, 8),
+            ("version", 8, 4),
+            ("flags", 12, 4),
+            ("pool", 16, 8),
+            ("txg", 24, 8),
+            ("time_ns", 32, 8),
+            ("devices", 40, 4),
+            ("reserved", 44, 4),
+            ("meta", 48, 112),
+            ("tail", 160, 112),
+            ("tail_device_0", 272, 8),
+            ("tail_slot_0", 280, 4),
+            ("reserved", 284, 4),
+            ("tail_device_1", 288, 8),
+            ("tail_slot_1", 296, 4),
+            ("reserved", 300, 4),
+            ("parent", 304, 32),
+            ("anchor", 336, 8),
+            ("reserved", 344, 3720),
+            ("tag", 4064, 32),
+        ],
+        &[],
+    );
+    /// Bytes of an encoded uberblock: one slot of the ring.
+    pub const ENCODED_SIZE: usize = Self::LAYOUT.size();
+    /// Bytes that the tag authenticates: everything before it.
+    pub const BOUND_SIZE: usize = Self::ENCODED_SIZE - 32;
+    /// Greatest format version known here.
+    pub const VERSION: u32 = 1;
+
+    /// The uberblock's bytes; `tag` makes the tag of the bytes before it.
+    #[must_use]
+    pub fn encode(&self, tag: impl FnOnce(&[u8]) -> [u8; 32]) -> [u8; Self::ENCODED_SIZE] {
+        assert!(self.pool.0 != 0 && self.txg.0 != 0 && self.devices != 0 && self.tail_places[0].is_some());
+        let place = |copy: usize| self.tail_places[copy].unwrap_or(Column { device: DeviceId(0), slot: 0 });
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", MAGIC).u32("version", Self::VERSION).u32("flags", u32::from(self.keyed));
+        out.u64("pool", self.pool.0).u64("txg", self.txg.0).u64("time_ns", self.time_ns);
+        out.u32("devices", self.devices).reserved();
+        out.bytes("meta", &self.meta.to_bytes()).bytes("tail", &self.tail.to_bytes());
+        out.u64("tail_device_0", place(0).device.0).u32("tail_slot_0", place(0).slot).reserved();
+        out.u64("tail_device_1", place(1).device.0).u32("tail_slot_1", place(1).slot).reserved();
+        out.bytes("parent", &self.parent).u64("anchor", self.anchor).reserved();
+        let mut bytes: [u8; Self::ENCODED_SIZE] = out.bytes("tag", &[0; 32]).finish_array();
+        let tag = tag(&bytes[..Self::BOUND_SIZE]);
+        bytes[Self::BOUND_SIZE..].copy_from_slice(&tag);
+        bytes
+    }
+
+    /// Splits an uberblock's bytes into what the tag authenticates and the tag.
+    pub fn bound_and_tag(bytes: &[u8]) -> Result<(&[u8], [u8; 32]), DecodeError> {
+        let have = bytes.len();
+        if have < Self::ENCODED_SIZE {
+            return Err(DecodeError::Short { structure: "uberblock", need: Self::ENCODED_SIZE, have });
+        }
+        let tag = bytes[Self::BOUND_SIZE..Self::ENCODED_SIZE].try_into().expect("32 bytes");
+        Ok((&bytes[..Self::BOUND_SIZE], tag))
+    }
+
+    /// Reads an uberblock. The tag is not checked here: see [`Uberblock::bound_and_tag`].
+    pub fn decode(bytes: &[u8]) -> Result<Uberblock, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        if from.bytes("magic", 8) != MAGIC {
+            return Err(DecodeError::Magic { structure: "uberblock" });
+        }
+        let found = from.u32("version");
+        if found == 0 || found > Self::VERSION {
+            return Err(DecodeError::Version { structure: "uberblock", found, known: Self::VERSION });
+        }
+        let flags = from.u32("flags");
+        if flags > 1 {
+            return Err(from.refuse("flags", flags));
+        }
+        let pool = PoolGuid(from.u64("pool"));
+        if pool.0 == 0 {
+            return Err(from.refuse("pool", 0u64));
+        }
+        let txg = Txg(from.u64("txg"));
+        if txg.0 == 0 {
+            return Err(from.refuse("txg", 0u64));
+        }
+        let time_ns = from.u64("time_ns");
+        let devices = from.u32("devices");
+        if devices == 0 {
+            return Err(from.refuse("devices", 0u64));
+        }
+        from.reserved()?;
+        let meta = BlockPointer::decode(from.bytes("meta", 112))?;
+        let tail = BlockPointer::decode(from.bytes("tail", 112))?;
+        let first = Column { device: DeviceId(from.u64("tail_device_0")), slot: from.u32("tail_slot_0") };
+        from.reserved()?;
+        let second = Column { device: DeviceId(from.u64("tail_device_1")), slot: from.u32("tail_slot_1") };
+        from.reserved()?;
+        if first.device.0 == 0 {
+            return Err(from.refuse("tail_device_0", 0u64));
+        }
+        if second.device.0 == 0 && second.slot != 0 {
+            return Err(from.refuse("tail_slot_1", second.slot));
+        }
+        let parent = from.array("parent");
+        let anchor = from.u64("anchor");
+        from.reserved()?;
+        from.bytes("tag", 32);
+        from.finish()?;
+        Ok(Uberblock {
+            keyed: flags == 1,
+            pool,
+            txg,
+            time_ns,
+            devices,
+            meta,
+            tail,
+            tail_places: [Some(first), (second.device.0 != 0).then_some(second)],
+            parent,
+            anchor,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Address, BlockKind, Compression, SegmentId, Stamp};
+
+    #[test]
+    fn an_uberblock_is_read_back_with_its_tag() {
+        let pointer = |kind| BlockPointer {
+            hash: [1; 32],
+            copies: [Address { segment: SegmentId(2), offset: 0 }, Address::NONE],
+            psize: 100,
+            lsize: 200,
+            birth: Txg(7),
+            stamp: Stamp::default(),
+            compression: Compression::Lz4,
+            kind,
+            level: 0,
+        };
+        let uberblock = Uberblock {
+            keyed: false,
+            pool: PoolGuid(3),
+            txg: Txg(7),
+            time_ns: 9,
+            devices: 1,
+            meta: pointer(BlockKind::Meta),
+            tail: pointer(BlockKind::Tail),
+            tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
+            parent: [5; 32],
+            anchor: 0,
+        };
+        let bytes = uberblock.encode(|bound| {
+            assert_eq!(bound.len(), 4064);
+            [8; 32]
+        });
+        assert_eq!(bytes.len(), 4096);
+        assert_eq!(Uberblock::decode(&bytes), Ok(uberblock));
+        assert_eq!(Uberblock::bound_and_tag(&bytes).unwrap().1, [8; 32]);
+        for at in [0, 8, 12, 44, 284, 1000] {
+            let mut bad = bytes;
+            bad[at] ^= 0x80;
+            assert!(Uberblock::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+}

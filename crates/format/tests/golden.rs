@@ -1,0 +1,362 @@
+//! Yesterday's bytes mean today what they meant: every golden file is what a known value encodes to, and decodes to it.
+//!
+//! A file that is missing is written by `STEADFAST_GOLDEN=write cargo test -p steadfast-format --test golden`. A file that
+//! is there is never written: if a test here fails after a change, the format has changed, and FORMAT.md, "Changes of the
+//! format", says what that takes.
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use std::fmt::Write as _;
+
+use steadfast_format::label::{LabelConfig, LeafConfig, PoolState};
+use steadfast_format::layout::Layout;
+use steadfast_format::{
+    Address, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption, DatasetId,
+    DatasetRow, DeviceId, Feature, HistoryEntry, KdfParams, KeyFormat, MetaKey, PoolGuid, RelocationRow,
+    SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
+};
+
+/// Writes annotated lines.
+#[derive(Default)]
+struct Page {
+    text: String,
+    bytes: usize,
+}
+
+impl Page {
+    fn line(&mut self, bytes: &[u8], remark: &str) -> &mut Self {
+        let same = bytes.len() > 16 && bytes.iter().all(|byte| *byte == bytes[0]);
+        let hex: Vec<String> = if same {
+            vec![format!("{:02x}*{}", bytes[0], bytes.len())]
+        } else {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        writeln!(self.text, "{}  # {:04} {remark}", hex.join(" "), self.bytes).unwrap();
+        self.bytes += bytes.len();
+        self
+    }
+
+    /// The fixed part of a structure, line by line; pointers within it field by field.
+    fn fixed(&mut self, layout: &Layout, bytes: &[u8], path: &str) -> &mut Self {
+        for &(name, off, len) in layout.fields {
+            let field = &bytes[off..off + len];
+            let path = format!("{path}{name}");
+            if len == BlockPointer::ENCODED_SIZE && field.iter().any(|byte| *byte != 0) {
+                self.fixed(&BlockPointer::LAYOUT, field, &format!("{path}."));
+            } else {
+                self.line(field, &path);
+            }
+        }
+        self
+    }
+}
+
+/// Compares one golden file with what `bytes` are today; writes it where it is missing and that was asked for.
+fn golden(name: &str, title: &str, bytes: &[u8], annotate: impl FnOnce(&mut Page)) {
+    let path = support::folder().join(format!("{name}.v1.hex"));
+    if !path.exists() && std::env::var_os("STEADFAST_GOLDEN").is_some_and(|value| value == "write") {
+        let mut page = Page::default();
+        annotate(&mut page);
+        assert_eq!(support::parse(&page.text), bytes, "the remarks cover all bytes");
+        let text = format!("# {title}, version 1. FORMAT.md. Each remark: offset, field.\n{}", page.text);
+        std::fs::write(&path, text).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|_| {
+        panic!("golden/{name}.v1.hex is missing: STEADFAST_GOLDEN=write cargo test -p steadfast-format --test golden")
+    });
+    assert!(
+        support::parse(&text) == bytes,
+        "{name}: the bytes are not what they were; the format has changed"
+    );
+}
+
+fn pointer(kind: BlockKind) -> BlockPointer {
+    BlockPointer {
+        hash: std::array::from_fn(|at| u8::try_from(at).unwrap()),
+        copies: [
+            Address { segment: SegmentId(0x0102), offset: 0x2000 },
+            Address { segment: SegmentId(0x0103), offset: 0x5000 },
+        ],
+        psize: 5016,
+        lsize: 16_384,
+        birth: Txg(77),
+        stamp: Stamp { salt: *b"0123456789abcdef", counter: 4_000_000_001 },
+        compression: Compression::Zstd,
+        kind,
+        level: 1,
+    }
+}
+
+fn open_pointer() -> BlockPointer {
+    BlockPointer {
+        hash: [0xab; 32],
+        copies: [Address { segment: SegmentId(9), offset: 0 }, Address::NONE],
+        psize: 131_072,
+        lsize: 131_072,
+        birth: Txg(1),
+        stamp: Stamp::default(),
+        compression: Compression::Off,
+        kind: BlockKind::Data,
+        level: 0,
+    }
+}
+
+fn passphrase_key() -> WrappedKey {
+    WrappedKey {
+        key_format: KeyFormat::Passphrase,
+        kdf: Some(KdfParams { memory_kib: 65_536, passes: 3, lanes: 1, salt: [0x5a; 32] }),
+        guid: 0x1122_3344_5566_7788,
+        nonce: *b"twelve bytes",
+        sealed: std::array::from_fn(|at| 0x80 + u8::try_from(at).unwrap()),
+    }
+}
+
+fn segment_row() -> SegmentRow {
+    SegmentRow {
+        class: 1,
+        owner: DatasetId(3),
+        filled: 10 * 4096,
+        columns: vec![Column { device: DeviceId(1), slot: 200 }],
+        dead: Some(vec![0b0000_0101, 0b10]),
+    }
+}
+
+fn annotate_segment_row(page: &mut Page, bytes: &[u8], path: &str) {
+    page.fixed(&SegmentRow::LAYOUT, bytes, path);
+    page.fixed(&Column::LAYOUT, &bytes[64..80], &format!("{path}column."));
+    if bytes.len() > 80 {
+        page.line(&bytes[80..], &format!("{path}dead: units 0, 2 and 9"));
+    }
+}
+
+#[test]
+fn block_pointers() {
+    for (name, value) in
+        [("block_pointer_open", open_pointer()), ("block_pointer_sealed", pointer(BlockKind::Names))]
+    {
+        let bytes = value.to_bytes();
+        golden(name, "Block pointer", &bytes, |page| {
+            page.fixed(&BlockPointer::LAYOUT, &bytes, "");
+        });
+        assert_eq!(BlockPointer::decode(&bytes), Ok(value));
+    }
+}
+
+#[test]
+fn wrapped_keys() {
+    let raw = WrappedKey { key_format: KeyFormat::Raw, kdf: None, ..passphrase_key() };
+    for (name, value) in [("wrapped_key_passphrase", passphrase_key()), ("wrapped_key_raw", raw)] {
+        let bytes = value.encode();
+        golden(name, "Wrapped key", &bytes, |page| {
+            page.fixed(&WrappedKey::LAYOUT, &bytes, "");
+        });
+        assert_eq!(WrappedKey::decode(&bytes), Ok(value));
+    }
+}
+
+#[test]
+fn labels() {
+    let checksum = |_: &[u8]| [0xcc; 32];
+    let plain = LabelConfig {
+        pool: PoolGuid(0x0123_4567_89ab_cdef),
+        name: "tank".into(),
+        device: DeviceId(2),
+        device_guid: 22,
+        txg: Txg(1000),
+        created_ns: 1_767_225_600_000_000_000,
+        state: PoolState::Exported,
+        host: "host".into(),
+        ashift: 12,
+        slot_size: 1 << 20,
+        leaves: vec![
+            LeafConfig { id: DeviceId(1), guid: 11, slots: 255, path: "/a.img".into() },
+            LeafConfig { id: DeviceId(2), guid: 22, slots: 511, path: "/b.img".into() },
+        ],
+        features: vec![Feature::known("zstd").unwrap()],
+        key: None,
+    };
+    let sealed = LabelConfig {
+        state: PoolState::Active,
+        key: Some((passphrase_key(), "prompt".into())),
+        features: Vec::new(),
+        ..plain.clone()
+    };
+    for (name, value) in [("label_plain", plain), ("label_sealed", sealed)] {
+        let bytes = value.encode(checksum).unwrap();
+        golden(name, "Label", &bytes, |page| {
+            page.fixed(&LabelConfig::LAYOUT, &bytes, "");
+            let mut rest = &bytes[LabelConfig::LAYOUT.size()..];
+            let mut take = |count: usize| {
+                let (part, after) = rest.split_at(count);
+                rest = after;
+                part
+            };
+            page.line(take(4), "name").line(take(4), "host");
+            if value.key.is_some() {
+                page.line(take(6), "location").fixed(&WrappedKey::LAYOUT, take(120), "wrapped.");
+            }
+            for _ in 0..2 {
+                page.fixed(&LeafConfig::LAYOUT, take(24), "leaf.").line(take(6), "leaf.path");
+            }
+            for feature in &value.features {
+                page.fixed(&Feature::LAYOUT, take(2), "feature.")
+                    .line(take(feature.name.len()), "feature.name");
+            }
+        });
+        assert_eq!(LabelConfig::decode(&bytes, checksum), Ok(value));
+    }
+}
+
+#[test]
+fn uberblocks() {
+    let sealed = Uberblock {
+        keyed: true,
+        pool: PoolGuid(0x0123_4567_89ab_cdef),
+        txg: Txg(77),
+        time_ns: 1_767_225_600_000_000_000,
+        devices: 2,
+        meta: pointer(BlockKind::Meta),
+        tail: BlockPointer { level: 0, ..pointer(BlockKind::Tail) },
+        tail_places: [
+            Some(Column { device: DeviceId(1), slot: 5 }),
+            Some(Column { device: DeviceId(2), slot: 0 }),
+        ],
+        parent: [0xfa; 32],
+        anchor: 9,
+    };
+    let open = Uberblock {
+        keyed: false,
+        devices: 1,
+        tail: BlockPointer { kind: BlockKind::Tail, ..open_pointer() },
+        meta: BlockPointer { kind: BlockKind::Meta, ..open_pointer() },
+        tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
+        ..sealed.clone()
+    };
+    for (name, value) in [("uberblock_sealed", sealed), ("uberblock_open", open)] {
+        let bytes = value.encode(|_| [0xee; 32]);
+        golden(name, "Uberblock", &bytes, |page| {
+            page.fixed(&Uberblock::LAYOUT, &bytes, "");
+        });
+        assert_eq!(Uberblock::decode(&bytes), Ok(value));
+    }
+}
+
+#[test]
+fn commit_tails() {
+    let tail = CommitTail {
+        txg: Txg(77),
+        next_segment: SegmentId(500),
+        next_dataset: DatasetId(4),
+        next_history: 12,
+        rows: vec![(SegmentId(400), Some(segment_row())), (SegmentId(17), None)],
+        runs: vec![
+            ((SegmentId(3), 8), Some(RelocationRow { segment: SegmentId(400), unit: 2, units: 6 })),
+            ((SegmentId(2), 0), None),
+        ],
+    };
+    let bytes = tail.encode();
+    golden("commit_tail", "Commit tail", &bytes, |page| {
+        page.fixed(&CommitTail::LAYOUT, &bytes, "");
+        let row = segment_row().encode().len();
+        let at = CommitTail::LAYOUT.size();
+        page.fixed(&CommitTail::ROW_LAYOUT, &bytes[at..], "row.");
+        annotate_segment_row(page, &bytes[at + 12..at + 12 + row], "row.row.");
+        let at = at + 12 + row;
+        page.fixed(&CommitTail::ROW_LAYOUT, &bytes[at..], "row.");
+        let at = at + 12;
+        page.fixed(&CommitTail::RUN_LAYOUT, &bytes[at..], "run.");
+        page.fixed(&RelocationRow::LAYOUT, &bytes[at + 16..], "run.run.");
+        page.fixed(&CommitTail::RUN_LAYOUT, &bytes[at + 32..], "run.");
+    });
+    assert_eq!(CommitTail::decode(&bytes), Ok(tail));
+}
+
+#[test]
+fn rows() {
+    let live = SegmentRow { dead: None, class: 5, owner: DatasetId(0), ..segment_row() };
+    for (name, value) in [("segment_row_dead", segment_row()), ("segment_row_live", live)] {
+        let bytes = value.encode();
+        golden(name, "Segment row", &bytes, |page| annotate_segment_row(page, &bytes, ""));
+        assert_eq!(SegmentRow::decode(&bytes), Ok(value));
+    }
+    let run = RelocationRow { segment: SegmentId(400), unit: 2, units: 6 };
+    let bytes = run.encode();
+    golden("relocation_row", "Relocation row", &bytes, |page| {
+        page.fixed(&RelocationRow::LAYOUT, &bytes, "");
+    });
+    assert_eq!(RelocationRow::decode(&bytes), Ok(run));
+}
+
+#[test]
+fn dataset_rows() {
+    let plain = DatasetRow {
+        id: DatasetId(3),
+        parent: DatasetId(1),
+        name: "home".into(),
+        created_txg: Txg(10),
+        created_ns: 1_767_225_600_000_000_000,
+        names: Some(pointer(BlockKind::Names)),
+        extents: None,
+        used: 1 << 30,
+        data: 1 << 29,
+        logical: 3 << 29,
+        files: 1000,
+        next_inode: 1200,
+        hash_seed: *b"seed of 16 bytes",
+        destroying: false,
+        encryption: None,
+    };
+    let sealed = DatasetRow {
+        encryption: Some(DatasetEncryption { root: DatasetId(2), wrapped: passphrase_key() }),
+        destroying: true,
+        ..plain.clone()
+    };
+    for (name, value) in [("dataset_row_plain", plain), ("dataset_row_sealed", sealed)] {
+        let bytes = value.encode();
+        golden(name, "Dataset row", &bytes, |page| {
+            let at = DatasetRow::LAYOUT.size();
+            page.fixed(&DatasetRow::LAYOUT, &bytes, "").line(&bytes[at..at + 4], "name");
+            if value.encryption.is_some() {
+                page.fixed(&WrappedKey::LAYOUT, &bytes[at + 4..], "wrapped.");
+            }
+        });
+        assert_eq!(DatasetRow::decode(&bytes), Ok(value));
+    }
+}
+
+#[test]
+fn history_entries() {
+    let entry = HistoryEntry {
+        time_ns: 1_767_225_600_000_000_000,
+        txg: Txg(77),
+        uid: 1000,
+        internal: false,
+        host: "host".into(),
+        text: "zfs create tank/home".into(),
+    };
+    let bytes = entry.encode();
+    golden("history_entry", "History entry", &bytes, |page| {
+        page.fixed(&HistoryEntry::LAYOUT, &bytes, "").line(&bytes[32..36], "host").line(&bytes[36..], "text");
+    });
+    assert_eq!(HistoryEntry::decode(&bytes), Ok(entry));
+}
+
+#[test]
+fn keys_of_the_meta_tree() {
+    let keys = [
+        ("meta_key_pool_property", MetaKey::PoolProperty("comment".into())),
+        ("meta_key_dataset", MetaKey::Dataset(DatasetId(7))),
+        ("meta_key_dataset_property", MetaKey::DatasetProperty(DatasetId(7), "compression".into())),
+        ("meta_key_segment", MetaKey::Segment(SegmentId(0x0102_0304_0506))),
+        ("meta_key_relocation", MetaKey::Relocation(SegmentId(3), 9)),
+        ("meta_key_history", MetaKey::History(1)),
+    ];
+    for (name, value) in keys {
+        let bytes = value.encode();
+        golden(name, "Key of the meta tree", &bytes, |page| {
+            page.line(&bytes[..1], "kind").line(&bytes[1..], "numbers (big-endian), text");
+        });
+        assert_eq!(MetaKey::decode(&bytes), Some(value));
+    }
+}

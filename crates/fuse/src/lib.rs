@@ -1,0 +1,56 @@
+//! # The FUSE front
+//!
+//! Translates the kernel's FUSE protocol into calls of one trait, [`Handler`], and decides nothing.
+//!
+//! ## The way of a request
+//! ```text
+//!   kernel ──read──► device ──bytes──► wire::request::decode ──Operation──► dispatch::serve ──► Handler
+//!   kernel ◄─write── device ◄─bytes─── wire::reply::encode_* ◄─ the handler's answer, or EIO if it panicked
+//! ```
+//! [`wire`] is bytes only, [`dispatch`] lends memory only, [`Session`] owns descriptors, threads and the mount. A
+//! second transport (the kernel's io_uring queues) would replace `device` and the loop in `session` and nothing else:
+//! [`wire::Parts`] already reads a request that lies in three places, and [`dispatch::serve`] fills whatever memory
+//! it is lent.
+//!
+//! ## Reading order
+//! [`handler`](Handler) (what a file system must know), `types` (the nouns), `session` (threads, and why nothing
+//! hangs), `mount`, `notify` (forgetting, without deadlock), `wire::init` (every feature flag, with its reason).
+//!
+//! ## Example
+//! ```no_run
+//! use std::{path::Path, sync::Arc};
+//! use steadfast_fuse::{Handler, MountOptions, Session, UnmountMode};
+//!
+//! struct Nothing;
+//! impl Handler for Nothing {}
+//!
+//! let mut options = MountOptions::new("tank");
+//! options.subtype = Some("steadfast".into());
+//! let session = Session::mount(Path::new("/tank"), &options, Arc::new(Nothing))?;
+//! session.unmount(UnmountMode::Clean)?;
+//! # Ok::<(), steadfast_fuse::Error>(())
+//! ```
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+mod device;
+pub mod dispatch;
+mod error;
+mod handler;
+mod mount;
+mod notify;
+mod options;
+mod session;
+mod sink;
+mod threads;
+mod types;
+pub mod wire;
+
+pub use error::Error;
+pub use handler::{Handler, Reply};
+pub use mount::{UnmountMode, clear_stale};
+pub use notify::{Notifier, NotifyError};
+pub use options::{LogEvent, LogSink, MountOptions, MountVia};
+pub use session::{EndReason, Session};
+pub use sink::{DirPlusSink, DirSink, ValueSink};
+pub use types::*;
+pub use wire::reply::TTL_LONG;

@@ -1,0 +1,198 @@
+//! How a file system is mounted.
+
+use crate::wire::DecodeError;
+use crate::wire::opcode;
+use std::fmt;
+use std::sync::Arc;
+
+/// Settings of one mount. [`MountOptions::new`] gives the defaults; fields are changed one by one.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// What `df` shows as the source: a pool's or dataset's name.
+    pub fs_name: String,
+    /// The type shown is `fuse.SUBTYPE`, or `fuse` without one. Default `None`.
+    pub subtype: Option<String>,
+    /// Users other than the one who mounts may enter. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
+    /// Default false.
+    pub allow_other: bool,
+    /// The kernel checks permissions by owner and mode (and ACLs). Default true; without it the handler must.
+    pub default_permissions: bool,
+    /// The kernel refuses every change. Default false.
+    pub read_only: bool,
+    /// Set-id bits have no effect. Default true; always so for ordinary users.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened. Default true; always so for ordinary users.
+    pub nodev: bool,
+    /// Nothing can be executed. Default false.
+    pub noexec: bool,
+    /// Shown among the mount's options; access times are the handler's business in any case. Default false.
+    pub noatime: bool,
+    /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2 and at most 16.
+    pub threads: Option<usize>,
+    /// Most threads there may be when handlers block. Default 64.
+    pub threads_max: usize,
+    /// Longest WRITE and READ in bytes, 4 KiB to 128 MiB; the kernel may lower it. Default 1 MiB: larger gained
+    /// nothing when measured.
+    pub max_write: usize,
+    /// Read-ahead of the mount in KiB. More than the kernel's usual 128 needs root and `/sys`; where that fails
+    /// there is a log event. Default `Some(1024)`.
+    pub read_ahead_kb: Option<u32>,
+    /// Asynchronous requests the kernel lets wait. Default 64.
+    pub max_background: u16,
+    /// Collect small buffered writes in the page cache. Default false; never on a tree another front writes.
+    pub writeback_cache: bool,
+    /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`; the handler
+    /// applies the umask. Default false.
+    pub posix_acl: bool,
+    /// Listing with attributes. Default true.
+    pub readdirplus: bool,
+    /// File handles (NFS, `open_by_handle_at`) can be resolved: the handler's `lookup` knows `.` and `..` of any
+    /// inode that lives. Default true.
+    pub export: bool,
+    /// How to reach the kernel. Default [`MountVia::Auto`].
+    pub via: MountVia,
+    /// Where events go. Default: nowhere.
+    pub log: Option<LogSink>,
+}
+
+/// Receives events; called from any thread of the session, so it must not wait for the mount.
+pub type LogSink = Arc<dyn Fn(&LogEvent) + Send + Sync>;
+
+impl MountOptions {
+    /// The defaults, for a file system that `df` shows as `fs_name`.
+    pub fn new(fs_name: impl Into<String>) -> Self {
+        Self {
+            fs_name: fs_name.into(),
+            subtype: None,
+            allow_other: false,
+            default_permissions: true,
+            read_only: false,
+            nosuid: true,
+            nodev: true,
+            noexec: false,
+            noatime: false,
+            threads: None,
+            threads_max: 64,
+            max_write: 1 << 20,
+            read_ahead_kb: Some(1024),
+            max_background: 64,
+            writeback_cache: false,
+            posix_acl: false,
+            readdirplus: true,
+            export: true,
+            via: MountVia::Auto,
+            log: None,
+        }
+    }
+}
+
+impl fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MountOptions").field("fs_name", &self.fs_name).finish_non_exhaustive()
+    }
+}
+
+/// The way a mount is made.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MountVia {
+    /// `mount(2)` as root, `fusermount3` otherwise.
+    #[default]
+    Auto,
+    /// `mount(2)`.
+    Direct,
+    /// The set-user-id program `fusermount3`.
+    Helper,
+}
+
+/// Something an operator or developer may want to read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LogEvent {
+    /// A handler panicked; the request was answered `EIO`.
+    HandlerPanicked {
+        /// Operation it served, 0 for `init` and `destroy`.
+        opcode: u32,
+        /// Number of the request.
+        unique: u64,
+        /// What the panic said.
+        message: String,
+    },
+    /// A message of the kernel could not be read; it was answered `EIO` where possible.
+    MalformedRequest {
+        /// Why.
+        error: DecodeError,
+        /// Number of the request, if its header was readable.
+        unique: Option<u64>,
+    },
+    /// The kernel refused a reply: a bug of ours, or a handler's value outside its range. The request fails.
+    ReplyRefused {
+        /// Operation it answered.
+        opcode: u32,
+        /// Number of the request.
+        unique: u64,
+        /// What the kernel said.
+        error: String,
+    },
+    /// All threads were blocked in handlers, so more were started.
+    ThreadsGrown {
+        /// Threads there are now.
+        threads: usize,
+    },
+    /// All threads are blocked and there may be no more: requests wait.
+    ThreadsExhausted {
+        /// Threads there are.
+        threads: usize,
+    },
+    /// A thread could not be started or given its own descriptor.
+    ThreadFailed {
+        /// Why.
+        message: String,
+    },
+    /// The read-ahead could not be raised; reads go on with the kernel's default.
+    ReadAheadNotSet {
+        /// Why.
+        message: String,
+    },
+    /// A notification was not delivered, for another reason than that there was nothing to forget.
+    NotificationFailed {
+        /// Why.
+        message: String,
+    },
+}
+
+impl fmt::Display for LogEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HandlerPanicked { opcode: op, unique, message } => {
+                write!(
+                    f,
+                    "handler of {} (request {unique}) panicked: {message}; answered EIO",
+                    opcode::name(*op)
+                )
+            }
+            Self::MalformedRequest { error, unique: Some(unique) } => {
+                write!(f, "request {unique} cannot be read: {error}; answered EIO")
+            }
+            Self::MalformedRequest { error, unique: None } => {
+                write!(f, "a message cannot be read: {error}; dropped")
+            }
+            Self::ReplyRefused { opcode: op, unique, error } => {
+                write!(
+                    f,
+                    "the kernel refused the answer to {} (request {unique}): {error}",
+                    opcode::name(*op)
+                )
+            }
+            Self::ThreadsGrown { threads } => write!(f, "all threads are blocked: now {threads} threads"),
+            Self::ThreadsExhausted { threads } => {
+                write!(f, "all {threads} threads are blocked and no more are allowed: requests wait")
+            }
+            Self::ThreadFailed { message } => write!(f, "no further thread could be started: {message}"),
+            Self::ReadAheadNotSet { message } => {
+                write!(f, "read-ahead keeps the kernel's default: {message}")
+            }
+            Self::NotificationFailed { message } => write!(f, "a notification was not delivered: {message}"),
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! # A mount and the threads that serve it
+//!
+//! ## Life
+//! ```text
+//!   mount(2) ─► handshake (calling thread) ─► Handler::init ─► threads serve ─► umount, or the connection is cut
+//!            ─► the last thread leaves ─► Handler::destroy ─► wait() returns
+//! ```
+//!
+//! ## Why nothing hangs
+//! - The handshake is read by the thread that mounts, before any other program can get an answer from the mount.
+//! - Each thread reads requests from its own cloned descriptor and answers on it, so no reply waits for another.
+//! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
+//! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
+//! - No handler's panic ends a thread.
+//! - The session notices an unmount from outside: the kernel ends every read of the device.
+//!
+//! ## Invariants
+//! (S1) `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
+//! (S2) A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
+//!      connection. So a process that dies in any way leaves a mount that answers `ENOTCONN`, never one that hangs.
+
+use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
+use crate::dispatch::{self, Outcome, Served, panic_message};
+use crate::error::Error;
+use crate::handler::Handler;
+use crate::mount::{self, Mounted, UnmountMode};
+use crate::notify::Notifier;
+use crate::options::{LogEvent, LogSink, MountOptions};
+use crate::threads::{Crew, Seat};
+use crate::types::{Errno, Negotiated};
+use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
+use crate::wire::reply::{Notification, encode_error, encode_out_header};
+use crate::wire::request::{Dialect, Operation, decode};
+use crate::wire::{InHeader, MAJOR, MINOR, OUT_HEADER_SIZE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno as OsErrno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take for its part of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `unmount` waits for the threads after the kernel has let go.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long dropping a session waits.
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Threads only read, serve and write, but a file system's call chain may be deep. Untouched stack costs nothing.
+const STACK_SIZE: usize = 4 << 20;
+
+/// Why a session ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum EndReason {
+    /// Unmounted, by [`Session::unmount`] or from outside.
+    Unmounted,
+    /// The connection was cut: a forced unmount, or `/sys/fs/fuse/connections/*/abort`.
+    Aborted,
+    /// The device failed.
+    Failed(String),
+}
+
+/// A mounted file system. Dropping it unmounts lazily.
+pub struct Session {
+    shared: Arc<Shared>,
+    mounted: Mounted,
+}
+
+struct Shared {
+    handler: Arc<dyn Handler>,
+    /// From which further descriptors are cloned; closed with the session, see (S2).
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    dialect: Dialect,
+    negotiated: Negotiated,
+    crew: Crew,
+    notifier: Notifier,
+    log: Option<LogSink>,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct End {
+    /// What the first thread to leave saw.
+    reason: Option<EndReason>,
+    /// `Shared::finish` has begun.
+    begun: bool,
+    /// `Handler::destroy` has returned.
+    done: bool,
+}
+
+impl Session {
+    /// Mounts `handler` at the directory `mountpoint` and starts serving. When this returns, the mount works.
+    pub fn mount(
+        mountpoint: &Path,
+        options: &MountOptions,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Self, Error> {
+        let (fd, mounted) = mount::mount(mountpoint, options)?;
+        match Self::start(fd, &mounted, options, handler) {
+            Ok(shared) => Ok(Self { shared, mounted }),
+            Err(error) => {
+                // The descriptors are closed, so nothing waits for us; the name must go, too.
+                let _ = mount::unmount(&mounted, UnmountMode::Lazy);
+                Err(error)
+            }
+        }
+    }
+
+    fn start(
+        fd: OwnedFd,
+        mounted: &Mounted,
+        options: &MountOptions,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Arc<Shared>, Error> {
+        let log = options.log.clone();
+        let out = handshake(&fd, options)?;
+        let negotiated = Negotiated {
+            minor: out.minor,
+            max_write: out.max_write as usize,
+            max_read: out.max_write as usize,
+            flags: out.flags,
+        };
+        let init = catch_unwind(AssertUnwindSafe(|| handler.init(&negotiated)));
+        if let Err(panic) = init {
+            let message = format!("the handler's init panicked: {}", panic_message(panic.as_ref()));
+            return Err(Error::Handshake { message });
+        }
+        let shared = Arc::new(Shared {
+            handler,
+            fd: Mutex::new(Some(Arc::new(fd))),
+            dialect: Dialect { setxattr_ext: out.flags & flag::SETXATTR_EXT != 0 },
+            negotiated,
+            crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
+            notifier: Notifier::new(),
+            log,
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        for _ in 0..shared.crew.base() {
+            if let Err(source) = Shared::add_thread(&shared) {
+                if shared.crew.live() == 0 {
+                    // No thread was there to run `destroy`.
+                    shared.finish();
+                    return Err(Error::ThreadNotStarted { source });
+                }
+                shared.log(LogEvent::ThreadFailed { message: source.to_string() });
+                break;
+            }
+        }
+        shared.start_helpers()?;
+        if let Some(kb) = options.read_ahead_kb.filter(|&kb| kb.saturating_mul(1024) > out.max_readahead)
+            && let Err(error) = mount::set_read_ahead(mounted.device, kb)
+        {
+            shared.log(LogEvent::ReadAheadNotSet { message: error.to_string() });
+        }
+        Ok(shared)
+    }
+
+    /// Where the file system is mounted: absolute, without symbolic links.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mounted.mountpoint
+    }
+
+    /// What kernel and session agreed on.
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.shared.negotiated
+    }
+
+    /// Sends notifications for this mount.
+    pub fn notifier(&self) -> Notifier {
+        self.shared.notifier.clone()
+    }
+
+    /// Threads that serve now.
+    pub fn threads(&self) -> usize {
+        self.shared.crew.live()
+    }
+
+    /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when the handler's
+    /// `destroy` has returned; with [`UnmountMode::Lazy`] at once, and the session goes on for files that are open.
+    /// A mount that is gone already is no error. Never call it from a handler.
+    pub fn unmount(&self, mode: UnmountMode) -> Result<(), Error> {
+        mount::unmount(&self.mounted, mode)?;
+        if mode == UnmountMode::Lazy || self.wait_timeout(UNMOUNT_TIMEOUT).is_some() {
+            return Ok(());
+        }
+        Err(Error::HeldElsewhere { path: self.mounted.mountpoint.clone() })
+    }
+
+    /// Waits until the file system is unmounted, by whomever.
+    pub fn wait(&self) -> EndReason {
+        let mut end = self.shared.lock_end();
+        while !end.done {
+            end = self.shared.ended.wait(end).unwrap_or_else(|e| e.into_inner());
+        }
+        end.reason.clone().unwrap_or(EndReason::Unmounted)
+    }
+
+    /// As [`Session::wait`], but gives up after `timeout`.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<EndReason> {
+        let deadline = Instant::now() + timeout;
+        let mut end = self.shared.lock_end();
+        while !end.done {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            end = self.shared.ended.wait_timeout(end, left).unwrap_or_else(|e| e.into_inner()).0;
+        }
+        Some(end.reason.clone().unwrap_or(EndReason::Unmounted))
+    }
+
+    /// Has the session ended?
+    pub fn has_ended(&self) -> bool {
+        self.shared.lock_end().done
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            let _ = mount::unmount(&self.mounted, UnmountMode::Lazy);
+            // Files that are still open elsewhere keep the threads; they end by themselves.
+            let _ = self.wait_timeout(DROP_TIMEOUT);
+        }
+    }
+}
+
+/// Reads the kernel's offer and answers it.
+fn handshake(fd: &OwnedFd, options: &MountOptions) -> Result<InitOut, Error> {
+    let failed = |message: String| Error::Handshake { message };
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut buffer = RequestBuffer::new(0);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(failed("the kernel did not begin it".into())),
+            Ok(_) | Err(OsErrno::INTR) => {}
+            Err(errno) => return Err(failed(errno.to_string())),
+        }
+        let len = match device::receive(fd, &mut buffer) {
+            Received::Message(len) => len,
+            Received::Again => continue,
+            Received::Unmounted | Received::Aborted => return Err(failed("the mount was taken away".into())),
+            Received::Failed(errno) => return Err(failed(errno.to_string())),
+        };
+        let incoming = decode(buffer.message(len), Dialect::default()).map_err(|e| failed(e.to_string()))?;
+        let unique = incoming.header.unique;
+        let Operation::Init(offer) = incoming.operation else {
+            return Err(failed(format!("it began with opcode {}", incoming.header.opcode)));
+        };
+        match negotiate(&offer, options) {
+            Ok(out) => {
+                reply(fd, unique, &out.encode()).map_err(|e| failed(e.to_string()))?;
+                return Ok(out);
+            }
+            Err(Mismatch::MajorNewer) => {
+                let mut out = [0; InitOut::ENCODED_SIZE];
+                out[..4].copy_from_slice(&MAJOR.to_ne_bytes());
+                out[4..8].copy_from_slice(&MINOR.to_ne_bytes());
+                reply(fd, unique, &out).map_err(|e| failed(e.to_string()))?;
+            }
+            Err(Mismatch::TooOld) => {
+                let InitIn { major, minor, .. } = offer;
+                let _ = send(fd, &encode_error(Errno(libc::EPROTO), unique));
+                return Err(Error::ProtocolTooOld { major, minor });
+            }
+        }
+    }
+}
+
+fn reply(fd: &OwnedFd, unique: u64, payload: &[u8]) -> rustix::io::Result<()> {
+    let header = encode_out_header(OUT_HEADER_SIZE + payload.len(), 0, unique);
+    send(fd, &[&header[..], payload].concat())
+}
+
+fn send(fd: &OwnedFd, message: &[u8]) -> rustix::io::Result<()> {
+    loop {
+        match rustix::io::write(fd, message) {
+            Err(OsErrno::INTR | OsErrno::AGAIN) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    fn log(&self, event: LogEvent) {
+        if let Some(log) = &self.log {
+            // A log sink that panics must not take a thread with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| log(&event)));
+        }
+    }
+
+    fn lock_end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn first_fd(&self) -> Option<Arc<OwnedFd>> {
+        self.fd.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Starts one thread with its own descriptor and buffers.
+    fn add_thread(shared: &Arc<Self>) -> std::io::Result<()> {
+        let Some(first) = shared.first_fd() else {
+            return Err(std::io::Error::other("the session has ended"));
+        };
+        let fd = device::clone(&first)?;
+        let Some(seat) = shared.crew.join() else {
+            return Err(std::io::Error::other("there are as many threads as allowed"));
+        };
+        let thread = shared.clone();
+        // The seat is given to the thread in a place from which it can be taken back if there is no thread.
+        let place = Arc::new(Mutex::new(Some(seat)));
+        let taken = place.clone();
+        let spawned =
+            std::thread::Builder::new().name("fuse".into()).stack_size(STACK_SIZE).spawn(move || {
+                let seat = taken.lock().unwrap_or_else(|e| e.into_inner()).take();
+                thread.serve(fd, seat.expect("the seat is put in before the thread starts"));
+            });
+        if let Err(error) = spawned {
+            if let Some(seat) = place.lock().unwrap_or_else(|e| e.into_inner()).take() {
+                shared.crew.leave(seat);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Starts the supervisor and the notification thread.
+    fn start_helpers(self: &Arc<Self>) -> Result<(), Error> {
+        let failed = |source| Error::ThreadNotStarted { source };
+        let shared = self.clone();
+        std::thread::Builder::new()
+            .name("fuse-crew".into())
+            .spawn(move || {
+                let mut peak = shared.crew.base();
+                let add = || match Self::add_thread(&shared) {
+                    Ok(()) => {
+                        // Growing and shrinking is daily business; a new maximum is news.
+                        let threads = shared.crew.live();
+                        if threads > peak {
+                            peak = threads;
+                            shared.log(LogEvent::ThreadsGrown { threads });
+                        }
+                        true
+                    }
+                    Err(error) => {
+                        shared.log(LogEvent::ThreadFailed { message: error.to_string() });
+                        false
+                    }
+                };
+                shared.crew.supervise(add, |threads| shared.log(LogEvent::ThreadsExhausted { threads }));
+            })
+            .map_err(failed)?;
+        if let Some(fd) = self.first_fd() {
+            let shared = self.clone();
+            std::thread::Builder::new()
+                .name("fuse-notify".into())
+                .spawn(move || shared.notifier.run(&fd, |event| shared.log(event)))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The life of one thread.
+    fn serve(&self, fd: OwnedFd, mut seat: Seat) {
+        let mut request = RequestBuffer::new(self.negotiated.max_write);
+        let mut out = ReplyBuffer::new(self.negotiated.max_read);
+        let mut cut = false;
+        let reason = loop {
+            match self.crew.idle(|| device::receive(&fd, &mut request)) {
+                Received::Message(len) => {
+                    self.crew.busy(&mut seat, || self.answer(&fd, request.message(len), &mut out));
+                    seat = match self.crew.leave_if_surplus(seat) {
+                        Ok(()) => return,
+                        Err(seat) => seat,
+                    };
+                }
+                Received::Again => {}
+                Received::Unmounted => break EndReason::Unmounted,
+                // The kernel also says this when an unmount meets a request half read. Only the second answer counts.
+                Received::Aborted if !cut => cut = true,
+                Received::Aborted => break EndReason::Aborted,
+                Received::Failed(errno) => break EndReason::Failed(errno.to_string()),
+            }
+        };
+        self.lock_end().reason.get_or_insert(reason);
+        if self.crew.leave(seat) {
+            self.finish();
+        }
+    }
+
+    /// Runs once, when no thread serves any more. (The supervisor may add a thread just as the last one leaves; it
+    /// finds the connection dead, leaves at once, and is not the last a second time.)
+    fn finish(&self) {
+        if std::mem::replace(&mut self.lock_end().begun, true) {
+            return;
+        }
+        self.fd.lock().unwrap_or_else(|e| e.into_inner()).take();
+        self.crew.end();
+        self.notifier.end();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.handler.destroy())) {
+            let message = panic_message(panic.as_ref());
+            self.log(LogEvent::HandlerPanicked { opcode: 0, unique: 0, message });
+        }
+        self.lock_end().done = true;
+        self.ended.notify_all();
+    }
+
+    /// Serves one message.
+    fn answer(&self, fd: &OwnedFd, message: &[u8], out: &mut ReplyBuffer) {
+        let incoming = match decode(message, self.dialect) {
+            Ok(incoming) => incoming,
+            Err(error) => {
+                let header = InHeader::decode(message).ok();
+                self.log(LogEvent::MalformedRequest { error, unique: header.map(|h| h.unique) });
+                if let Some(header) = header {
+                    let _ = send(fd, &encode_error(Errno::EIO, header.unique));
+                }
+                return;
+            }
+        };
+        let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
+        let Served { outcome, stale, panicked } =
+            dispatch::serve(self.handler.as_ref(), &incoming, out.payload());
+        if let Some(ino) = stale {
+            // Attributes alone are forgotten without any lock, and the inode is open: this cannot wait for anyone.
+            let _ = send(fd, &Notification::InvalInode { ino, offset: -1, length: 0 }.encode());
+        }
+        if let Some(message) = panicked {
+            self.log(LogEvent::HandlerPanicked { opcode, unique, message });
+        }
+        let sent = match outcome {
+            Outcome::Silent => return,
+            Outcome::Failed(errno) => send(fd, &encode_error(errno, unique)),
+            Outcome::Filled(len) => {
+                let header = encode_out_header(OUT_HEADER_SIZE + len, 0, unique);
+                send(fd, out.message(&header, len))
+            }
+        };
+        match sent {
+            // NOENT: the connection was cut while we worked (a request in a server's hands is never withdrawn).
+            Ok(()) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED) => {}
+            Err(errno) => {
+                self.log(LogEvent::ReplyRefused { opcode, unique, error: errno.to_string() });
+                // If the kernel has not failed the request itself by now, this does.
+                let _ = send(fd, &encode_error(Errno::EIO, unique));
+            }
+        }
+    }
+}

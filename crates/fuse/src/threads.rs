@@ -1,0 +1,248 @@
+//! # How many threads serve a mount
+//!
+//! ## The problem
+//! A handler may block for long: on a disk, on the commit of a transaction group, or on a call that itself needs the
+//! mount (a nested `mount(2)` walks through our directories). A fixed number of threads then stops the mount, and in
+//! the last case for ever. Many threads, on the other hand, are slower than few: each wake-up goes to the one that
+//! slept longest, with the coldest cache.
+//!
+//! ## The rule
+//! *Base* threads serve as long as none is blocked. A thread is *blocked* when it has been in one and the same
+//! request for a whole [`TICK`]. There may be *base + blocked* threads, up to a maximum. A supervisor counts; it
+//! sleeps for ever while some thread is idle, so a mount at rest costs nothing.
+//!
+//! ## Invariants
+//! (F1) While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
+//!      request has completed or a thread is added.                                test: `blocked_threads_are_replaced`
+//! (F2) `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
+//!      exactly once by the thread itself.                                          guard: `Seat`
+//! (F3) The last thread to leave ends the session.                                  guard: `Crew::leave` says so once
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// How long a thread must stay in one request to count as blocked: more than a request that only computes takes on a
+/// busy machine, less than an operator notices. At 5 ms a loaded two-core machine grew threads for nothing.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// The threads of one session, seen from outside.
+pub(crate) struct Crew {
+    base: usize,
+    max: usize,
+    live: AtomicUsize,
+    idle: AtomicUsize,
+    blocked: AtomicUsize,
+    ended: AtomicBool,
+    slots: Box<[Slot]>,
+    supervisor: OnceLock<Thread>,
+}
+
+#[derive(Default)]
+struct Slot {
+    taken: AtomicBool,
+    /// Changes with each request; 0 while there is none.
+    request: AtomicU64,
+    /// Counted in `Crew::blocked`.
+    blocked: AtomicBool,
+}
+
+/// One thread's place in the crew.
+pub(crate) struct Seat {
+    slot: usize,
+    requests: u64,
+}
+
+impl Crew {
+    pub fn new(base: usize, max: usize) -> Self {
+        let max = max.max(base);
+        Self {
+            base,
+            max,
+            live: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            blocked: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            slots: (0..max).map(|_| Slot::default()).collect(),
+            supervisor: OnceLock::new(),
+        }
+    }
+
+    /// The threads to start with: what was asked for, or one per CPU, at least 2 and at most 16.
+    pub fn base_for(asked: Option<usize>) -> usize {
+        let cpus = std::thread::available_parallelism().map_or(2, |n| n.get());
+        asked.map_or_else(|| cpus.clamp(2, 16), |n| n.clamp(1, 1024))
+    }
+
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    pub fn live(&self) -> usize {
+        self.live.load(SeqCst)
+    }
+
+    /// A place for one more thread, if there may be one.
+    pub fn join(&self) -> Option<Seat> {
+        for (slot, s) in self.slots.iter().enumerate() {
+            if !s.taken.swap(true, SeqCst) {
+                self.live.fetch_add(1, SeqCst);
+                return Some(Seat { slot, requests: 0 });
+            }
+        }
+        None
+    }
+
+    /// Gives a place back. True for the last thread of the session.
+    pub fn leave(&self, seat: Seat) -> bool {
+        self.slots[seat.slot].taken.store(false, SeqCst);
+        self.live.fetch_sub(1, SeqCst) == 1
+    }
+
+    /// Gives a place back if there are more threads than needed.
+    pub fn leave_if_surplus(&self, seat: Seat) -> Result<(), Seat> {
+        let wanted = self.base + self.blocked.load(SeqCst);
+        let lowered = self.live.fetch_update(SeqCst, SeqCst, |live| (live > wanted).then(|| live - 1));
+        match lowered {
+            Ok(_) => {
+                self.slots[seat.slot].taken.store(false, SeqCst);
+                Ok(())
+            }
+            Err(_) => Err(seat),
+        }
+    }
+
+    /// Around waiting for a request.
+    pub fn idle<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.idle.fetch_add(1, SeqCst);
+        let out = wait();
+        if self.idle.fetch_sub(1, SeqCst) == 1
+            && let Some(supervisor) = self.supervisor.get()
+        {
+            supervisor.unpark();
+        }
+        out
+    }
+
+    /// Around serving a request.
+    pub fn busy<T>(&self, seat: &mut Seat, serve: impl FnOnce() -> T) -> T {
+        let slot = &self.slots[seat.slot];
+        seat.requests += 1;
+        slot.request.store(seat.requests, SeqCst);
+        let out = serve();
+        slot.request.store(0, SeqCst);
+        if slot.blocked.swap(false, SeqCst) {
+            self.blocked.fetch_sub(1, SeqCst);
+        }
+        out
+    }
+
+    /// The session is over: the supervisor returns.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.unpark();
+        }
+    }
+
+    /// Runs on a thread of its own until [`Crew::end`]. `add` starts a thread, or says that none can be started;
+    /// `exhausted` hears once per shortage that there may be no more.
+    pub fn supervise(&self, mut add: impl FnMut() -> bool, mut exhausted: impl FnMut(usize)) {
+        let _ = self.supervisor.set(std::thread::current());
+        let mut seen = vec![0; self.slots.len()];
+        let mut told = false;
+        while !self.ended.load(SeqCst) {
+            if self.idle.load(SeqCst) > 0 {
+                told = false;
+                std::thread::park();
+                continue;
+            }
+            std::thread::sleep(TICK);
+            self.count_blocked(&mut seen);
+            while self.live() < self.max.min(self.base + self.blocked.load(SeqCst))
+                && !self.ended.load(SeqCst)
+            {
+                if !add() {
+                    break;
+                }
+            }
+            if self.blocked.load(SeqCst) >= self.max && !told {
+                told = true;
+                exhausted(self.live());
+            }
+        }
+    }
+
+    fn count_blocked(&self, seen: &mut [u64]) {
+        for (slot, seen) in self.slots.iter().zip(seen) {
+            let request = slot.request.load(SeqCst);
+            if request != 0 && request == *seen && !slot.blocked.swap(true, SeqCst) {
+                // If the request ends right here, the next one's end takes this back.
+                self.blocked.fetch_add(1, SeqCst);
+            }
+            *seen = request;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    #[test]
+    fn surplus_threads_leave_and_the_last_one_says_so() {
+        let crew = Crew::new(1, 3);
+        let (a, b) = (crew.join().unwrap(), crew.join().unwrap());
+        assert!(crew.leave_if_surplus(a).is_ok(), "two live, one wanted");
+        let b = crew.leave_if_surplus(b).expect_err("the base stays");
+        assert!(crew.leave(b));
+        assert_eq!(crew.live(), 0);
+    }
+
+    #[test]
+    fn no_more_threads_than_places() {
+        let crew = Crew::new(2, 2);
+        let seats: Vec<_> = std::iter::from_fn(|| crew.join()).collect();
+        assert_eq!(seats.len(), 2);
+    }
+
+    /// (F1): every thread blocks; each time one more is started, until the maximum, which is reported once.
+    #[test]
+    fn blocked_threads_are_replaced() {
+        let crew = Arc::new(Crew::new(2, 5));
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(std::sync::Mutex::new(gate));
+        let start = {
+            let crew = crew.clone();
+            move || {
+                let Some(mut seat) = crew.join() else { return false };
+                let (crew, gate) = (crew.clone(), gate.clone());
+                std::thread::spawn(move || {
+                    crew.idle(|| ());
+                    crew.busy(&mut seat, || gate.lock().unwrap().recv().unwrap());
+                    crew.leave(seat);
+                });
+                true
+            }
+        };
+        for _ in 0..2 {
+            assert!(start());
+        }
+        let (said, hear) = mpsc::channel();
+        let supervisor = {
+            let crew = crew.clone();
+            std::thread::spawn(move || crew.supervise(start, |n| said.send(n).unwrap()))
+        };
+        let threads =
+            hear.recv_timeout(Duration::from_secs(20)).expect("the maximum is reached and reported");
+        assert_eq!(threads, 5);
+        for _ in 0..5 {
+            release.send(()).unwrap();
+        }
+        crew.end();
+        supervisor.join().unwrap();
+    }
+}

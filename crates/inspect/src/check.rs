@@ -1,0 +1,416 @@
+//! The check: everything that can be reached is read, and the table is held against what was reached.
+//!
+//! ## What is claimed when nothing is found
+//! (I1) Every copy of every block reachable from the newest uberblock has the hash its parent carries and, where the key
+//!      is at hand, opens and decompresses to what its pointer says.
+//! (I2) Every unit a pointer leads to lives in the table, in a segment of the right owner and class, and belongs to one
+//!      block only.
+//! (I3) Every unit that lives in the table belongs to a block, so that no space is lost.
+//! (I4) Rows, relocations, datasets and counts agree with each other and with what import demands.
+//!
+//! Without a key, (I1) ends at the roots of encrypted datasets, and (I3) says nothing of their segments.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_format::extent::{Extent, decode_cut};
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, Txg};
+use steadfast_segment::Class;
+
+use crate::finding::{At, Bookmark, Severity};
+use crate::items;
+use crate::leaf::{COPIES, RingSlot, Tag};
+use crate::meta::Meta;
+use crate::view::{Content, Front, Request, View};
+use crate::walk::{Item, Visit, Walk};
+use crate::{Finding, Found, Record};
+
+/// Findings of one kind that are told one by one; the rest are counted.
+const SHOWN_MAX: u64 = 1_000;
+
+/// What a check came to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Summary {
+    /// Findings by severity.
+    pub findings: BTreeMap<Severity, u64>,
+    /// Txg that was checked.
+    pub txg: Option<Txg>,
+    /// Datasets whose trees were walked.
+    pub datasets: u64,
+    /// Blocks that were reached.
+    pub blocks: u64,
+    /// Their bytes on devices, all copies, with padding.
+    pub bytes: u64,
+    /// Segments with a row.
+    pub segments: u64,
+    /// Of these, segments in which nothing lives: they were open at the commit, and import gives them back.
+    pub empty_segments: u64,
+    /// Units that live in the table.
+    pub live_units: u64,
+    /// Units below the fill marks that are dead in the table: what the cleaner can give back.
+    pub dead_units: u64,
+    /// Units that live in the table and belong to no block.
+    pub leaked_units: u64,
+    /// Units of segments about which this could not be told.
+    pub unknown_units: u64,
+}
+
+impl Summary {
+    /// The gravest finding.
+    #[must_use]
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.keys().next_back().copied()
+    }
+
+    /// The summary as a line of output.
+    #[must_use]
+    pub fn record(&self) -> Record {
+        let mut record = Record::new("summary")
+            .with("worst", self.worst().map_or("none", Severity::word))
+            .with_some("txg", self.txg.map(|txg| txg.0))
+            .with("datasets", self.datasets)
+            .with("blocks", self.blocks)
+            .with("bytes", self.bytes)
+            .with("segments", self.segments)
+            .with("empty_segments", self.empty_segments)
+            .with("live_units", self.live_units)
+            .with("dead_units", self.dead_units)
+            .with("leaked_units", self.leaked_units)
+            .with("unknown_units", self.unknown_units);
+        for (severity, count) in &self.findings {
+            record = record.with(severity.word(), *count);
+        }
+        record
+    }
+}
+
+/// Checks a pool. Findings come as they are made.
+pub fn check(request: &Request<'_>, found: &mut Found<'_>) -> Summary {
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut findings: BTreeMap<Severity, u64> = BTreeMap::new();
+    let mut limited = |finding: Finding| {
+        let (code, severity) = finding.class();
+        *findings.entry(severity).or_default() += 1;
+        let count = counts.entry(code).or_default();
+        *count += 1;
+        if *count <= SHOWN_MAX {
+            found(finding);
+        }
+    };
+    let mut summary = Summary::default();
+    run(request, &mut summary, &mut limited);
+    for (code, count) in counts {
+        if count > SHOWN_MAX {
+            found(Finding::More { code, count: count - SHOWN_MAX });
+        }
+    }
+    Summary { findings, ..summary }
+}
+
+fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
+    let Some(front) = Front::open(request, found) else { return };
+    check_rings(&front, request, found);
+    let Some(mut view) = View::open(front, request, found) else { return };
+    summary.txg = Some(view.uberblock.txg);
+    let meta = Meta::load(&mut view, found);
+
+    let mut reach =
+        Reach { owner: DatasetId(0), encrypted: view.front.keys.is_some(), bytes: 0, data: 0, blocks: 0 };
+    let tail = view.uberblock.tail;
+    let bookmark = Bookmark { dataset: DatasetId(0), kind: BlockKind::Tail, level: tail.level, at: At::Root };
+    reach.judge(&mut view, &tail, &bookmark, found);
+    for (pointer, bookmark) in &meta.nodes {
+        reach.judge(&mut view, pointer, bookmark, found);
+    }
+    reach.add_to(summary);
+
+    // Owners of which not everything was reached: what lives in their segments unseen is not called leaked.
+    let mut partly: BTreeSet<DatasetId> = BTreeSet::new();
+    for row in &meta.datasets {
+        let owner = row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.root);
+        if !check_dataset(&mut view, row, owner, summary, found) {
+            partly.insert(owner);
+        }
+    }
+    check_table(&view, &meta, &partly, summary, found);
+}
+
+/// Rings: torn slots, missing copies, forks, and the chain of parents.
+fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
+    let mut chain: BTreeMap<Txg, ([u8; 32], [u8; 32])> = BTreeMap::new();
+    let newest = front.uberblock().map(|uberblock| uberblock.txg);
+    let mut copies = 0;
+    for seen in &front.seen {
+        let path = || request.leaves[seen.leaf].path.clone();
+        let torn = |reason: String| Finding::UberblockTorn {
+            path: path(),
+            copy: seen.copy,
+            slot: seen.slot,
+            reason,
+        };
+        match &seen.content {
+            RingSlot::Empty => {}
+            RingSlot::Malformed(error) => found(torn(error.to_string())),
+            RingSlot::Uberblock { validity: Tag::Wrong, .. } => found(torn("its tag is wrong".to_owned())),
+            RingSlot::Uberblock { uberblock, tag, .. } => {
+                if uberblock.pool != front.config.pool {
+                    found(torn(format!("it is of pool {}", uberblock.pool)));
+                    continue;
+                }
+                if uberblock.keyed != front.config.key.is_some() {
+                    found(torn("its tag is keyed, or not, unlike the pool".to_owned()));
+                    continue;
+                }
+                copies += usize::from(Some(uberblock.txg) == newest);
+                let known = chain.entry(uberblock.txg).or_insert((*tag, uberblock.parent));
+                if known.0 != *tag {
+                    found(Finding::UberblockFork { path: path(), copy: seen.copy, txg: uberblock.txg });
+                }
+            }
+        }
+    }
+    let rings = front.devices.iter().flatten().count() * COPIES;
+    if let Some(txg) = newest
+        && copies < rings
+    {
+        found(Finding::UberblockFew { txg, found: copies, rings });
+    }
+    for ((before, (tag, _)), (txg, (_, parent))) in chain.iter().zip(chain.iter().skip(1)) {
+        if before.next() == *txg && parent != tag {
+            found(Finding::UberblockParent { txg: *txg, before: *before });
+        }
+    }
+}
+
+/// Walks both trees of a dataset. False if not all of it was reached.
+fn check_dataset(
+    view: &mut View,
+    row: &DatasetRow,
+    owner: DatasetId,
+    summary: &mut Summary,
+    found: &mut Found<'_>,
+) -> bool {
+    let trees = [(BlockKind::Names, row.names), (BlockKind::Extents, row.extents)];
+    let keys = Meta::keys_of(view, row, found);
+    let mut reach = Reach { owner, encrypted: row.encryption.is_some(), bytes: 0, data: 0, blocks: 0 };
+    let mut whole = keys.is_ok();
+    for (kind, root) in trees {
+        let Some(root) = root else { continue };
+        let keys = keys.clone().unwrap_or_default();
+        let walk = Walk { dataset: row.id, kind, keys: keys.clone(), root };
+        let mut blocks = Blocks { reach: &mut reach, dataset: row.id, keys, whole: true };
+        whole &= walk.run(view, &mut blocks, found);
+        whole &= blocks.whole;
+    }
+    summary.datasets += 1;
+    reach.add_to(summary);
+    if whole && !row.destroying {
+        for (field, stored, found_bytes) in [("used", row.used, reach.bytes), ("data", row.data, reach.data)]
+        {
+            if stored != found_bytes {
+                found(Finding::Count { dataset: row.id, field, stored, found: found_bytes });
+            }
+        }
+    }
+    whole
+}
+
+/// Holds the table against what was reached.
+fn check_table(
+    view: &View,
+    meta: &Meta,
+    partly: &BTreeSet<DatasetId>,
+    summary: &mut Summary,
+    found: &mut Found<'_>,
+) {
+    for (&segment, row) in &view.table.rows {
+        let live = row.live();
+        summary.segments += 1;
+        summary.live_units += u64::from(live);
+        summary.dead_units += u64::from(row.filled - live);
+        summary.empty_segments += u64::from(live == 0);
+        let units = view.table.unmarked(segment);
+        let of_pool = Class::from_u8(row.class).is_some_and(Class::is_pool);
+        if !meta.whole || !meta.table_whole || (!of_pool && partly.contains(&row.owner)) {
+            summary.unknown_units += u64::from(units);
+        } else if units > 0 {
+            summary.leaked_units += u64::from(units);
+            found(Finding::Leaked { segment, units });
+        }
+    }
+    if meta.table_whole {
+        let unit = u64::from(view.table.geometry.unit);
+        let table = view.space.accounting().live_bytes / unit;
+        if table != summary.live_units {
+            found(Finding::LiveSum { rows: summary.live_units, table });
+        }
+        if let Err(reason) = view.space.check() {
+            found(Finding::Table { reason });
+        }
+    }
+}
+
+/// Judges pointers of one owner and marks what they lead to.
+struct Reach {
+    owner: DatasetId,
+    encrypted: bool,
+    /// Bytes of all copies of all blocks, with padding.
+    bytes: u64,
+    /// Of these, file content.
+    data: u64,
+    blocks: u64,
+}
+
+impl Reach {
+    fn add_to(&self, summary: &mut Summary) {
+        summary.blocks += self.blocks;
+        summary.bytes += self.bytes;
+    }
+
+    /// True if the block is worth reading: it was not reached before.
+    fn judge(
+        &mut self,
+        view: &mut View,
+        pointer: &BlockPointer,
+        bookmark: &Bookmark,
+        found: &mut Found<'_>,
+    ) -> bool {
+        let odd =
+            |reason: &str| Finding::PointerOdd { bookmark: bookmark.clone(), reason: reason.to_owned() };
+        if pointer.birth > view.uberblock.txg {
+            found(odd("it was born after the newest commit"));
+        }
+        if pointer.is_sealed() != self.encrypted {
+            found(odd(if self.encrypted {
+                "it is not sealed"
+            } else {
+                "it is sealed, and no key belongs to it"
+            }));
+        }
+        if pointer.kind.is_metadata() && pointer.copy_count() == 1 {
+            found(Finding::CopyMissing { bookmark: bookmark.clone() });
+        }
+        let mut fresh = true;
+        let mut lies_in: Option<BTreeSet<_>> = None;
+        for (copy, &address) in pointer.copies[..pointer.copy_count()].iter().enumerate() {
+            let Some(pieces) = view.table.resolve(address, pointer.psize) else {
+                found(Finding::PointerUnallocated { bookmark: bookmark.clone(), address });
+                continue;
+            };
+            let segments: BTreeSet<_> = pieces.iter().map(|piece| piece.segment).collect();
+            if let Some(&segment) = lies_in.iter().flatten().find(|segment| segments.contains(segment)) {
+                found(Finding::CopiesTogether { bookmark: bookmark.clone(), segment });
+            }
+            for &segment in &segments {
+                let Some(row) = view.table.rows.get(&segment) else { continue };
+                if row.owner != self.owner || !class_fits(pointer.kind, copy, row.class) {
+                    let (bookmark, owner, class) = (bookmark.clone(), row.owner, row.class);
+                    found(Finding::SegmentWrong { bookmark, segment, owner, class });
+                }
+            }
+            fresh &= self.mark(view, &pieces, (address, bookmark), found);
+            lies_in = Some(segments);
+        }
+        let bytes = u64::from(pointer.asize(view.table.geometry.unit)) * pointer.copy_count() as u64;
+        self.blocks += 1;
+        self.bytes += bytes;
+        self.data += if pointer.kind == BlockKind::Data { bytes } else { 0 };
+        fresh
+    }
+
+    fn mark(
+        &self,
+        view: &mut View,
+        pieces: &[crate::table::Piece],
+        (address, bookmark): (Address, &Bookmark),
+        found: &mut Found<'_>,
+    ) -> bool {
+        let (mut dead, mut twice) = (0, 0);
+        for piece in pieces {
+            let marked = view.table.mark(*piece);
+            dead += marked.dead;
+            twice += marked.twice;
+        }
+        if dead > 0 {
+            found(Finding::PointerDead { bookmark: bookmark.clone(), address, units: dead });
+        }
+        if twice > 0 {
+            found(Finding::Overlap { bookmark: bookmark.clone(), address, units: twice });
+        }
+        twice == 0
+    }
+}
+
+fn class_fits(kind: BlockKind, copy: usize, class: u8) -> bool {
+    let Some(class) = Class::from_u8(class) else { return false };
+    match kind {
+        BlockKind::Data => matches!(class, Class::Data | Class::Clean),
+        BlockKind::Names | BlockKind::Extents => class == [Class::Meta0, Class::Meta1][copy],
+        BlockKind::Meta | BlockKind::Tail => class == [Class::Pool0, Class::Pool1][copy],
+    }
+}
+
+/// Blocks of one dataset: judged, and content read.
+struct Blocks<'r> {
+    reach: &'r mut Reach,
+    dataset: DatasetId,
+    keys: Option<std::sync::Arc<steadfast_crypto::BlockKeys>>,
+    whole: bool,
+}
+
+impl Visit for Blocks<'_> {
+    fn node(
+        &mut self,
+        view: &mut View,
+        pointer: &BlockPointer,
+        bookmark: &Bookmark,
+        found: &mut Found<'_>,
+    ) -> bool {
+        self.reach.judge(view, pointer, bookmark, found)
+    }
+
+    fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
+        if item.leaf.kind == BlockKind::Names {
+            let checked = NamesKey::decode(item.key).and_then(|key| items::names_value(&key, item.value));
+            if let Err(error) = checked {
+                found(item.bad(error));
+            }
+            return;
+        }
+        let (inode, offset) = match ExtentsKey::decode(item.key) {
+            Ok(ExtentsKey::Extent { inode, offset }) => (inode, offset),
+            Ok(ExtentsKey::Cut { start, .. }) => {
+                if let Err(error) = decode_cut(start, item.value) {
+                    found(item.bad(error));
+                }
+                return;
+            }
+            Err(error) => {
+                // What such an item leads to is not known.
+                self.whole = false;
+                found(item.bad(error));
+                return;
+            }
+        };
+        match Extent::decode(item.value) {
+            Err(error) => {
+                self.whole = false;
+                found(item.bad(error));
+            }
+            Ok(Extent::Inline(_)) => {}
+            Ok(Extent::Block { pointer, .. }) => {
+                let at = At::File { inode, offset };
+                let bookmark =
+                    Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
+                if pointer.kind != BlockKind::Data || pointer.level != 0 {
+                    let reason = format!("it is of kind {:?}, level {}", pointer.kind, pointer.level);
+                    found(Finding::PointerOdd { bookmark: bookmark.clone(), reason });
+                }
+                if self.reach.judge(view, &pointer, &bookmark, found) {
+                    let content = view.read(&pointer, &bookmark, self.keys.as_deref(), found);
+                    debug_assert!(!matches!(content, Content::Locked) || self.keys.is_none());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The catalogue: one variant for each thing that can be wrong with a pool's devices. Its severity follows from what
+//! the fault costs, not from how it came about. New checks add variants; codes are never used again for another thing.
+
+use std::fmt;
+
+use steadfast_blockio::Badness;
+use steadfast_format::{Address, BlockKind, DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
+
+use crate::Record;
+
+/// What a finding costs, mildest first.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Severity {
+    /// Nothing: what a crash or an older commit leaves behind.
+    Note,
+    /// Nothing known: it could not be looked at (a key or a device is missing).
+    Unchecked,
+    /// Space is lost or a count is wrong; no content is.
+    Leak,
+    /// One copy, or one safeguard, is lost; everything can still be read.
+    Degraded,
+    /// Content cannot be read, or metadata contradicts itself and may cost content later.
+    Damage,
+    /// The pool cannot be imported as it is.
+    Fatal,
+}
+
+impl Severity {
+    /// One word, for records.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Unchecked => "unchecked",
+            Severity::Leak => "leak",
+            Severity::Degraded => "degraded",
+            Severity::Damage => "damage",
+            Severity::Fatal => "fatal",
+        }
+    }
+}
+
+/// What a block belongs to, so that a finding can be followed to a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Bookmark {
+    /// Dataset, 0 for the pool's own metadata.
+    pub dataset: DatasetId,
+    /// What the block holds.
+    pub kind: BlockKind,
+    /// Height above the leaves.
+    pub level: u8,
+    /// Where in its tree or file.
+    pub at: At,
+}
+
+/// Where in a tree or a file a block is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum At {
+    /// The root of a tree, or the commit tail.
+    Root,
+    /// Below an inner node, from this key on (empty: from its beginning).
+    Key(Vec<u8>),
+    /// Content of a file from this offset on.
+    File {
+        /// The file.
+        inode: InodeId,
+        /// The offset.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dataset {}, {:?}, level {}", self.dataset, self.kind, self.level)?;
+        match &self.at {
+            At::Root => f.write_str(", root"),
+            At::Key(key) => write!(f, ", from key {}", crate::record::hex(key)),
+            At::File { inode, offset } => write!(f, ", inode {inode}, offset {offset}"),
+        }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// One copy of a label is not valid.
+    #[error("{path}: label copy {copy}: {reason}")]
+    LabelCopy {
+        /// Device.
+        path: String,
+        /// Which copy, 0 to 3.
+        copy: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A device has no valid label.
+    #[error("{path}: no copy of its label is valid")]
+    LabelNone {
+        /// Device.
+        path: String,
+    },
+    /// Valid copies of one label differ: a crash while labels were written.
+    #[error("{path}: label copy {copy} is of txg {txg}, another is of txg {newest}")]
+    LabelOld {
+        /// Device.
+        path: String,
+        /// Which copy.
+        copy: usize,
+        /// Its txg.
+        txg: Txg,
+        /// The newest copy's.
+        newest: Txg,
+    },
+    /// A device belongs to another pool than the first one.
+    #[error("{path}: is a device of pool {pool}, not of this one")]
+    DeviceForeign {
+        /// Device.
+        path: String,
+        /// Its pool.
+        pool: PoolGuid,
+    },
+    /// A device of the pool was given twice, or two devices claim to be the same.
+    #[error("{path}: device {device} was given already")]
+    DeviceTwice {
+        /// Device.
+        path: String,
+        /// Its number.
+        device: DeviceId,
+    },
+    /// A device of the pool was not given.
+    #[error("device {device} of the pool, last seen at {path}, was not given")]
+    DeviceMissing {
+        /// Last known path.
+        path: String,
+        /// Its number.
+        device: DeviceId,
+    },
+    /// A device is smaller than its slots need.
+    #[error("{path}: has room for {room} slots, its label promises {slots}")]
+    DeviceShort {
+        /// Device.
+        path: String,
+        /// Slots there is room for.
+        room: u32,
+        /// Slots it should have.
+        slots: u32,
+    },
+    /// A ring could not be read.
+    #[error("{path}: ring {copy} cannot be read: {reason}")]
+    RingUnreadable {
+        /// Device.
+        path: String,
+        /// Which label's ring.
+        copy: usize,
+        /// Why.
+        reason: String,
+    },
+    /// A slot of a ring holds something that is no valid uberblock.
+    #[error("{path}: ring {copy}, slot {slot}: {reason}")]
+    UberblockTorn {
+        /// Device.
+        path: String,
+        /// Which label's ring.
+        copy: usize,
+        /// Which slot.
+        slot: usize,
+        /// Why it does not count.
+        reason: String,
+    },
+    /// The newest uberblock is not in every ring.
+    #[error("the uberblock of txg {txg} is in {found} of {rings} rings")]
+    UberblockFew {
+        /// Its txg.
+        txg: Txg,
+        /// Rings that have it.
+        found: usize,
+        /// Rings there are.
+        rings: usize,
+    },
+    /// Two different valid uberblocks claim the same txg: somebody wrote history twice.
+    #[error("{path}: ring {copy} has another uberblock of txg {txg} than the first")]
+    UberblockFork {
+        /// Device.
+        path: String,
+        /// Which label's ring.
+        copy: usize,
+        /// The txg.
+        txg: Txg,
+    },
+    /// An uberblock does not follow the one before it.
+    #[error("the uberblock of txg {txg} does not carry the tag of txg {before}, which is in the ring")]
+    UberblockParent {
+        /// Its txg.
+        txg: Txg,
+        /// The one before it.
+        before: Txg,
+    },
+    /// No uberblock counts.
+    #[error("no ring holds a valid uberblock of this pool")]
+    UberblockNone,
+    /// The pool's own metadata is sealed and the key was not given.
+    #[error(
+        "the pool's metadata is sealed: only its labels, its rings and the hash of its tail can be checked"
+    )]
+    PoolLocked,
+    /// A given secret opens nothing.
+    #[error("the key does not open {what}: {reason}")]
+    KeyWrong {
+        /// What it was tried on.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An encrypted dataset whose key was not given: its trees end at their roots.
+    #[error("dataset {dataset} is encrypted: only the hashes of its roots were checked")]
+    DatasetLocked {
+        /// The dataset.
+        dataset: DatasetId,
+    },
+    /// The commit tail is not acceptable.
+    #[error("commit tail: {reason}")]
+    Tail {
+        /// Why.
+        reason: String,
+    },
+    /// The segment table contradicts itself.
+    #[error("segment table: {reason}")]
+    Table {
+        /// How.
+        reason: String,
+    },
+    /// A copy of a block cannot be used, but another can.
+    #[error("{bookmark}: copy at segment {}, offset {}: {}, {detail}", address.segment, address.offset, badness.word())]
+    CopyBad {
+        /// The block.
+        bookmark: Bookmark,
+        /// The copy.
+        address: Address,
+        /// How it is bad.
+        badness: Badness,
+        /// More of it.
+        detail: String,
+    },
+    /// No copy of a block can be used: it and all below it are lost.
+    #[error("{bookmark}: no copy can be used: {detail}")]
+    BlockLost {
+        /// The block.
+        bookmark: Bookmark,
+        /// What was wrong with each.
+        detail: String,
+    },
+    /// Metadata with one copy only.
+    #[error("{bookmark}: has one copy only")]
+    CopyMissing {
+        /// The block.
+        bookmark: Bookmark,
+    },
+    /// Both copies lie in one segment: one fault takes both.
+    #[error("{bookmark}: both copies lie in segment {segment}")]
+    CopiesTogether {
+        /// The block.
+        bookmark: Bookmark,
+        /// Where both lie.
+        segment: SegmentId,
+    },
+    /// A pointer says something of its block that cannot be.
+    #[error("{bookmark}: its pointer is wrong: {reason}")]
+    PointerOdd {
+        /// The block.
+        bookmark: Bookmark,
+        /// How.
+        reason: String,
+    },
+    /// A pointer leads to units that no segment has.
+    #[error("{bookmark}: nothing is stored at segment {}, offset {}", address.segment, address.offset)]
+    PointerUnallocated {
+        /// The block.
+        bookmark: Bookmark,
+        /// The copy.
+        address: Address,
+    },
+    /// A pointer leads to units that the table calls dead: they may be overwritten any time.
+    #[error("{bookmark}: {units} units of segment {}, offset {} are dead in the table", address.segment, address.offset)]
+    PointerDead {
+        /// The block.
+        bookmark: Bookmark,
+        /// The copy.
+        address: Address,
+        /// How many of its units.
+        units: u32,
+    },
+    /// Two pointers lead to the same units.
+    #[error("{bookmark}: {units} units of segment {}, offset {} belong to another block too", address.segment, address.offset)]
+    Overlap {
+        /// The later of the two.
+        bookmark: Bookmark,
+        /// The copy.
+        address: Address,
+        /// How many of its units.
+        units: u32,
+    },
+    /// A block lies in a segment of another owner or class: destroying that owner would take it along.
+    #[error("{bookmark}: lies in segment {segment} of owner {owner}, class {class}")]
+    SegmentWrong {
+        /// The block.
+        bookmark: Bookmark,
+        /// Where it lies.
+        segment: SegmentId,
+        /// Whose the segment is.
+        owner: DatasetId,
+        /// Its class.
+        class: u8,
+    },
+    /// The right bytes are not the node they should be.
+    #[error("{bookmark}: not a node: {reason}")]
+    Node {
+        /// The block.
+        bookmark: Bookmark,
+        /// Why.
+        reason: String,
+    },
+    /// An item of a tree cannot be read.
+    #[error("{bookmark}: item {key}: {reason}")]
+    Item {
+        /// Its leaf.
+        bookmark: Bookmark,
+        /// Its key in hexadecimal digits.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// A dataset row contradicts the others.
+    #[error("dataset {dataset}: {reason}")]
+    Dataset {
+        /// The dataset.
+        dataset: DatasetId,
+        /// How.
+        reason: &'static str,
+    },
+    /// A dataset's count of bytes is not what its blocks take.
+    #[error("dataset {dataset}: {field} says {stored} bytes, its blocks take {found}")]
+    Count {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Which count.
+        field: &'static str,
+        /// What the row says.
+        stored: u64,
+        /// What was found.
+        found: u64,
+    },
+    /// Units that live in the table and that no pointer leads to.
+    #[error("segment {segment}: {units} units live in the table, but no block is there")]
+    Leaked {
+        /// The segment.
+        segment: SegmentId,
+        /// How many.
+        units: u32,
+    },
+    /// Sums of living units differ.
+    #[error("the rows' living units are {rows}, the table counts {table}")]
+    LiveSum {
+        /// Sum over the rows.
+        rows: u64,
+        /// What the loaded table counts.
+        table: u64,
+    },
+    /// Too much of one kind: the rest was counted only.
+    #[error("{count} more findings of the kind {code}")]
+    More {
+        /// The kind.
+        code: &'static str,
+        /// How many were not shown.
+        count: u64,
+    },
+}
+
+impl Finding {
+    /// A name that programs can match, and what the finding costs.
+    #[must_use]
+    pub fn class(&self) -> (&'static str, Severity) {
+        use Severity::{Damage, Degraded, Fatal, Leak, Note, Unchecked};
+        match self {
+            Finding::LabelCopy { .. } => ("label-copy", Degraded),
+            Finding::LabelNone { .. } => ("label-none", Fatal),
+            Finding::LabelOld { .. } => ("label-old", Note),
+            Finding::DeviceForeign { .. } => ("device-foreign", Unchecked),
+            Finding::DeviceTwice { .. } => ("device-twice", Unchecked),
+            Finding::DeviceMissing { .. } => ("device-missing", Fatal),
+            Finding::DeviceShort { .. } => ("device-short", Fatal),
+            Finding::RingUnreadable { .. } => ("ring-unreadable", Degraded),
+            Finding::UberblockTorn { .. } => ("uberblock-torn", Degraded),
+            Finding::UberblockFew { .. } => ("uberblock-few", Degraded),
+            Finding::UberblockFork { .. } => ("uberblock-fork", Damage),
+            Finding::UberblockParent { .. } => ("uberblock-parent", Damage),
+            Finding::UberblockNone => ("uberblock-none", Fatal),
+            Finding::PoolLocked => ("pool-locked", Unchecked),
+            Finding::KeyWrong { .. } => ("key-wrong", Unchecked),
+            Finding::DatasetLocked { .. } => ("dataset-locked", Unchecked),
+            Finding::Tail { .. } => ("tail", Fatal),
+            Finding::Table { .. } => ("table", Fatal),
+            Finding::CopyBad { .. } => ("copy-bad", Degraded),
+            Finding::BlockLost { bookmark, .. } => match bookmark.kind {
+                BlockKind::Meta | BlockKind::Tail => ("block-lost", Fatal),
+                _ => ("block-lost", Damage),
+            },
+            Finding::CopyMissing { .. } => ("copy-missing", Degraded),
+            Finding::CopiesTogether { .. } => ("copies-together", Degraded),
+            Finding::PointerOdd { .. } => ("pointer-odd", Damage),
+            Finding::PointerUnallocated { .. } => ("pointer-unallocated", Damage),
+            Finding::PointerDead { .. } => ("pointer-dead", Damage),
+            Finding::Overlap { .. } => ("overlap", Damage),
+            Finding::SegmentWrong { .. } => ("segment-wrong", Damage),
+            Finding::Node { .. } => ("node", Damage),
+            Finding::Item { .. } => ("item", Damage),
+            Finding::Dataset { .. } => ("dataset", Fatal),
+            Finding::Count { .. } => ("count", Leak),
+            Finding::Leaked { .. } => ("leaked", Leak),
+            Finding::LiveSum { .. } => ("live-sum", Damage),
+            Finding::More { .. } => ("more", Note),
+        }
+    }
+
+    /// What the finding costs.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.class().1
+    }
+
+    /// The finding as a line of output.
+    #[must_use]
+    pub fn record(&self) -> Record {
+        let (code, severity) = self.class();
+        Record::new("finding")
+            .with("severity", severity.word())
+            .with("code", code)
+            .with("text", self.to_string())
+    }
+}
+
+/// Receives findings as they are made.
+pub type Found<'a> = dyn FnMut(Finding) + 'a;

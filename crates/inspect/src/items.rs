@@ -1,0 +1,166 @@
+//! Items of the three kinds of trees, as records.
+
+use steadfast_format::dirent::{Dirent, NamesHead};
+use steadfast_format::extent::{Extent, decode_cut};
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::xattr::XattrStart;
+use steadfast_format::{
+    BlockKind, BlockPointer, DatasetRow, DecodeError, HistoryEntry, MetaKey, RelocationRow, SegmentRow,
+};
+
+use crate::Record;
+use crate::record::{hex, text};
+
+/// An item of a tree of that kind.
+pub(crate) fn record(kind: BlockKind, key: &[u8], value: &[u8]) -> Record {
+    let decoded = match kind {
+        BlockKind::Names => NamesKey::decode(key).and_then(|key| names_value(&key, value)),
+        BlockKind::Extents => ExtentsKey::decode(key).and_then(|key| extents_value(&key, value)),
+        _ => meta_value(key, value),
+    };
+    decoded.unwrap_or_else(|error| {
+        let record = Record::new("malformed").with("key", hex(key)).with("value", hex(value));
+        record.with("reason", error.to_string())
+    })
+}
+
+/// A pointer as one word: places, sizes, birth, how it is stored, and the beginning of its hash.
+pub(crate) fn pointer(pointer: &BlockPointer) -> String {
+    let copies = pointer.copies[..pointer.copy_count()].iter();
+    let copies: Vec<String> = copies.map(|a| format!("{}:{}", a.segment, a.offset)).collect();
+    let (psize, lsize, birth, level) = (pointer.psize, pointer.lsize, pointer.birth, pointer.level);
+    let sealed = if pointer.is_sealed() { "sealed" } else { "open" };
+    let (kind, compression) = (format!("{:?}", pointer.kind), format!("{:?}", pointer.compression));
+    let words = format!("{kind}/{compression}/{sealed}").to_lowercase();
+    let hash = hex(&pointer.hash[..8]);
+    format!("{} psize:{psize} lsize:{lsize} birth:{birth} level:{level} {words} {hash}", copies.join("+"))
+}
+
+/// A segment row.
+pub(crate) fn segment_row(record: Record, row: &SegmentRow) -> Record {
+    let places: Vec<String> = row.columns.iter().map(|c| format!("{}:{}", c.device, c.slot)).collect();
+    let dead: u32 = row.dead.iter().flatten().map(|byte| byte.count_ones()).sum();
+    let record = record.with("class", row.class).with("owner", row.owner.0).with("place", places.join(","));
+    record.with("filled", row.filled).with("dead_units", dead)
+}
+
+/// A relocation row.
+pub(crate) fn relocation_row(record: Record, row: &RelocationRow) -> Record {
+    record.with("to_segment", row.segment.0).with("to_unit", row.unit).with("units", row.units)
+}
+
+fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
+    let kind = key.first().copied().unwrap_or(0);
+    let refused = DecodeError::Field { structure: "meta_key", field: "kind", value: kind.into() };
+    Ok(match MetaKey::decode(key).ok_or(refused)? {
+        MetaKey::PoolProperty(name) => Record::new("property").with("name", name).with("value", text(value)),
+        MetaKey::DatasetProperty(id, name) => {
+            Record::new("property").with("dataset", id.0).with("name", name).with("value", text(value))
+        }
+        MetaKey::Segment(id) => {
+            segment_row(Record::new("segment").with("id", id.0), &SegmentRow::decode(value)?)
+        }
+        MetaKey::Relocation(id, unit) => {
+            let record = Record::new("relocation").with("segment", id.0).with("unit", unit);
+            relocation_row(record, &RelocationRow::decode(value)?)
+        }
+        MetaKey::History(number) => {
+            let entry = HistoryEntry::decode(value)?;
+            let record = Record::new("history").with("number", number).with("time_ns", entry.time_ns);
+            let record =
+                record.with("txg", entry.txg.0).with("uid", entry.uid).with("internal", entry.internal);
+            record.with("host", entry.host).with("text", entry.text)
+        }
+        MetaKey::Dataset(_) => {
+            let row = DatasetRow::decode(value)?;
+            let encryption = row.encryption.as_ref();
+            Record::new("dataset")
+                .with("id", row.id.0)
+                .with("parent", row.parent.0)
+                .with("name", row.name)
+                .with("created_txg", row.created_txg.0)
+                .with("used", row.used)
+                .with("data", row.data)
+                .with("logical", row.logical)
+                .with("files", row.files)
+                .with("next_inode", row.next_inode)
+                .with("destroying", row.destroying)
+                .with_some("encryption_root", encryption.map(|e| e.root.0))
+                .with_some("keyformat", encryption.map(|e| e.wrapped.key_format.name()))
+                .with_some("names", row.names.as_ref().map(pointer))
+                .with_some("extents", row.extents.as_ref().map(pointer))
+        }
+    })
+}
+
+/// The value of an item of a names tree.
+pub(crate) fn names_value(key: &NamesKey, value: &[u8]) -> Result<Record, DecodeError> {
+    Ok(match key {
+        NamesKey::Head => {
+            let head = NamesHead::decode(value)?;
+            Record::new("head").with("next_inode", head.next_inode.0).with("inodes", head.inodes)
+        }
+        NamesKey::Orphan(inode) => {
+            if !value.is_empty() {
+                return Err(DecodeError::Trailing { structure: "orphan", extra: value.len() });
+            }
+            Record::new("orphan").with("inode", inode.0)
+        }
+        NamesKey::Inode(inode) => {
+            let record = InodeRecord::decode(value)?;
+            Record::new("inode")
+                .with("inode", inode.0)
+                .with("mode", format!("{:o}", record.mode))
+                .with("nlink", record.nlink)
+                .with("uid", record.uid)
+                .with("gid", record.gid)
+                .with("size", record.size)
+                .with("parent", record.parent.0)
+                .with("generation", record.generation)
+                .with("record_shift", record.record_shift)
+                .with("flags", record.flags)
+                .with("mtime", format!("{}.{:09}", record.mtime.seconds, record.mtime.nanos))
+                .with("ctime", format!("{}.{:09}", record.ctime.seconds, record.ctime.nanos))
+        }
+        NamesKey::Entry { directory, cookie } => {
+            let entry = Dirent::decode(value)?;
+            let record = Record::new("entry").with("directory", directory.0).with("cookie", *cookie);
+            record.with("inode", entry.inode.0).with("kind", entry.kind).with("name", text(&entry.name))
+        }
+        NamesKey::Xattr { inode, name, chunk } => {
+            let record =
+                Record::new("xattr").with("inode", inode.0).with("name", text(name)).with("chunk", *chunk);
+            let (total, bytes) = match chunk {
+                0 => {
+                    let start = XattrStart::decode(value)?;
+                    (Some(start.total), start.bytes)
+                }
+                _ => (None, value.to_vec()),
+            };
+            record.with_some("total", total).with("value", hex(&bytes))
+        }
+        NamesKey::Target { inode, chunk } => {
+            let record = Record::new("target").with("inode", inode.0).with("chunk", *chunk);
+            record.with("target", text(value))
+        }
+    })
+}
+
+fn extents_value(key: &ExtentsKey, value: &[u8]) -> Result<Record, DecodeError> {
+    Ok(match key {
+        ExtentsKey::Cut { inode, start } => {
+            let record = Record::new("cut").with("inode", inode.0).with("start", *start);
+            record.with("end", decode_cut(*start, value)?)
+        }
+        ExtentsKey::Extent { inode, offset } => {
+            let extent = Extent::decode(value)?;
+            let record = Record::new("extent").with("inode", inode.0).with("offset", *offset);
+            let record = record.with("length", extent.length());
+            match extent {
+                Extent::Block { pointer: block, .. } => record.with("block", pointer(&block)),
+                Extent::Inline(bytes) => record.with("inline", hex(&bytes)),
+            }
+        }
+    })
+}

@@ -1,0 +1,180 @@
+//! The meta tree, loaded: the rest of the segment table, and the datasets.
+
+use std::collections::BTreeSet;
+
+use steadfast_format::{
+    BlockKind, BlockPointer, DatasetId, DatasetRow, HistoryEntry, MetaKey, RelocationRow, SegmentId,
+    SegmentRow,
+};
+
+use crate::finding::Bookmark;
+use crate::keys::dataset_wrap_aad;
+use crate::view::View;
+use crate::walk::{Item, Visit, Walk};
+use crate::{Finding, Found};
+
+/// What the meta tree says.
+pub(crate) struct Meta {
+    /// Its nodes.
+    pub nodes: Vec<(BlockPointer, Bookmark)>,
+    /// Rows that contradict nothing, parents before children.
+    pub datasets: Vec<DatasetRow>,
+    /// True if all of it could be read.
+    pub whole: bool,
+    /// True if the segment table is as import would accept it.
+    pub table_whole: bool,
+    tail_rows: BTreeSet<SegmentId>,
+    tail_runs: BTreeSet<(SegmentId, u32)>,
+}
+
+impl Meta {
+    /// Walks the meta tree and completes the segment table of `view`.
+    pub fn load(view: &mut View, found: &mut Found<'_>) -> Meta {
+        let own = view.uberblock.tail.copies.into_iter().map(|address| address.segment);
+        let mut meta = Meta {
+            nodes: Vec::new(),
+            datasets: Vec::new(),
+            whole: true,
+            table_whole: true,
+            tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
+            tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
+        };
+        let walk = Walk {
+            dataset: DatasetId(0),
+            kind: BlockKind::Meta,
+            keys: view.front.keys.clone(),
+            root: view.uberblock.meta,
+        };
+        meta.whole = walk.run(view, &mut meta, found);
+        if let Err(error) = view.space.finish_load() {
+            meta.table_whole = false;
+            found(Finding::Table { reason: error.to_string() });
+        }
+        let runs = |run: &RelocationRow| run.unit.checked_add(run.units).is_some();
+        view.table.runs.retain(|_, run| runs(run));
+        let root = meta.datasets.first().map(|row| row.id);
+        if meta.whole && root != Some(DatasetId(1)) {
+            found(Finding::Dataset { dataset: DatasetId(1), reason: "the root dataset has no row" });
+        }
+        meta
+    }
+
+    /// Full name of a dataset.
+    pub fn name(&self, pool: &str, id: DatasetId) -> String {
+        let mut parts = Vec::new();
+        let mut at = id;
+        // Parents have smaller numbers, so this ends.
+        while let Some(row) = self.datasets.iter().find(|row| row.id == at)
+            && row.parent.0 != 0
+        {
+            parts.push(row.name.as_str());
+            at = row.parent;
+        }
+        parts.push(pool);
+        parts.reverse();
+        parts.join("/")
+    }
+
+    fn dataset(&self, view: &View, id: DatasetId, row: &DatasetRow) -> Option<&'static str> {
+        let known = |id: DatasetId| self.datasets.iter().any(|row| row.id == id);
+        if row.id != id {
+            return Some("its row has another id than its key");
+        }
+        if id >= view.tail.next_dataset {
+            return Some("its id was not given out yet");
+        }
+        if (row.parent.0 == 0) != (id.0 == 1) || (row.parent.0 != 0 && !known(row.parent)) {
+            return Some("its parent does not exist");
+        }
+        if self
+            .datasets
+            .iter()
+            .any(|other| other.parent == row.parent && other.name == row.name && !other.destroying)
+            && !row.destroying
+        {
+            return Some("another dataset of its parent has the same name");
+        }
+        if row.encryption.as_ref().is_some_and(|encryption| encryption.root != id && !known(encryption.root))
+        {
+            return Some("its encryption root does not exist");
+        }
+        None
+    }
+
+    /// Keys of a dataset; `Err` if it is encrypted and they are not to be had.
+    pub fn keys_of(
+        view: &mut View,
+        row: &DatasetRow,
+        found: &mut Found<'_>,
+    ) -> Result<Option<std::sync::Arc<steadfast_crypto::BlockKeys>>, ()> {
+        let Some(encryption) = &row.encryption else { return Ok(None) };
+        let aad = dataset_wrap_aad(view.front.config.pool, row.id);
+        match view.front.secret.unwrap(&encryption.wrapped, &aad) {
+            Ok(master) => Ok(Some(view.front.secret.block_keys(master))),
+            Err(reason) => {
+                if view.front.secret.is_given() {
+                    found(Finding::KeyWrong { what: format!("dataset {}", row.id), reason });
+                }
+                found(Finding::DatasetLocked { dataset: row.id });
+                Err(())
+            }
+        }
+    }
+}
+
+impl Visit for Meta {
+    fn node(&mut self, _: &mut View, pointer: &BlockPointer, bookmark: &Bookmark, _: &mut Found<'_>) -> bool {
+        self.nodes.push((*pointer, bookmark.clone()));
+        true
+    }
+
+    fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
+        let Some(key) = MetaKey::decode(item.key) else {
+            found(item.bad("not a key of the meta tree"));
+            return;
+        };
+        match key {
+            MetaKey::Segment(id) => match SegmentRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(_) if self.tail_rows.contains(&id) => {}
+                Ok(row) => match view.space.load_rows([(id, row.clone())]) {
+                    Ok(()) => view.table.add_row(id, &row),
+                    Err(error) => {
+                        self.table_whole = false;
+                        found(Finding::Table { reason: error.to_string() });
+                    }
+                },
+            },
+            MetaKey::Relocation(segment, unit) => match RelocationRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(_) if self.tail_runs.contains(&(segment, unit)) => {}
+                Ok(run) => match view.space.load_runs([((segment, unit), run)]) {
+                    Ok(()) => _ = view.table.runs.insert((segment, unit), run),
+                    Err(error) => {
+                        self.table_whole = false;
+                        found(Finding::Table { reason: error.to_string() });
+                    }
+                },
+            },
+            MetaKey::Dataset(id) => match DatasetRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(row) => match self.dataset(view, id, &row) {
+                    Some(reason) => found(Finding::Dataset { dataset: id, reason }),
+                    None => self.datasets.push(row),
+                },
+            },
+            MetaKey::History(number) => match HistoryEntry::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(_) if number >= view.tail.next_history => {
+                    found(item.bad("its number was not given out yet"))
+                }
+                Ok(_) => {}
+            },
+            MetaKey::PoolProperty(_) | MetaKey::DatasetProperty(..) => {
+                if std::str::from_utf8(item.value).is_err() {
+                    found(item.bad("a property that is not text"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! From devices to a readable pool: label, key, ring, tail. What import does, except that every obstacle is a finding
+//! and that nothing is refused which can still be looked at.
+
+use std::sync::Arc;
+
+use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
+use steadfast_crypto::{BlockKeys, Key, Verified};
+use steadfast_env::Env;
+use steadfast_format::{
+    Address, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Uberblock, medium,
+};
+use steadfast_segment::{Geometry, ReadError, Space};
+
+use crate::finding::{At, Bookmark};
+use crate::keys::{self, Secret};
+use crate::leaf::{self, COPIES, Leaf, RingSlot, Tag};
+use crate::table::Table;
+use crate::{Finding, Found};
+
+/// What leads to a pool.
+pub struct Request<'a> {
+    /// Devices of one pool, in any order.
+    pub leaves: &'a [Leaf],
+    /// Opens a sealed pool and encrypted datasets: passphrase, 32 bytes or 64 digits, as each key's format says.
+    pub secret: Option<Vec<u8>>,
+    /// The world.
+    pub env: &'a Env,
+}
+
+/// An uberblock and where it was found.
+pub(crate) struct Seen {
+    pub leaf: usize,
+    pub copy: usize,
+    pub slot: usize,
+    pub content: RingSlot,
+}
+
+/// Label, keys and rings of a pool: what can be known before its first block is read.
+pub(crate) struct Front {
+    pub config: LabelConfig,
+    /// For each device given, its number in the pool if it is one of this pool.
+    pub devices: Vec<Option<usize>>,
+    pub secret: Secret,
+    /// Keys of the pool's own metadata, if it is sealed and the secret opens it.
+    pub keys: Option<Arc<BlockKeys>>,
+    pub seen: Vec<Seen>,
+    /// Index in `seen` of the uberblock that counts.
+    pub newest: Option<usize>,
+}
+
+impl Front {
+    /// Reads labels and rings.
+    pub fn open(request: &Request<'_>, found: &mut Found<'_>) -> Option<Front> {
+        let copies: Vec<_> = request.leaves.iter().map(|leaf| leaf::label_copies(&*leaf.device)).collect();
+        for (leaf, copies) in request.leaves.iter().zip(&copies) {
+            leaf::check_label(leaf, copies, found);
+        }
+        let labels: Vec<Option<&LabelConfig>> =
+            copies.iter().map(|copies| leaf::newest_label(copies)).collect();
+        let pool = labels.iter().flatten().next()?.pool;
+        let ours = labels.iter().flatten().filter(|label| label.pool == pool);
+        let config = (*ours.rev().max_by_key(|label| label.txg)?).clone();
+        let mut devices: Vec<Option<usize>> = Vec::new();
+        for (leaf, label) in request.leaves.iter().zip(&labels) {
+            let path = leaf.path.clone();
+            let known = |label: &&LabelConfig| config.leaves.iter().position(|l| l.guid == label.device_guid);
+            let at = match label {
+                None => None,
+                Some(label) if label.pool != pool => {
+                    found(Finding::DeviceForeign { path, pool: label.pool });
+                    None
+                }
+                Some(label) => match known(label) {
+                    Some(at) if devices.contains(&Some(at)) => {
+                        found(Finding::DeviceTwice { path, device: label.device });
+                        None
+                    }
+                    at => at,
+                },
+            };
+            devices.push(at);
+        }
+        for (at, leaf) in config.leaves.iter().enumerate() {
+            if !devices.contains(&Some(at)) {
+                found(Finding::DeviceMissing { path: leaf.path.clone(), device: leaf.id });
+            }
+        }
+
+        let mut secret = Secret::new(request.secret.clone(), request.env.clone());
+        let (mut keys, mut tag_key) = (None, None);
+        if let Some((wrapped, _)) = &config.key {
+            match secret.unwrap(wrapped, &keys::pool_wrap_aad(config.pool)) {
+                Ok(master) => {
+                    tag_key = Some(keys::tag_key(&master));
+                    keys = Some(secret.block_keys(master));
+                }
+                Err(reason) if secret.is_given() => {
+                    found(Finding::KeyWrong { what: "the pool's metadata".to_owned(), reason });
+                }
+                Err(_) => {}
+            }
+        }
+        let mut front = Front { config, devices, secret, keys, seen: Vec::new(), newest: None };
+        front.read_rings(request.leaves, tag_key.as_ref(), found);
+        Some(front)
+    }
+
+    fn read_rings(&mut self, leaves: &[Leaf], tag_key: Option<&Key>, found: &mut Found<'_>) {
+        for (at, leaf) in leaves.iter().enumerate() {
+            if self.devices[at].is_none() {
+                continue;
+            }
+            for copy in 0..COPIES {
+                match leaf::ring(&*leaf.device, copy, tag_key) {
+                    Err(error) => {
+                        let reason = error.to_string();
+                        found(Finding::RingUnreadable { path: leaf.path.clone(), copy, reason });
+                    }
+                    Ok(slots) => {
+                        let slots = slots.into_iter().enumerate();
+                        let slots = slots.filter(|(_, content)| *content != RingSlot::Empty);
+                        self.seen.extend(slots.map(|(slot, content)| Seen { leaf: at, copy, slot, content }));
+                    }
+                }
+            }
+        }
+        // Without the key of a sealed pool, tags prove nothing; what looks newest is shown as such.
+        let sealed = self.config.key.is_some();
+        let txg = |seen: &Seen| match &seen.content {
+            RingSlot::Uberblock { uberblock, validity, .. }
+                if *validity != Tag::Wrong
+                    && uberblock.pool == self.config.pool
+                    && uberblock.keyed == sealed =>
+            {
+                Some(uberblock.txg)
+            }
+            _ => None,
+        };
+        let counted = self.seen.iter().enumerate().rev().filter_map(|(at, seen)| Some((txg(seen)?, at)));
+        self.newest = counted.max_by_key(|(txg, _)| *txg).map(|(_, at)| at);
+    }
+
+    /// The uberblock that counts.
+    pub fn uberblock(&self) -> Option<&Uberblock> {
+        match &self.seen[self.newest?].content {
+            RingSlot::Uberblock { uberblock, .. } => Some(uberblock),
+            _ => None,
+        }
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        Geometry { slot_size: self.config.slot_size, unit: 1 << self.config.ashift }
+    }
+}
+
+/// A pool whose tail was read: blocks can be read through it.
+pub(crate) struct View {
+    pub front: Front,
+    pub uberblock: Uberblock,
+    pub tail: CommitTail,
+    pub space: Arc<Space>,
+    pub blockio: BlockIo,
+    pub table: Table,
+}
+
+/// What reading a block gave.
+pub(crate) enum Content {
+    /// Its bytes, opened.
+    Open(Vec<u8>),
+    /// At least one copy has the right hash; the key to open it is missing.
+    Locked,
+    /// No copy can be used.
+    Lost,
+}
+
+impl View {
+    /// Reads the tail of the uberblock that counts and takes over its rows.
+    pub fn open(front: Front, request: &Request<'_>, found: &mut Found<'_>) -> Option<View> {
+        let Some(uberblock) = front.uberblock().cloned() else {
+            found(Finding::UberblockNone);
+            return None;
+        };
+        let geometry = front.geometry();
+        let mut devices = Vec::new();
+        for (leaf, at) in request.leaves.iter().zip(&front.devices) {
+            let Some(config) = at.map(|at| &front.config.leaves[at]) else { continue };
+            let character = leaf.device.character();
+            let room = medium::slot_count(character.size_bytes, geometry.slot_size);
+            if room < config.slots {
+                let (path, slots) = (leaf.path.clone(), config.slots);
+                found(Finding::DeviceShort { path, room, slots });
+            }
+            // Never more than fit: a label's number alone must not make tables long.
+            devices.push((config.id, config.slots.min(room), Arc::clone(&leaf.device)));
+        }
+        let given: Vec<_> = devices.iter().map(|(id, ..)| *id).collect();
+        let space = Arc::new(Space::new(geometry, devices, request.env.clone()));
+        let blockio = BlockIo::new(Arc::clone(&space), request.env.clone(), front.config.pool, 0);
+        let places = uberblock.tail_places.map(|place| place.filter(|place| given.contains(&place.device)));
+        let table = Table::new(geometry);
+        let tail = CommitTail {
+            txg: uberblock.txg,
+            next_segment: steadfast_format::SegmentId(0),
+            next_dataset: DatasetId(0),
+            next_history: 0,
+            rows: Vec::new(),
+            runs: Vec::new(),
+        };
+        let mut view = View { front, uberblock, tail, space, blockio, table };
+        view.load_tail(places, found)?;
+        Some(view)
+    }
+
+    fn load_tail(
+        &mut self,
+        places: [Option<steadfast_format::Column>; 2],
+        found: &mut Found<'_>,
+    ) -> Option<()> {
+        let pointer = self.uberblock.tail;
+        if let Err(error) = self.space.bootstrap(&pointer, places) {
+            found(Finding::Tail { reason: error.to_string() });
+            return None;
+        }
+        let bookmark =
+            Bookmark { dataset: DatasetId(0), kind: BlockKind::Tail, level: pointer.level, at: At::Root };
+        let keys = self.front.keys.clone();
+        let bytes = match self.read(&pointer, &bookmark, keys.as_deref(), found) {
+            Content::Open(bytes) => bytes,
+            Content::Locked => {
+                found(Finding::PoolLocked);
+                return None;
+            }
+            Content::Lost => return None,
+        };
+        let tail = match CommitTail::decode(&bytes) {
+            Ok(tail) => tail,
+            Err(error) => {
+                found(Finding::Tail { reason: error.to_string() });
+                return None;
+            }
+        };
+        if tail.txg != self.uberblock.txg {
+            let reason = format!("it is of txg {}, its uberblock of txg {}", tail.txg, self.uberblock.txg);
+            found(Finding::Tail { reason });
+            return None;
+        }
+        if let Err(error) = self.space.load_tail(&tail, &pointer) {
+            found(Finding::Tail { reason: error.to_string() });
+            return None;
+        }
+        for (id, row) in &tail.rows {
+            if let Some(row) = row {
+                self.table.add_row(*id, row);
+            }
+        }
+        for address in pointer.copies.into_iter().filter(|address| address.is_some()) {
+            self.table.add_tail_block(address, pointer.psize);
+        }
+        for (from, run) in &tail.runs {
+            if let Some(run) = run {
+                self.table.runs.insert(*from, *run);
+            }
+        }
+        self.tail = tail;
+        Some(())
+    }
+
+    /// Reads every copy of a block; each that cannot be used is a finding.
+    pub fn read(
+        &self,
+        pointer: &BlockPointer,
+        bookmark: &Bookmark,
+        keys: Option<&BlockKeys>,
+        found: &mut Found<'_>,
+    ) -> Content {
+        let mut content = Content::Lost;
+        let mut bad = Vec::new();
+        for &address in &pointer.copies[..pointer.copy_count()] {
+            match self.read_copy(address, pointer, bookmark.dataset, keys) {
+                Ok(read) if matches!(content, Content::Lost) => content = read,
+                Ok(_) => {}
+                Err((badness, detail)) => bad.push((address, badness, detail)),
+            }
+        }
+        if matches!(content, Content::Lost) {
+            let each = bad.iter().map(|(address, badness, detail)| {
+                format!(
+                    "segment {}, offset {}: {}, {detail}",
+                    address.segment,
+                    address.offset,
+                    badness.word()
+                )
+            });
+            let detail = each.collect::<Vec<_>>().join("; ");
+            found(Finding::BlockLost { bookmark: bookmark.clone(), detail });
+        } else {
+            for (address, badness, detail) in bad {
+                found(Finding::CopyBad { bookmark: bookmark.clone(), address, badness, detail });
+            }
+        }
+        content
+    }
+
+    fn read_copy(
+        &self,
+        address: Address,
+        pointer: &BlockPointer,
+        dataset: DatasetId,
+        keys: Option<&BlockKeys>,
+    ) -> Result<Content, (steadfast_blockio::Badness, String)> {
+        use steadfast_blockio::Badness;
+        let nothing = || (Badness::Unreadable, "nothing is stored there".to_owned());
+        if pointer.is_sealed() && keys.is_none() {
+            let judge = |bytes: Vec<u8>| Verified::check(bytes, &pointer.hash).map(drop);
+            return match self.space.read(address, pointer.psize as usize, judge) {
+                Ok(()) => Ok(Content::Locked),
+                Err(ReadError::Unallocated { .. }) => Err(nothing()),
+                Err(ReadError::Rejected { verdict, .. }) => Err((Badness::Checksum, verdict.to_string())),
+                Err(error) => Err((Badness::Unreadable, error.to_string())),
+            };
+        }
+        // One copy at a time: the seal and the hash bind no address.
+        let one = BlockPointer { copies: [address, Address::NONE], ..*pointer };
+        match self.blockio.read(&one, &ReadContext { dataset, keys, cache: false }) {
+            Ok(block) => Ok(Content::Open(block.to_vec())),
+            Err(BlockError::Unallocated { .. }) => Err(nothing()),
+            Err(BlockError::Bad(fault)) => {
+                let detail = fault.attempts.first().map_or(String::new(), |attempt| attempt.detail.clone());
+                Err((fault.badness(), detail))
+            }
+            Err(error) => Err((Badness::Unreadable, error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What the pool can still place: the answer to every operation's question before it begins.
+//!
+//! The figures are those of the last commit, which is enough: what happened since is reserved (txg's T5), and a
+//! reservation ends only with the commit that makes its real usage part of these figures.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use steadfast_txg::{AdmitKind, Space, Verdict};
+
+/// Figures of the last commit.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    pub read_only: AtomicBool,
+    /// Bytes that live.
+    pub live: AtomicU64,
+    /// Bytes that may live at most.
+    pub capacity: AtomicU64,
+    /// Bytes of slots that no commit has taken, with those that only metadata and the cleaner may take.
+    pub hard_room: AtomicU64,
+    /// Operations that free something, ever admitted.
+    pub removes: AtomicU64,
+    /// How many of them the last commit holds: what the others free is not in `live` yet.
+    pub removes_committed: AtomicU64,
+    /// The last commit gave back nothing although slots are short.
+    pub stalled: AtomicBool,
+}
+
+impl Space for Admission {
+    fn admit(&self, kind: AdmitKind, bytes: u64, reserved_bytes: u64) -> Verdict {
+        if self.read_only.load(Ordering::Relaxed) {
+            return Verdict::ReadOnly;
+        }
+        let others = reserved_bytes.saturating_sub(bytes);
+        let full = match kind {
+            AdmitKind::Write => {
+                self.live.load(Ordering::Relaxed).saturating_add(reserved_bytes)
+                    > self.capacity.load(Ordering::Relaxed)
+            }
+            // Deleting goes into the reserve: what it writes is small and what it frees comes back.
+            AdmitKind::Remove => reserved_bytes > self.hard_room.load(Ordering::Relaxed),
+        };
+        let freeing = self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed);
+        if kind == AdmitKind::Remove && !full {
+            self.removes.fetch_add(1, Ordering::Relaxed);
+        }
+        match (full, others > 0 || freeing) {
+            (false, _) => Verdict::Admit,
+            // What others reserved is a worst case, and what was deleted comes back: the commit will tell.
+            (true, true) => Verdict::AfterCommit,
+            (true, false) => Verdict::NoSpace,
+        }
+    }
+
+    fn stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(live: u64, capacity: u64, hard_room: u64) -> Admission {
+        Admission {
+            live: AtomicU64::new(live),
+            capacity: AtomicU64::new(capacity),
+            hard_room: AtomicU64::new(hard_room),
+            ..Admission::default()
+        }
+    }
+
+    #[test]
+    fn a_full_pool_refuses_writes_and_admits_deletes() {
+        let full = pool(100, 100, 20);
+        assert_eq!(full.admit(AdmitKind::Write, 1, 1), Verdict::NoSpace);
+        assert_eq!(full.admit(AdmitKind::Remove, 1, 1), Verdict::Admit);
+        assert_eq!(full.admit(AdmitKind::Remove, 1, 30), Verdict::AfterCommit);
+    }
+
+    #[test]
+    fn what_was_deleted_is_waited_for_before_space_is_refused() {
+        let pool = pool(100, 100, 20);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Remove, 1, 1), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::AfterCommit);
+        pool.removes_committed.store(1, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
+    }
+
+    #[test]
+    fn worst_cases_of_others_are_waited_for_before_space_is_refused() {
+        let pool = pool(90, 100, 20);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 15), Verdict::AfterCommit);
+        assert_eq!(pool.admit(AdmitKind::Write, 15, 15), Verdict::NoSpace);
+    }
+}

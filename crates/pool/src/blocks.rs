@@ -1,0 +1,90 @@
+//! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use steadfast_blockio::{BlockIo, CompressionSetting, ReadContext, WriteRequest};
+use steadfast_crypto::BlockKeys;
+use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
+use steadfast_tree::{NodeStore, StoreError};
+
+/// Nodes of the meta tree.
+pub(crate) struct MetaStore {
+    pub blockio: Arc<BlockIo>,
+    pub keys: Option<Arc<BlockKeys>>,
+    /// Txg being synced: what new nodes are born in.
+    pub syncing: Arc<AtomicU64>,
+}
+
+impl NodeStore for MetaStore {
+    fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
+        let context = ReadContext { dataset: DatasetId(0), keys: self.keys.as_deref(), cache: false };
+        let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
+        Ok(block.to_vec())
+    }
+
+    fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
+        let txg = Txg(self.syncing.load(Ordering::Acquire));
+        let requests = nodes.into_iter().map(|(level, data)| WriteRequest {
+            kind: BlockKind::Meta,
+            level,
+            dataset: DatasetId(0),
+            owner: DatasetId(0),
+            txg,
+            compression: CompressionSetting::Lz4,
+            keys: self.keys.as_deref(),
+            data: data.into(),
+        });
+        self.blockio.write_many(requests.collect()).map_err(StoreError::new)
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        self.blockio.free(pointer);
+    }
+}
+
+/// Blocks of one dataset.
+pub(crate) struct DatasetBlocks {
+    pub blockio: Arc<BlockIo>,
+    pub dataset: DatasetId,
+    pub owner: DatasetId,
+    pub keys: Option<Arc<BlockKeys>>,
+    /// For file content; metadata is always compressed with LZ4.
+    pub compression: RwLock<CompressionSetting>,
+    pub unit: u32,
+}
+
+impl Blocks for DatasetBlocks {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError> {
+        let content = *self.compression.read();
+        let requests = blocks.into_iter().map(|block| WriteRequest {
+            kind: block.kind,
+            level: block.level,
+            dataset: self.dataset,
+            owner: self.owner,
+            txg,
+            compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
+            keys: self.keys.as_deref(),
+            data: block.data.into(),
+        });
+        self.blockio.write_many(requests.collect()).map_err(StoreError::new)
+    }
+
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
+        // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
+        let cache = pointer.kind == BlockKind::Data;
+        let context = ReadContext { dataset: self.dataset, keys: self.keys.as_deref(), cache };
+        let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
+        Ok(BlockBytes::new(block))
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        self.blockio.free(pointer);
+    }
+
+    fn unit(&self) -> u32 {
+        self.unit
+    }
+}

@@ -1,0 +1,272 @@
+//! # Commit
+//!
+//! One thread per pool closes transaction groups and makes each durable in one step.
+//!
+//! ## Order                                                                                 (docs/DESIGN.md, 3.3)
+//! ```text
+//!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little
+//!  1 freeze        exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees snapshotted
+//!  2 datasets      records compressed, sealed, hashed, appended; extents trees; names trees        → new roots
+//!  3 cleaner       if slots run low
+//!  4 meta tree     dataset rows, properties, history, segment and relocation rows                 → meta root
+//!  5 tail          rows of Pool segments and whatever 4 changed; next ids
+//!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
+//!  7 uberblock     label copies 0 and 2, flush, copies 1 and 3, flush
+//!  8 anchor        the register moves on
+//!  9 release       slots emptied in this txg may live again; waiters wake
+//! ```
+//!
+//! ## Invariants
+//! (T2) No block reachable from the last committed txg is overwritten: slots emptied in T are handed out only after
+//!      `Space::committed`, step 9.
+//! (T3) The uberblock of T is written after every block born in T is durable: step 6 flushes before step 7 begins.
+//! (T7) Uberblocks form a chain: each carries the tag of the one it replaces.        `write_uberblocks`
+//!
+//! ## What a crash does
+//! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1 names, or behind the
+//! fill marks of T-1. During 7: a slot of the ring is torn, fails its tag, and import takes another copy, or T-1.
+//! After the first flush of 7: T.
+//!
+//! ## What a fault does
+//! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
+//! written, waiters get the error, reads go on. The way out is export and import.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_blockio::{CompressionSetting, WriteRequest};
+use steadfast_dataset::Dataset;
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, MetaKey, PoolState, Txg, Uberblock};
+use steadfast_txg::{CloseRule, Moment};
+
+use crate::anchor::Proposal;
+use crate::error::{Error, Result};
+use crate::history;
+use crate::inner::{CommitState, Inner};
+use crate::rows;
+
+/// Most bytes the cleaner copies in one commit, so that no commit takes long because of it.
+const CLEAN_BYTES_MAX: u64 = 256 << 20;
+/// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
+const FUTILE_COMMITS_MAX: u32 = 50;
+
+impl Inner {
+    /// Body of the sync task: decides, commits, until told to stop.
+    pub(crate) fn sync_loop(&self) {
+        let rule = CloseRule::default();
+        let mut opened_ns = self.env.clock.monotonic_ns();
+        // Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
+        let mut futile_commits = 0;
+        loop {
+            let open = self.txgs.gate.open_txg();
+            let cleaning = futile_commits < FUTILE_COMMITS_MAX && self.space.needs_cleaning();
+            let moment = Moment {
+                now_ns: self.env.clock.monotonic_ns(),
+                opened_ns,
+                fullness: self.txgs.budget.fullness(),
+                requested: self.txgs.commits.is_requested(open) || cleaning,
+                changed: self.has_changes(),
+            };
+            if self.is_suspended() || rule.decide(&moment).is_none() {
+                if self.is_stopping() {
+                    return;
+                }
+                self.txgs.commits.park(open, rule.patience(&moment));
+                continue;
+            }
+            let free_before = self.space.free_slots();
+            if let Err(error) = self.commit() {
+                self.suspend(&error);
+            }
+            let gained = self.space.free_slots() > free_before;
+            futile_commits = if cleaning && !gained { futile_commits + 1 } else { 0 };
+            self.admission.stalled.store(futile_commits >= FUTILE_COMMITS_MAX, Ordering::Relaxed);
+            opened_ns = self.env.clock.monotonic_ns();
+        }
+    }
+
+    /// Makes everything done so far durable. For the sync task, and for create and export when it does not run.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let _turn = self.sync_turn.lock();
+        self.changed.store(false, Ordering::Release);
+        // 1: whoever holds the gate exclusively sees whole operations only.
+        let heads = self.heads();
+        for head in &heads {
+            head.flush_ahead()?;
+        }
+        let (txg, removes) = self.txgs.gate.advance(|txg| -> Result<(Txg, u64)> {
+            for head in &heads {
+                head.freeze(txg)?;
+            }
+            Ok((txg, self.admission.removes.load(Ordering::Relaxed)))
+        })?;
+        self.write_txg(txg, &heads)?;
+        self.admission.removes_committed.store(removes, Ordering::Relaxed);
+        self.txgs.budget.release(txg);
+        self.update_limits();
+        self.txgs.commits.note_committed(txg);
+        Ok(())
+    }
+
+    fn write_txg(&self, txg: Txg, heads: &[Arc<Dataset>]) -> Result<()> {
+        self.syncing.store(txg.0, Ordering::Release);
+        let mut state = self.commit_state.lock();
+
+        // 2
+        for head in heads {
+            let result = head.sync(txg)?;
+            self.take_result(head.id(), &result);
+        }
+        self.destroy_step(txg)?;
+        if let Some(old) = state.tail.take() {
+            self.blockio.free(&old);
+        }
+        // 3
+        if self.space.needs_cleaning() {
+            self.space.clean(CLEAN_BYTES_MAX)?;
+        }
+        // 4
+        let mut changes = self.table_items(txg);
+        changes.extend(rows::items(&self.space.table_changes()));
+        for (key, value) in changes {
+            match value {
+                Some(value) => self.meta.insert(&key, &value)?,
+                None => self.meta.remove(&key)?,
+            };
+        }
+        let snapshot = self.meta.snapshot();
+        let meta = self.meta.sync(&snapshot)?.expect("the meta tree holds the root dataset");
+        // 5
+        let tail = self.write_tail(txg)?;
+        // 6, before any uberblock names what was written (T3)
+        self.space.flush_open()?;
+        self.space.flush_devices()?;
+        // 7, 8
+        self.write_uberblocks(&mut state, txg, meta, tail)?;
+        state.tail = Some(tail);
+        if state.labels_dirty {
+            self.write_labels(state.state, txg)?;
+            state.labels_dirty = false;
+        }
+        // 9
+        self.space.committed();
+        Ok(())
+    }
+
+    /// Rows, properties and history that changed, as items of the meta tree.
+    fn table_items(&self, txg: Txg) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        let mut items = BTreeMap::new();
+        let mut table = self.table.write();
+        for (id, entry) in table.iter_mut() {
+            if std::mem::take(&mut entry.row_dirty) {
+                items.insert(MetaKey::Dataset(id).encode(), Some(entry.row.encode()));
+            }
+            for name in std::mem::take(&mut entry.props_dirty) {
+                let value = entry.props.get(&name).map(|value| value.clone().into_bytes());
+                items.insert(MetaKey::DatasetProperty(id, name).encode(), value);
+            }
+        }
+        for (id, names) in table.take_removed() {
+            items.insert(MetaKey::Dataset(id).encode(), None);
+            for name in names {
+                items.insert(MetaKey::DatasetProperty(id, name).encode(), None);
+            }
+        }
+        drop(table);
+        let mut props = self.props.write();
+        for name in std::mem::take(&mut props.dirty) {
+            let value = props.values.get(&name).map(|value| value.clone().into_bytes());
+            items.insert(MetaKey::PoolProperty(name).encode(), value);
+        }
+        drop(props);
+        let mut history = self.history.lock();
+        for mut entry in std::mem::take(&mut history.pending) {
+            entry.txg = txg;
+            items.insert(MetaKey::History(history.next).encode(), Some(entry.encode()));
+            if history.next >= history::KEPT {
+                items.insert(MetaKey::History(history.next - history::KEPT).encode(), None);
+            }
+            history.next += 1;
+        }
+        items
+    }
+
+    fn write_tail(&self, txg: Txg) -> Result<BlockPointer> {
+        let next = rows::NextIds { dataset: self.table.read().next_id(), history: self.history.lock().next };
+        let data = rows::tail_of(self.space.tail()?, txg, next).encode();
+        Ok(self.blockio.write(WriteRequest {
+            kind: BlockKind::Tail,
+            level: 0,
+            dataset: DatasetId(0),
+            owner: DatasetId(0),
+            txg,
+            compression: CompressionSetting::Lz4,
+            keys: self.sealing.as_ref().map(|sealing| &*sealing.keys),
+            data: data.into(),
+        })?)
+    }
+
+    fn write_uberblocks(
+        &self,
+        state: &mut CommitState,
+        txg: Txg,
+        meta: BlockPointer,
+        tail: BlockPointer,
+    ) -> Result<()> {
+        let place = |copy: usize| {
+            let address = tail.copies[copy];
+            let place = || self.space.place_of(address.segment).expect("the tail's segment has a row");
+            address.is_some().then(place)
+        };
+        let uberblock = Uberblock {
+            keyed: self.sealing.is_some(),
+            pool: self.guid,
+            txg,
+            time_ns: self.now_ns(),
+            devices: u32::try_from(self.leaves.len()).expect("at most 255"),
+            meta,
+            tail,
+            tail_places: [place(0), place(1)],
+            parent: state.tag,
+            anchor: 0,
+        };
+        let bytes = uberblock.encode(|bound| self.tag(bound));
+        let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");
+        for copies in [[0, 2], [1, 3]] {
+            for leaf in &self.leaves {
+                for copy in copies {
+                    leaf.device.write_uberblock(copy, txg, &bytes)?;
+                }
+            }
+            self.space.flush_devices()?;
+        }
+        let proposal = Proposal { pool: self.guid, txg, tag, parent: state.tag };
+        self.anchor.advance(&proposal)?;
+        state.tag = tag;
+        Ok(())
+    }
+
+    /// Tag of an uberblock: keyed if the pool is sealed.
+    pub(crate) fn tag(&self, bound: &[u8]) -> [u8; 32] {
+        match &self.sealing {
+            Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
+            None => steadfast_crypto::hash(bound),
+        }
+    }
+
+    /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves two good ones.
+    pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
+        for copies in [[0, 2], [1, 3]] {
+            for leaf in &self.leaves {
+                let label = self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
+                let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
+                for copy in copies {
+                    leaf.device.write_label(copy, &label)?;
+                }
+            }
+            self.space.flush_devices()?;
+        }
+        Ok(())
+    }
+}

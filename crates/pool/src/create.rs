@@ -1,0 +1,286 @@
+//! Making a pool: labels, root dataset, first commit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_blockio::BlockIo;
+use steadfast_crypto::{BlockKeys, Key};
+use steadfast_device::Device;
+use steadfast_env::Env;
+use steadfast_format::{
+    DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
+};
+use steadfast_property::Local;
+use steadfast_segment::{Geometry, Space};
+use steadfast_tree::{NodeCache, Options, Tree};
+use steadfast_txg::{Limits, Txgs};
+
+use crate::Pool;
+use crate::admission::Admission;
+use crate::anchor::{Anchor, NoAnchor};
+use crate::blocks::MetaStore;
+use crate::datasets::NewKey;
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
+use crate::table::Table;
+
+/// Sizes of memory that a pool may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Cache of tree nodes.
+    pub node_cache_bytes: usize,
+    /// Cache of opened data blocks.
+    pub block_cache_bytes: usize,
+    /// Most bytes of changes that wait for a commit.
+    pub dirty_bytes_max: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { node_cache_bytes: 128 << 20, block_cache_bytes: 256 << 20, dirty_bytes_max: 256 << 20 }
+    }
+}
+
+/// A device to make or import a pool with, and the path that labels shall remember.
+#[derive(Clone)]
+pub struct DeviceHandle {
+    /// As the operator named it, absolute.
+    pub path: String,
+    /// Opened for writing (or for reading, if the pool is imported read-only).
+    pub device: Arc<dyn Device>,
+}
+
+/// What a new pool shall be.
+pub struct CreateSpec {
+    /// Checked by the room `property`.
+    pub name: String,
+    /// One or more devices; a pool is as large as all of them together.
+    pub devices: Vec<DeviceHandle>,
+    /// Log2 of the allocation unit, 9 to 13.
+    pub ashift: u8,
+    /// Take devices that carry a pool already.
+    pub force: bool,
+    /// Properties set on the pool.
+    pub pool_props: Local,
+    /// Properties set on the root dataset.
+    pub root_props: Local,
+    /// Makes the root dataset encrypted and seals the pool's own metadata.
+    pub key: Option<NewKey>,
+    /// Name of this host.
+    pub host: String,
+    /// Memory to use.
+    pub memory: Memory,
+}
+
+/// Greatest logical size of a block: a quarter of a slot, so that segments fill well.
+pub(crate) fn block_bytes_max(slot_size: u32) -> u32 {
+    (slot_size / 4).min(steadfast_format::BlockPointer::LSIZE_MAX)
+}
+
+/// What create and import know before an [`Inner`] stands.
+pub(crate) struct Plan {
+    pub env: Env,
+    pub guid: PoolGuid,
+    pub name: String,
+    pub host: String,
+    pub created_ns: u64,
+    pub ashift: u8,
+    pub slot_size: u32,
+    pub features: Vec<Feature>,
+    pub leaves: Vec<Leaf>,
+    pub sealing: Option<Sealing>,
+    pub memory: Memory,
+    pub read_only: bool,
+    pub space: Arc<Space>,
+    pub blockio: Arc<BlockIo>,
+}
+
+impl Plan {
+    pub fn space_of(
+        env: &Env,
+        guid: PoolGuid,
+        ashift: u8,
+        slot_size: u32,
+        leaves: &[Leaf],
+        memory: Memory,
+    ) -> (Arc<Space>, Arc<BlockIo>) {
+        let geometry = Geometry { slot_size, unit: 1 << ashift };
+        let devices = leaves.iter().map(|leaf| (leaf.config.id, leaf.config.slots, Arc::clone(&leaf.device)));
+        let space = Arc::new(Space::new(geometry, devices.collect(), env.clone()));
+        let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
+        (space, blockio)
+    }
+
+    /// Puts the parts together; `committed` is the last durable txg.
+    pub fn build(
+        self,
+        meta_root: Option<steadfast_format::BlockPointer>,
+        committed: Txg,
+        state: CommitState,
+        table: Table,
+        props: Local,
+        history_next: u64,
+    ) -> Inner {
+        let cache = NodeCache::new(self.memory.node_cache_bytes);
+        let syncing = Arc::new(AtomicU64::new(committed.0));
+        let store = MetaStore {
+            blockio: Arc::clone(&self.blockio),
+            keys: self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys)),
+            syncing: Arc::clone(&syncing),
+        };
+        let meta = Tree::open(Arc::new(store), Arc::clone(&cache), meta_root, Options::META);
+        let admission = Arc::new(Admission::default());
+        admission.read_only.store(self.read_only, std::sync::atomic::Ordering::Relaxed);
+        let limits = Limits { memory: self.memory.dirty_bytes_max, space: u64::MAX };
+        let for_txgs: Arc<dyn steadfast_txg::Space> = Arc::clone(&admission) as _;
+        let txgs = Arc::new(Txgs::new(&self.env, committed, limits, for_txgs));
+        Inner {
+            env: self.env,
+            guid: self.guid,
+            created_ns: self.created_ns,
+            name: RwLock::new(self.name),
+            host: self.host,
+            ashift: self.ashift,
+            slot_size: self.slot_size,
+            features: self.features,
+            leaves: self.leaves,
+            space: self.space,
+            blockio: self.blockio,
+            cache,
+            meta,
+            sealing: self.sealing,
+            txgs,
+            admission,
+            table: RwLock::new(table),
+            props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
+            history: Mutex::new(History { next: history_next, pending: Vec::new() }),
+            commit_state: Mutex::new(state),
+            sync_turn: Mutex::new(()),
+            syncing,
+            anchor: Arc::new(NoAnchor) as Arc<dyn Anchor>,
+            read_only: self.read_only,
+            stopping: AtomicBool::new(false),
+            suspended: Mutex::new(None),
+            changed: AtomicBool::new(false),
+            block_bytes_max: block_bytes_max(self.slot_size),
+            dirty_bytes_max: self.memory.dirty_bytes_max,
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a pool on devices and imports it. Devices that carry an active or exported pool are refused unless
+    /// `force`; what was on them is lost from the moment this writes its first label.
+    pub fn create(env: &Env, spec: CreateSpec) -> Result<Pool> {
+        let mut seen = BTreeSet::new();
+        for handle in &spec.devices {
+            if !seen.insert(handle.path.as_str()) {
+                return Err(Error::Twice { path: handle.path.clone() });
+            }
+            if let Ok(config) = crate::scan::label_of(&*handle.device) {
+                let state = match config.state {
+                    PoolState::Active => "in use, or not exported",
+                    PoolState::Exported => "exported",
+                    PoolState::Destroyed => continue,
+                };
+                if !spec.force {
+                    return Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state });
+                }
+            }
+        }
+        let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
+        let smallest = spec.devices.iter().map(size).min().expect("a pool has a device");
+        let slot_size = medium::slot_size_for(smallest);
+        let mut leaves = Vec::new();
+        for (id, handle) in (1..).map(DeviceId).zip(spec.devices) {
+            let bytes = handle.device.character().size_bytes;
+            let slots = medium::slot_count(bytes, slot_size);
+            if slots == 0 {
+                return Err(Error::TooSmall { path: handle.path, bytes });
+            }
+            let config = LeafConfig { id, guid: env.random.nonzero_u64(), slots, path: handle.path };
+            leaves.push(Leaf { config, device: handle.device });
+        }
+        if leaves.len() > LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: spec.name });
+        }
+
+        let guid = PoolGuid(env.random.nonzero_u64());
+        let random = |out: &mut [u8]| env.random.fill(out);
+        let sealing = spec.key.as_ref().map(|key| {
+            let master = Key::random(&random);
+            let wrapped =
+                steadfast_crypto::wrap(&key.user, &master, &crate::keys::pool_wrap_aad(guid), &random);
+            let location = spec.root_props.get("keylocation").cloned().unwrap_or_else(|| "prompt".into());
+            sealing_of(master, wrapped, location, &random)
+        });
+        let features = Feature::KNOWN.iter().map(|(name, ..)| *name);
+        let features = features.filter(|name| *name != "sealed_metadata" || sealing.is_some());
+        let features = features.filter_map(Feature::known).collect();
+        let (space, blockio) = Plan::space_of(env, guid, spec.ashift, slot_size, &leaves, spec.memory);
+        let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);
+        let table = Table::new(&spec.name, DatasetId(1));
+        let plan = Plan {
+            env: env.clone(),
+            guid,
+            name: spec.name.clone(),
+            host: spec.host,
+            created_ns,
+            ashift: spec.ashift,
+            slot_size,
+            features,
+            leaves,
+            sealing,
+            memory: spec.memory,
+            read_only: false,
+            space,
+            blockio,
+        };
+        let state = CommitState { tag: [0; 32], tail: None, labels_dirty: false, state: PoolState::Active };
+        let inner = plan.build(None, Txg(0), state, table, Local::new(), 0);
+        inner.update_limits();
+        {
+            let mut props = inner.props.write();
+            props.dirty = spec.pool_props.keys().cloned().collect();
+            props.values = spec.pool_props;
+        }
+        // Old rings go first: an uberblock of a former pool must not outlive the new labels.
+        inner.erase_rings()?;
+        inner.add_dataset(DatasetId(0), "", spec.root_props, spec.key)?;
+        inner.commit()?;
+        inner.write_labels(PoolState::Active, Txg(1))?;
+        Ok(Pool::start(inner))
+    }
+}
+
+/// What seals a pool, from its master key.
+pub(crate) fn sealing_of(
+    master: Key,
+    wrapped: steadfast_format::WrappedKey,
+    location: String,
+    random: &dyn Fn(&mut [u8]),
+) -> Sealing {
+    let tag_key = steadfast_crypto::derive(&master, b"", "steadfast uberblock tag v1");
+    Sealing { keys: Arc::new(BlockKeys::new(master, &random)), tag_key, wrapped, location }
+}
+
+impl Inner {
+    /// Zeros all uberblock slots and labels of all devices.
+    fn erase_rings(&self) -> Result<()> {
+        let zeros = [0; steadfast_format::Uberblock::ENCODED_SIZE];
+        for leaf in &self.leaves {
+            for copy in 0..4 {
+                leaf.device.write_label(copy, &[0; 512])?;
+                if leaf.device.character().appendable {
+                    for slot in 0..medium::RING_SLOTS {
+                        leaf.device.write_uberblock(copy, Txg(slot), &zeros)?;
+                    }
+                }
+            }
+        }
+        Ok(self.space.flush_devices()?)
+    }
+}

@@ -1,0 +1,397 @@
+//! Datasets of an imported pool: create, destroy, properties.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::RwLock;
+use steadfast_blockio::CompressionSetting;
+use steadfast_crypto::{BlockKeys, Key, UserKey};
+use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
+use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Txg, WrappedKey};
+use steadfast_property::Local;
+
+use crate::blocks::DatasetBlocks;
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT};
+
+/// Key of a dataset that becomes an encryption root.
+#[derive(Clone)]
+pub struct NewKey {
+    /// Wraps the master key.
+    pub user: Arc<UserKey>,
+}
+
+/// What `zfs list` and `zfs get` measure of a dataset.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DatasetInfo {
+    /// Full name.
+    pub name: String,
+    /// Number.
+    pub id: DatasetId,
+    /// Seconds since 1970.
+    pub created_seconds: u64,
+    /// Txg of creation.
+    pub created_txg: Txg,
+    /// Bytes of its own blocks on devices, all copies.
+    pub referenced: u64,
+    /// Bytes of its own and all below it.
+    pub used: u64,
+    /// Bytes that could still be written.
+    pub available: u64,
+    /// Bytes of its data before compression.
+    pub logical: u64,
+    /// Bytes of its data on devices.
+    pub data: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Full name of its encryption root, if it is encrypted.
+    pub encryption_root: Option<String>,
+    /// True if encrypted and the key is loaded.
+    pub key_loaded: bool,
+}
+
+/// AAD under which a dataset's master key is wrapped.
+fn wrap_aad(inner: &Inner, id: DatasetId) -> Vec<u8> {
+    crate::keys::wrap_aad(inner.guid, id)
+}
+
+impl Inner {
+    /// Takes over what a dataset's sync gave.
+    pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
+        let mut table = self.table.write();
+        let Some(entry) = table.get_mut(id) else { return };
+        let counters = result.counters;
+        let row = &mut entry.row;
+        let before = row.clone();
+        row.names = result.names_root;
+        row.extents = result.extents_root;
+        row.data = counters.data;
+        row.logical = counters.logical;
+        row.files = counters.files;
+        row.next_inode = counters.next_inode;
+        row.used = counters.used;
+        entry.row_dirty |= entry.row != before;
+    }
+
+    /// Settings that count for a dataset.
+    pub(crate) fn settings_of(&self, id: DatasetId) -> Settings {
+        let table = self.table.read();
+        let value = |name: &str| table.resolve(id, name, "/").map(|resolved| resolved.value);
+        let recordsize = value("recordsize").and_then(|v| v.parse().ok()).unwrap_or(131_072);
+        let compression = compression_of(value("compression").as_deref().unwrap_or("on"));
+        Settings {
+            recordsize: u32::min(recordsize, self.block_bytes_max),
+            zeros_are_holes: compression != CompressionSetting::Off,
+        }
+    }
+
+    /// Compression that counts for a dataset's content.
+    fn compression_setting(&self, id: DatasetId) -> CompressionSetting {
+        let table = self.table.read();
+        let value = table.resolve(id, "compression", "/").map(|resolved| resolved.value);
+        compression_of(value.as_deref().unwrap_or("on"))
+    }
+
+    /// Tells open heads what counts now.
+    pub(crate) fn apply_settings(&self, id: DatasetId) {
+        let ids = {
+            let table = self.table.read();
+            let mut ids = table.descendants(id);
+            ids.push(id);
+            ids
+        };
+        for id in ids {
+            let open = self.table.read().get(id).and_then(|entry| entry.open.clone());
+            if let Some(open) = open {
+                open.head.set_settings(self.settings_of(id));
+                *open.blocks.compression.write() = self.compression_setting(id);
+            }
+        }
+    }
+
+    fn parts(&self, row: &DatasetRow, blocks: &Arc<DatasetBlocks>, settings: Settings) -> DatasetParts {
+        DatasetParts {
+            id: row.id,
+            blocks: Arc::clone(blocks) as Arc<dyn Blocks>,
+            cache: Arc::clone(&self.cache),
+            names: row.names,
+            extents: row.extents,
+            settings,
+            txgs: Arc::clone(&self.txgs),
+            env: self.env.clone(),
+            hash_seed: row.hash_seed,
+            counters: Counters {
+                used: row.used,
+                data: row.data,
+                logical: row.logical,
+                files: row.files,
+                next_inode: row.next_inode,
+            },
+        }
+    }
+
+    /// The blocks of a dataset, with its keys.
+    fn blocks_of(
+        &self,
+        row: &DatasetRow,
+        keys: Option<Arc<BlockKeys>>,
+        compression: CompressionSetting,
+    ) -> Arc<DatasetBlocks> {
+        Arc::new(DatasetBlocks {
+            blockio: Arc::clone(&self.blockio),
+            dataset: row.id,
+            owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.root),
+            keys,
+            compression: RwLock::new(compression),
+            unit: 1 << self.ashift,
+        })
+    }
+
+    /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
+    pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
+        let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let mut table = self.table.write();
+        let name = table.full_name(id);
+        let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.clone() })?;
+        if let Some(open) = &entry.open {
+            return Ok(Arc::clone(&open.head));
+        }
+        let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+        if entry.is_encrypted() && keys.is_none() {
+            return Err(Error::KeyNotLoaded { name });
+        }
+        let blocks = self.blocks_of(&entry.row, keys, compression);
+        let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
+        if entry.row.destroying {
+            head.begin_destroy();
+        }
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        Ok(head)
+    }
+
+    /// Puts a new dataset into the table and opens it. The caller commits.
+    pub(crate) fn add_dataset(
+        &self,
+        parent: DatasetId,
+        name: &str,
+        props: Local,
+        key: Option<NewKey>,
+    ) -> Result<DatasetId> {
+        let mut hash_seed = [0; 16];
+        self.env.random.fill(&mut hash_seed);
+        let id = self.table.write().take_id();
+        let inherited = self.table.read().get(parent).and_then(|entry| {
+            let root = entry.row.encryption.as_ref()?.root;
+            Some(root)
+        });
+        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's.
+        let root = if key.is_some() { Some(id) } else { inherited };
+        let (encryption, keys) = match root {
+            None => (None, None),
+            Some(root) => {
+                let user = match &key {
+                    Some(key) => Arc::clone(&key.user),
+                    None => self.user_key_of(root)?,
+                };
+                let (wrapped, keys) = self.new_master(&user, id);
+                let user = (root == id).then_some(user);
+                self.space.expect_owner(root);
+                (Some(DatasetEncryption { root, wrapped }), Some(LoadedKeys { blocks: keys, user }))
+            }
+        };
+        let row = DatasetRow {
+            id,
+            parent,
+            name: name.to_owned(),
+            created_txg: self.txgs.gate.open_txg(),
+            created_ns: self.now_ns(),
+            names: None,
+            extents: None,
+            used: 0,
+            data: 0,
+            logical: 0,
+            files: 0,
+            next_inode: 1,
+            hash_seed,
+            destroying: false,
+            encryption,
+        };
+        let dirty = props.keys().cloned().collect();
+        let mut entry = Entry::new(row, props);
+        entry.keys = keys.clone();
+        entry.row_dirty = true;
+        entry.props_dirty = dirty;
+        self.table.write().insert(entry);
+
+        let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let mut table = self.table.write();
+        let entry = table.get_mut(id).expect("just inserted");
+        let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression);
+        let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
+        entry.open = Some(OpenDataset { head, blocks });
+        drop(table);
+        self.changed.store(true, Ordering::Release);
+        Ok(id)
+    }
+
+    fn new_master(&self, user: &UserKey, id: DatasetId) -> (WrappedKey, Arc<BlockKeys>) {
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let master = Key::random(&random);
+        let wrapped = steadfast_crypto::wrap(user, &master, &wrap_aad(self, id), &random);
+        (wrapped, Arc::new(BlockKeys::new(master, &random)))
+    }
+
+    fn user_key_of(&self, root: DatasetId) -> Result<Arc<UserKey>> {
+        let table = self.table.read();
+        let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
+        loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })
+    }
+
+    /// `zfs create`: a child of an existing dataset. Durable when it returns.
+    pub(crate) fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
+        self.check_writable()?;
+        let Some((parent_name, last)) = name.rsplit_once('/') else {
+            return Err(Error::DatasetExists { name: name.to_owned() });
+        };
+        let parent = {
+            let table = self.table.read();
+            if table.find(name).is_ok() {
+                return Err(Error::DatasetExists { name: name.to_owned() });
+            }
+            table.find(parent_name).map_err(|_| Error::NoParent { parent: parent_name.to_owned() })?
+        };
+        let id = self.add_dataset(parent, last, props, key)?;
+        self.commit_changes()?;
+        Ok(id)
+    }
+
+    /// `zfs destroy`: the dataset is gone at once, its blocks are freed in the background.
+    pub(crate) fn destroy_dataset(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut table = self.table.write();
+            let id = table.find(name)?;
+            if id == ROOT {
+                return Err(Error::RootDataset { name: name.to_owned() });
+            }
+            let children = table.children(id);
+            if !children.is_empty() {
+                let children = children.into_iter().map(|child| table.full_name(child)).collect();
+                return Err(Error::HasChildren { name: name.to_owned(), children });
+            }
+            let root = table.encryption_root(id);
+            let alone = root.is_some_and(|root| table.keyed_by(root) == [id]);
+            let entry = table.get_mut(id).expect("just found");
+            if entry.is_in_use() {
+                return Err(Error::Busy { name: name.to_owned() });
+            }
+            if entry.open.is_none() && !alone {
+                if entry.is_encrypted() && entry.keys.is_none() {
+                    return Err(Error::KeyNotLoaded { name: name.to_owned() });
+                }
+                drop(table);
+                self.open_head(id)?;
+                table = self.table.write();
+            }
+            let entry = table.get_mut(id).expect("just found");
+            entry.row.destroying = true;
+            entry.row_dirty = true;
+            if let Some(open) = &entry.open {
+                open.head.begin_destroy();
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// Frees blocks of datasets that are being destroyed, a bounded number in each commit. Sync context.
+    pub(crate) fn destroy_step(&self, txg: Txg) -> Result<()> {
+        let doomed: Vec<DatasetId> =
+            self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
+        for id in doomed {
+            let (root, alone, head) = {
+                let table = self.table.read();
+                let root = table.encryption_root(id);
+                let alone = root.is_some_and(|root| table.keyed_by(root) == [id]);
+                (root, alone, table.get(id).and_then(|entry| Some(Arc::clone(&entry.open.as_ref()?.head))))
+            };
+            let done = match (root, alone, head) {
+                // Nobody else's blocks lie in these segments: no block is looked at, no key needed (decision 0003).
+                (Some(root), true, _) => {
+                    self.space.drop_owner(root);
+                    true
+                }
+                (_, _, Some(head)) => {
+                    let (done, result) = head.destroy_step(txg)?;
+                    self.take_result(id, &result);
+                    done
+                }
+                (_, _, None) => false,
+            };
+            if done {
+                self.table.write().remove(id);
+            }
+            self.changed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
+    pub(crate) fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+        self.check_writable()?;
+        let id = {
+            let mut table = self.table.write();
+            let id = table.find(name)?;
+            let entry = table.get_mut(id).expect("just found");
+            match value {
+                Some(value) => _ = entry.props.insert(property.to_owned(), value.to_owned()),
+                None => _ = entry.props.remove(property),
+            }
+            entry.props_dirty.insert(property.to_owned());
+            id
+        };
+        self.apply_settings(id);
+        self.commit_changes()
+    }
+
+    /// Measured values of a dataset.
+    pub(crate) fn info(&self, id: DatasetId) -> Option<DatasetInfo> {
+        let available = {
+            let accounting = self.space.accounting();
+            let reserved = self.txgs.budget.reserved().space;
+            accounting.capacity_bytes.saturating_sub(accounting.live_bytes).saturating_sub(reserved)
+        };
+        let table = self.table.read();
+        let entry = table.get(id)?;
+        let row = &entry.row;
+        let below: u64 =
+            table.descendants(id).iter().filter_map(|id| table.get(*id)).map(|entry| entry.row.used).sum();
+        Some(DatasetInfo {
+            name: table.full_name(id),
+            id,
+            created_seconds: row.created_ns / 1_000_000_000,
+            created_txg: row.created_txg,
+            referenced: row.used,
+            used: row.used + below,
+            available,
+            logical: row.logical,
+            data: row.data,
+            files: row.files,
+            encryption_root: row.encryption.as_ref().map(|encryption| table.full_name(encryption.root)),
+            key_loaded: entry.keys.is_some(),
+        })
+    }
+}
+
+/// The engine's setting for a value of the property `compression`.
+fn compression_of(value: &str) -> CompressionSetting {
+    match value {
+        "off" => CompressionSetting::Off,
+        "zle" => CompressionSetting::Zle,
+        "zstd" => CompressionSetting::Zstd(3),
+        other => match other.strip_prefix("zstd-").and_then(|level| level.parse().ok()) {
+            Some(level) => CompressionSetting::Zstd(level),
+            None => CompressionSetting::Lz4,
+        },
+    }
+}

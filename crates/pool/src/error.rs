@@ -1,0 +1,280 @@
+//! What can go wrong with a pool: refusals of an operator's wish, and faults of the world.
+
+use steadfast_format::{DatasetId, DecodeError, Txg};
+
+/// Result of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a pool operation did not happen. One variant, one site or one family of sites.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No label of a pool on a device.
+    #[error("{path}: no Steadfast label here ({reason})")]
+    NoLabel {
+        /// Device as the operator named it.
+        path: String,
+        /// What the four label copies looked like.
+        reason: String,
+    },
+    /// A device carries a pool already.
+    #[error("{path} belongs to pool '{pool}' ({state})")]
+    Occupied {
+        /// Device.
+        path: String,
+        /// Name in its label.
+        pool: String,
+        /// Exported, active or destroyed.
+        state: &'static str,
+    },
+    /// One device was given twice.
+    #[error("{path} was given twice")]
+    Twice {
+        /// Device.
+        path: String,
+    },
+    /// Devices of a pool that were not found.
+    #[error("pool '{pool}' lacks {}", missing.join(", "))]
+    MissingDevices {
+        /// Pool.
+        pool: String,
+        /// Last known paths.
+        missing: Vec<String>,
+    },
+    /// A device's label names another pool than the others'.
+    #[error("{path} is not a device of pool '{pool}'")]
+    ForeignDevice {
+        /// Device.
+        path: String,
+        /// Pool being imported.
+        pool: String,
+    },
+    /// Labels are there, but no uberblock that counts.
+    #[error("pool '{pool}': no valid uberblock on any of its devices")]
+    NoUberblock {
+        /// Pool.
+        pool: String,
+    },
+    /// The newest uberblock points to a root that cannot be read.
+    #[error("pool '{pool}': the root of txg {txg} cannot be read: {reason}")]
+    BadRoot {
+        /// Pool.
+        pool: String,
+        /// Txg of the uberblock.
+        txg: Txg,
+        /// Evidence.
+        reason: String,
+    },
+    /// The anchor holds another root.
+    #[error("pool '{pool}': its anchor does not accept the root of txg {txg}")]
+    StaleRoot {
+        /// Pool.
+        pool: String,
+        /// Txg offered.
+        txg: Txg,
+    },
+    /// The label says the pool is in use, and not by us.
+    #[error("pool '{pool}' was last used by host '{host}' and was not exported")]
+    NotExported {
+        /// Pool.
+        pool: String,
+        /// Host in its label.
+        host: String,
+    },
+    /// The label says the pool was destroyed.
+    #[error("pool '{pool}' was destroyed")]
+    Destroyed {
+        /// Pool.
+        pool: String,
+    },
+    /// A feature this code does not know is needed.
+    #[error("pool '{pool}' needs the feature {feature}, which this version does not know")]
+    UnknownFeature {
+        /// Pool.
+        pool: String,
+        /// Feature's name.
+        feature: String,
+    },
+    /// The pool's own metadata is sealed and no key was given.
+    #[error("the metadata of pool '{pool}' is sealed, and its key is not loaded")]
+    PoolKeyNeeded {
+        /// Pool.
+        pool: String,
+        /// passphrase, raw or hex.
+        keyformat: &'static str,
+        /// Where the key is to be found.
+        keylocation: String,
+    },
+    /// A secret does not open the wrapped key.
+    #[error("the key does not open '{name}'")]
+    WrongKey {
+        /// Pool or dataset.
+        name: String,
+    },
+    /// A secret is not a key at all.
+    #[error(transparent)]
+    BadKey(#[from] steadfast_crypto::KeyError),
+    /// A dataset's key is not loaded.
+    #[error("the key of '{name}' is not loaded")]
+    KeyNotLoaded {
+        /// Dataset.
+        name: String,
+    },
+    /// A dataset's key is loaded already.
+    #[error("the key of '{name}' is already loaded")]
+    KeyLoaded {
+        /// Dataset.
+        name: String,
+    },
+    /// The dataset is not encrypted.
+    #[error("'{name}' is not encrypted")]
+    NotEncrypted {
+        /// Dataset.
+        name: String,
+    },
+    /// Keys are loaded at encryption roots only.
+    #[error("'{name}' takes its key from '{root}'")]
+    NotEncryptionRoot {
+        /// Dataset.
+        name: String,
+        /// Its encryption root.
+        root: String,
+    },
+    /// No such dataset.
+    #[error("dataset '{name}' does not exist")]
+    NoSuchDataset {
+        /// Name as given.
+        name: String,
+    },
+    /// There is one of that name.
+    #[error("dataset '{name}' already exists")]
+    DatasetExists {
+        /// Name as given.
+        name: String,
+    },
+    /// The parent is missing.
+    #[error("the parent '{parent}' does not exist")]
+    NoParent {
+        /// Missing parent.
+        parent: String,
+    },
+    /// A dataset has children.
+    #[error("'{name}' has children: {}", children.join(", "))]
+    HasChildren {
+        /// Dataset.
+        name: String,
+        /// Full names.
+        children: Vec<String>,
+    },
+    /// The root dataset lives and dies with its pool.
+    #[error("'{name}' is the root dataset of its pool")]
+    RootDataset {
+        /// Dataset.
+        name: String,
+    },
+    /// A dataset is in use.
+    #[error("'{name}' is busy")]
+    Busy {
+        /// Dataset.
+        name: String,
+    },
+    /// A property is not valid (checked by the room `property`).
+    #[error("{0}")]
+    Property(String),
+    /// The pool takes no changes.
+    #[error("pool '{pool}' is read-only")]
+    ReadOnly {
+        /// Pool.
+        pool: String,
+    },
+    /// The pool cannot place what this needs.
+    #[error("pool '{pool}' has no space left for this")]
+    NoSpace {
+        /// Pool.
+        pool: String,
+    },
+    /// After a fault of unknown extent nothing is written any more.
+    #[error("pool '{pool}' is suspended: {reason}")]
+    Suspended {
+        /// Pool.
+        pool: String,
+        /// The fault.
+        reason: String,
+    },
+    /// A stored structure of the pool is not what it should be.
+    #[error("pool '{pool}': {what}: {source}")]
+    Corrupt {
+        /// Pool.
+        pool: String,
+        /// Which structure.
+        what: &'static str,
+        /// Why it was refused.
+        source: DecodeError,
+    },
+    /// A label, or the operator, names the pool as no pool can be named.
+    #[error("{name:?} is no name for a pool: {source}; import it under another name")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        source: steadfast_property::NameError,
+    },
+    /// The dataset's stored state contradicts itself.
+    #[error("dataset {dataset}: {reason}")]
+    BadDataset {
+        /// Dataset.
+        dataset: DatasetId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Paths and names do not fit a label.
+    #[error("pool '{pool}': the paths of its devices do not fit a label; use shorter ones")]
+    LabelTooLong {
+        /// Pool.
+        pool: String,
+    },
+    /// A device is too small for a pool.
+    #[error("{path} has {bytes} bytes; a device of a pool has at least 64 MiB")]
+    TooSmall {
+        /// Device.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A device has become smaller than the pool's part of it.
+    #[error("{path} has {bytes} bytes, less than its {slots} slots need: it was cut short")]
+    Shrunk {
+        /// Device.
+        path: String,
+        /// Its size now.
+        bytes: u64,
+        /// Slots its label promises.
+        slots: u32,
+    },
+    /// The segment table contradicts itself.
+    #[error("pool '{pool}': its segment table is not consistent: {reason}")]
+    BadTable {
+        /// Pool.
+        pool: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] steadfast_device::Error),
+    /// The segment room failed.
+    #[error(transparent)]
+    Segment(#[from] steadfast_segment::Error),
+    /// A block could not be written or read.
+    #[error(transparent)]
+    Block(#[from] steadfast_blockio::Error),
+    /// A tree could not be read or written.
+    #[error(transparent)]
+    Tree(#[from] steadfast_tree::Error),
+    /// A dataset failed.
+    #[error(transparent)]
+    Dataset(#[from] steadfast_dataset::Error),
+    /// The anchor failed.
+    #[error(transparent)]
+    Anchor(#[from] crate::anchor::AnchorError),
+}

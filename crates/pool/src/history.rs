@@ -1,0 +1,26 @@
+//! What was done to the pool, when, and by whom. Kept in the meta tree.
+
+use steadfast_format::{HistoryEntry, Txg};
+
+/// History entries that the next commit stores.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub next: u64,
+    pub pending: Vec<HistoryEntry>,
+}
+
+/// Entries kept; older ones are removed as new ones come.
+pub(crate) const KEPT: u64 = 10_000;
+
+impl History {
+    pub fn add(&mut self, time_ns: u64, txg: Txg, uid: u32, internal: bool, host: &str, text: &str) {
+        self.pending.push(HistoryEntry {
+            time_ns,
+            txg,
+            uid,
+            internal,
+            host: host.to_owned(),
+            text: text.to_owned(),
+        });
+    }
+}

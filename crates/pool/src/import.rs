@@ -1,0 +1,344 @@
+//! Importing a pool: from labels to uberblock to tail to table to datasets. Reads only, until the first commit.
+
+use steadfast_blockio::ReadContext;
+use steadfast_env::Env;
+use steadfast_format::{
+    CommitTail, DatasetId, DatasetRow, DecodeError, LabelConfig, MetaKey, Need, PoolState, RelocationRow,
+    SegmentRow, meta_keys,
+};
+use steadfast_property::Local;
+
+use crate::Pool;
+use crate::create::{DeviceHandle, Memory, Plan, sealing_of};
+use crate::error::{Error, Result};
+use crate::inner::{CommitState, Inner, Leaf};
+use crate::scan::{self, FoundPool};
+use crate::table::{Entry, ROOT, Table};
+
+/// How to import.
+pub struct ImportSpec {
+    /// Another name for the pool; it keeps it.
+    pub new_name: Option<String>,
+    /// Import although the label says that another host uses it.
+    pub force: bool,
+    /// Import a destroyed pool.
+    pub destroyed: bool,
+    /// Change nothing on the devices.
+    pub read_only: bool,
+    /// Secret for a sealed pool's key, as the operator gave it.
+    pub secret: Option<Vec<u8>>,
+    /// Name of this host.
+    pub host: String,
+    /// Memory to use.
+    pub memory: Memory,
+}
+
+impl Pool {
+    /// Imports a pool of which [`scan::scan`] found the devices. Datasets whose keys are not loaded stay locked.
+    pub fn import(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
+        let config = &found.config;
+        let name = spec.new_name.clone().unwrap_or_else(|| config.name.clone());
+        check_config(config, spec)?;
+        // A label is a stranger's word; names go into paths, messages and names of threads.
+        steadfast_property::check_pool_name(&name)
+            .map_err(|source| Error::BadName { name: name.clone(), source })?;
+        if !found.missing.is_empty() {
+            return Err(Error::MissingDevices { pool: config.name.clone(), missing: found.missing });
+        }
+        let leaves = leaves_of(&found)?;
+        let random = |out: &mut [u8]| env.random.fill(out);
+
+        // A sealed pool: its key first, for nothing below can be read without it.
+        let mut user = None;
+        let sealing = match &config.key {
+            None => None,
+            Some((wrapped, location)) => {
+                let Some(secret) = &spec.secret else {
+                    return Err(Error::PoolKeyNeeded {
+                        pool: config.name.clone(),
+                        keyformat: wrapped.key_format.name(),
+                        keylocation: location.clone(),
+                    });
+                };
+                let aad = crate::keys::pool_wrap_aad(config.pool);
+                let (key, master) = crate::keys::unwrap(&config.name, secret, wrapped, &aad)?;
+                user = Some(key);
+                Some(sealing_of(master, wrapped.clone(), location.clone(), &random))
+            }
+        };
+        let devices: Vec<_> = leaves.iter().map(|leaf| &*leaf.device).collect();
+        let tag_of = |bound: &[u8]| match &sealing {
+            Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
+            None => steadfast_crypto::hash(bound),
+        };
+        let newest = scan::newest_uberblock(config.pool, &devices, tag_of)
+            .ok_or_else(|| Error::NoUberblock { pool: config.name.clone() })?;
+        let uberblock = newest.uberblock;
+
+        let (space, blockio) =
+            Plan::space_of(env, config.pool, config.ashift, config.slot_size, &leaves, spec.memory);
+        let bad_root = |what: &str, reason: String| Error::BadRoot {
+            pool: config.name.clone(),
+            txg: uberblock.txg,
+            reason: format!("{what}: {reason}"),
+        };
+        let corrupt = |what: &'static str| {
+            let pool = config.name.clone();
+            move |source: DecodeError| Error::Corrupt { pool: pool.clone(), what, source }
+        };
+
+        // The tail, from the places that the uberblock names.
+        let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places);
+        bootstrap.map_err(|error| bad_root("commit tail", error.to_string()))?;
+        let keys = sealing.as_ref().map(|sealing| &*sealing.keys);
+        let context = ReadContext { dataset: DatasetId(0), keys, cache: false };
+        let block =
+            blockio.read(&uberblock.tail, &context).map_err(|e| bad_root("commit tail", e.to_string()))?;
+        let tail = CommitTail::decode(&block).map_err(corrupt("commit tail"))?;
+        if tail.txg != uberblock.txg {
+            return Err(bad_root("commit tail", format!("it is of txg {}", tail.txg)));
+        }
+        if let Some(reason) = exhausted(&tail) {
+            return Err(bad_root("commit tail", reason));
+        }
+        space.load_tail(&tail, &uberblock.tail).map_err(|e| bad_root("commit tail", e.to_string()))?;
+
+        let plan = Plan {
+            env: env.clone(),
+            guid: config.pool,
+            name: name.clone(),
+            host: spec.host.clone(),
+            created_ns: config.created_ns,
+            ashift: config.ashift,
+            slot_size: config.slot_size,
+            features: config.features.clone(),
+            leaves,
+            sealing,
+            memory: spec.memory,
+            read_only: spec.read_only,
+            space,
+            blockio,
+        };
+        let state = CommitState {
+            tag: newest.tag,
+            tail: Some(uberblock.tail),
+            labels_dirty: false,
+            state: PoolState::Active,
+        };
+        let table = Table::new(&name, tail.next_dataset);
+        let inner =
+            plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
+        if !inner.anchor.accepts(config.pool, uberblock.txg, &newest.tag)? {
+            return Err(Error::StaleRoot { pool: config.name.clone(), txg: uberblock.txg });
+        }
+        inner.load_space(&config.name)?;
+        inner.load_table(&config.name)?;
+        if let (Some(user), Some(secret)) = (user, &spec.secret) {
+            drop(user);
+            let root = inner.name();
+            inner.load_key(&root, secret, false)?;
+        }
+        inner.open_unlocked()?;
+        inner.update_limits();
+        if !spec.read_only {
+            inner.space.discard_leftovers()?;
+            inner.commit_state.lock().labels_dirty = true;
+            inner.changed.store(true, std::sync::atomic::Ordering::Release);
+            inner.commit()?;
+        }
+        Ok(Pool::start(inner))
+    }
+}
+
+/// Counters only grow, one by one or by a few at an import: one near its end was forged, and would overflow here.
+fn exhausted(tail: &CommitTail) -> Option<String> {
+    const END: u64 = 1 << 62;
+    let counters = [
+        ("txg", tail.txg.0),
+        ("segment id", tail.next_segment.0),
+        ("dataset id", tail.next_dataset.0),
+        ("history number", tail.next_history),
+    ];
+    counters.iter().find(|(_, value)| *value >= END).map(|(what, value)| format!("its {what} is {value}"))
+}
+
+fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
+    let pool = config.name.clone();
+    match config.state {
+        PoolState::Destroyed if !spec.destroyed => return Err(Error::Destroyed { pool }),
+        PoolState::Active if config.host != spec.host && !spec.force => {
+            return Err(Error::NotExported { pool, host: config.host.clone() });
+        }
+        _ => {}
+    }
+    for feature in config.features.iter().filter(|feature| !feature.is_known()) {
+        let forbidden = match feature.need {
+            Need::Read => true,
+            Need::Write => !spec.read_only,
+            Need::Safe => false,
+        };
+        if forbidden {
+            return Err(Error::UnknownFeature { pool, feature: feature.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The pool's devices in the order of the label, with the paths by which they were found now.
+fn leaves_of(found: &FoundPool) -> Result<Vec<Leaf>> {
+    let mut leaves = Vec::new();
+    for leaf in &found.config.leaves {
+        if leaves.iter().any(|other: &Leaf| other.config.guid == leaf.guid) {
+            return Err(Error::Twice { path: leaf.path.clone() });
+        }
+        let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
+        let device = device.expect("missing devices were refused");
+        let DeviceHandle { path, device: handle } = device.handle.clone();
+        if device.label.slot_size != found.config.slot_size || device.label.ashift != found.config.ashift {
+            return Err(Error::ForeignDevice { path, pool: found.config.name.clone() });
+        }
+        let bytes = handle.character().size_bytes;
+        let slots = steadfast_format::medium::slot_count(bytes, found.config.slot_size);
+        if slots < leaf.slots && handle.character().appendable {
+            return Err(Error::Shrunk { path, bytes, slots: leaf.slots });
+        }
+        let mut config = leaf.clone();
+        config.path = path;
+        leaves.push(Leaf { config, device: handle });
+    }
+    Ok(leaves)
+}
+
+impl Inner {
+    fn corrupt(&self, pool: &str, what: &'static str, source: DecodeError) -> Error {
+        Error::Corrupt { pool: pool.to_owned(), what, source }
+    }
+
+    /// Items of the meta tree whose key begins with `kind`.
+    pub(crate) fn items_of(&self, kind: u8) -> impl Iterator<Item = Result<(MetaKey, Vec<u8>)>> + '_ {
+        let pool = self.name();
+        self.meta.range([kind]..[kind + 1]).map(move |item| {
+            let (key, value) = item?;
+            let key = MetaKey::decode(&key).ok_or_else(|| {
+                let source = DecodeError::Field { structure: "meta_key", field: "kind", value: kind.into() };
+                self.corrupt(&pool, "a key of the meta tree", source)
+            })?;
+            Ok((key, value))
+        })
+    }
+
+    fn load_space(&self, pool: &str) -> Result<()> {
+        let bad = |error: steadfast_segment::TableError| Error::BadTable {
+            pool: pool.to_owned(),
+            reason: error.to_string(),
+        };
+        for item in self.items_of(meta_keys::SEGMENT) {
+            let (MetaKey::Segment(id), value) = item? else { continue };
+            let row = SegmentRow::decode(&value);
+            let row = row.map_err(|source| self.corrupt(pool, "a segment row", source))?;
+            self.space.load_rows([(id, row)]).map_err(bad)?;
+        }
+        for item in self.items_of(meta_keys::RELOCATION) {
+            let (MetaKey::Relocation(id, unit), value) = item? else { continue };
+            let run = RelocationRow::decode(&value);
+            let run = run.map_err(|source| self.corrupt(pool, "a relocation row", source))?;
+            self.space.load_runs([((id, unit), run)]).map_err(bad)?;
+        }
+        self.space.finish_load().map_err(bad)
+    }
+
+    fn load_table(&self, pool: &str) -> Result<()> {
+        let mut rows = Vec::new();
+        for item in self.items_of(meta_keys::DATASET) {
+            let (MetaKey::Dataset(id), value) = item? else { continue };
+            let row = DatasetRow::decode(&value);
+            let row = row.map_err(|source| self.corrupt(pool, "a dataset row", source))?;
+            let known = |id: DatasetId| rows.iter().any(|row: &DatasetRow| row.id == id);
+            let next = self.table.read().next_id();
+            let parent_known = if id == ROOT { row.parent.0 == 0 } else { known(row.parent) };
+            let root_known = row.encryption.as_ref().is_none_or(|e| e.root == id || known(e.root));
+            if row.id != id || id.0 >= next.0 || !parent_known || !root_known {
+                let reason = "its row contradicts the others".to_owned();
+                return Err(Error::BadDataset { dataset: id, reason });
+            }
+            // `p` stands for the pool's name, which was checked and may be another one today.
+            let named = |name: &str| {
+                !name.contains('/') && steadfast_property::check_dataset_name(&format!("p/{name}")).is_ok()
+            };
+            if id != ROOT && !named(&row.name) {
+                let reason = format!("its name {:?} is none", row.name);
+                return Err(Error::BadDataset { dataset: id, reason });
+            }
+            rows.push(row);
+        }
+        if rows.first().is_none_or(|row| row.id != ROOT) {
+            return Err(Error::BadDataset { dataset: ROOT, reason: "the root dataset is missing".into() });
+        }
+        let mut table = self.table.write();
+        for row in rows {
+            table.insert(Entry::new(row, Local::new()));
+        }
+        drop(table);
+        let text = |value: Vec<u8>| {
+            String::from_utf8(value).map_err(|_| {
+                let source = DecodeError::Text { structure: "property", field: "value" };
+                self.corrupt(pool, "a property", source)
+            })
+        };
+        for item in self.items_of(meta_keys::DATASET_PROPERTY) {
+            let (MetaKey::DatasetProperty(id, name), value) = item? else { continue };
+            let value = text(value)?;
+            if let Some(entry) = self.table.write().get_mut(id) {
+                entry.props.insert(name, value);
+            }
+        }
+        for item in self.items_of(meta_keys::POOL_PROPERTY) {
+            let (MetaKey::PoolProperty(name), value) = item? else { continue };
+            let value = text(value)?;
+            self.props.write().values.insert(name, value);
+        }
+        Ok(())
+    }
+
+    /// Opens all datasets that need no key, and those whose key is loaded.
+    fn open_unlocked(&self) -> Result<()> {
+        let all: Vec<(DatasetId, bool)> = {
+            let table = self.table.read();
+            table.iter_all().map(|(id, entry)| (id, !entry.is_encrypted() || entry.keys.is_some())).collect()
+        };
+        for (id, readable) in all {
+            if readable {
+                self.open_head(id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::{SegmentId, Txg};
+
+    use super::*;
+
+    #[test]
+    fn counters_near_their_end_are_refused_before_they_overflow() {
+        let tail = CommitTail {
+            txg: Txg(1),
+            next_segment: SegmentId(2),
+            next_dataset: DatasetId(3),
+            next_history: 4,
+            rows: Vec::new(),
+            runs: Vec::new(),
+        };
+        assert_eq!(exhausted(&tail), None);
+        for tail in [
+            CommitTail { txg: Txg(u64::MAX), ..tail.clone() },
+            CommitTail { next_segment: SegmentId(u64::MAX), ..tail.clone() },
+            CommitTail { next_dataset: DatasetId(1 << 63), ..tail.clone() },
+            CommitTail { next_history: u64::MAX, ..tail.clone() },
+        ] {
+            assert!(exhausted(&tail).is_some());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The parts of an imported pool, shared by its operations and its sync task.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_blockio::BlockIo;
+use steadfast_crypto::{BlockKeys, Key};
+use steadfast_dataset::Dataset;
+use steadfast_device::Device;
+use steadfast_env::Env;
+use steadfast_format::{
+    BlockPointer, DatasetId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, WrappedKey,
+};
+use steadfast_property::Local;
+use steadfast_segment::Space;
+use steadfast_tree::{NodeCache, Tree};
+use steadfast_txg::{Limits, Txgs};
+
+use crate::admission::Admission;
+use crate::anchor::Anchor;
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::table::Table;
+
+/// One leaf device of an imported pool.
+pub(crate) struct Leaf {
+    pub config: LeafConfig,
+    pub device: Arc<dyn Device>,
+}
+
+/// What seals the pool's own metadata.
+pub(crate) struct Sealing {
+    pub keys: Arc<BlockKeys>,
+    /// Keys the tags of uberblocks.
+    pub tag_key: Key,
+    /// For the labels.
+    pub wrapped: WrappedKey,
+    pub location: String,
+}
+
+/// Properties of the pool itself.
+#[derive(Default)]
+pub(crate) struct PoolProps {
+    pub values: Local,
+    pub dirty: BTreeSet<String>,
+}
+
+/// What the next commit needs to know of the last one.
+pub(crate) struct CommitState {
+    pub tag: [u8; 32],
+    pub tail: Option<BlockPointer>,
+    /// Labels are to be written again with the next commit.
+    pub labels_dirty: bool,
+    pub state: PoolState,
+}
+
+pub(crate) struct Inner {
+    pub env: Env,
+    pub guid: PoolGuid,
+    pub created_ns: u64,
+    pub name: RwLock<String>,
+    pub host: String,
+    pub ashift: u8,
+    pub slot_size: u32,
+    pub features: Vec<Feature>,
+    pub leaves: Vec<Leaf>,
+    pub space: Arc<Space>,
+    pub blockio: Arc<BlockIo>,
+    pub cache: Arc<NodeCache>,
+    pub meta: Tree,
+    pub sealing: Option<Sealing>,
+    pub txgs: Arc<Txgs>,
+    pub admission: Arc<Admission>,
+    pub table: RwLock<Table>,
+    pub props: RwLock<PoolProps>,
+    pub history: Mutex<History>,
+    pub commit_state: Mutex<CommitState>,
+    /// Held for a whole commit.
+    pub sync_turn: Mutex<()>,
+    /// Txg being synced; the stores of all trees look here.
+    pub syncing: Arc<AtomicU64>,
+    pub anchor: Arc<dyn Anchor>,
+    pub read_only: bool,
+    pub stopping: AtomicBool,
+    pub suspended: Mutex<Option<String>>,
+    /// Changes that no dataset knows of (properties, history, a destroyed dataset).
+    pub changed: AtomicBool,
+    /// Bytes of the longest block.
+    pub block_bytes_max: u32,
+    pub dirty_bytes_max: u64,
+}
+
+impl Inner {
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+
+    /// Nanoseconds since 1970, as structures store them.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.env.clock.wall_ns()).unwrap_or(0)
+    }
+
+    /// Open heads, parents before children.
+    pub fn heads(&self) -> Vec<Arc<Dataset>> {
+        self.table
+            .read()
+            .iter()
+            .filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head)))
+            .collect()
+    }
+
+    pub fn has_changes(&self) -> bool {
+        self.changed.load(Ordering::Acquire) || self.heads().iter().any(|head| head.has_changes())
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.lock().is_some()
+    }
+
+    /// Stops all writing until the pool is opened again.
+    pub fn suspend(&self, error: &Error) {
+        let reason = error.to_string();
+        self.suspended.lock().get_or_insert_with(|| reason.clone());
+        self.txgs.commits.suspend(&reason);
+    }
+
+    /// Refuses what cannot be done on this pool now.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly { pool: self.name() });
+        }
+        match &*self.suspended.lock() {
+            Some(reason) => Err(Error::Suspended { pool: self.name(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a change that no dataset knows of, and waits until everything done so far is durable.
+    pub fn commit_changes(&self) -> Result<()> {
+        self.changed.store(true, Ordering::Release);
+        self.wait_durable()
+    }
+
+    /// Waits until everything done so far is durable.
+    pub fn wait_durable(&self) -> Result<()> {
+        // Nothing to commit, and nobody who would: a wait would have no end.
+        if self.read_only {
+            return Ok(());
+        }
+        let open = self.txgs.gate.open_txg();
+        self.txgs.commits.request_sync(open);
+        self.txgs
+            .commits
+            .wait_committed(open)
+            .map_err(|suspended| Error::Suspended { pool: self.name(), reason: suspended.reason.to_string() })
+    }
+
+    /// Takes the figures of the last commit over into admission and throttle.
+    pub fn update_limits(&self) {
+        let accounting = self.space.accounting();
+        let hard_room = accounting.free_slots * u64::from(accounting.slot_size);
+        self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
+        self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
+        self.admission.hard_room.store(hard_room, Ordering::Relaxed);
+        let room = self.space.room_for_txg_bytes(self.block_bytes_max);
+        // One txg is syncing while the next fills: each may take half.
+        let space = (room / 2).max(u64::from(accounting.slot_size));
+        self.txgs.budget.set_limits(Limits { memory: self.dirty_bytes_max, space });
+    }
+
+    /// The label of one device as of now.
+    pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
+        LabelConfig {
+            pool: self.guid,
+            name: self.name(),
+            device: leaf.config.id,
+            device_guid: leaf.config.guid,
+            txg,
+            created_ns: self.created_ns,
+            state,
+            host: self.host.clone(),
+            ashift: self.ashift,
+            slot_size: self.slot_size,
+            leaves: self.leaves.iter().map(|leaf| leaf.config.clone()).collect(),
+            features: self.features.clone(),
+            key: self.sealing.as_ref().map(|sealing| (sealing.wrapped.clone(), sealing.location.clone())),
+        }
+    }
+
+    /// Full name of a dataset, or its number if it is gone.
+    pub fn dataset_name(&self, id: DatasetId) -> String {
+        let table = self.table.read();
+        if table.get(id).is_some() { table.full_name(id) } else { format!("<{id}>") }
+    }
+}

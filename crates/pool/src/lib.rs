@@ -1,0 +1,370 @@
+//! # Pool
+//!
+//! Finds devices, chooses the root, wires the rooms together, commits, reports health.
+//!
+//! Reading order: [`create`] (what a pool is made of), [`commit`](self) in `commit.rs` (how a txg becomes durable),
+//! `import.rs` (how the last one is found again), `datasets.rs` (the dataset table), `keys.rs`.
+//!
+//! ## Lock order
+//! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this room.
+#![forbid(unsafe_code)]
+
+mod admission;
+pub mod anchor;
+mod blocks;
+mod commit;
+pub mod create;
+mod damage;
+mod datasets;
+mod error;
+mod history;
+mod import;
+mod inner;
+mod keys;
+mod rows;
+pub mod scan;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use steadfast_dataset::Dataset;
+use steadfast_env::{Env, TaskHandle};
+use steadfast_format::{
+    DatasetId, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg, meta_keys,
+};
+use steadfast_property::{Local, Resolved};
+use steadfast_segment::{Accounting, DeviceCounts};
+
+pub use create::{CreateSpec, DeviceHandle, Memory};
+pub use damage::DamagedFile;
+pub use datasets::{DatasetInfo, NewKey};
+pub use error::{Error, Result};
+pub use import::ImportSpec;
+pub use keys::new_user_key;
+pub use scan::{FoundDevice, FoundPool, label_of, scan};
+
+use inner::Inner;
+use table::ROOT;
+
+/// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more, as a crash would.
+pub struct Pool {
+    inner: Arc<Inner>,
+    task: Mutex<Option<Box<dyn TaskHandle>>>,
+}
+
+/// A dataset in use.
+pub struct DatasetHandle {
+    dataset: Arc<Dataset>,
+    uses: Arc<AtomicUsize>,
+}
+
+impl DatasetHandle {
+    /// The dataset.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+}
+
+impl Drop for DatasetHandle {
+    fn drop(&mut self) {
+        self.uses.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One leaf device as status shows it.
+#[derive(Clone, Debug)]
+pub struct LeafStatus {
+    /// Identity and path.
+    pub config: LeafConfig,
+    /// Bytes that segments can fill.
+    pub size_bytes: u64,
+    /// Bytes that live.
+    pub allocated_bytes: u64,
+    /// What was asked of it, and how often it failed.
+    pub counts: DeviceCounts,
+}
+
+/// What `zpool list` and `zpool status` measure.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Why the pool is suspended, if it is.
+    pub suspended: Option<String>,
+    /// Last committed txg.
+    pub txg: Txg,
+    /// Devices.
+    pub leaves: Vec<LeafStatus>,
+    /// Space.
+    pub accounting: Accounting,
+    /// Files with blocks that could not be read.
+    pub damaged: Vec<DamagedFile>,
+}
+
+impl Pool {
+    /// Starts the sync task of a pool that stands.
+    pub(crate) fn start(inner: Inner) -> Pool {
+        let inner = Arc::new(inner);
+        let task = (!inner.read_only).then(|| {
+            let inner = Arc::clone(&inner);
+            let name = format!("sync {}", inner.name());
+            let env: Env = inner.env.clone();
+            env.tasks.spawn(&name, Box::new(move || inner.sync_loop()))
+        });
+        Pool { inner, task: Mutex::new(task) }
+    }
+
+    /// Name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// Number that identifies the pool.
+    #[must_use]
+    pub fn guid(&self) -> PoolGuid {
+        self.inner.guid
+    }
+
+    /// True if nothing may be changed.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.read_only
+    }
+
+    /// True if the pool's own metadata is sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.inner.sealing.is_some()
+    }
+
+    /// Log2 of the allocation unit.
+    #[must_use]
+    pub fn ashift(&self) -> u8 {
+        self.inner.ashift
+    }
+
+    /// When the pool was made, seconds since 1970.
+    #[must_use]
+    pub fn created_seconds(&self) -> u64 {
+        self.inner.created_ns / 1_000_000_000
+    }
+
+    /// Commits everything done so far; durable when it returns.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.wait_durable()
+    }
+
+    /// Measured state.
+    #[must_use]
+    pub fn state(&self) -> PoolStatus {
+        let inner = &self.inner;
+        let accounting = inner.space.accounting();
+        let counts = inner.space.device_counts();
+        let usage = |leaf: &inner::Leaf| {
+            accounting
+                .devices
+                .iter()
+                .find(|usage| usage.device == leaf.config.id)
+                .cloned()
+                .unwrap_or_default()
+        };
+        let leaves = inner.leaves.iter().map(|leaf| LeafStatus {
+            config: leaf.config.clone(),
+            size_bytes: u64::from(leaf.config.slots) * u64::from(inner.slot_size),
+            allocated_bytes: usage(leaf).live_bytes,
+            counts: counts.get(&leaf.config.id).copied().unwrap_or_default(),
+        });
+        PoolStatus {
+            suspended: inner.suspended.lock().clone(),
+            txg: inner.txgs.commits.committed(),
+            leaves: leaves.collect(),
+            accounting,
+            damaged: inner.damaged_files(),
+        }
+    }
+
+    /// Forgets counted errors and damaged files.
+    pub fn clear_errors(&self) {
+        self.inner.space.clear_errors();
+        self.inner.clear_damage();
+    }
+
+    /// Ends the pool's use here: everything is committed and the devices are free for anyone.
+    pub fn export(&self) -> Result<()> {
+        self.finish(Some(PoolState::Exported))
+    }
+
+    /// Like export, but the labels go on saying that the pool is in use: a daemon that stops and starts again.
+    pub fn close(&self) -> Result<()> {
+        self.finish(None)
+    }
+
+    /// Forgets the pool: its labels say that it was destroyed.
+    pub fn destroy(&self) -> Result<()> {
+        self.finish(Some(PoolState::Destroyed))
+    }
+
+    fn finish(&self, state: Option<PoolState>) -> Result<()> {
+        let inner = &self.inner;
+        if inner.read_only {
+            return Ok(());
+        }
+        let suspended = inner.is_suspended();
+        if !suspended {
+            inner.changed.store(true, Ordering::Release);
+            inner.wait_durable()?;
+        }
+        inner.stopping.store(true, Ordering::Release);
+        inner.txgs.commits.nudge();
+        if let Some(task) = self.task.lock().take() {
+            task.join();
+        }
+        if suspended {
+            // What is on the devices is of unknown extent; the labels stay as they are.
+            return Ok(());
+        }
+        if inner.has_changes() {
+            inner.commit()?;
+        }
+        inner.space.discard(usize::MAX);
+        if let Some(state) = state {
+            inner.write_labels(state, inner.txgs.commits.committed())?;
+        }
+        Ok(())
+    }
+
+    /// Adds a line to the history; stored with the next commit.
+    pub fn log(&self, uid: u32, internal: bool, text: &str) {
+        let inner = &self.inner;
+        if !inner.read_only {
+            let txg = inner.txgs.gate.open_txg();
+            inner.history.lock().add(inner.now_ns(), txg, uid, internal, &inner.host, text);
+            inner.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// The history, oldest first.
+    pub fn history(&self) -> Result<Vec<HistoryEntry>> {
+        let mut entries = Vec::new();
+        for item in self.inner.items_of(meta_keys::HISTORY) {
+            let (MetaKey::History(_), value) = item? else { continue };
+            if let Ok(entry) = HistoryEntry::decode(&value) {
+                entries.push(entry);
+            }
+        }
+        entries.extend(self.inner.history.lock().pending.iter().cloned());
+        Ok(entries)
+    }
+
+    /// Properties set on the pool.
+    #[must_use]
+    pub fn pool_props(&self) -> Local {
+        self.inner.props.read().values.clone()
+    }
+
+    /// Sets (or with `None` removes) a property of the pool. Durable when it returns.
+    pub fn set_pool_prop(&self, name: &str, value: Option<&str>) -> Result<()> {
+        self.inner.check_writable()?;
+        {
+            let mut props = self.inner.props.write();
+            match value {
+                Some(value) => _ = props.values.insert(name.to_owned(), value.to_owned()),
+                None => _ = props.values.remove(name),
+            }
+            props.dirty.insert(name.to_owned());
+        }
+        self.inner.commit_changes()
+    }
+
+    /// Full names of all datasets, parents before children, in the order of their names.
+    #[must_use]
+    pub fn datasets(&self) -> Vec<String> {
+        let table = self.inner.table.read();
+        let mut names: Vec<String> = table.iter().map(|(id, _)| table.full_name(id)).collect();
+        names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
+        names
+    }
+
+    /// Measured values of a dataset.
+    pub fn dataset_info(&self, name: &str) -> Result<DatasetInfo> {
+        let id = self.inner.table.read().find(name)?;
+        self.inner.info(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })
+    }
+
+    /// The value of a property that counts for a dataset and where it comes from; `None` as in
+    /// [`steadfast_property::resolve`].
+    pub fn resolve(&self, name: &str, property: &str, mount_base: &str) -> Result<Option<Resolved>> {
+        let table = self.inner.table.read();
+        let id = table.find(name)?;
+        Ok(table.resolve(id, property, mount_base))
+    }
+
+    /// Properties set on a dataset itself.
+    pub fn local_props(&self, name: &str) -> Result<Local> {
+        let table = self.inner.table.read();
+        let id = table.find(name)?;
+        Ok(table.get(id).map(|entry| entry.props.clone()).unwrap_or_default())
+    }
+
+    /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is encrypted in any
+    /// case. Durable when it returns.
+    pub fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
+        self.inner.create_dataset(name, props, key)
+    }
+
+    /// Destroys a dataset without children that nobody uses; its space comes back in the background.
+    pub fn destroy_dataset(&self, name: &str) -> Result<()> {
+        self.inner.destroy_dataset(name)
+    }
+
+    /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
+    pub fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+        self.inner.set_property(name, property, value)
+    }
+
+    /// Format of the key that [`Pool::load_key`] wants.
+    pub fn key_format(&self, name: &str) -> Result<KeyFormat> {
+        self.inner.key_format(name)
+    }
+
+    /// Loads the key of an encryption root; with `dry_run` only says whether it is the right one.
+    pub fn load_key(&self, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
+        self.inner.load_key(name, secret, dry_run)
+    }
+
+    /// Forgets the key of an encryption root. None of its datasets may be in use.
+    pub fn unload_key(&self, name: &str) -> Result<()> {
+        self.inner.unload_key(name)
+    }
+
+    /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and its key not unloaded.
+    pub fn open_dataset(&self, name: &str) -> Result<DatasetHandle> {
+        let id = self.inner.table.read().find(name)?;
+        let dataset = self.inner.open_head(id)?;
+        let table = self.inner.table.read();
+        let entry = table.get(id).filter(|entry| !entry.row.destroying);
+        let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
+        entry.uses.fetch_add(1, Ordering::AcqRel);
+        Ok(DatasetHandle { dataset, uses: Arc::clone(&entry.uses) })
+    }
+
+    /// Full name of the root dataset: that of the pool.
+    #[must_use]
+    pub fn root_dataset(&self) -> String {
+        self.inner.dataset_name(ROOT)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.inner.stopping.store(true, Ordering::Release);
+        if let Some(task) = self.task.lock().take() {
+            // Whoever drops a pool without closing it wants what a crash would leave: no further commit.
+            self.inner.suspend(&Error::Suspended { pool: self.name(), reason: "it was dropped".into() });
+            self.inner.txgs.commits.nudge();
+            task.join();
+        }
+    }
+}

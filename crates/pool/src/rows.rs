@@ -1,0 +1,36 @@
+//! Between the room `segment` and the items of the meta tree.
+
+use steadfast_format::{CommitTail, DatasetId, MetaKey, RelocationRow, SegmentRow, Txg};
+use steadfast_segment::{SpaceChanges, SpaceTail};
+
+/// Changes of the meta tree: key and new value, `None` where the item goes.
+pub(crate) fn items(changes: &SpaceChanges) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> + '_ {
+    let rows = changes
+        .rows
+        .iter()
+        .map(|(id, row)| (MetaKey::Segment(*id).encode(), row.as_ref().map(SegmentRow::encode)));
+    let runs = changes.runs.iter().map(|((id, unit), run)| {
+        let value = run.as_ref().map(RelocationRow::encode).map(Vec::from);
+        (MetaKey::Relocation(*id, *unit).encode(), value)
+    });
+    rows.chain(runs)
+}
+
+/// What a tail carries besides space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextIds {
+    pub dataset: DatasetId,
+    pub history: u64,
+}
+
+/// The stored form of a tail.
+pub(crate) fn tail_of(tail: SpaceTail, txg: Txg, next: NextIds) -> CommitTail {
+    CommitTail {
+        txg,
+        next_segment: tail.next_segment,
+        next_dataset: next.dataset,
+        next_history: next.history,
+        rows: tail.changes.rows,
+        runs: tail.changes.runs,
+    }
+}

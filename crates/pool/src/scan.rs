@@ -1,0 +1,114 @@
+//! Looking at labels and uberblocks, without changing anything.
+
+use steadfast_device::Device;
+use steadfast_format::{LabelConfig, PoolGuid, Uberblock};
+
+use crate::create::DeviceHandle;
+use crate::error::{Error, Result};
+
+/// The label of a device: of its four copies the valid one with the greatest txg. The error tells what they looked like.
+pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
+    let mut best: Option<LabelConfig> = None;
+    let mut reasons = Vec::new();
+    for copy in 0..4 {
+        match device.read_label(copy) {
+            Ok(area) if area.iter().all(|&byte| byte == 0) => reasons.push(format!("copy {copy} is empty")),
+            Ok(area) => match LabelConfig::decode(&area, steadfast_crypto::hash) {
+                Ok(config) => {
+                    if best.as_ref().is_none_or(|best| config.txg > best.txg) {
+                        best = Some(config);
+                    }
+                }
+                Err(error) => reasons.push(format!("copy {copy}: {error}")),
+            },
+            Err(error) => reasons.push(format!("copy {copy}: {error}")),
+        }
+    }
+    best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
+}
+
+/// A device with a pool's label.
+#[derive(Clone)]
+pub struct FoundDevice {
+    /// The device.
+    pub handle: DeviceHandle,
+    /// Its label.
+    pub label: LabelConfig,
+}
+
+/// A pool of which at least one device was found.
+#[derive(Clone)]
+pub struct FoundPool {
+    /// The newest label among its devices.
+    pub config: LabelConfig,
+    /// Devices that were found.
+    pub devices: Vec<FoundDevice>,
+    /// Last known paths of devices that were not.
+    pub missing: Vec<String>,
+}
+
+/// Groups devices into pools by their labels. Devices without a label are given back with the reason.
+pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
+    let mut pools: Vec<FoundPool> = Vec::new();
+    let mut others = Vec::new();
+    for handle in handles {
+        match label_of(&*handle.device) {
+            Err(error) => others.push((handle, error)),
+            Ok(label) => {
+                let found = FoundDevice { handle, label: label.clone() };
+                match pools.iter_mut().find(|pool| pool.config.pool == label.pool) {
+                    Some(pool) => {
+                        // One device seen by two paths counts once. So does a copy of an image, and of the two the one
+                        // that was used later is meant: the other would take the pool back to when it was copied.
+                        let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
+                        match pool.devices.iter_mut().find(same) {
+                            None => pool.devices.push(found),
+                            Some(known) if known.label.txg < label.txg => *known = found,
+                            Some(_) => {}
+                        }
+                        if label.txg > pool.config.txg {
+                            pool.config = label;
+                        }
+                    }
+                    None => {
+                        pools.push(FoundPool { config: label, devices: vec![found], missing: Vec::new() });
+                    }
+                }
+            }
+        }
+    }
+    for pool in &mut pools {
+        let has = |guid| pool.devices.iter().any(|device| device.label.device_guid == guid);
+        let missing = pool.config.leaves.iter().filter(|leaf| !has(leaf.guid));
+        pool.missing = missing.map(|leaf| leaf.path.clone()).collect();
+    }
+    (pools, others)
+}
+
+/// An uberblock whose tag was found right.
+pub(crate) struct FoundUberblock {
+    pub uberblock: Uberblock,
+    pub tag: [u8; 32],
+}
+
+/// The uberblock that counts: of all rings of all devices the valid one of this pool with the greatest txg.
+pub(crate) fn newest_uberblock(
+    pool: PoolGuid,
+    devices: &[&dyn Device],
+    tag_of: impl Fn(&[u8]) -> [u8; 32],
+) -> Option<FoundUberblock> {
+    let mut best: Option<FoundUberblock> = None;
+    for device in devices {
+        for copy in 0..4 {
+            for bytes in device.read_uberblocks(copy).unwrap_or_default() {
+                let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
+                let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
+                let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg);
+                if uberblock.pool == pool && newer && steadfast_crypto::tags_equal(&tag_of(bound), &tag) {
+                    best = Some(FoundUberblock { uberblock, tag });
+                }
+            }
+        }
+    }
+    best
+}

@@ -1,0 +1,213 @@
+//! The dataset table: names, properties, rows, and the open heads.
+//!
+//! ## Invariants
+//! (D1) Every entry but the root has a parent in the table.                        assert: `insert`
+//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, not yet at import
+//! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use steadfast_crypto::{BlockKeys, UserKey};
+use steadfast_dataset::Dataset;
+use steadfast_format::{DatasetId, DatasetRow};
+use steadfast_property::{Local, Resolved};
+
+use crate::blocks::DatasetBlocks;
+use crate::error::{Error, Result};
+
+/// The root dataset of every pool.
+pub(crate) const ROOT: DatasetId = DatasetId(1);
+
+/// Keys of an unlocked encrypted dataset.
+#[derive(Clone)]
+pub(crate) struct LoadedKeys {
+    /// Seals and opens its blocks.
+    pub blocks: Arc<BlockKeys>,
+    /// On an encryption root: wraps master keys of children made below it.
+    pub user: Option<Arc<UserKey>>,
+}
+
+/// A dataset whose trees can be read.
+#[derive(Clone)]
+pub(crate) struct OpenDataset {
+    pub head: Arc<Dataset>,
+    pub blocks: Arc<DatasetBlocks>,
+}
+
+/// One dataset.
+pub(crate) struct Entry {
+    pub row: DatasetRow,
+    pub props: Local,
+    pub keys: Option<LoadedKeys>,
+    /// Open while its trees can be read; `None` while locked.
+    pub open: Option<OpenDataset>,
+    /// Mounts and other users of the open dataset.
+    pub uses: Arc<AtomicUsize>,
+    pub row_dirty: bool,
+    /// Property names to write or remove at the next commit.
+    pub props_dirty: BTreeSet<String>,
+}
+
+impl Entry {
+    pub fn new(row: DatasetRow, props: Local) -> Entry {
+        let (props_dirty, uses) = (BTreeSet::new(), Arc::default());
+        Entry { row, props, keys: None, open: None, uses, row_dirty: false, props_dirty }
+    }
+
+    /// True while somebody holds it open (a mount).
+    pub fn is_in_use(&self) -> bool {
+        self.uses.load(Ordering::Acquire) > 0
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        self.row.encryption.is_some()
+    }
+}
+
+/// All datasets of a pool.
+pub(crate) struct Table {
+    pool: String,
+    entries: BTreeMap<DatasetId, Entry>,
+    next_id: DatasetId,
+    /// Ids whose rows and properties the next commit removes.
+    removed: Vec<(DatasetId, Vec<String>)>,
+}
+
+impl Table {
+    pub fn new(pool: &str, next_id: DatasetId) -> Table {
+        Table { pool: pool.to_owned(), entries: BTreeMap::new(), next_id, removed: Vec::new() }
+    }
+
+    pub fn next_id(&self) -> DatasetId {
+        self.next_id
+    }
+
+    pub fn take_id(&mut self) -> DatasetId {
+        let id = self.next_id;
+        self.next_id = DatasetId(id.0 + 1);
+        id
+    }
+
+    pub fn insert(&mut self, entry: Entry) {
+        let id = entry.row.id;
+        assert!(id.0 < self.next_id.0, "(D3) dataset {id} was never given out");
+        assert!(
+            id == ROOT || self.entries.contains_key(&entry.row.parent),
+            "(D1) dataset {id} has no parent"
+        );
+        let old = self.entries.insert(id, entry);
+        assert!(old.is_none(), "(D3) dataset {id} is in the table twice");
+    }
+
+    pub fn remove(&mut self, id: DatasetId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.removed.push((id, entry.props.keys().chain(&entry.props_dirty).cloned().collect()));
+        Some(entry)
+    }
+
+    pub fn take_removed(&mut self) -> Vec<(DatasetId, Vec<String>)> {
+        std::mem::take(&mut self.removed)
+    }
+
+    pub fn get(&self, id: DatasetId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: DatasetId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// All but those being destroyed.
+    pub fn iter(&self) -> impl Iterator<Item = (DatasetId, &Entry)> {
+        self.iter_all().filter(|(_, entry)| !entry.row.destroying)
+    }
+
+    /// All.
+    pub fn iter_all(&self) -> impl Iterator<Item = (DatasetId, &Entry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (DatasetId, &mut Entry)> {
+        self.entries.iter_mut().map(|(id, entry)| (*id, entry))
+    }
+
+    /// Ids from the root dataset down to `id`.
+    pub fn ancestry(&self, id: DatasetId) -> Vec<DatasetId> {
+        let mut ids = vec![id];
+        let mut at = id;
+        while at != ROOT {
+            at = self.entries[&at].row.parent;
+            ids.push(at);
+            assert!(ids.len() <= self.entries.len(), "(D1) the parents of {id} go in a circle");
+        }
+        ids.reverse();
+        ids
+    }
+
+    /// `pool/a/b`.
+    pub fn full_name(&self, id: DatasetId) -> String {
+        let mut name = self.pool.clone();
+        for id in self.ancestry(id).into_iter().skip(1) {
+            name.push('/');
+            name.push_str(&self.entries[&id].row.name);
+        }
+        name
+    }
+
+    pub fn child(&self, parent: DatasetId, name: &str) -> Option<DatasetId> {
+        self.iter()
+            .find(|(id, e)| *id != ROOT && e.row.parent == parent && e.row.name == name)
+            .map(|(id, _)| id)
+    }
+
+    pub fn children(&self, parent: DatasetId) -> Vec<DatasetId> {
+        self.iter().filter(|(id, e)| *id != ROOT && e.row.parent == parent).map(|(id, _)| id).collect()
+    }
+
+    /// All below `id`, parents before children.
+    pub fn descendants(&self, id: DatasetId) -> Vec<DatasetId> {
+        let mut found = Vec::new();
+        let mut open = vec![id];
+        while let Some(parent) = open.pop() {
+            for child in self.children(parent) {
+                found.push(child);
+                open.push(child);
+            }
+        }
+        found
+    }
+
+    /// Finds a dataset by its full name.
+    pub fn find(&self, name: &str) -> Result<DatasetId> {
+        let missing = || Error::NoSuchDataset { name: name.to_owned() };
+        let mut parts = name.split('/');
+        if parts.next() != Some(self.pool.as_str()) {
+            return Err(missing());
+        }
+        parts.try_fold(ROOT, |at, part| self.child(at, part)).ok_or_else(missing)
+    }
+
+    /// The value of a property that counts for a dataset, and its source.
+    pub fn resolve(&self, id: DatasetId, name: &str, mount_base: &str) -> Option<Resolved> {
+        let ids = self.ancestry(id);
+        let names: Vec<String> = ids.iter().map(|id| self.full_name(*id)).collect();
+        let chain: Vec<(&str, &Local)> =
+            ids.iter().zip(&names).map(|(id, name)| (name.as_str(), &self.entries[id].props)).collect();
+        steadfast_property::resolve(&chain, name, mount_base)
+    }
+
+    /// Encryption root of an encrypted dataset.
+    pub fn encryption_root(&self, id: DatasetId) -> Option<DatasetId> {
+        Some(self.entries.get(&id)?.row.encryption.as_ref()?.root)
+    }
+
+    /// Datasets that take their key from `root`, itself first.
+    pub fn keyed_by(&self, root: DatasetId) -> Vec<DatasetId> {
+        let mut ids: Vec<DatasetId> =
+            self.iter_all().map(|(id, _)| id).filter(|id| self.encryption_root(*id) == Some(root)).collect();
+        ids.sort_by_key(|id| (*id != root, *id));
+        ids
+    }
+}

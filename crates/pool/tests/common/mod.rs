@@ -1,0 +1,113 @@
+//! Pools on all kinds of devices, and files in them.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+
+use steadfast_device::{Device, MemoryDevice};
+use steadfast_env::Env;
+use steadfast_format::KeyFormat;
+use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool, new_user_key, scan};
+use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
+
+pub const MIB: u64 = 1 << 20;
+pub const ROOT: u64 = 1;
+pub const ME: Caller = Caller { uid: 0, gid: 0 };
+
+pub fn handle<D: Device + 'static>(device: &Arc<D>) -> DeviceHandle {
+    DeviceHandle { path: device.character().identity, device: Arc::clone(device) as Arc<dyn Device> }
+}
+
+pub fn handles(devices: &[Arc<MemoryDevice>]) -> Vec<DeviceHandle> {
+    devices.iter().map(handle).collect()
+}
+
+pub fn spec(devices: Vec<DeviceHandle>, key: Option<NewKey>) -> CreateSpec {
+    CreateSpec {
+        name: "tank".into(),
+        devices,
+        ashift: 12,
+        force: false,
+        pool_props: Default::default(),
+        root_props: Default::default(),
+        key,
+        host: "host".into(),
+        memory: Memory::default(),
+    }
+}
+
+pub fn import_spec(secret: Option<&[u8]>) -> ImportSpec {
+    ImportSpec {
+        new_name: None,
+        force: false,
+        destroyed: false,
+        read_only: false,
+        secret: secret.map(<[u8]>::to_vec),
+        host: "host".into(),
+        memory: Memory::default(),
+    }
+}
+
+pub fn import(env: &Env, devices: Vec<DeviceHandle>, secret: Option<&[u8]>) -> Result<Pool, Error> {
+    let (mut pools, others) = scan(devices);
+    assert_eq!((pools.len(), others.len()), (1, 0));
+    Pool::import(env, pools.remove(0), &import_spec(secret))
+}
+
+pub fn mount(pool: &Pool, name: &str) -> (FileSystem, steadfast_pool::DatasetHandle) {
+    let handle = pool.open_dataset(name).expect("the dataset opens");
+    let options = Options {
+        atime: Atime::Relative,
+        usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 }),
+        block_bytes: 4096,
+    };
+    (FileSystem::new(Arc::clone(handle.dataset()), options).expect("a file system"), handle)
+}
+
+/// Bytes that do not compress.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let draw = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(draw).collect()
+}
+
+pub fn write_file(fs: &FileSystem, parent: u64, name: &[u8], data: &[u8]) -> u64 {
+    let entry = fs.mknod(ME, parent, name, 0o100_644, 0).expect("made");
+    for (index, piece) in data.chunks(1 << 20).enumerate() {
+        fs.write(entry.ino, (index as u64) << 20, piece, false).expect("written");
+    }
+    fs.forget(entry.ino, 1);
+    entry.ino
+}
+
+pub fn read_file(fs: &FileSystem, parent: u64, name: &[u8]) -> Vec<u8> {
+    let entry = fs.lookup(parent, name).expect("found");
+    let mut data = vec![0; usize::try_from(entry.attr.size).unwrap()];
+    let mut at = 0;
+    while at < data.len() {
+        let end = data.len().min(at + (1 << 20));
+        at += fs.read(entry.ino, at as u64, &mut data[at..end]).expect("read");
+    }
+    fs.forget(entry.ino, 1);
+    data
+}
+
+pub fn key(env: &Env, secret: &[u8]) -> NewKey {
+    let random = |out: &mut [u8]| env.random.fill(out);
+    let user = new_user_key(KeyFormat::Raw, secret, &random, None).expect("a raw key");
+    NewKey { user: Arc::new(user) }
+}
+
+/// A draw that repeats.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}

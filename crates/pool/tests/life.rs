@@ -1,0 +1,180 @@
+//! A pool's life on all kinds of devices: made, written, committed, closed, found again.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{
+    ME, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
+};
+use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions};
+use steadfast_env::Env;
+use steadfast_pool::{CreateSpec, DeviceHandle, Error, Pool, scan};
+
+/// What every kind of device has to carry; `open` gives the devices as a new process would open them.
+fn life(open: impl Fn() -> Vec<DeviceHandle>) {
+    let env = Env::real();
+    let pool = Pool::create(&env, spec(open(), None)).expect("a pool");
+    let child = pool.create_dataset("tank/home", Default::default(), None).expect("a dataset");
+    assert!(child.0 > 1);
+    let large = noise(1, 5_000_000);
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        let dir = fs.mkdir(ME, ROOT, b"dir", 0o755).expect("a directory");
+        write_file(&fs, dir.ino, b"large", &large);
+        write_file(&fs, ROOT, b"small", b"inline");
+        fs.forget(dir.ino, 1);
+        let (home, _handle) = mount(&pool, "tank/home");
+        write_file(&home, ROOT, b"text", &b"words ".repeat(100_000));
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    for round in 0..3u64 {
+        let pool = import(&env, open(), None).expect("imported");
+        assert_eq!(pool.datasets(), ["tank", "tank/home"]);
+        let (fs, handle) = mount(&pool, "tank");
+        let dir = fs.lookup(ROOT, b"dir").expect("found");
+        assert!(read_file(&fs, dir.ino, b"large") == large, "round {round}");
+        fs.forget(dir.ino, 1);
+        assert_eq!(read_file(&fs, ROOT, b"small"), b"inline");
+        let (home, home_handle) = mount(&pool, "tank/home");
+        assert_eq!(read_file(&home, ROOT, b"text"), b"words ".repeat(100_000));
+        drop((fs, handle, home, home_handle));
+        {
+            let (fs, _handle) = mount(&pool, "tank");
+            let name = format!("round {round}");
+            write_file(&fs, ROOT, name.as_bytes(), &noise(round, 400_000));
+            if let Some(before) = round.checked_sub(1) {
+                let old = format!("round {before}");
+                assert!(read_file(&fs, ROOT, old.as_bytes()) == noise(before, 400_000));
+                fs.unlink(ROOT, old.as_bytes()).expect("removed");
+            }
+        }
+        pool.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_pool_on_memory_devices_lives() {
+    let devices = [MemoryDevice::new("a", 256 * MIB), MemoryDevice::new("b", 256 * MIB)].map(Arc::new);
+    life(|| handles(&devices));
+}
+
+#[test]
+fn a_pool_on_devices_of_whole_segments_lives() {
+    let device = |name| MemoryDevice::whole_segments(name, 256 * MIB);
+    let devices = [device("a"), device("b")].map(Arc::new);
+    life(|| handles(&devices));
+}
+
+#[test]
+fn a_pool_on_a_store_of_objects_lives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let device = || ObjectDevice::open(dir.path(), Some(256 * MIB)).expect("a store");
+    life(|| vec![handle(&Arc::new(device()))]);
+}
+
+#[test]
+fn a_pool_on_files_lives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = ["a.img", "b.img"].map(|name| dir.path().join(name));
+    for path in &paths {
+        std::fs::File::create(path).and_then(|file| file.set_len(128 * MIB)).expect("an image");
+    }
+    let device = |path| Arc::new(FileDevice::open(path, &OpenOptions::WRITE).expect("a device"));
+    life(|| paths.iter().map(|path| handle(&device(path))).collect());
+}
+
+#[test]
+fn a_crash_leaves_the_last_commit() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let (fs, handle) = mount(&pool, "tank");
+    write_file(&fs, ROOT, b"before", &noise(2, 300_000));
+    pool.sync().expect("committed");
+    write_file(&fs, ROOT, b"after", &noise(3, 300_000));
+    drop((fs, handle));
+    drop(pool); // no export: nothing more is committed
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    let (fs, _handle) = mount(&pool, "tank");
+    assert!(read_file(&fs, ROOT, b"before") == noise(2, 300_000));
+    assert!(fs.lookup(ROOT, b"after").is_err());
+}
+
+#[test]
+fn a_sealed_pool_needs_its_key_and_shows_nothing() {
+    let env = Env::real();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("a.img");
+    std::fs::File::create(&path).and_then(|file| file.set_len(128 * MIB)).expect("an image");
+    let open = || {
+        let device = FileDevice::open(&path, &OpenOptions::WRITE).expect("a device");
+        DeviceHandle { path: path.display().to_string(), device: Arc::new(device) }
+    };
+    let secret = [7; 32];
+    let spec = CreateSpec { devices: vec![open()], ..spec(Vec::new(), Some(key(&env, &secret))) };
+    let pool = Pool::create(&env, spec).expect("a pool");
+    pool.create_dataset("tank/hidden-name", Default::default(), None).expect("a dataset");
+    {
+        let (fs, _handle) = mount(&pool, "tank/hidden-name");
+        write_file(&fs, ROOT, b"file-name-nobody-sees", b"words nobody reads");
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    let image = std::fs::read(&path).expect("the image");
+    for words in ["hidden-name", "file-name-nobody-sees", "words nobody reads"] {
+        assert!(!image.windows(words.len()).any(|w| w == words.as_bytes()), "{words} is readable");
+    }
+    let import = |secret: Option<&[u8]>| {
+        let (mut pools, _) = scan(vec![open()]);
+        Pool::import(&env, pools.remove(0), &import_spec(secret))
+    };
+    assert!(matches!(import(None), Err(Error::PoolKeyNeeded { .. })));
+    assert!(matches!(import(Some(&[8; 32])), Err(Error::WrongKey { .. })));
+    let pool = import(Some(&secret)).expect("imported");
+    let (fs, _handle) = mount(&pool, "tank/hidden-name");
+    assert_eq!(read_file(&fs, ROOT, b"file-name-nobody-sees"), b"words nobody reads");
+}
+
+#[test]
+fn space_of_a_locked_dataset_comes_back_without_its_key() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    pool.create_dataset("tank/locked", Default::default(), Some(key(&env, &[9; 32]))).expect("a dataset");
+    {
+        let (fs, _handle) = mount(&pool, "tank/locked");
+        write_file(&fs, ROOT, b"data", &noise(4, 20_000_000));
+    }
+    pool.sync().expect("committed");
+    assert!(pool.state().accounting.live_bytes > 20_000_000);
+    pool.unload_key("tank/locked").expect("unloaded");
+    assert!(matches!(pool.open_dataset("tank/locked"), Err(Error::KeyNotLoaded { .. })));
+    pool.destroy_dataset("tank/locked").expect("destroyed");
+    pool.sync().expect("committed");
+    assert!(pool.state().accounting.live_bytes < 2_000_000);
+    assert_eq!(pool.datasets(), ["tank"]);
+}
+
+#[test]
+fn destroying_a_dataset_gives_its_space_back() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let before = pool.state().accounting.live_bytes;
+    pool.create_dataset("tank/big", Default::default(), None).expect("a dataset");
+    {
+        let (fs, _handle) = mount(&pool, "tank/big");
+        for index in 0..200u64 {
+            write_file(&fs, ROOT, format!("file {index}").as_bytes(), &noise(index, 100_000));
+        }
+        assert!(matches!(pool.destroy_dataset("tank/big"), Err(Error::Busy { .. })));
+    }
+    pool.destroy_dataset("tank/big").expect("destroyed");
+    for _ in 0..3 {
+        pool.sync().expect("committed");
+    }
+    let after = pool.state().accounting.live_bytes;
+    assert!(after < before + 1_000_000, "{before} before, {after} after");
+}

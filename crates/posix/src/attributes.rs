@@ -1,0 +1,177 @@
+//! Attributes: what `stat` shows and `chmod`, `chown`, `truncate`, `utimens` change.
+
+use std::sync::Arc;
+
+use steadfast_dataset::{Inode, InodeRecord, Time};
+use steadfast_format::InodeId;
+use steadfast_txg::AdmitKind;
+
+use crate::content::SIZE_MAX;
+use crate::filesystem::is_directory;
+use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, S_ISGID, S_ISUID, S_IXGRP};
+
+/// Attributes of an inode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Attr {
+    /// Number.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes it occupies.
+    pub blocks: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Birth.
+    pub btime: Time,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Bytes of a good transfer.
+    pub blksize: u32,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SetTime {
+    /// That one.
+    To(Time),
+    /// The current one.
+    Now,
+}
+
+/// What to change; `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permissions.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (write-back caches bring it).
+    pub ctime: Option<Time>,
+    /// The caller may not keep set-id bits.
+    pub kill_suidgid: bool,
+}
+
+/// Content not yet stored counts as occupying its own size, so that nothing takes a new file for one hole.
+pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, pending_bytes: u64, block_bytes: u32) -> Attr {
+    let (size, blksize) = if is_directory(record) {
+        (record.size + 2, block_bytes)
+    } else {
+        (record.size, if record.record_shift == 0 { 131_072 } else { 1 << record.record_shift })
+    };
+    Attr {
+        ino: id.0,
+        size,
+        blocks: (record.allocated + pending_bytes).div_ceil(512),
+        atime: record.atime,
+        mtime: record.mtime,
+        ctime: record.ctime,
+        btime: record.btime,
+        mode: record.mode,
+        nlink: record.nlink,
+        uid: record.uid,
+        gid: record.gid,
+        rdev: record.rdev,
+        blksize,
+    }
+}
+
+/// Clears set-id bits as Linux does when content or owner change.
+pub(crate) fn drop_set_ids(record: &mut InodeRecord) {
+    if is_directory(record) {
+        return;
+    }
+    record.mode &= !S_ISUID;
+    if record.mode & S_IXGRP != 0 {
+        record.mode &= !S_ISGID;
+    }
+}
+
+impl FileSystem {
+    /// Changes attributes; what the kernel checks (`default_permissions`) is not checked again.
+    pub fn setattr(&self, ino: u64, set: &SetAttr) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let now = self.now();
+        let time = |set: SetTime| match set {
+            SetTime::To(time) => time,
+            SetTime::Now => now,
+        };
+        let apply = |record: &mut InodeRecord| {
+            if let Some(mode) = set.mode {
+                record.mode = record.mode & S_IFMT | mode & 0o7777;
+            }
+            if set.uid.is_some() || set.gid.is_some() {
+                record.uid = set.uid.unwrap_or(record.uid);
+                record.gid = set.gid.unwrap_or(record.gid);
+                // A mode given at the same time is the kernel's own wish about these bits.
+                if set.mode.is_none() {
+                    drop_set_ids(record);
+                }
+            }
+            if set.kill_suidgid {
+                drop_set_ids(record);
+            }
+            if set.size.is_some() {
+                record.mtime = now;
+            }
+            if let Some(atime) = set.atime {
+                record.atime = time(atime);
+            }
+            if let Some(mtime) = set.mtime {
+                record.mtime = time(mtime);
+            }
+            record.ctime = set.ctime.unwrap_or(now);
+        };
+        let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let has_capability = inode.record().flags & InodeRecord::FLAG_CAPABILITY != 0;
+        if let Some(size) = set.size {
+            let record = inode.record();
+            if is_directory(&record) {
+                return Err(Errno::EISDIR);
+            }
+            if record.mode & S_IFMT != S_IFREG {
+                return Err(Errno::EINVAL);
+            }
+            if size > SIZE_MAX {
+                return Err(Errno::EFBIG);
+            }
+            let kind = if size < record.size { AdmitKind::Remove } else { AdmitKind::Write };
+            let op = self.dataset.begin(kind)?;
+            self.dataset.set_size(&op, &inode, size, apply);
+        } else {
+            let op = self.dataset.begin(AdmitKind::Remove)?;
+            self.dataset.change(&op, &inode, apply);
+        }
+        if drops_capability && has_capability {
+            self.drop_capability(&inode)?;
+        }
+        Ok(self.entry_of(&inode).attr)
+    }
+
+    /// File capabilities do not survive a change of content or owner.
+    pub(crate) fn drop_capability(&self, inode: &Arc<Inode>) -> Result<()> {
+        match self.removexattr(inode.id.0, b"security.capability") {
+            Err(Errno::ENODATA) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

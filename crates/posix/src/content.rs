@@ -1,0 +1,212 @@
+//! Content: read, write, allocate, seek, copy.
+
+use steadfast_dataset::{InodeRecord, Time};
+use steadfast_txg::AdmitKind;
+
+use crate::attributes::drop_set_ids;
+use crate::filesystem::{Atime, is_directory};
+use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG};
+
+/// Greatest size of a file.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
+/// Bytes that `copy_file_range` carries at once.
+const COPY_BYTES: usize = 1 << 20;
+const DAY_NS: i128 = 24 * 3600 * 1_000_000_000;
+
+/// Modes of `fallocate` that are offered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fallocate {
+    /// Nothing is placed in advance (delayed allocation, copy-on-write); the size grows unless it is to be kept.
+    Allocate {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+    /// The range reads as zeros and occupies nothing.
+    PunchHole,
+    /// The range reads as zeros.
+    ZeroRange {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+}
+
+impl Fallocate {
+    /// From the bits of `fallocate(2)`; what is not offered is refused.
+    pub fn from_bits(bits: u32) -> Result<Fallocate> {
+        match bits {
+            0 | 1 => Ok(Fallocate::Allocate { keep_size: bits == 1 }),
+            3 => Ok(Fallocate::PunchHole),
+            0x10 | 0x11 => Ok(Fallocate::ZeroRange { keep_size: bits == 0x11 }),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
+    pub fn read(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        let record = inode.record();
+        if is_directory(&record) {
+            return Err(Errno::EISDIR);
+        }
+        if record.mode & S_IFMT != S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        let count = self.dataset.read(&inode, offset, out)?;
+        self.accessed(&inode, &record);
+        Ok(count)
+    }
+
+    pub(crate) fn accessed(&self, inode: &std::sync::Arc<steadfast_dataset::Inode>, record: &InodeRecord) {
+        let atime = self.options.lock().atime;
+        let now = || self.now();
+        let old = |now: Time| {
+            record.atime.as_ns() <= record.mtime.as_ns()
+                || record.atime.as_ns() <= record.ctime.as_ns()
+                || now.as_ns() - record.atime.as_ns() >= DAY_NS
+        };
+        let due = match atime {
+            Atime::Off => None,
+            Atime::Strict => Some(now()),
+            Atime::Relative => Some(now()).filter(|now| old(*now)),
+        };
+        if let Some(now) = due {
+            self.dataset.touch(inode, |record| record.atime = now);
+        }
+    }
+
+    /// Writes `data` at `offset`, all or nothing. True if set-id bits or capabilities were dropped.
+    pub fn write(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
+        let inode = self.inode(ino)?;
+        let before = inode.record();
+        if before.mode & S_IFMT != S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        if data.is_empty() {
+            return Ok(false);
+        }
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::EFBIG);
+        }
+        let has_capability = before.flags & InodeRecord::FLAG_CAPABILITY != 0;
+        if has_capability {
+            // Before the content, lest new bytes ever carry old powers.
+            self.drop_capability(&inode)?;
+        }
+        let now = self.now();
+        {
+            let mut op = self.dataset.begin_write(&inode, offset, data.len() as u64)?;
+            self.dataset.write(&mut op, &inode, offset, data, false, |record| {
+                (record.mtime, record.ctime) = (now, now);
+                if kill_suidgid {
+                    drop_set_ids(record);
+                }
+            });
+        }
+        Ok(has_capability || inode.record().mode != before.mode)
+    }
+
+    /// `fallocate(2)`. True if set-id bits or capabilities were dropped.
+    pub fn fallocate(
+        &self,
+        ino: u64,
+        mode: Fallocate,
+        offset: u64,
+        length: u64,
+        kill_suidgid: bool,
+    ) -> Result<bool> {
+        let inode = self.inode(ino)?;
+        let before = inode.record();
+        if before.mode & S_IFMT != S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
+        let has_capability = before.flags & InodeRecord::FLAG_CAPABILITY != 0;
+        if has_capability {
+            self.drop_capability(&inode)?;
+        }
+        let now = self.now();
+        let stamp = |record: &mut InodeRecord| {
+            (record.mtime, record.ctime) = (now, now);
+            if kill_suidgid {
+                drop_set_ids(record);
+            }
+        };
+        let grows = |keep_size: bool| !keep_size && end > before.size;
+        match mode {
+            Fallocate::Allocate { keep_size } => {
+                // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
+                let usage = std::sync::Arc::clone(&self.options.lock().usage);
+                if usage().available_bytes < end.saturating_sub(before.size) {
+                    return Err(Errno::ENOSPC);
+                }
+                let op = self.dataset.begin(AdmitKind::Write)?;
+                if grows(keep_size) {
+                    self.dataset.grow(&op, &inode, end, stamp);
+                } else {
+                    self.dataset.change(&op, &inode, stamp);
+                }
+            }
+            Fallocate::PunchHole | Fallocate::ZeroRange { .. } => {
+                let op = self.dataset.begin(AdmitKind::Remove)?;
+                self.dataset.cut(&op, &inode, offset..end);
+                match mode {
+                    Fallocate::ZeroRange { keep_size } if grows(keep_size) => {
+                        self.dataset.grow(&op, &inode, end, stamp);
+                    }
+                    _ => self.dataset.change(&op, &inode, stamp),
+                }
+            }
+        }
+        Ok(has_capability || inode.record().mode != before.mode)
+    }
+
+    /// `SEEK_DATA` (or, if not `data`, `SEEK_HOLE`).
+    pub fn seek(&self, ino: u64, offset: u64, data: bool) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        self.dataset.seek(&inode, offset, data)?.ok_or(Errno::ENXIO)
+    }
+
+    /// Copies within the dataset; the number of bytes copied, 0 at the end of the source.
+    pub fn copy_file_range(
+        &self,
+        source: u64,
+        source_offset: u64,
+        target: u64,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let record = self.inode(source)?.record();
+        if is_directory(&record) {
+            return Err(Errno::EISDIR);
+        }
+        // What the copy itself adds behind the end is not copied again.
+        let length = length.min(record.size.saturating_sub(source_offset));
+        if source == target
+            && source_offset < target_offset.saturating_add(length)
+            && target_offset < source_offset.saturating_add(length)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(length).unwrap_or(COPY_BYTES))];
+        let mut copied = 0;
+        while copied < length {
+            let want = (length - copied).min(buffer.len() as u64);
+            let want = usize::try_from(want).expect("at most the buffer");
+            let count = self.read(source, source_offset + copied, &mut buffer[..want])?;
+            if count == 0 {
+                break;
+            }
+            match self.write(target, target_offset + copied, &buffer[..count], true) {
+                Ok(_) => copied += count as u64,
+                Err(error) if copied == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,267 @@
+//! [`FileSystem`]: parts, lookups, references.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use steadfast_dataset::{Dataset, Inode, InodeRecord};
+use steadfast_format::InodeId;
+use steadfast_format::dirent::Dirent;
+use steadfast_format::file_keys::NamesKey;
+
+use crate::attributes::{Attr, attr_of};
+use crate::{Errno, Result, S_IFDIR, S_IFMT};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group for new files.
+    pub gid: u32,
+}
+
+/// When reading changes a file's access time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Atime {
+    /// Never.
+    Off,
+    /// If it is older than the last change, or than a day.
+    Relative,
+    /// Always.
+    Strict,
+}
+
+/// Space as `df` sees it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// Bytes this dataset occupies.
+    pub used_bytes: u64,
+    /// Bytes that could still be written.
+    pub available_bytes: u64,
+}
+
+/// How a dataset is mounted.
+#[derive(Clone)]
+pub struct Options {
+    /// Access times.
+    pub atime: Atime,
+    /// Answers `statfs`.
+    pub usage: Arc<dyn Fn() -> Usage + Send + Sync>,
+    /// Unit in which `statfs` counts.
+    pub block_bytes: u32,
+}
+
+/// An inode as lookup and create give it: with one reference more, to be given back by [`FileSystem::forget`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Number.
+    pub ino: u64,
+    /// With the number it names the file for ever.
+    pub generation: u64,
+    /// Attributes.
+    pub attr: Attr,
+}
+
+/// Answer of `statfs`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StatFs {
+    /// All blocks: used and available.
+    pub blocks: u64,
+    /// Free ones.
+    pub blocks_free: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Inodes, used and free.
+    pub files: u64,
+    /// Inodes that could still be made.
+    pub files_free: u64,
+    /// Longest name.
+    pub name_max: u32,
+}
+
+/// A mounted dataset.
+pub struct FileSystem {
+    pub(crate) dataset: Arc<Dataset>,
+    /// (X3)
+    pub(crate) names: Mutex<()>,
+    pub(crate) options: Mutex<Options>,
+}
+
+impl FileSystem {
+    /// Takes a dataset over for use; reclaims what a crash left without links.
+    pub fn new(dataset: Arc<Dataset>, options: Options) -> Result<FileSystem> {
+        let fs = FileSystem { dataset, names: Mutex::new(()), options: Mutex::new(options) };
+        for orphan in fs.dataset.orphans()? {
+            // On a read-only, full or damaged pool they wait for better days.
+            if let Ok(inode) = fs.dataset.inode(orphan) {
+                fs.reclaim(&inode);
+            }
+        }
+        Ok(fs)
+    }
+
+    /// The dataset.
+    #[must_use]
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// Changes how access times are kept.
+    pub fn set_atime(&self, atime: Atime) {
+        self.options.lock().atime = atime;
+    }
+
+    pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
+        Ok(self.dataset.inode(InodeId(ino))?)
+    }
+
+    /// A directory that may hold entries (one that was removed may not).
+    pub(crate) fn directory(&self, ino: u64) -> Result<Arc<Inode>> {
+        let inode = self.inode(ino)?;
+        let record = inode.record();
+        if record.mode & S_IFMT != S_IFDIR {
+            return Err(Errno::ENOTDIR);
+        }
+        Ok(inode)
+    }
+
+    /// The entry of a name, with its cookie.
+    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Result<Option<(u64, Dirent)>> {
+        let first = steadfast_format::dirent::first_cookie(self.dataset.hash_seed(), name);
+        let key = |cookie| NamesKey::Entry { directory, cookie }.encode();
+        for item in self.dataset.names().range(key(first)..key(first + steadfast_format::dirent::PROBES)) {
+            let (key, value) = item?;
+            let entry = Dirent::decode(&value).map_err(|_| Errno::EIO)?;
+            if entry.name == name {
+                let Ok(NamesKey::Entry { cookie, .. }) = NamesKey::decode(&key) else {
+                    return Err(Errno::EIO);
+                };
+                return Ok(Some((cookie, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An entry for the caller, with one reference more.
+    pub(crate) fn entry(&self, id: InodeId) -> Result<Entry> {
+        let inode = self.dataset.inode_ref(id)?;
+        Ok(self.entry_of(&inode))
+    }
+
+    pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
+        let (record, pending) = inode.record_and_pending();
+        Entry {
+            ino: inode.id.0,
+            generation: record.generation,
+            attr: attr_of(inode.id, &record, pending, self.options.lock().block_bytes),
+        }
+    }
+
+    /// Finds a name. `.` on any inode and `..` on directories are resolved too, for file handles.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry> {
+        if name == b"." {
+            return self.entry(InodeId(parent));
+        }
+        let directory = self.directory(parent)?;
+        if name == b".." {
+            return self.entry(directory.record().parent);
+        }
+        if name.len() > steadfast_format::dirent::NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        for _ in 0..3 {
+            let (_, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
+            match self.entry(entry.inode) {
+                // Renamed over or unlinked and reclaimed between the two steps: look again.
+                Err(Errno::ESTALE) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Gives back references that entries and opens took.
+    pub fn forget(&self, ino: u64, refs: u64) {
+        let Ok(inode) = self.inode(ino) else { return };
+        if self.dataset.forget(&inode, refs) {
+            self.reclaim(&inode);
+        }
+    }
+
+    /// The end of a use: the kernel's references are gone, files that only they kept are removed.
+    pub fn forget_all(&self) {
+        for orphan in self.dataset.forget_all() {
+            self.reclaim(&orphan);
+        }
+    }
+
+    /// An inode by number, with one reference more: for listings with attributes.
+    pub fn entry_by_ino(&self, ino: u64) -> Result<Entry> {
+        self.entry(InodeId(ino))
+    }
+
+    /// Removes an orphan; what is refused now is done when the dataset is opened again.
+    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) {
+        let _ = self.dataset.reclaim(inode);
+    }
+
+    /// Attributes.
+    pub fn getattr(&self, ino: u64) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        Ok(self.entry_of(&inode).attr)
+    }
+
+    /// Opens a file or directory: one reference more, given back by [`FileSystem::release`].
+    pub fn open(&self, ino: u64) -> Result<()> {
+        self.dataset.inode_ref(InodeId(ino))?;
+        Ok(())
+    }
+
+    /// Closes what [`FileSystem::open`] opened.
+    pub fn release(&self, ino: u64) {
+        self.forget(ino, 1);
+    }
+
+    /// Waits until an inode (a directory with its entries) is durable.
+    pub fn fsync(&self, ino: u64) -> Result<()> {
+        let inode = self.inode(ino)?;
+        Ok(self.dataset.wait_durable(&inode)?)
+    }
+
+    /// Waits until everything is durable.
+    pub fn syncfs(&self) -> Result<()> {
+        Ok(self.dataset.wait_all_durable()?)
+    }
+
+    /// Space.
+    #[must_use]
+    pub fn statfs(&self) -> StatFs {
+        let (usage, block_bytes) = {
+            let options = self.options.lock();
+            (Arc::clone(&options.usage), options.block_bytes)
+        };
+        let usage = usage();
+        let block = u64::from(block_bytes);
+        let blocks_free = usage.available_bytes / block;
+        let files = self.dataset.counters().files;
+        // As in ZFS: an inode needs a sector at least, so that many could still be made.
+        let files_free = usage.available_bytes / 512;
+        StatFs {
+            blocks: usage.used_bytes.div_ceil(block) + blocks_free,
+            blocks_free,
+            block_bytes,
+            files: files + files_free,
+            files_free,
+            name_max: 255,
+        }
+    }
+
+    pub(crate) fn now(&self) -> crate::Time {
+        self.dataset.now()
+    }
+}
+
+/// True for a directory.
+pub(crate) fn is_directory(record: &InodeRecord) -> bool {
+    record.mode & S_IFMT == S_IFDIR
+}

@@ -1,0 +1,481 @@
+//! Names: create, link, unlink, rename, list.
+
+use std::sync::Arc;
+
+use steadfast_dataset::{Inode, InodeRecord};
+use steadfast_format::InodeId;
+use steadfast_format::dirent::{Dirent, NAME_MAX, PROBES, first_cookie};
+use steadfast_format::file_keys::NamesKey;
+use steadfast_txg::{AdmitKind, Operation};
+
+use crate::filesystem::is_directory;
+use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
+
+/// `renameat2`: the target must not exist.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// `renameat2`: both exist and change places.
+pub const RENAME_EXCHANGE: u32 = 2;
+
+/// Links that are counted.
+const LINKS_MAX: u32 = 1 << 30;
+/// Longest target of a symbolic link.
+const TARGET_MAX: usize = 4_095;
+/// Bytes of a target in one item.
+const TARGET_CHUNK: usize = 2_048;
+
+/// One entry of a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DirEntry {
+    /// Number.
+    pub ino: u64,
+    /// Where to go on behind it.
+    pub cookie: u64,
+    /// Type bits of mode over 4096, as in `readdir`.
+    pub kind: u8,
+    /// Name.
+    pub name: Vec<u8>,
+}
+
+/// Changes of the names tree.
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Errno::ENOENT),
+        b"." | b".." => Err(Errno::EEXIST),
+        name if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+fn inode_item(inode: InodeId, record: &InodeRecord) -> (Vec<u8>, Option<Vec<u8>>) {
+    (NamesKey::Inode(inode).encode(), Some(record.encode().to_vec()))
+}
+
+fn entry_item(directory: InodeId, cookie: u64, entry: &Dirent) -> (Vec<u8>, Option<Vec<u8>>) {
+    (NamesKey::Entry { directory, cookie }.encode(), Some(entry.encode()))
+}
+
+fn kind_of(record: &InodeRecord) -> u8 {
+    u8::try_from((record.mode & S_IFMT) >> 12).expect("four bits")
+}
+
+impl FileSystem {
+    /// A cookie for a new name: the first free one of its hash.
+    fn free_cookie(&self, directory: InodeId, name: &[u8]) -> Result<u64> {
+        let first = first_cookie(self.dataset.hash_seed(), name);
+        for cookie in first..first + PROBES {
+            if !self.dataset.names().contains(&NamesKey::Entry { directory, cookie }.encode())? {
+                return Ok(cookie);
+            }
+        }
+        // 256 names of one 55-bit keyed hash value: nobody finds them without the key.
+        Err(Errno::ENOSPC)
+    }
+
+    /// A directory's own changes when entries come and go.
+    fn touch_directory(&self, op: &Operation<'_>, directory: &Arc<Inode>, entries: i64, subdirectories: i32) {
+        let now = self.now();
+        self.dataset.change(op, directory, |record| {
+            record.size = record.size.saturating_add_signed(entries);
+            record.nlink = record.nlink.saturating_add_signed(subdirectories);
+            (record.mtime, record.ctime) = (now, now);
+        });
+    }
+
+    fn new_record(&self, caller: Caller, parent: &Inode, mode: u32, rdev: u32) -> InodeRecord {
+        let now = self.now();
+        let above = parent.record();
+        let set_gid = above.mode & S_ISGID != 0;
+        let directory = mode & S_IFMT == S_IFDIR;
+        InodeRecord {
+            generation: 0,
+            parent: parent.id,
+            size: 0,
+            allocated: 0,
+            mode: if directory && set_gid { mode | S_ISGID } else { mode },
+            nlink: if directory { 2 } else { 1 },
+            uid: caller.uid,
+            gid: if set_gid { above.gid } else { caller.gid },
+            rdev,
+            record_shift: 0,
+            flags: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        }
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        target: &[u8],
+    ) -> Result<Entry> {
+        let directory = self.directory(parent)?;
+        check_name(name)?;
+        let op = self.dataset.begin_with_items(AdmitKind::Write, target.len() as u64)?;
+        let _names = self.names.lock();
+        if directory.record().nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        if self.find(directory.id, name)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let cookie = self.free_cookie(directory.id, name)?;
+        let mut record = self.new_record(caller, &directory, mode, rdev);
+        record.size = target.len() as u64;
+        let (inode, record) = self.dataset.new_inode(&op, record);
+        let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
+        let mut changes: Changes =
+            vec![inode_item(inode.id, &record), entry_item(directory.id, cookie, &entry)];
+        for (chunk, bytes) in (0..).zip(target.chunks(TARGET_CHUNK)) {
+            changes.push((NamesKey::Target { inode: inode.id, chunk }.encode(), Some(bytes.to_vec())));
+        }
+        if let Err(error) = self.dataset.batch(changes) {
+            self.dataset.drop_new_inode(&inode);
+            return Err(error.into());
+        }
+        self.touch_directory(&op, &directory, 1, i32::from(is_directory(&record)));
+        self.entry(inode.id)
+    }
+
+    /// Makes a file, fifo, socket or device node (`mode` with its type bits), with one reference.
+    pub fn mknod(&self, caller: Caller, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let kind = mode & S_IFMT;
+        match kind {
+            0 => self.create(caller, parent, name, mode | crate::S_IFREG, rdev, b""),
+            S_IFDIR | S_IFLNK => Err(Errno::EINVAL),
+            _ => self.create(caller, parent, name, mode, rdev, b""),
+        }
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, caller: Caller, parent: u64, name: &[u8], mode: u32) -> Result<Entry> {
+        self.create(caller, parent, name, mode & 0o7777 | S_IFDIR, 0, b"")
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&self, caller: Caller, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if target.len() > TARGET_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.create(caller, parent, name, S_IFLNK | 0o777, 0, target)
+    }
+
+    /// Makes a file without a name (`O_TMPFILE`), with one reference. It is gone when that is given back, unless
+    /// it was linked.
+    pub fn tmpfile(&self, caller: Caller, parent: u64, mode: u32) -> Result<Entry> {
+        let directory = self.directory(parent)?;
+        let op = self.dataset.begin(AdmitKind::Write)?;
+        let _names = self.names.lock();
+        let mut record = self.new_record(caller, &directory, mode & 0o7777 | crate::S_IFREG, 0);
+        record.nlink = 0;
+        let (inode, record) = self.dataset.new_inode(&op, record);
+        let changes =
+            vec![inode_item(inode.id, &record), (NamesKey::Orphan(inode.id).encode(), Some(Vec::new()))];
+        if let Err(error) = self.dataset.batch(changes) {
+            self.dataset.drop_new_inode(&inode);
+            return Err(error.into());
+        }
+        self.entry(inode.id)
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
+        let inode = self.inode(ino)?;
+        let record = inode.record();
+        if record.mode & S_IFMT != S_IFLNK {
+            return Err(Errno::EINVAL);
+        }
+        let mut target = Vec::new();
+        let (from, to) = (NamesKey::targets(inode.id), NamesKey::all_of(InodeId(ino + 1)));
+        for item in self.dataset.names().range(from..to) {
+            target.extend_from_slice(&item?.1);
+        }
+        if target.len() as u64 != record.size {
+            return Err(Errno::EIO);
+        }
+        self.accessed(&inode, &record);
+        Ok(target)
+    }
+
+    /// Gives an inode another name.
+    pub fn link(&self, ino: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        let directory = self.directory(new_parent)?;
+        check_name(new_name)?;
+        let op = self.dataset.begin(AdmitKind::Write)?;
+        let _names = self.names.lock();
+        let inode = self.inode(ino)?;
+        let record = inode.record();
+        if is_directory(&record) {
+            return Err(Errno::EPERM);
+        }
+        if directory.record().nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        if record.nlink >= LINKS_MAX {
+            return Err(Errno::EMLINK);
+        }
+        if self.find(directory.id, new_name)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let cookie = self.free_cookie(directory.id, new_name)?;
+        let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: new_name.to_vec() };
+        let mut changes: Changes = vec![entry_item(directory.id, cookie, &entry)];
+        if record.nlink == 0 {
+            changes.push((NamesKey::Orphan(inode.id).encode(), None));
+        }
+        self.dataset.batch(changes)?;
+        let now = self.now();
+        self.dataset.change(&op, &inode, |record| {
+            record.nlink += 1;
+            record.parent = directory.id;
+            record.ctime = now;
+        });
+        self.touch_directory(&op, &directory, 1, 0);
+        self.entry(inode.id)
+    }
+
+    /// What losing one link means for an inode: its changes of the names tree, in the same batch as the entry's.
+    fn unlink_changes(inode: &Inode, changes: &mut Changes) {
+        let record = inode.record();
+        if is_directory(&record) || record.nlink <= 1 {
+            changes.push((NamesKey::Orphan(inode.id).encode(), Some(Vec::new())));
+        }
+    }
+
+    fn unlinked(&self, op: &Operation<'_>, inode: &Arc<Inode>) {
+        let now = self.now();
+        self.dataset.change(op, inode, |record| {
+            record.nlink = if is_directory(record) { 0 } else { record.nlink - 1 };
+            record.ctime = now;
+        });
+    }
+
+    /// Removes a name of something that is not a directory.
+    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => Err(Errno::EINVAL),
+            b".." => Err(Errno::ENOTEMPTY),
+            _ => self.remove(parent, name, true),
+        }
+    }
+
+    fn remove(&self, parent: u64, name: &[u8], want_directory: bool) -> Result<()> {
+        let directory = self.directory(parent)?;
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let op = self.dataset.begin(AdmitKind::Remove)?;
+        let names = self.names.lock();
+        let (cookie, entry) = self.find(directory.id, name)?.ok_or(Errno::ENOENT)?;
+        let inode = self.dataset.inode(entry.inode)?;
+        let record = inode.record();
+        match (is_directory(&record), want_directory) {
+            (true, false) => return Err(Errno::EISDIR),
+            (false, true) => return Err(Errno::ENOTDIR),
+            (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
+            _ => {}
+        }
+        let mut changes = vec![(NamesKey::Entry { directory: directory.id, cookie }.encode(), None)];
+        Self::unlink_changes(&inode, &mut changes);
+        self.dataset.batch(changes)?;
+        self.unlinked(&op, &inode);
+        self.touch_directory(&op, &directory, -1, -i32::from(want_directory));
+        drop(names);
+        drop(op);
+        if self.dataset.forget(&inode, 0) {
+            self.reclaim(&inode);
+        }
+        Ok(())
+    }
+
+    /// True if `below` is `above` or lies under it. Directories have one parent each (X2).
+    fn is_within(&self, below: InodeId, above: InodeId) -> Result<bool> {
+        let mut at = below;
+        loop {
+            if at == above {
+                return Ok(true);
+            }
+            let parent = self.dataset.inode(at)?.record().parent;
+            if parent == at || parent.0 == 0 {
+                return Ok(false);
+            }
+            at = parent;
+        }
+    }
+
+    /// Renames, as `renameat2` does.
+    pub fn rename(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        if !matches!(flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
+            return Err(Errno::EINVAL);
+        }
+        let (source_dir, target_dir) = (self.directory(parent)?, self.directory(new_parent)?);
+        if new_name.len() > NAME_MAX || name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let op = self.dataset.begin(AdmitKind::Write).or_else(|error| match Errno::from(error) {
+            // On a full pool a rename still works: it frees as much as it takes.
+            Errno::ENOSPC => Ok(self.dataset.begin(AdmitKind::Remove)?),
+            other => Err(other),
+        })?;
+        let names = self.names.lock();
+        if target_dir.record().nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let (source_cookie, source_entry) = self.find(source_dir.id, name)?.ok_or(Errno::ENOENT)?;
+        let source = self.dataset.inode(source_entry.inode)?;
+        let found = self.find(target_dir.id, new_name)?;
+        if flags == RENAME_EXCHANGE {
+            let (target_cookie, target_entry) = found.ok_or(Errno::ENOENT)?;
+            return self.exchange(
+                &op,
+                (&source_dir, source_cookie, source_entry),
+                (&target_dir, target_cookie, target_entry),
+            );
+        }
+        check_name(new_name)?;
+        let moved_directory = is_directory(&source.record());
+        if moved_directory && self.is_within(target_dir.id, source.id)? {
+            return Err(Errno::EINVAL);
+        }
+        let mut replaced = None;
+        if let Some((cookie, entry)) = found {
+            if flags == RENAME_NOREPLACE {
+                return Err(Errno::EEXIST);
+            }
+            if entry.inode == source.id {
+                return Ok(()); // two names of one file: POSIX says nothing happens
+            }
+            let target = self.dataset.inode(entry.inode)?;
+            let record = target.record();
+            match (moved_directory, is_directory(&record)) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
+                _ => {}
+            }
+            replaced = Some((cookie, target));
+        }
+        let cookie = match &replaced {
+            Some((cookie, _)) => *cookie,
+            None => self.free_cookie(target_dir.id, new_name)?,
+        };
+        let entry = Dirent { inode: source.id, kind: source_entry.kind, name: new_name.to_vec() };
+        let mut changes: Changes = vec![
+            (NamesKey::Entry { directory: source_dir.id, cookie: source_cookie }.encode(), None),
+            entry_item(target_dir.id, cookie, &entry),
+        ];
+        if let Some((_, target)) = &replaced {
+            Self::unlink_changes(target, &mut changes);
+        }
+        self.dataset.batch(changes)?;
+
+        let now = self.now();
+        self.dataset.change(&op, &source, |record| {
+            record.parent = target_dir.id;
+            record.ctime = now;
+        });
+        let replaced_directory = replaced.as_ref().is_some_and(|(_, target)| is_directory(&target.record()));
+        if let Some((_, target)) = &replaced {
+            self.unlinked(&op, target);
+        }
+        let directories = i32::from(moved_directory);
+        self.touch_directory(&op, &source_dir, -1, -directories);
+        let came = i64::from(replaced.is_none());
+        self.touch_directory(&op, &target_dir, came, directories - i32::from(replaced_directory));
+        drop(names);
+        drop(op);
+        if let Some((_, target)) = replaced
+            && self.dataset.forget(&target, 0)
+        {
+            self.reclaim(&target);
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &self,
+        op: &Operation<'_>,
+        (source_dir, source_cookie, source): (&Arc<Inode>, u64, Dirent),
+        (target_dir, target_cookie, target): (&Arc<Inode>, u64, Dirent),
+    ) -> Result<()> {
+        let one = self.dataset.inode(source.inode)?;
+        let other = self.dataset.inode(target.inode)?;
+        let (one_directory, other_directory) = (is_directory(&one.record()), is_directory(&other.record()));
+        if one.id == other.id {
+            return Ok(());
+        }
+        if (one_directory && self.is_within(target_dir.id, one.id)?)
+            || (other_directory && self.is_within(source_dir.id, other.id)?)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let here = Dirent { name: source.name, inode: target.inode, kind: target.kind };
+        let there = Dirent { name: target.name, inode: source.inode, kind: source.kind };
+        self.dataset.batch(vec![
+            entry_item(source_dir.id, source_cookie, &here),
+            entry_item(target_dir.id, target_cookie, &there),
+        ])?;
+        let now = self.now();
+        for (inode, directory) in [(&one, target_dir), (&other, source_dir)] {
+            self.dataset.change(op, inode, |record| {
+                record.parent = directory.id;
+                record.ctime = now;
+            });
+        }
+        let shift = i32::from(other_directory) - i32::from(one_directory);
+        self.touch_directory(op, source_dir, 0, shift);
+        self.touch_directory(op, target_dir, 0, -shift);
+        Ok(())
+    }
+
+    /// Lists a directory from behind `cookie` (0: from the start), handing entries to `take` until it says no. Cookies
+    /// stay true while entries come and go.
+    pub fn readdir(&self, ino: u64, cookie: u64, mut take: impl FnMut(DirEntry) -> bool) -> Result<()> {
+        let directory = self.directory(ino)?;
+        let record = directory.record();
+        self.accessed(&directory, &record);
+        for (at, name, id) in [(1, &b"."[..], directory.id), (2, &b".."[..], record.parent)] {
+            if cookie < at && !take(DirEntry { ino: id.0, cookie: at, kind: 4, name: name.to_vec() }) {
+                return Ok(());
+            }
+        }
+        if record.nlink == 0 {
+            return Ok(());
+        }
+        let from = NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode();
+        for item in self.dataset.names().range(from..NamesKey::xattrs(directory.id)) {
+            let (key, value) = item?;
+            let Ok(NamesKey::Entry { cookie, .. }) = NamesKey::decode(&key) else {
+                return Err(Errno::EIO);
+            };
+            let entry = Dirent::decode(&value).map_err(|_| Errno::EIO)?;
+            if !take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name }) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! What the rooms' texts claim, one test each.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use steadfast_dataset::Settings;
+use steadfast_env::Env;
+use steadfast_posix::{Atime, Caller, Errno, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time};
+use support::{ROOT, World};
+
+fn world(recordsize: u32) -> World {
+    World::new(Env::seeded(5), Settings { recordsize, ..Settings::default() })
+}
+
+fn size(size: u64) -> SetAttr {
+    SetAttr { size: Some(size), ..SetAttr::default() }
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode), ..SetAttr::default() }
+}
+
+/// (D1), with the cut and the growth in every combination of layers.
+#[test]
+fn a_file_that_grows_again_shows_zeros() {
+    for commits in 0..16_u32 {
+        let mut world = world(512);
+        let file = world.file("f");
+        let step = |world: &mut World, number: u32| {
+            if commits & 1 << number != 0 {
+                world.commit();
+            }
+        };
+        world.fs.write(file, 0, &[7; 3_000], false).expect("writes");
+        step(&mut world, 0);
+        world.fs.setattr(file, &size(700)).expect("cuts");
+        step(&mut world, 1);
+        world.fs.setattr(file, &size(2_000)).expect("grows");
+        step(&mut world, 2);
+        world.fs.write(file, 1_800, &[9; 10], false).expect("writes");
+        step(&mut world, 3);
+        let mut expected = vec![0; 2_000];
+        expected[..700].fill(7);
+        expected[1_800..1_810].fill(9);
+        assert_eq!(world.content(file), expected, "commits {commits:04b}");
+        world.check();
+        world.reopen();
+        assert_eq!(world.content(file), expected, "commits {commits:04b}, opened again");
+    }
+}
+
+#[test]
+fn what_is_done_between_freeze_and_sync_belongs_to_the_next_txg() {
+    let mut world = world(512);
+    let file = world.file("f");
+    world.fs.write(file, 0, &[1; 2_000], false).expect("writes");
+    let txg = world.freeze();
+    world.fs.write(file, 100, &[2; 50], false).expect("writes");
+    world.fs.setattr(file, &size(600)).expect("cuts");
+    world.fs.mknod(ROOT, 1, b"late", 0o644, 0).expect("makes");
+    world.fs.unlink(1, b"f").expect("removes");
+    world.sync(txg);
+    world.reopen();
+    assert_eq!(world.list(1), [b"f".to_vec()]);
+    assert_eq!(world.content(file), vec![1; 2_000]);
+    assert_eq!(world.fs.getattr(file).expect("there").nlink, 1);
+    world.check();
+}
+
+#[test]
+fn orphans_are_reclaimed_at_open() {
+    let mut world = world(4096);
+    let empty = world.blocks.live();
+    let kept = world.fs.mknod(ROOT, 1, b"open", 0o644, 0).expect("makes").ino;
+    world.fs.write(kept, 0, &[3; 50_000], false).expect("writes");
+    world.fs.setxattr(kept, b"user.a", &[1; 9_000], 0).expect("sets");
+    let unnamed = world.fs.tmpfile(ROOT, 1, 0o600).expect("makes").ino;
+    world.fs.write(unnamed, 0, &[4; 50_000], false).expect("writes");
+    world.fs.unlink(1, b"open").expect("removes");
+    world.commit();
+    assert_eq!(world.content(kept), vec![3; 50_000], "an open file lives");
+    assert_eq!(world.fs.dataset().orphans().expect("listed").len(), 2);
+    world.reopen();
+    assert_eq!(world.fs.getattr(kept), Err(Errno::ESTALE));
+    assert_eq!(world.fs.dataset().orphans().expect("listed"), []);
+    world.check();
+    assert_eq!(world.blocks.live(), empty, "nothing of them is left");
+}
+
+/// (X1)
+#[test]
+fn links_are_counted() {
+    let mut world = world(4096);
+    let links = |world: &World, ino: u64| world.fs.getattr(ino).expect("there").nlink;
+    let file = world.file("a");
+    world.fs.link(file, 1, b"b").expect("links");
+    let above = world.fs.mkdir(ROOT, 1, b"above", 0o755).expect("makes").ino;
+    let below = world.fs.mkdir(ROOT, above, b"below", 0o755).expect("makes").ino;
+    assert_eq!([links(&world, file), links(&world, above), links(&world, 1)], [2, 3, 3]);
+    world.fs.rename(above, b"below", 1, b"b", RENAME_EXCHANGE).expect("change places");
+    assert_eq!([links(&world, file), links(&world, above), links(&world, 1)], [2, 2, 4]);
+    world.fs.rename(1, b"a", above, b"below", 0).expect("two names of one file: nothing");
+    assert_eq!(links(&world, file), 2);
+    world.fs.unlink(1, b"a").expect("removes");
+    world.fs.rmdir(1, b"b").expect("removes");
+    assert_eq!([links(&world, file), links(&world, below), links(&world, 1)], [1, 0, 3]);
+    assert_eq!(world.fs.mkdir(ROOT, below, b"x", 0o755).map(|entry| entry.ino), Err(Errno::ENOENT));
+    world.check();
+}
+
+#[test]
+fn a_listing_neither_repeats_nor_skips_what_stays() {
+    let mut world = world(4096);
+    let stays: BTreeSet<Vec<u8>> = (0..300).map(|number| format!("stays-{number}").into_bytes()).collect();
+    for name in &stays {
+        world.file(std::str::from_utf8(name).expect("ascii"));
+    }
+    for number in 0..300 {
+        world.file(&format!("goes-{number}"));
+    }
+    let (mut cookie, mut seen, mut round) = (0, Vec::new(), 0);
+    loop {
+        let mut taken = 0;
+        let before = cookie;
+        world
+            .fs
+            .readdir(1, cookie, |entry| {
+                if taken == 7 {
+                    return false;
+                }
+                taken += 1;
+                cookie = entry.cookie;
+                seen.push(entry.name);
+                true
+            })
+            .expect("lists");
+        if cookie == before {
+            break;
+        }
+        // Others come and go between any two parts of the listing, and commits too.
+        world.file(&format!("comes-{round}"));
+        let _ = world.fs.unlink(1, format!("goes-{round}").as_bytes());
+        if round % 10 == 0 {
+            world.commit();
+        }
+        round += 1;
+    }
+    let unique: BTreeSet<Vec<u8>> = seen.iter().cloned().collect();
+    assert_eq!(unique.len(), seen.len(), "none twice");
+    assert!(stays.is_subset(&unique), "none left out");
+    assert!(world.fs.readdir(1, u64::MAX, |_| panic!("behind the last")).is_ok());
+}
+
+#[test]
+fn reading_changes_the_access_time_as_the_mount_says() {
+    let world = world(4096);
+    let file = world.file("f");
+    world.fs.write(file, 0, b"x", false).expect("writes");
+    let long_ago = SetTime::To(Time { seconds: 1_000, nanos: 0 });
+    let read = |rule| {
+        world.fs.set_atime(rule);
+        world.fs.read(file, 0, &mut [0]).expect("reads");
+        world.fs.getattr(file).expect("there").atime
+    };
+    let set = SetAttr { atime: Some(long_ago), ..SetAttr::default() };
+    world.fs.setattr(file, &set).expect("sets");
+    assert_eq!(read(Atime::Off).seconds, 1_000);
+    let first = read(Atime::Relative);
+    assert!(first.seconds > 1_000, "older than the last change");
+    assert_eq!(read(Atime::Relative), first, "newer than the last change, and of today");
+    assert!(read(Atime::Strict) > first);
+}
+
+#[test]
+fn an_access_time_alone_asks_for_no_commit_and_goes_with_the_next() {
+    let mut world = world(4096);
+    let file = world.file("f");
+    world.fs.write(file, 0, b"x", false).expect("writes");
+    world.commit();
+    world.commit();
+    world.fs.read(file, 0, &mut [0]).expect("reads");
+    let atime = world.fs.getattr(file).expect("there").atime;
+    assert!(!world.fs.dataset().has_changes());
+    world.fs.syncfs().expect("waits for nothing");
+    world.commit();
+    world.reopen();
+    assert_eq!(world.fs.getattr(file).expect("there").atime, atime);
+}
+
+#[test]
+fn set_ids_do_not_survive_a_change_of_content_or_owner() {
+    let world = world(4096);
+    let file = world.file("f");
+    let now = || world.fs.getattr(file).expect("there").mode & 0o7777;
+    world.fs.setattr(file, &mode(0o6755)).expect("sets");
+    world.fs.write(file, 0, b"x", false).expect("writes");
+    assert_eq!(now(), 0o6755, "root may keep them");
+    assert_eq!(world.fs.write(file, 0, b"x", true), Ok(true));
+    assert_eq!(now(), 0o755);
+    world.fs.setattr(file, &mode(0o6745)).expect("sets");
+    world.fs.setattr(file, &SetAttr { kill_suidgid: true, ..size(0) }).expect("cuts");
+    assert_eq!(now(), 0o2745, "without group execution set-gid means mandatory locking");
+    world.fs.setattr(file, &mode(0o4755)).expect("sets");
+    world.fs.setattr(file, &SetAttr { uid: Some(7), ..SetAttr::default() }).expect("sets");
+    assert_eq!(now(), 0o755);
+}
+
+#[test]
+fn capabilities_do_not_survive_a_write() {
+    let world = world(4096);
+    let file = world.file("f");
+    world.fs.setxattr(file, b"security.capability", b"all", 0).expect("sets");
+    world.fs.setxattr(file, b"user.other", b"kept", 0).expect("sets");
+    assert_eq!(world.fs.write(file, 0, b"x", false), Ok(true));
+    assert_eq!(world.fs.getxattr(file, b"security.capability"), Err(Errno::ENODATA));
+    assert_eq!(world.fs.getxattr(file, b"user.other"), Ok(b"kept".to_vec()));
+    assert_eq!(world.fs.write(file, 0, b"x", false), Ok(false));
+}
+
+#[test]
+fn a_set_gid_directory_hands_its_group_down() {
+    let world = world(4096);
+    let above = world.fs.mkdir(ROOT, 1, b"d", 0o755).expect("makes").ino;
+    let set = SetAttr { gid: Some(50), ..mode(0o2775) };
+    world.fs.setattr(above, &set).expect("sets");
+    let user = Caller { uid: 9, gid: 9 };
+    let file = world.fs.mknod(user, above, b"f", 0o644, 0).expect("makes").attr;
+    let below = world.fs.mkdir(user, above, b"d", 0o755).expect("makes").attr;
+    assert_eq!((file.uid, file.gid, file.mode & S_ISGID), (9, 50, 0));
+    assert_eq!((below.gid, below.mode & S_ISGID), (50, S_ISGID));
+    assert_eq!(world.fs.mknod(user, 1, b"f", 0o644, 0).expect("makes").attr.gid, 9);
+}
+
+#[test]
+fn a_copy_within_a_file_does_not_copy_what_it_adds() {
+    let world = world(512);
+    let file = world.file("f");
+    world.fs.write(file, 0, &[5; 456], false).expect("writes");
+    assert_eq!(world.fs.copy_file_range(file, 0, file, 456, 20_000), Ok(456));
+    assert_eq!(world.content(file), vec![5; 912]);
+    assert_eq!(world.fs.copy_file_range(file, 0, file, 100, 200), Err(Errno::EINVAL), "they overlap");
+}
+
+/// The txg that is being written counts as not durable.
+#[test]
+fn syncfs_waits_for_the_txg_that_is_being_written() {
+    let mut world = world(512);
+    let file = world.file("f");
+    world.fs.write(file, 0, b"x", false).expect("writes");
+    let txg = world.freeze();
+    let result = world.fs.dataset().sync(txg).expect("syncs");
+    let fs = std::sync::Arc::clone(&world.fs);
+    let waiting = std::thread::spawn(move || fs.syncfs());
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished(), "not committed yet");
+    world.take(txg, result);
+    waiting.join().expect("no panic").expect("durable");
+    world.fs.syncfs().expect("nothing to wait for");
+}
+
+#[test]
+fn what_a_file_occupies_is_the_same_after_opening_again() {
+    let mut world = world(4096);
+    for (name, bytes) in [("inline", 100), ("one block", 4_000), ("many", 50_000)] {
+        let file = world.file(name);
+        world.fs.write(file, 0, &vec![6; bytes], false).expect("writes");
+        world.commit();
+        let blocks = world.fs.getattr(file).expect("there").blocks;
+        assert!(blocks > 0, "{name} is no hole");
+        world.reopen();
+        assert_eq!(world.fs.getattr(file).expect("there").blocks, blocks, "{name}, counted");
+        world.commit();
+    }
+    world.check();
+}
+
+#[test]
+fn what_an_attribute_may_take_is_reserved_before_it_is_set() {
+    let world = world(4096);
+    let ino = world.file("a");
+    let before = world.txgs.budget.reserved();
+    world.fs.setxattr(ino, b"user.big", &[7; 65_536], 0).expect("sets");
+    let after = world.txgs.budget.reserved();
+    assert!(after.space - before.space >= 2 * 65_536, "two copies of 64 KiB");
+    assert!(after.memory - before.memory >= 65_536);
+}

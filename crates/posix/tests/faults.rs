@@ -1,0 +1,208 @@
+//! Space that ends, reads and writes that fail, at the first, second, third... call: nothing half done.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use steadfast_dataset::Settings;
+use steadfast_env::Env;
+use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
+use support::{ROOT, World};
+
+type Step = fn(&FileSystem) -> Result<(), Errno>;
+
+/// What a user sees of one inode, times left out.
+#[derive(Debug, Eq, PartialEq)]
+struct Seen {
+    ino: u64,
+    mode: u32,
+    nlink: u32,
+    size: u64,
+    content: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+fn describe(fs: &FileSystem, ino: u64, path: &str, into: &mut BTreeMap<String, Seen>) {
+    let attr = fs.getattr(ino).expect("there");
+    let mut content = Vec::new();
+    let mut below = Vec::new();
+    match attr.mode & 0o170_000 {
+        0o040_000 => {
+            let take = |entry: steadfast_posix::DirEntry| {
+                below.push((entry.ino, entry.name));
+                true
+            };
+            fs.readdir(ino, 2, take).expect("lists");
+        }
+        0o120_000 => content = fs.readlink(ino).expect("a link"),
+        _ => {
+            content = vec![0; usize::try_from(attr.size).expect("small")];
+            let count = fs.read(ino, 0, &mut content).expect("reads");
+            assert_eq!(count, content.len());
+        }
+    }
+    let names = fs.listxattr(ROOT, ino).expect("lists");
+    let xattrs = names.into_iter().map(|name| (name.clone(), fs.getxattr(ino, &name).expect("listed")));
+    let seen =
+        Seen { ino, mode: attr.mode, nlink: attr.nlink, size: attr.size, content, xattrs: xattrs.collect() };
+    into.insert(path.to_owned(), seen);
+    for (ino, name) in below {
+        describe(fs, ino, &format!("{path}/{}", String::from_utf8_lossy(&name)), into);
+    }
+}
+
+fn all(world: &World) -> BTreeMap<String, Seen> {
+    let mut seen = BTreeMap::new();
+    describe(&world.fs, 1, "", &mut seen);
+    seen
+}
+
+fn ino(fs: &FileSystem, parent: u64, name: &[u8]) -> Result<u64, Errno> {
+    let entry = fs.lookup(parent, name)?;
+    fs.forget(entry.ino, 1);
+    Ok(entry.ino)
+}
+
+fn done(fs: &FileSystem, made: Result<steadfast_posix::Entry, Errno>) -> Result<(), Errno> {
+    made.map(|entry| fs.forget(entry.ino, 1))
+}
+
+/// One of everything, on top of what [`prepared`] made. Steps use nothing that others leave.
+const STEPS: [(&str, Step); 16] = [
+    ("mknod", |fs| done(fs, fs.mknod(ROOT, 1, b"new", 0o644, 0))),
+    ("mkdir", |fs| done(fs, fs.mkdir(ROOT, 1, b"newdir", 0o755))),
+    ("symlink", |fs| done(fs, fs.symlink(ROOT, 1, b"newlink", &[b't'; 3_000]))),
+    ("link", |fs| done(fs, fs.link(ino(fs, 1, b"file")?, 1, b"second"))),
+    ("write", |fs| fs.write(ino(fs, 1, b"file")?, 700, &[8; 3_000], false).map(drop)),
+    ("append", |fs| fs.write(ino(fs, 1, b"file")?, 9_000, &[8; 3_000], false).map(drop)),
+    ("truncate", |fs| {
+        let set = SetAttr { size: Some(1_000), ..SetAttr::default() };
+        fs.setattr(ino(fs, 1, b"cut")?, &set).map(drop)
+    }),
+    ("punch", |fs| fs.fallocate(ino(fs, 1, b"hole")?, Fallocate::PunchHole, 600, 3_000, false).map(drop)),
+    ("setxattr", |fs| fs.setxattr(ino(fs, 1, b"file")?, b"user.new", &[1; 5_000], 0)),
+    ("removexattr", |fs| fs.removexattr(ino(fs, 1, b"file")?, b"user.old")),
+    ("rename", |fs| fs.rename(1, b"moved", ino(fs, 1, b"dir")?, b"here", 0)),
+    ("replace", |fs| fs.rename(1, b"winner", 1, b"loser", 0)),
+    ("unlink", |fs| fs.unlink(1, b"victim")),
+    ("rmdir", |fs| fs.rmdir(1, b"empty")),
+    ("copy", |fs| {
+        let (from, to) = (ino(fs, 1, b"source")?, ino(fs, 1, b"target")?);
+        fs.copy_file_range(from, 100, to, 50, 4_000).map(drop)
+    }),
+    ("tmpfile", |fs| done(fs, fs.tmpfile(ROOT, 1, 0o600))),
+];
+
+/// A file system, committed, with names enough for a tree of several levels.
+fn prepared() -> World {
+    let mut world = World::new(Env::seeded(9), Settings { recordsize: 512, ..Settings::default() });
+    for number in 0..150 {
+        world.file(&format!("filler-{number}"));
+    }
+    for name in ["file", "cut", "hole", "moved", "winner", "loser", "victim", "source", "target"] {
+        let file = world.file(name);
+        world.fs.write(file, 0, &vec![name.as_bytes()[0]; 9_000], false).expect("writes");
+        world.fs.setxattr(file, b"user.old", &[2; 5_000], 0).expect("sets");
+    }
+    for name in ["dir", "empty"] {
+        let made = world.fs.mkdir(ROOT, 1, name.as_bytes(), 0o755);
+        done(&world.fs, made).expect("makes");
+    }
+    world.commit();
+    world.reopen();
+    world
+}
+
+#[test]
+fn refused_space_leaves_nothing_half_done_at_every_admission() {
+    for admissions in 0.. {
+        let mut world = prepared();
+        world.space.set(Some(admissions));
+        for (name, step) in STEPS {
+            let before = all(&world);
+            if let Err(errno) = step(&world.fs) {
+                assert_eq!(errno, Errno::ENOSPC, "{name}");
+                assert!(world.space.refused());
+                assert_eq!(all(&world), before, "{name} was refused");
+                step(&world.fs).expect("there is room again");
+            }
+        }
+        let refused = world.space.refused();
+        world.space.set(None);
+        world.fs.forget_all();
+        world.check();
+        if !refused {
+            assert!(admissions as usize >= STEPS.len(), "every step was refused once");
+            return;
+        }
+    }
+}
+
+#[test]
+fn failing_reads_give_eio_and_leave_the_tree_as_it_was() {
+    let mut failures = 0;
+    for (name, step) in STEPS {
+        let mut world = prepared();
+        let before = all(&world);
+        for reads in 0.. {
+            // Nothing is in memory.
+            world.reopen();
+            world.blocks.fail_reads_after(Some(reads));
+            let result = step(&world.fs);
+            world.blocks.fail_reads_after(None);
+            let Err(errno) = result else { break };
+            failures += 1;
+            assert_eq!(errno, Errno::EIO, "{name} after {reads} reads");
+            assert_eq!(all(&world), before, "{name} after {reads} reads");
+            world.fs.forget_all();
+            world.check();
+        }
+    }
+    assert!(failures > 20, "{failures} failures were met");
+}
+
+#[test]
+fn a_sync_that_cannot_write_changes_nothing_that_is_read_or_durable() {
+    let mut failures = 0;
+    for writes in 0.. {
+        let mut world = prepared();
+        let durable = all(&world);
+        for (name, step) in STEPS {
+            step(&world.fs).unwrap_or_else(|errno| panic!("{name}: {errno:?}"));
+        }
+        let changed = all(&world);
+        let txg = world.freeze();
+        world.blocks.fail_writes_after(Some(writes));
+        let result = world.fs.dataset().sync(txg);
+        world.blocks.fail_writes_after(None);
+        let failed = result.is_err();
+        failures += u32::from(failed);
+        assert_eq!(all(&world), changed, "after {writes} writes: memory still answers");
+        if let Ok(result) = result {
+            world.take(txg, result);
+        }
+        world.reopen();
+        assert_eq!(all(&world), if failed { durable } else { changed }, "after {writes} writes");
+        world.check();
+        if !failed {
+            assert!(failures > 2, "content and both trees failed");
+            return;
+        }
+    }
+}
+
+#[test]
+fn unreadable_content_is_noted_and_the_rest_reads() {
+    let mut world = World::new(Env::seeded(3), Settings { recordsize: 4096, ..Settings::default() });
+    let file = world.file("f");
+    world.fs.write(file, 0, &[1; 20_000], false).expect("writes");
+    world.commit();
+    // Nothing is cached of content: the first read meets the fault, whatever it is.
+    world.blocks.fail_reads_after(Some(0));
+    assert_eq!(world.fs.read(file, 5_000, &mut [0; 100]), Err(Errno::EIO));
+    world.blocks.fail_reads_after(None);
+    let damage = world.fs.dataset().damage();
+    assert_eq!(damage.len(), 1);
+    assert_eq!((damage[0].inode.0, damage[0].range.clone()), (file, 4_096..8_192));
+    assert_eq!(world.content(file), vec![1; 20_000], "it was the store's fault");
+}

@@ -1,0 +1,27 @@
+//! Names and values of pool and dataset properties.
+//!
+//! One table says what a property is called, which values it takes, what it is by default, whether children inherit
+//! it, when it may change, and what it does. Parsing, `get all`, help and the operations manual all read that table.
+//! Option letters and property names are those of OpenZFS, so that scripts written for it go on working.
+//!
+//! Values exist in two forms. The *exact* form is what travels and what is stored: sizes and counts in decimal bytes,
+//! dates in seconds since 1970, ratios like `1.85`, everything else as the word itself. The *shown* form is for people
+//! (`25.9M`, `1.85x`) and is made only at the moment of printing, by [`Property::shown`].
+//!
+//! ## Invariants
+//! (N1) A name appears once per table, and no alias equals a name.                       test: `names_and_aliases_are_unique`
+//! (N2) The exact form of a value parses to itself.                                      test: `exact_values_parse_to_themselves`
+//! (N3) A value that would promise what is not built yet is refused, never just stored.  test: `values_that_come_later_are_refused`
+#![forbid(unsafe_code)]
+
+mod name;
+mod resolve;
+mod size;
+mod table;
+mod value;
+
+pub use name::{NameError, check_dataset_name, check_pool_name};
+pub use resolve::{Local, Resolved, Source, resolve};
+pub use size::{nice_bytes, nice_number, parse_size};
+pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};
+pub use value::{PropertyError, check_user_property, is_user_property, lookup, parse_assignment};

@@ -1,0 +1,537 @@
+//! The table itself. `zpool get all` and `zfs get all` print in this order.
+
+use crate::size::{nice_bytes, parse_size};
+
+/// What a property belongs to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// A pool.
+    Pool,
+    /// A file system.
+    Dataset,
+}
+
+/// When a property may change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// Never by hand: it is measured, or follows from something else.
+    Never,
+    /// Only by the command that creates the pool or file system.
+    AtCreation,
+    /// Only while a pool is created or imported (`-o`), and only for as long as it stays imported.
+    AtImport,
+    /// At any time.
+    Anytime,
+}
+
+/// What values a property takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// Bytes.
+    Bytes,
+    /// Bytes, a power of two within these bounds.
+    PowerOfTwo {
+        /// Least value.
+        min: u64,
+        /// Greatest value.
+        max: u64,
+    },
+    /// A whole number within these bounds.
+    Number {
+        /// Least value.
+        min: u64,
+        /// Greatest value.
+        max: u64,
+    },
+    /// A whole number that only identifies: never shortened.
+    Identifier,
+    /// A share of a whole in per cent.
+    Percent,
+    /// A ratio such as `1.85`, shown as `1.85x`.
+    Ratio,
+    /// Seconds since 1970-01-01 UTC.
+    Date,
+    /// One of `allowed`. Those of `later` are known to ZFS and not built here yet.
+    Words {
+        /// Values that work.
+        allowed: &'static [&'static str],
+        /// Values that are refused by name as not yet built.
+        later: &'static [&'static str],
+    },
+    /// Only this value works; any other is refused as not yet built.
+    Only(&'static str),
+    /// Free text of at most so many bytes.
+    Text {
+        /// Most bytes.
+        bytes_max: usize,
+    },
+    /// An absolute path, `none` or `legacy`.
+    Mountpoint,
+    /// An absolute path or `none`.
+    PathOrNone,
+    /// `prompt` or `file://` + absolute path.
+    KeyLocation,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Property {
+    /// Name as in ZFS.
+    pub name: &'static str,
+    /// Column heading of `list`; also works as a name, in any case (`avail`, `refer`).
+    pub heading: &'static str,
+    /// Values in one line, for help and for refusals.
+    pub values: &'static str,
+    /// Values as the parser sees them.
+    pub kind: Kind,
+    /// Exact default; `None` where the value is always computed.
+    pub default: Option<&'static str>,
+    /// Do child file systems take it over?
+    pub inherit: bool,
+    /// When it may change.
+    pub change: Change,
+    /// What it does, in one sentence.
+    pub doc: &'static str,
+}
+
+impl Property {
+    /// Should `list` align its column to the right?
+    #[must_use]
+    pub fn is_numeric(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Bytes
+                | Kind::PowerOfTwo { .. }
+                | Kind::Number { .. }
+                | Kind::Identifier
+                | Kind::Percent
+                | Kind::Ratio
+        )
+    }
+
+    /// The form for people of an exact value. Dates stay as they are: calendars are the printer's business.
+    #[must_use]
+    pub fn shown(&self, exact: &str) -> String {
+        match self.kind {
+            Kind::Bytes | Kind::PowerOfTwo { .. } => exact.parse().map_or_else(
+                |_| exact.to_owned(),
+                // Sizes in tables carry a unit letter from 1K on, and a plain B below.
+                |bytes: u64| if bytes == 0 { "0B".to_owned() } else { nice_bytes(bytes) },
+            ),
+            Kind::Percent if parse_size(exact).is_some() => format!("{exact}%"),
+            Kind::Ratio if exact != "-" => format!("{exact}x"),
+            _ => exact.to_owned(),
+        }
+    }
+}
+
+const SWITCH: Kind = Kind::Words { allowed: &["on", "off"], later: &[] };
+const UNLIMITED: Kind = Kind::Number { min: 0, max: u64::MAX };
+
+/// A measured or fixed value.
+const fn measured(
+    name: &'static str,
+    heading: &'static str,
+    values: &'static str,
+    kind: Kind,
+    doc: &'static str,
+) -> Property {
+    Property { name, heading, values, kind, default: None, inherit: false, change: Change::Never, doc }
+}
+
+/// A value that can be set.
+const fn setting(
+    name: &'static str,
+    heading: &'static str,
+    values: &'static str,
+    kind: Kind,
+    default: &'static str,
+    doc: &'static str,
+) -> Property {
+    let change = Change::Anytime;
+    Property { name, heading, values, kind, default: Some(default), inherit: false, change, doc }
+}
+
+impl Property {
+    const fn inherited(self) -> Property {
+        Property { inherit: true, ..self }
+    }
+
+    const fn changes(self, change: Change) -> Property {
+        Property { change, ..self }
+    }
+}
+
+/// Properties of a pool.
+pub const POOL: &[Property] = &[
+    measured("size", "SIZE", "<size>", Kind::Bytes, "Bytes that segments can fill on all devices."),
+    measured("capacity", "CAP", "<percent>", Kind::Percent, "Share of `size` that is allocated."),
+    setting(
+        "altroot",
+        "ALTROOT",
+        "<path> | none",
+        Kind::PathOrNone,
+        "-",
+        "Prefix of all mountpoints while imported.",
+    )
+    .changes(Change::AtImport),
+    measured(
+        "health",
+        "HEALTH",
+        "<state>",
+        Kind::Text { bytes_max: 16 },
+        "Worst state of the pool's devices.",
+    ),
+    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies the pool wherever it goes."),
+    measured("version", "VERSION", "<version>", Kind::Identifier, "Version of the format on the devices."),
+    setting(
+        "ashift",
+        "ASHIFT",
+        "9 to 13, or 0 for the default of 12",
+        Kind::Number { min: 0, max: 13 },
+        "12",
+        "Allocation unit as a power of two: 12 is 4 KiB.",
+    )
+    .changes(Change::AtCreation),
+    setting(
+        "autotrim",
+        "AUTOTRIM",
+        "on | off",
+        Kind::Only("off"),
+        "off",
+        "Tell devices which ranges are free again (not yet built).",
+    ),
+    setting(
+        "cachefile",
+        "CACHEFILE",
+        "<file> | none",
+        Kind::PathOrNone,
+        "-",
+        "Where the pool is remembered for the next start; `none` keeps it out.",
+    )
+    .changes(Change::AtImport),
+    setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
+    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Imported without the right to write.")
+        .changes(Change::AtImport),
+    measured("allocated", "ALLOC", "<size>", Kind::Bytes, "Bytes that live blocks occupy."),
+    measured("free", "FREE", "<size>", Kind::Bytes, "Bytes of `size` that are not allocated."),
+    measured("checkpoint", "CKPOINT", "<size>", Kind::Bytes, "Space of a checkpoint (not yet built)."),
+    measured("expandsize", "EXPANDSZ", "<size>", Kind::Bytes, "Bytes a grown device could add."),
+    measured(
+        "fragmentation",
+        "FRAG",
+        "<percent>",
+        Kind::Percent,
+        "Share of the space in written segments that is dead and waits for the cleaner.",
+    ),
+    measured(
+        "dedupratio",
+        "DEDUP",
+        "<1.00x or higher>",
+        Kind::Ratio,
+        "Saving by deduplication (not yet built).",
+    ),
+    measured(
+        "feature@segments",
+        "FEATURE@SEGMENTS",
+        "active",
+        Kind::Text { bytes_max: 16 },
+        "Storage in write-once segments.",
+    ),
+];
+
+/// Properties of a file system.
+pub const DATASET: &[Property] = &[
+    measured("type", "TYPE", "filesystem", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
+    measured("creation", "CREATION", "<date>", Kind::Date, "When it was made."),
+    measured("used", "USED", "<size>", Kind::Bytes, "Bytes it and its children occupy."),
+    measured("available", "AVAIL", "<size>", Kind::Bytes, "Bytes that can still be written to it."),
+    measured("referenced", "REFER", "<size>", Kind::Bytes, "Bytes reachable from it."),
+    measured(
+        "compressratio",
+        "RATIO",
+        "<1.00x or higher>",
+        Kind::Ratio,
+        "Bytes of file data before compression, divided by bytes stored.",
+    ),
+    measured("mounted", "MOUNTED", "yes | no", Kind::Text { bytes_max: 3 }, "Is it mounted now?"),
+    setting(
+        "quota",
+        "QUOTA",
+        "<size> | none",
+        Kind::Only("none"),
+        "none",
+        "Limit with children (not yet built).",
+    ),
+    setting(
+        "reservation",
+        "RESERV",
+        "<size> | none",
+        Kind::Only("none"),
+        "none",
+        "Guaranteed space with children (not yet built).",
+    ),
+    setting(
+        "recordsize",
+        "RECSIZE",
+        "4K to 16M, power of 2",
+        Kind::PowerOfTwo { min: 4096, max: 16 << 20 },
+        "131072",
+        "Largest block that a file written from now on is cut into.",
+    )
+    .inherited(),
+    setting(
+        "mountpoint",
+        "MOUNTPOINT",
+        "<absolute path> | legacy | none",
+        Kind::Mountpoint,
+        "-",
+        "Where it appears; children appear below.",
+    )
+    .inherited(),
+    setting(
+        "checksum",
+        "CHECKSUM",
+        "blake3",
+        Kind::Words { allowed: &["blake3"], later: &[] },
+        "blake3",
+        "Hash that proves every block; always on, always BLAKE3.",
+    )
+    .changes(Change::Never),
+    setting(
+        "compression",
+        "COMPRESS",
+        "on | off | lz4 | zle | zstd | zstd-[1-19]",
+        Kind::Words {
+            allowed: &[
+                "on", "off", "lz4", "zle", "zstd", "zstd-1", "zstd-2", "zstd-3", "zstd-4", "zstd-5",
+                "zstd-6", "zstd-7", "zstd-8", "zstd-9", "zstd-10", "zstd-11", "zstd-12", "zstd-13",
+                "zstd-14", "zstd-15", "zstd-16", "zstd-17", "zstd-18", "zstd-19",
+            ],
+            later: &[
+                "lzjb",
+                "gzip",
+                "gzip-1",
+                "gzip-2",
+                "gzip-3",
+                "gzip-4",
+                "gzip-5",
+                "gzip-6",
+                "gzip-7",
+                "gzip-8",
+                "gzip-9",
+                "zstd-fast",
+            ],
+        },
+        "on",
+        "How blocks written from now on are compressed; `on` means lz4.",
+    )
+    .inherited(),
+    setting("atime", "ATIME", "on | off", SWITCH, "on", "Record when files are read.").inherited(),
+    setting("devices", "DEVICES", "on | off", SWITCH, "on", "Device nodes work.").inherited(),
+    setting("exec", "EXEC", "on | off", SWITCH, "on", "Programs can be run from it.").inherited(),
+    setting("setuid", "SETUID", "on | off", SWITCH, "on", "Set-user-id bits are honoured.").inherited(),
+    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Nothing in it can be changed.").inherited(),
+    measured("createtxg", "CREATETXG", "<txg>", Kind::Identifier, "Transaction group that made it."),
+    setting(
+        "canmount",
+        "CANMOUNT",
+        "on | off | noauto",
+        Kind::Words { allowed: &["on", "off", "noauto"], later: &[] },
+        "on",
+        "May it be mounted, and does that happen by itself?",
+    ),
+    setting(
+        "xattr",
+        "XATTR",
+        "on | sa | off",
+        Kind::Words { allowed: &["on", "sa"], later: &["off", "dir"] },
+        "sa",
+        "Extended attributes, kept beside the inode.",
+    )
+    .inherited(),
+    setting(
+        "copies",
+        "COPIES",
+        "1",
+        Kind::Only("1"),
+        "1",
+        "Copies of file data (2 and 3 are not yet built).",
+    )
+    .inherited(),
+    setting("refquota", "REFQUOTA", "<size> | none", Kind::Only("none"), "none", "Limit (not yet built)."),
+    setting(
+        "refreservation",
+        "REFRESERV",
+        "<size> | none",
+        Kind::Only("none"),
+        "none",
+        "Guaranteed space (not yet built).",
+    ),
+    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies it wherever it goes."),
+    setting(
+        "primarycache",
+        "PRIMARYCACHE",
+        "all",
+        Kind::Only("all"),
+        "all",
+        "What is kept in memory (other values are not yet built).",
+    )
+    .inherited(),
+    measured("usedbydataset", "USEDDS", "<size>", Kind::Bytes, "Part of `used` that is its own."),
+    measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` that is its children's."),
+    measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Its number within the pool."),
+    setting("dedup", "DEDUP", "off", Kind::Only("off"), "off", "Store equal blocks once (not yet built).")
+        .inherited(),
+    setting(
+        "sync",
+        "SYNC",
+        "standard",
+        Kind::Only("standard"),
+        "standard",
+        "What fsync promises: durable when it returns (other values are not yet built).",
+    )
+    .inherited(),
+    measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
+    measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
+    setting(
+        "acltype",
+        "ACLTYPE",
+        "off",
+        Kind::Words { allowed: &["off"], later: &["posix", "posixacl", "nfsv4"] },
+        "off",
+        "Access control lists (not yet built).",
+    )
+    .inherited(),
+    setting("relatime", "RELATIME", "on | off", SWITCH, "on", "With atime: record reads at most once a day.")
+        .inherited(),
+    setting(
+        "encryption",
+        "ENCRYPTION",
+        "off | on | aes-256-gcm",
+        Kind::Words {
+            allowed: &["off", "on", "aes-256-gcm"],
+            later: &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
+        },
+        "off",
+        "Seal everything in it; `on` means aes-256-gcm. Children of an encrypted parent are encrypted.",
+    )
+    .inherited()
+    .changes(Change::AtCreation),
+    setting(
+        "keylocation",
+        "KEYLOCATION",
+        "prompt | file:///absolute/path",
+        Kind::KeyLocation,
+        "none",
+        "Where load-key takes the key from.",
+    ),
+    setting(
+        "keyformat",
+        "KEYFORMAT",
+        "passphrase | raw | hex",
+        Kind::Words { allowed: &["none", "passphrase", "raw", "hex"], later: &[] },
+        "none",
+        "What the user's key looks like: words, 32 bytes, or 64 hexadecimal digits.",
+    )
+    .changes(Change::AtCreation),
+    measured(
+        "encryptionroot",
+        "ENCROOT",
+        "<filesystem>",
+        Kind::Text { bytes_max: 255 },
+        "The file system whose key opens this one.",
+    ),
+    measured(
+        "keystatus",
+        "KEYSTATUS",
+        "none | unavailable | available",
+        Kind::Text { bytes_max: 16 },
+        "Is its key loaded?",
+    ),
+    measured("filecount", "FILECOUNT", "<number>", UNLIMITED, "Inodes in use."),
+];
+
+/// The tables as a document for people: docs/PROPERTIES.md is this text.
+#[must_use]
+pub fn document() -> String {
+    let mut text = String::from(
+        "# Properties\n\n\
+         Names, values and defaults of what `zpool get`, `zpool set`, `zfs get` and `zfs set` know. This page is written \
+         by\n`UPDATE=1 cargo test -p steadfast-property` and compared with the program by the same test.\n\n\
+         When: *always*, at *creation*, at *import* (for as long as the pool stays imported), or *never* by hand. A \
+         property of\nyour own has a `:` in its name; children inherit it.\n",
+    );
+    for (title, table) in [("Pools", POOL), ("File systems", DATASET)] {
+        text.push_str(&format!(
+            "\n## {title}\n\n| Property | Values | Default | When | Inherited | What it does |\n"
+        ));
+        text.push_str("|---|---|---|---|---|---|\n");
+        for property in table {
+            let when = match property.change {
+                Change::Never => "never",
+                Change::AtCreation => "creation",
+                Change::AtImport => "import",
+                Change::Anytime => "always",
+            };
+            let default = property.default.map_or("-".to_owned(), |exact| property.shown(exact));
+            let inherited = if property.inherit { "yes" } else { "no" };
+            let values = property.values.replace('|', "\\|");
+            let (name, doc) = (property.name, property.doc);
+            text.push_str(&format!("| {name} | `{values}` | {default} | {when} | {inherited} | {doc} |\n"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_the_table() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PROPERTIES.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, document()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == document(),
+            "docs/PROPERTIES.md is old: run `UPDATE=1 cargo test -p steadfast-property`"
+        );
+    }
+
+    #[test]
+    fn names_and_aliases_are_unique() {
+        for table in [POOL, DATASET] {
+            for (index, property) in table.iter().enumerate() {
+                for other in &table[index + 1..] {
+                    assert_ne!(property.name, other.name);
+                    assert!(!property.heading.eq_ignore_ascii_case(other.heading), "{}", property.heading);
+                    assert!(
+                        !property.heading.eq_ignore_ascii_case(other.name),
+                        "{} {}",
+                        property.name,
+                        other.name
+                    );
+                    assert!(!property.name.eq_ignore_ascii_case(other.heading), "{}", property.name);
+                }
+                assert!(property.doc.ends_with(['.', '?']), "{}", property.name);
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_shown_for_people() {
+        let find = |name: &str| DATASET.iter().find(|p| p.name == name).unwrap();
+        assert_eq!(find("used").shown("27158118"), "25.9M");
+        assert_eq!(find("used").shown("0"), "0B");
+        assert_eq!(find("used").shown("-"), "-");
+        assert_eq!(find("recordsize").shown("131072"), "128K");
+        assert_eq!(find("compressratio").shown("2.49"), "2.49x");
+        assert_eq!(find("compression").shown("lz4"), "lz4");
+        let cap = POOL.iter().find(|p| p.name == "capacity").unwrap();
+        assert_eq!(cap.shown("42"), "42%");
+        assert_eq!(cap.shown("-"), "-");
+    }
+}

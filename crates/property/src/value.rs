@@ -1,0 +1,354 @@
+//! From `name=value` as typed to a property and its exact value, or to a sentence.
+
+use crate::size::parse_size;
+use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
+
+/// Why a property or value is refused. Prints as a sentence that says what is allowed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PropertyError {
+    /// No `=` in what should be `name=value`.
+    #[error("'{text}' is not of the form property=value")]
+    NotAssignment {
+        /// What was typed.
+        text: String,
+    },
+    /// Nobody knows this property.
+    #[error("invalid property '{name}'{hint}")]
+    Unknown {
+        /// What was typed.
+        name: String,
+        /// Nearest known name, or where the list is.
+        hint: String,
+    },
+    /// The property is a measurement.
+    #[error("'{name}' is readonly")]
+    ReadOnly {
+        /// Property.
+        name: &'static str,
+    },
+    /// The value is not one of the allowed.
+    #[error("'{value}' is not a value of '{name}': must be {values}")]
+    Value {
+        /// Property.
+        name: &'static str,
+        /// What was typed.
+        value: String,
+        /// What is allowed.
+        values: &'static str,
+    },
+    /// The value makes sense and is not built yet.
+    #[error("'{name}={value}' is not yet built: must be {values}")]
+    NotYet {
+        /// Property.
+        name: &'static str,
+        /// What was typed.
+        value: String,
+        /// What works today.
+        values: &'static str,
+    },
+    /// A user property's name or value breaks the rules.
+    #[error("user property '{name}' is not allowed: {rule}")]
+    User {
+        /// What was typed.
+        name: String,
+        /// The rule.
+        rule: &'static str,
+    },
+}
+
+/// Finds a property by name or, in any case, by heading.
+#[must_use]
+pub fn lookup(scope: Scope, name: &str) -> Option<&'static Property> {
+    let table = match scope {
+        Scope::Pool => POOL,
+        Scope::Dataset => DATASET,
+    };
+    table
+        .iter()
+        .find(|p| p.name == name)
+        .or_else(|| table.iter().find(|p| p.heading.eq_ignore_ascii_case(name)))
+}
+
+/// Is this a user's own property (has a ':')?
+#[must_use]
+pub fn is_user_property(name: &str) -> bool {
+    name.contains(':')
+}
+
+/// Checks name and value of a user's own property.
+///
+/// # Errors
+/// The rule that is broken.
+pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError> {
+    let refuse = |rule| Err(PropertyError::User { name: name.to_owned(), rule });
+    if name.len() > 256 {
+        return refuse("the name has more than 256 bytes");
+    }
+    let allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, ':' | '+' | '.' | '_' | '-');
+    if !name.chars().all(allowed) {
+        return refuse("the name takes lowercase letters, digits, ':', '+', '.', '_' and '-'");
+    }
+    if name.starts_with('-') {
+        return refuse("the name begins with '-'");
+    }
+    if value.len() > 8192 {
+        return refuse("the value has more than 8192 bytes");
+    }
+    Ok(())
+}
+
+/// Reads `name=value`. Returns the name by which the property is stored and the exact value.
+/// When it may change is the caller's question ([`Property::change`]), except that measurements are refused here.
+///
+/// # Errors
+/// [`PropertyError`], which prints as a sentence.
+pub fn parse_assignment(scope: Scope, text: &str) -> Result<(String, String), PropertyError> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(PropertyError::NotAssignment { text: text.to_owned() });
+    };
+    if is_user_property(name) {
+        check_user_property(name, value)?;
+        return Ok((name.to_owned(), value.to_owned()));
+    }
+    let Some(property) = lookup(scope, name) else {
+        return Err(PropertyError::Unknown { name: name.to_owned(), hint: hint(scope, name) });
+    };
+    Ok((property.name.to_owned(), property.parse(value)?))
+}
+
+impl Property {
+    /// Reads a value as typed into its exact form.
+    ///
+    /// # Errors
+    /// [`PropertyError`], which prints as a sentence.
+    pub fn parse(&self, text: &str) -> Result<String, PropertyError> {
+        let wrong = || PropertyError::Value { name: self.name, value: text.to_owned(), values: self.values };
+        if self.change == Change::Never {
+            return Err(PropertyError::ReadOnly { name: self.name });
+        }
+        match self.kind {
+            Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
+            Kind::PowerOfTwo { min, max } => match parse_size(text) {
+                Some(n) if n.is_power_of_two() && (min..=max).contains(&n) => Ok(n.to_string()),
+                _ => Err(wrong()),
+            },
+            Kind::Number { min, max } => match text.parse::<u64>() {
+                Ok(n) if (min..=max).contains(&n) => Ok(n.to_string()),
+                _ => Err(wrong()),
+            },
+            Kind::Words { allowed, later } => {
+                if allowed.contains(&text) {
+                    // `encryption=on` is a choice made at creation: what it meant then must stay readable.
+                    let exact = if self.name == "encryption" && text == "on" { "aes-256-gcm" } else { text };
+                    Ok(exact.to_owned())
+                } else if later.contains(&text) || later.iter().any(|l| text.starts_with(&format!("{l}-"))) {
+                    Err(PropertyError::NotYet {
+                        name: self.name,
+                        value: text.to_owned(),
+                        values: self.values,
+                    })
+                } else {
+                    Err(wrong())
+                }
+            }
+            Kind::Only(only) if text == only => Ok(text.to_owned()),
+            Kind::Only(values) => {
+                Err(PropertyError::NotYet { name: self.name, value: text.to_owned(), values })
+            }
+            Kind::Text { bytes_max } => {
+                if text.len() <= bytes_max && !text.chars().any(char::is_control) {
+                    Ok(text.to_owned())
+                } else {
+                    Err(wrong())
+                }
+            }
+            Kind::Mountpoint if matches!(text, "none" | "legacy") => Ok(text.to_owned()),
+            Kind::PathOrNone if text == "none" => Ok(text.to_owned()),
+            Kind::Mountpoint | Kind::PathOrNone => absolute_path(text).ok_or_else(wrong),
+            Kind::KeyLocation if text == "prompt" => Ok(text.to_owned()),
+            Kind::KeyLocation => match text.strip_prefix("file://").and_then(absolute_path) {
+                Some(path) => Ok(format!("file://{path}")),
+                None => Err(wrong()),
+            },
+            Kind::Identifier | Kind::Percent | Kind::Ratio | Kind::Date => Err(wrong()),
+        }
+    }
+}
+
+/// An absolute path without `.`, `..`, doubled or trailing slashes; `None` if it is not absolute or holds a control
+/// character (mount tables are text).
+fn absolute_path(text: &str) -> Option<String> {
+    if !text.starts_with('/') || text.chars().any(char::is_control) || text.len() > 1023 {
+        return None;
+    }
+    let mut path = String::new();
+    for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            return None;
+        }
+        path.push('/');
+        path.push_str(part);
+    }
+    Some(if path.is_empty() { "/".to_owned() } else { path })
+}
+
+fn hint(scope: Scope, name: &str) -> String {
+    let table = match scope {
+        Scope::Pool => POOL,
+        Scope::Dataset => DATASET,
+    };
+    let nearest = table.iter().map(|p| (distance(p.name, name), p.name)).min();
+    match nearest {
+        Some((edits, found)) if edits <= 2 => format!(": did you mean '{found}'?"),
+        _ => {
+            let other = match scope {
+                Scope::Pool => lookup(Scope::Dataset, name).map(|_| "a file system"),
+                Scope::Dataset => lookup(Scope::Pool, name).map(|_| "a pool"),
+            };
+            let all = match scope {
+                Scope::Pool => "`zpool get all` lists those of a pool",
+                Scope::Dataset => "`zfs get all` lists those of a file system",
+            };
+            other.map_or_else(|| format!(": {all}"), |owner| format!(": it is a property of {owner}; {all}"))
+        }
+    }
+}
+
+/// Edits (insert, delete, replace) between two words.
+fn distance(a: &str, b: &str) -> usize {
+    // User input may be long; beyond this nothing is "near" and the table would only cost time.
+    if b.len() > 64 {
+        return usize::MAX;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dataset(text: &str) -> Result<(String, String), PropertyError> {
+        parse_assignment(Scope::Dataset, text)
+    }
+
+    fn exact(text: &str) -> String {
+        dataset(text).unwrap_or_else(|e| panic!("{text}: {e}")).1
+    }
+
+    #[test]
+    fn assignments_of_the_source_reports_parse() {
+        for text in ["compression=lz4", "compression=off", "keyformat=passphrase", "compress=on"] {
+            dataset(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        }
+        assert_eq!(dataset("encryption=on").unwrap(), ("encryption".into(), "aes-256-gcm".into()));
+        assert_eq!(dataset("recsize=1M").unwrap(), ("recordsize".into(), "1048576".into()));
+    }
+
+    #[test]
+    fn every_level_of_compression_parses() {
+        for level in 1..=19 {
+            assert_eq!(exact(&format!("compression=zstd-{level}")), format!("zstd-{level}"));
+        }
+        assert!(matches!(dataset("compression=zstd-20"), Err(PropertyError::Value { .. })));
+        assert!(matches!(dataset("compression=zstd-0"), Err(PropertyError::Value { .. })));
+    }
+
+    #[test]
+    fn values_that_come_later_are_refused() {
+        let later = [
+            "compression=gzip-9",
+            "compression=zstd-fast-10",
+            "copies=2",
+            "dedup=on",
+            "quota=10G",
+            "sync=disabled",
+            "encryption=aes-128-ccm",
+        ];
+        for text in later {
+            assert!(matches!(dataset(text), Err(PropertyError::NotYet { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_values_say_what_is_allowed() {
+        let error = dataset("compression=lz5").unwrap_err().to_string();
+        assert!(error.contains("lz5") && error.contains("zstd-[1-19]"), "{error}");
+        let bad = [
+            "recordsize=100K",
+            "recordsize=2K",
+            "recordsize=32M",
+            "recordsize=",
+            "atime=yes",
+            "mountpoint=relative",
+            "mountpoint=/a/../b",
+            "keylocation=/no/scheme",
+            "keylocation=file://relative",
+            "keylocation=https://x",
+            "mountpoint=/a\nb",
+        ];
+        for text in bad {
+            assert!(matches!(dataset(text), Err(PropertyError::Value { .. })), "{text}");
+        }
+        assert!(matches!(dataset("used=1G"), Err(PropertyError::ReadOnly { .. })));
+        assert!(matches!(dataset("checksum=off"), Err(PropertyError::ReadOnly { .. })));
+        assert!(matches!(dataset("compression"), Err(PropertyError::NotAssignment { .. })));
+    }
+
+    #[test]
+    fn an_unknown_property_suggests_the_nearest() {
+        let error = dataset("compresion=on").unwrap_err().to_string();
+        assert!(error.contains("did you mean 'compression'"), "{error}");
+        let error = dataset("ashift=12").unwrap_err().to_string();
+        assert!(error.contains("property of a pool"), "{error}");
+        let error = parse_assignment(Scope::Pool, "recordsize=1M").unwrap_err().to_string();
+        assert!(error.contains("property of a file system"), "{error}");
+        let long = "x".repeat(100_000);
+        assert!(dataset(&format!("{long}=1")).is_err());
+    }
+
+    #[test]
+    fn paths_are_made_plain() {
+        assert_eq!(exact("mountpoint=//srv/./x/"), "/srv/x");
+        assert_eq!(exact("mountpoint=/"), "/");
+        assert_eq!(exact("keylocation=file:///etc//key"), "file:///etc/key");
+    }
+
+    #[test]
+    fn exact_values_parse_to_themselves() {
+        for table in [(Scope::Pool, POOL), (Scope::Dataset, DATASET)] {
+            for property in table.1 {
+                let Some(default) = property.default else { continue };
+                if property.change == Change::Never || default == "-" || property.name == "keylocation" {
+                    continue;
+                }
+                assert_eq!(property.parse(default).as_deref(), Ok(default), "{}", property.name);
+            }
+        }
+        for text in ["recordsize=128K", "encryption=on", "mountpoint=/a//b", "comment:x=y z"] {
+            let (name, once) = dataset(text).unwrap();
+            assert_eq!(dataset(&format!("{name}={once}")).unwrap().1, once);
+        }
+    }
+
+    #[test]
+    fn user_properties_are_kept_within_rules() {
+        assert_eq!(exact("org.example:owner=Ann, Bob"), "Ann, Bob");
+        for text in ["Org:owner=x", "a b:c=x", "-a:b=x"] {
+            assert!(matches!(dataset(text), Err(PropertyError::User { .. })), "{text}");
+        }
+        assert!(dataset(&format!("a:b={}", "x".repeat(8193))).is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! Questions about space, for admission, for `df` and for statistics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use steadfast_format::DeviceId;
+
+/// How space is used.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Accounting {
+    /// Bytes of a slot.
+    pub slot_size: u32,
+    /// Bytes of an allocation unit.
+    pub unit: u32,
+    /// All slots.
+    pub slots: u64,
+    /// Slots that can be taken now.
+    pub free_slots: u64,
+    /// Slots that the commit under way or the next one gives back.
+    pub emptied_slots: u64,
+    /// Open segments.
+    pub open_slots: u64,
+    /// Bytes that may live at most: all slots less the reserve.
+    pub capacity_bytes: u64,
+    /// Bytes kept for the cleaner, for commits and for deleting on a full pool.
+    pub reserve_bytes: u64,
+    /// Bytes of living blocks, padding and second copies included.
+    pub live_bytes: u64,
+    /// Bytes of closed segments that hold nothing that lives: what cleaning can give back.
+    pub dead_bytes: u64,
+    /// Bytes of open segments not filled yet.
+    pub open_room_bytes: u64,
+    /// Runs that the cleaner moved and that still live.
+    pub relocations: u64,
+    /// By device.
+    pub devices: Vec<DeviceUsage>,
+}
+
+impl Accounting {
+    /// Share of the taken slots' bytes that is dead, in percent.
+    #[must_use]
+    pub fn fragmentation_percent(&self) -> u32 {
+        let taken = (self.slots - self.free_slots) * u64::from(self.slot_size);
+        u32::try_from(self.dead_bytes * 100 / taken.max(1)).unwrap_or(100)
+    }
+}
+
+/// How one device is used.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct DeviceUsage {
+    /// The device.
+    pub device: DeviceId,
+    /// Its slots.
+    pub slots: u64,
+    /// Slots that can be taken now.
+    pub free_slots: u64,
+    /// Bytes of living blocks.
+    pub live_bytes: u64,
+}
+
+/// What was asked of one device since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeviceCounts {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes, flushes and discards that failed.
+    pub write_errors: u64,
+    /// Reads that gave bytes nobody accepted.
+    pub checksum_errors: u64,
+}
+
+/// Live counters behind [`DeviceCounts`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    read_errors: AtomicU64,
+    write_errors: AtomicU64,
+    checksum_errors: AtomicU64,
+}
+
+impl Counters {
+    pub fn read(&self, bytes: usize, good: bool) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        if good {
+            self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        } else {
+            self.read_errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn wrote(&self, bytes: usize, good: bool) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        if good {
+            self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        } else {
+            self.write_errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn write_failed(&self) {
+        self.write_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn rejected(&self) {
+        self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn clear_errors(&self) {
+        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn snapshot(&self) -> DeviceCounts {
+        DeviceCounts {
+            reads: self.reads.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            read_errors: self.read_errors.load(Ordering::Relaxed),
+            write_errors: self.write_errors.load(Ordering::Relaxed),
+            checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! # Space
+//!
+//! Decides where new blocks go and when old space may live again; the only owner of the segment table.
+//!
+//! ## Definitions
+//! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit; blocks are padded to it.
+//! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a segment whose living
+//! units the cleaner copies away. *Run*: units that were moved together.
+//! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the units lie now.
+//!
+//! ## States of a segment
+//!
+//! | from    | to      | by                                                                                      |
+//! |---------|---------|-----------------------------------------------------------------------------------------|
+//! | -       | open    | an append that finds no room in its stream (`Table::allocate`)                          |
+//! | open    | closed  | full; a commit on a device of whole objects; import; its owner dropped (`Table::close`) |
+//! | closed  | emptied | its last living unit dies or is moved (`Table::retire`); the row leaves the table        |
+//! | emptied | gone    | the commit whose tail knew it to be empty (`Space::committed`); the slot is free         |
+//!
+//! ## Invariants
+//! `Table::check` verifies them all; tests run it after every step.
+//! (G1) A slot is taken by exactly one segment, with a row or emptied, or free.
+//! (G2) A segment id is given out once; a unit of a segment is appended to once.   assert: `allocate`, `extend`
+//! (T2) A slot is not used again before the commit that knows its segment to be empty.  `release_committed`; test: `t2_*`
+//! (G3) Living units of a row are its fill mark less its dead bits; devices and pool carry the sums.  assert: `kill` (a unit dies once)
+//! (G4) A closed segment lives: one without life has no row.
+//! (G5) A run leads to existing units of which one at least lives.
+//! (G6) Runs overlap neither by address nor by place, and what was moved is dead where it was.
+//! So no two living blocks share a unit: a living unit is known by exactly one address.
+//!
+//! ## What a crash does
+//! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken
+//! since then are free again, and what was written there is garbage nobody points to. Slots emptied since then hold what
+//! they held, because of (T2). Blocks that the cleaner moved since then are still where they were, for the same reason.
+//!
+//! Segments that were open are *closed* by import. Appending after the committed fill mark would be sound (the units
+//! beyond were never committed, and a key's salt is fresh at every import, so no nonce repeats), but a (segment, unit)
+//! would then have named two things to an observer of the device, and a device that cannot overwrite could not take it.
+//! Cost: the unfilled rest of at most six segments per owner in use, until the cleaner takes them; such victims
+//! are nearly empty, so a loop of crashes costs the cleaner little: three imports fill less than one segment anew.
+//! Ids likewise skip what an uncommitted txg can have used: as many as there are slots.
+//!
+//! ## Why cleaning gets on
+//! A cleaning txg copies living units of victims into streams that stay open across commits and splits runs at the
+//! end of a segment, so copies are packed without loss: victims with d dead units in all give back d units, wherever they
+//! are. File content leaves the cleaner two slots, and both leave what the commit may need for metadata (one for each
+//! stream without an open segment, and two), so a commit always ends and the cleaner always has a slot to copy into.
+//! Capacity leaves at least 12 slots' worth of units free or dead (24 on whole objects, where every commit takes new
+//! slots for its metadata), so there is always a victim. Greedy choice when slots are short, cost-benefit (Rosenblum and
+//! Ousterhout 1991) with age by segment id otherwise.
+//!
+//! ## Lock order
+//! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the stream only.
+//!
+//! ## Not here
+//! What a block means, whether its bytes are right (judgement comes in as a function), second copies, keys.
+#![forbid(unsafe_code)]
+
+mod accounting;
+mod bitmap;
+mod cleaner;
+mod error;
+mod load;
+mod relocation;
+mod slots;
+mod space;
+mod stream;
+mod table;
+
+pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
+pub use cleaner::CleanReport;
+pub use error::{Error, ReadError, TableError};
+pub use space::Space;
+pub use table::Geometry;
+
+use steadfast_format::{RelocationRow, SegmentId, SegmentRow};
+
+/// What a stream's blocks have in common.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[repr(u8)]
+pub enum Class {
+    /// File content.
+    Data = 1,
+    /// Metadata of datasets, first copy.
+    Meta0 = 2,
+    /// Metadata of datasets, second copy.
+    Meta1 = 3,
+    /// File content that the cleaner moved: colder than what is written now.
+    Clean = 4,
+    /// The pool's own metadata, first copy.
+    Pool0 = 5,
+    /// The pool's own metadata, second copy.
+    Pool1 = 6,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Class; 6] =
+        [Class::Data, Class::Meta0, Class::Meta1, Class::Clean, Class::Pool0, Class::Pool1];
+
+    /// From its stored number.
+    #[must_use]
+    pub fn from_u8(value: u8) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| *class as u8 == value)
+    }
+
+    /// True for the pool's own metadata, whose rows every tail carries.
+    #[must_use]
+    pub fn is_pool(self) -> bool {
+        matches!(self, Class::Pool0 | Class::Pool1)
+    }
+
+    /// Which copy of metadata it holds.
+    #[must_use]
+    pub fn copy_index(self) -> Option<usize> {
+        match self {
+            Class::Meta0 | Class::Pool0 => Some(0),
+            Class::Meta1 | Class::Pool1 => Some(1),
+            Class::Data | Class::Clean => None,
+        }
+    }
+
+    /// The class of the other copy.
+    #[must_use]
+    pub fn sibling(self) -> Option<Class> {
+        match self {
+            Class::Meta0 => Some(Class::Meta1),
+            Class::Meta1 => Some(Class::Meta0),
+            Class::Pool0 => Some(Class::Pool1),
+            Class::Pool1 => Some(Class::Pool0),
+            Class::Data | Class::Clean => None,
+        }
+    }
+
+    /// Where the cleaner puts what lived in a segment of this class. Copies of metadata stay in streams of their
+    /// own, or cleaning would bring both into one segment.
+    #[must_use]
+    pub fn cleaned_into(self) -> Class {
+        match self {
+            Class::Data | Class::Clean => Class::Clean,
+            other => other,
+        }
+    }
+}
+
+/// Rows and relocations that were set (`Some`) or removed (`None`), for the meta tree. A removal may name what was never
+/// stored.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SpaceChanges {
+    /// Segment rows, by id.
+    pub rows: Vec<(SegmentId, Option<SegmentRow>)>,
+    /// Relocations, by the segment and unit they are known by.
+    pub runs: Vec<((SegmentId, u32), Option<RelocationRow>)>,
+}
+
+/// What the commit tail says of space: the fields of these names in [`steadfast_format::CommitTail`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SpaceTail {
+    /// What the meta tree does not know yet, and all rows and relocations of the pool's own metadata.
+    pub changes: SpaceChanges,
+    /// The id that the next segment will have.
+    pub next_segment: SegmentId,
+}

@@ -1,0 +1,147 @@
+//! Import: from a durable tail and the meta tree back to a table.
+//!
+//! The order is: [`Space::bootstrap`] with the places that the uberblock names, read the tail's block, [`Space::load_tail`] (now
+//! the meta tree can be read), [`Space::load_rows`], [`Space::load_runs`], [`Space::finish_load`]. What the tail says of a row or
+//! a relocation wins over what the meta tree says, a removal included.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_format::{Address, BlockPointer, Column, CommitTail, RelocationRow, SegmentId, SegmentRow};
+
+use crate::Class;
+use crate::error::TableError;
+use crate::space::Space;
+
+/// What has to be remembered between the steps.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    /// What the tail spoke of, which the meta tree may not know.
+    rows: BTreeSet<SegmentId>,
+    runs: BTreeSet<(SegmentId, u32)>,
+    /// Relocations of the tail whose target row is not loaded yet.
+    waiting: BTreeMap<(SegmentId, u32), RelocationRow>,
+}
+
+impl Space {
+    /// Makes the tail readable at the places that the uberblock names for its copies, before any row is known.
+    pub fn bootstrap(&self, tail: &BlockPointer, places: [Option<Column>; 2]) -> Result<(), TableError> {
+        let mut state = self.write_state();
+        assert!(state.table.rows.is_empty(), "only the space of a pool that is being imported is loaded");
+        for (address, place) in tail.copies.into_iter().zip(places) {
+            let (Address { segment, .. }, Some(Column { device, slot })) = (address, place) else { continue };
+            let space = state.table.devices.get(&device).ok_or(TableError::NoDevice { segment, device })?;
+            let slots = space.slots.total();
+            if slot >= slots {
+                return Err(TableError::NoSlot { segment, device, slot, slots });
+            }
+            state.provisional.insert(segment, (device, slot));
+        }
+        Ok(())
+    }
+
+    /// Takes over what the tail says; `pointer` is the tail's own.
+    pub fn load_tail(&self, tail: &CommitTail, pointer: &BlockPointer) -> Result<(), TableError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        let mut loading = Loading::default();
+        state.table.next_id = tail.next_segment;
+        for (id, row) in &tail.rows {
+            if !loading.rows.insert(*id) {
+                return Err(TableError::RowTwice { segment: *id });
+            }
+            if let Some(row) = row {
+                state.table.load_row(*id, row)?;
+            }
+        }
+        for address in pointer.copies.into_iter().filter(|address| address.is_some()) {
+            state.table.load_tail_block(address, pointer.psize as usize)?;
+            loading.rows.insert(address.segment);
+        }
+        for (from, run) in &tail.runs {
+            loading.runs.insert(*from);
+            match run {
+                Some(run) if state.table.rows.contains_key(&run.segment) => {
+                    state.table.load_run(*from, run)?
+                }
+                Some(run) => {
+                    loading.waiting.insert(*from, *run);
+                }
+                None => {}
+            }
+        }
+        state.provisional.clear();
+        state.loading = Some(loading);
+        Ok(())
+    }
+
+    /// Takes over rows of the meta tree, in any portions.
+    pub fn load_rows(
+        &self,
+        rows: impl IntoIterator<Item = (SegmentId, SegmentRow)>,
+    ) -> Result<(), TableError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        let loading = state.loading.as_ref().expect("the tail is loaded first");
+        for (id, row) in rows {
+            if loading.rows.contains(&id) {
+                continue;
+            }
+            if Class::from_u8(row.class).is_some_and(Class::is_pool) {
+                return Err(TableError::NotInTail { segment: id });
+            }
+            state.table.load_row(id, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over relocations of the meta tree by the (segment, unit) they are known by, in any portions, after all rows.
+    pub fn load_runs(
+        &self,
+        runs: impl IntoIterator<Item = ((SegmentId, u32), RelocationRow)>,
+    ) -> Result<(), TableError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        let loading = state.loading.as_ref().expect("the tail is loaded first");
+        for (from, run) in runs {
+            if !loading.runs.contains(&from) {
+                state.table.load_run(from, &run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the loading: the table is whole, every segment is closed, and ids go on beyond any that an uncommitted
+    /// txg can have used.
+    pub fn finish_load(&self) -> Result<(), TableError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        let loading = state.loading.take().expect("the tail is loaded first");
+        for (from, run) in &loading.waiting {
+            state.table.load_run(*from, run)?;
+        }
+        state.table.finish_load(&loading.rows, &loading.runs)
+    }
+
+    /// Removes segments that devices of whole objects hold and the table does not know: what a crash left of a txg that
+    /// was never committed. For an import that may write, after [`Space::finish_load`] and before the first append.
+    /// Gives how many there were.
+    pub fn discard_leftovers(&self) -> Result<usize, crate::Error> {
+        let mut count = 0;
+        for (&device, handle) in &self.devices {
+            let stored = handle.device.stored_segments();
+            let stored = stored.map_err(|source| crate::Error::Device { device, source })?;
+            for segment in stored.unwrap_or_default() {
+                let known = {
+                    let table = &self.read_state().table;
+                    table.rows.contains_key(&segment) || table.emptied.contains_key(&segment)
+                };
+                if !known {
+                    let slot_size = self.geometry.slot_size;
+                    self.discard_place(device, steadfast_device::Place { segment, slot: 0, slot_size });
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,94 @@
+//! Which slots of one device are taken.
+
+use crate::bitmap::each_word;
+
+/// Slots of one device. The lowest free one is taken first, which keeps a sparse image short.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    taken: Vec<u64>,
+    total: u32,
+    free: u32,
+    /// No free slot lies in a word below this one.
+    hint: usize,
+}
+
+impl Slots {
+    /// `total` free slots.
+    #[must_use]
+    pub fn new(total: u32) -> Slots {
+        let mut taken = vec![0; (total as usize).div_ceil(64)];
+        let beyond = u32::try_from(taken.len() * 64).unwrap_or(u32::MAX) - total;
+        each_word(total, beyond, |at, mask| taken[at] |= mask);
+        Slots { taken, total, free: total, hint: 0 }
+    }
+
+    /// All slots there are.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Slots that hold nothing and are not being emptied.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// True if `slot` is taken or does not exist.
+    #[must_use]
+    pub fn is_taken(&self, slot: u32) -> bool {
+        slot >= self.total || self.taken[(slot / 64) as usize] >> (slot % 64) & 1 == 1
+    }
+
+    /// Takes the lowest free slot.
+    pub fn take(&mut self) -> Option<u32> {
+        while let Some(word) = self.taken.get(self.hint) {
+            if *word != u64::MAX {
+                let slot = u32::try_from(self.hint * 64).ok()? + word.trailing_ones();
+                return self.claim(slot).then_some(slot);
+            }
+            self.hint += 1;
+        }
+        None
+    }
+
+    /// Takes one slot; false if it is taken already or does not exist.
+    pub fn claim(&mut self, slot: u32) -> bool {
+        if self.is_taken(slot) {
+            return false;
+        }
+        self.taken[(slot / 64) as usize] |= 1 << (slot % 64);
+        self.free -= 1;
+        true
+    }
+
+    /// Gives a slot back.
+    pub fn release(&mut self, slot: u32) {
+        assert!(slot < self.total && self.is_taken(slot), "only a taken slot is given back");
+        self.taken[(slot / 64) as usize] &= !(1 << (slot % 64));
+        self.free += 1;
+        self.hint = self.hint.min((slot / 64) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_given_out_once_and_lowest_first() {
+        let mut slots = Slots::new(130);
+        assert_eq!((0..130).map(|_| slots.take().unwrap()).collect::<Vec<_>>(), (0..130).collect::<Vec<_>>());
+        assert_eq!((slots.take(), slots.free()), (None, 0));
+        slots.release(70);
+        slots.release(3);
+        assert_eq!((slots.take(), slots.take(), slots.take()), (Some(3), Some(70), None));
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_or_missing_cannot_be_claimed() {
+        let mut slots = Slots::new(10);
+        assert!(slots.claim(9) && !slots.claim(9) && !slots.claim(10) && !slots.claim(u32::MAX));
+        assert_eq!(slots.free(), 9);
+    }
+}

@@ -1,0 +1,640 @@
+//! [`Space`]: append, read, free, and the hooks of a commit.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use steadfast_device::{Error as DeviceError, Place, SharedDevice};
+use steadfast_env::{Env, Job};
+use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, SegmentId, SegmentRow};
+
+use crate::accounting::{Accounting, Counters, DeviceCounts, DeviceUsage};
+
+use crate::error::{Error, ReadError};
+use crate::stream::{Filling, OpenSegment, Stream};
+use crate::table::{Geometry, Piece, Row, Table, Unallocated};
+use crate::{Class, SpaceChanges, SpaceTail};
+
+/// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Slots discarded per commit on devices that can be appended to. Discarding is a courtesy to the host.
+const DISCARDS_PER_COMMIT: usize = 32;
+
+/// What sealing adds to a block, generously.
+const SEAL_BYTES_MAX: usize = 64;
+
+/// Places looked up for one read before it gives up: each time the cleaner must have moved the block meanwhile.
+const LOOKUPS_MAX: usize = 4;
+
+/// The space of a pool: every segment on every device. Shared by all threads; `free`, `clean`, `drop_owner` and the hooks of
+/// a commit belong to the one sync that runs at a time.
+pub struct Space {
+    pub(crate) env: Env,
+    pub(crate) geometry: Geometry,
+    pub(crate) devices: BTreeMap<DeviceId, Handle>,
+    streams: Mutex<Streams>,
+    pub(crate) state: RwLock<State>,
+    /// Held by whoever frees or moves, so that a block does not die while it is copied.
+    pub(crate) sync: Mutex<()>,
+    /// Free slots that still hold old bytes on their device, oldest first.
+    discards: Mutex<VecDeque<(DeviceId, Place)>>,
+}
+
+/// One stream per owner and class.
+type Streams = BTreeMap<(DatasetId, Class), Arc<Mutex<Stream>>>;
+
+pub(crate) struct State {
+    pub table: Table,
+    pub open: BTreeMap<SegmentId, Arc<OpenSegment>>,
+    /// Segments that import reads before it has their rows.
+    pub provisional: BTreeMap<SegmentId, (DeviceId, u32)>,
+    pub loading: Option<crate::load::Loading>,
+}
+
+pub(crate) struct Handle {
+    pub device: SharedDevice,
+    appendable: bool,
+    counters: Counters,
+}
+
+/// A part of a block's bytes and where they are.
+struct Located {
+    device: DeviceId,
+    place: Place,
+    offset: u32,
+    bytes: usize,
+    open: Option<Arc<OpenSegment>>,
+}
+
+impl Space {
+    /// Slots kept out of the capacity, at least.
+    pub const RESERVE_SLOTS_MIN: u32 = 12;
+    /// The same if a device takes whole objects only: each commit then takes slots for streams that others have open.
+    pub const RESERVE_SLOTS_MIN_OBJECTS: u32 = 24;
+    /// Free slots that file content leaves to the cleaner, besides what the commit needs.
+    const CLEANER_SLOTS: u32 = 2;
+    /// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
+    const STREAMS_PER_OWNER: u32 = 4;
+
+    /// The empty space of a new pool, or what [`Space::bootstrap`] begins to fill at import.
+    #[must_use]
+    pub fn new(geometry: Geometry, devices: Vec<(DeviceId, u32, SharedDevice)>, env: Env) -> Space {
+        assert!(geometry.unit.is_power_of_two() && geometry.slot_size.is_power_of_two());
+        assert!(geometry.unit <= geometry.slot_size && geometry.slot_size <= 1 << 30);
+        let table = Table::new(geometry, devices.iter().map(|(id, slots, _)| (*id, *slots)));
+        let handle = |device: SharedDevice| {
+            let appendable = device.character().appendable;
+            Handle { device, appendable, counters: Counters::default() }
+        };
+        Space {
+            env,
+            geometry,
+            devices: devices.into_iter().map(|(id, _, device)| (id, handle(device))).collect(),
+            streams: Mutex::default(),
+            state: RwLock::new(State {
+                table,
+                open: BTreeMap::new(),
+                provisional: BTreeMap::new(),
+                loading: None,
+            }),
+            sync: Mutex::new(()),
+            discards: Mutex::default(),
+        }
+    }
+
+    /// Slot and unit sizes.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Appends a block to the open segment of its stream. Its bytes are in memory when this returns and on the device
+    /// after [`Space::flush_open`] and [`Space::flush_devices`].
+    pub fn append(&self, owner: DatasetId, class: Class, bytes: &[u8]) -> Result<Address, Error> {
+        assert!(!bytes.is_empty(), "a block has bytes");
+        if bytes.len() > self.geometry.slot_size as usize {
+            return Err(Error::TooLarge { bytes: bytes.len(), slot_size: self.geometry.slot_size });
+        }
+        let stream = self.stream(owner, class);
+        let mut stream = lock(&stream);
+        let units = u32::try_from(self.geometry.units(bytes.len())).expect("checked against the slot size");
+        self.make_room(&mut stream, owner, class, units, false)?;
+        let filling = stream.open.as_mut().expect("room was made");
+        let segment = filling.segment.id;
+        let offset = filling.segment.push(bytes, self.geometry.unit);
+        self.appended(&mut stream, units)?;
+        Ok(Address { segment, offset })
+    }
+
+    /// Appends as many whole units of `bytes` as the open segment takes, opening one if there is none: the cleaner's
+    /// way to pack. `bytes` is a multiple of the unit. Gives the address and the units taken.
+    pub(crate) fn append_part(
+        &self,
+        owner: DatasetId,
+        class: Class,
+        bytes: &[u8],
+    ) -> Result<(Address, u32), Error> {
+        let stream = self.stream(owner, class);
+        let mut stream = lock(&stream);
+        self.make_room(&mut stream, owner, class, 1, true)?;
+        let filling = stream.open.as_mut().expect("room was made");
+        let room = self.geometry.slot_units() - filling.filled_units;
+        let wanted = u32::try_from(bytes.len() / self.geometry.unit as usize).unwrap_or(u32::MAX);
+        let units = room.min(wanted);
+        let segment = filling.segment.id;
+        let part = &bytes[..units as usize * self.geometry.unit as usize];
+        let offset = filling.segment.push(part, self.geometry.unit);
+        self.appended(&mut stream, units)?;
+        Ok((Address { segment, offset }, units))
+    }
+
+    /// Reads `len` bytes and lets `verify` judge them. Bytes that are rejected are looked for once more where the table
+    /// says they lie *now*: the cleaner may have moved them meanwhile.
+    pub fn read<T, E>(
+        &self,
+        address: Address,
+        len: usize,
+        mut verify: impl FnMut(Vec<u8>) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        let mut tried: Option<(Vec<Located>, ReadError<E>)> = None;
+        for _ in 0..LOOKUPS_MAX {
+            let parts = match self.locate(address, len) {
+                Ok(parts) => parts,
+                Err(Unallocated) => return Err(ReadError::Unallocated { address }),
+            };
+            if tried.as_ref().is_some_and(|(before, _)| same_places(before, &parts)) {
+                break;
+            }
+            let failure = match self.fetch(&parts, len) {
+                Err((device, source)) => ReadError::Device { device, source },
+                Ok(bytes) => match verify(bytes) {
+                    Ok(value) => return Ok(value),
+                    Err(verdict) => ReadError::Rejected { device: parts[0].device, verdict },
+                },
+            };
+            tried = Some((parts, failure));
+        }
+        let (_, failure) = tried.expect("at least one place was tried");
+        if let ReadError::Rejected { device, .. } = failure {
+            self.devices[&device].counters.rejected();
+        }
+        Err(failure)
+    }
+
+    /// Frees a block of `len` bytes. Sync context only. Nothing changes unless all of it lives.
+    pub fn free(&self, address: Address, len: usize) -> Result<(), Error> {
+        let _sync = lock(&self.sync);
+        let mut state = self.write_state();
+        let freed = match state.table.units_of(address, len) {
+            Ok((unit, units)) => state.table.kill(address.segment, unit, units),
+            Err(error) => Err(error),
+        };
+        freed.map_err(|Unallocated| Error::Unallocated { address })
+    }
+
+    /// Frees all blocks of an owner without reading any of them (decision 0003). Sync context only. Gives the bytes freed.
+    pub fn drop_owner(&self, owner: DatasetId) -> u64 {
+        let _sync = lock(&self.sync);
+        for class in Class::ALL {
+            let stream = self.stream(owner, class);
+            let mut stream = lock(&stream);
+            if let Some(filling) = stream.open.take() {
+                let mut state = self.write_state();
+                state.open.remove(&filling.segment.id);
+                state.table.close(filling.segment.id);
+            }
+        }
+        lock(&self.streams).retain(|(of, _), _| *of != owner);
+        self.write_state().table.drop_owner(owner)
+    }
+
+    /// Hands all appended bytes to the devices. Segments on devices of whole objects are closed by this, as such a
+    /// device takes a segment once. Comes after the tail's block was appended.
+    pub fn flush_open(&self) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
+        let results: Vec<Mutex<Result<(), Error>>> = streams.iter().map(|_| Mutex::new(Ok(()))).collect();
+        let jobs = streams.iter().zip(&results).map(|(stream, result)| -> Job<'_> {
+            Box::new(move || *lock(result) = self.flush_stream(&mut lock(stream)))
+        });
+        self.env.tasks.run_all(jobs.collect());
+        results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
+    }
+
+    /// Closes all open segments on devices that cannot be appended to. Part of [`Space::flush_open`].
+    pub fn close_all_unappendable(&self) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
+        for stream in streams {
+            let mut stream = lock(&stream);
+            if stream.open.as_ref().is_some_and(|filling| !self.devices[&filling.segment.device].appendable) {
+                self.close(&mut stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all devices' writes durable, in parallel.
+    pub fn flush_devices(&self) -> Result<(), Error> {
+        let results: Vec<Mutex<Result<(), Error>>> =
+            self.devices.iter().map(|_| Mutex::new(Ok(()))).collect();
+        let jobs = self.devices.iter().zip(&results).map(|((&device, handle), result)| -> Job<'_> {
+            Box::new(move || {
+                if let Err(source) = handle.device.flush() {
+                    handle.counters.write_failed();
+                    *lock(result) = Err(Error::Device { device, source });
+                }
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
+    }
+
+    /// Rows and relocations that changed since this was last called, for the meta tree. Storing them changes the table
+    /// again; those changes go into the tail ([`Space::tail`]) and, one commit later, come from here.
+    pub fn table_changes(&self) -> SpaceChanges {
+        self.write_state().table.take_changes()
+    }
+
+    /// What the commit tail carries of space, with room for the tail's block itself opened in both of the pool's streams:
+    /// the next append of class `Pool0` and the next of `Pool1`, if they are of this tail (compressed or not, sealed or not),
+    /// go to segments whose rows are in the tail. Nothing else may be appended to those streams or freed before
+    /// [`Space::committed`].
+    pub fn tail(&self) -> Result<SpaceTail, Error> {
+        let owner = DatasetId(0);
+        // Two more rows at most come in when segments are opened for the tail.
+        let bytes = tail_bytes_max(&self.tail_now()) + 2 * ROW_BYTES_MAX;
+        if bytes > self.geometry.slot_size as usize {
+            return Err(Error::TooLarge { bytes, slot_size: self.geometry.slot_size });
+        }
+        let units = u32::try_from(self.geometry.units(bytes)).expect("checked against the slot size");
+        for class in [Class::Pool0, Class::Pool1] {
+            let stream = self.stream(owner, class);
+            let mut stream = lock(&stream);
+            self.make_room(&mut stream, owner, class, units, false)?;
+            let id = stream.open.as_ref().expect("room was made").segment.id;
+            self.write_state().table.touch(id);
+        }
+        let tail = self.tail_now();
+        debug_assert!(tail_bytes_max(&tail) <= bytes);
+        self.write_state().table.seal_emptied();
+        Ok(tail)
+    }
+
+    fn tail_now(&self) -> SpaceTail {
+        let state = self.read_state();
+        let changes = state.table.peek_changes();
+        let bootstrap = state.table.bootstrap();
+        let rows: BTreeMap<_, _> = changes.rows.into_iter().chain(bootstrap.rows).collect();
+        let runs: BTreeMap<_, _> = changes.runs.into_iter().chain(bootstrap.runs).collect();
+        let changes = SpaceChanges { rows: rows.into_iter().collect(), runs: runs.into_iter().collect() };
+        SpaceTail { changes, next_segment: state.table.next_id }
+    }
+
+    /// Where a segment lies, for the uberblock to name the places of the tail.
+    #[must_use]
+    pub fn place_of(&self, segment: SegmentId) -> Option<Column> {
+        let state = self.read_state();
+        state.table.rows.get(&segment).map(|row| Column { device: row.device, slot: row.slot })
+    }
+
+    /// The commit is durable: slots of segments that its tail knew to be empty are free (T2), and some that have stayed
+    /// free since an earlier commit are discarded on their devices. Gives the slots freed.
+    pub fn committed(&self) -> usize {
+        self.discard(DISCARDS_PER_COMMIT);
+        let released = self.write_state().table.release_committed();
+        let count = released.len();
+        let mut at_once = Vec::new();
+        {
+            let mut discards = lock(&self.discards);
+            for (id, row) in released {
+                let place = self.place(id, &row);
+                if self.devices[&row.device].appendable {
+                    discards.push_back((row.device, place));
+                } else {
+                    // A whole object has a name of its own: whoever takes its slot does not replace it.
+                    at_once.push((row.device, place));
+                }
+            }
+        }
+        for (device, place) in at_once {
+            self.discard_place(device, place);
+        }
+        count
+    }
+
+    /// Discards what free slots still hold, at most `slots_max` of them. Gives how many slots are still to be done.
+    pub fn discard(&self, slots_max: usize) -> usize {
+        for _ in 0..slots_max {
+            let Some((device, place)) = lock(&self.discards).pop_front() else { break };
+            // The slot is taken while it is discarded, lest an append get there first and lose its bytes.
+            let claimed = {
+                let mut state = self.write_state();
+                state.table.devices.get_mut(&device).is_some_and(|space| space.slots.claim(place.slot))
+            };
+            if claimed {
+                self.discard_place(device, place);
+                let mut state = self.write_state();
+                let space = state.table.devices.get_mut(&device).expect("claimed on it just now");
+                space.slots.release(place.slot);
+            }
+        }
+        lock(&self.discards).len()
+    }
+
+    pub(crate) fn discard_place(&self, device: DeviceId, place: Place) {
+        let handle = &self.devices[&device];
+        if handle.device.discard_segment(place).is_err() {
+            // The bytes stay, which nobody minds; that the device failed is worth counting.
+            handle.counters.write_failed();
+        }
+    }
+
+    /// Slots that can be taken now.
+    #[must_use]
+    pub fn free_slots(&self) -> u32 {
+        self.read_state().table.free_slots()
+    }
+
+    /// Bytes of file content that one sync can surely append if no block is larger than `block_bytes_max`: a segment may end
+    /// with a rest that the next block does not fit into, and every owner fills a segment of its own.
+    #[must_use]
+    pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
+        let slots = {
+            let table = &self.read_state().table;
+            let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
+            table.free_slots().saturating_sub(Self::floor(table, Class::Data, false) + (owners - 1))
+        };
+        let unit = self.geometry.unit;
+        let rest = block_bytes_max.next_multiple_of(unit) - unit;
+        u64::from(slots) * u64::from(self.geometry.slot_size.saturating_sub(rest))
+    }
+
+    /// Names an owner that is going to append (its key was loaded), so that room for its streams is counted from now on.
+    /// Owner 0 need not be named; who appends without being named is counted from then on.
+    pub fn expect_owner(&self, owner: DatasetId) {
+        self.write_state().table.owners.insert(owner);
+    }
+
+    /// How space is used.
+    #[must_use]
+    pub fn accounting(&self) -> Accounting {
+        let state = self.read_state();
+        let table = &state.table;
+        let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
+        let slots = u64::from(table.total_slots());
+        let reserve_slots = self.reserve_slots(table);
+        let open: Vec<&Row> = table.open.values().map(|id| &table.rows[id]).collect();
+        let closed = (table.rows.len() - open.len()) as u64;
+        let open_live: u64 = open.iter().map(|row| u64::from(row.live)).sum();
+        let open_filled: u64 = open.iter().map(|row| u64::from(row.filled)).sum();
+        let devices = table.devices.iter().map(|(&device, space)| DeviceUsage {
+            device,
+            slots: space.slots.total().into(),
+            free_slots: space.slots.free().into(),
+            live_bytes: space.live_units * unit,
+        });
+        Accounting {
+            slot_size: self.geometry.slot_size,
+            unit: self.geometry.unit,
+            slots,
+            free_slots: table.free_slots().into(),
+            emptied_slots: table.emptied.len() as u64,
+            open_slots: open.len() as u64,
+            capacity_bytes: slots.saturating_sub(reserve_slots) * slot_size,
+            reserve_bytes: reserve_slots.min(slots) * slot_size,
+            live_bytes: table.live_units * unit,
+            dead_bytes: closed * slot_size - (table.live_units - open_live) * unit,
+            open_room_bytes: open.len() as u64 * slot_size - open_filled * unit,
+            relocations: table.relocations.len() as u64,
+            devices: devices.collect(),
+        }
+    }
+
+    /// max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of no
+    /// use to others.
+    fn reserve_slots(&self, table: &Table) -> u64 {
+        let appendable = self.devices.values().all(|handle| handle.appendable);
+        let least = if appendable { Self::RESERVE_SLOTS_MIN } else { Self::RESERVE_SLOTS_MIN_OBJECTS };
+        let others = u32::try_from(table.owners.len() - 1).unwrap_or(u32::MAX);
+        u64::from(least.max(table.total_slots() / 20))
+            + u64::from(others) * u64::from(Self::STREAMS_PER_OWNER)
+    }
+
+    /// What was asked of each device, and how often it failed.
+    #[must_use]
+    pub fn device_counts(&self) -> BTreeMap<DeviceId, DeviceCounts> {
+        self.devices.iter().map(|(&id, handle)| (id, handle.counters.snapshot())).collect()
+    }
+
+    /// Forgets counted errors (`zpool clear`).
+    pub fn clear_errors(&self) {
+        for handle in self.devices.values() {
+            handle.counters.clear_errors();
+        }
+    }
+
+    /// Verifies every invariant of the table (a pass over all of it).
+    pub fn check(&self) -> Result<(), String> {
+        let state = self.read_state();
+        state.table.check()?;
+        let open: Vec<SegmentId> = state.open.keys().copied().collect();
+        let mut known: Vec<SegmentId> = state.table.open.values().copied().collect();
+        known.sort_unstable();
+        if open == known {
+            Ok(())
+        } else {
+            Err(format!("(G4) open segments {open:?}, in the table {known:?}"))
+        }
+    }
+
+    pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect("no change of the table panics")
+    }
+
+    pub(crate) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("no change of the table panics")
+    }
+
+    fn stream(&self, owner: DatasetId, class: Class) -> Arc<Mutex<Stream>> {
+        Arc::clone(lock(&self.streams).entry((owner, class)).or_default())
+    }
+
+    fn place(&self, segment: SegmentId, row: &Row) -> Place {
+        Place { segment, slot: row.slot, slot_size: self.geometry.slot_size }
+    }
+
+    /// Free slots that an append of this class leaves alone: file content leaves some to the cleaner, and both leave to
+    /// metadata what the commit needs. What the cleaner moves into a stream of metadata takes the slot that the
+    /// commit would take for it, and no other's.
+    pub(crate) fn floor(table: &Table, class: Class, for_cleaner: bool) -> u32 {
+        match class {
+            Class::Data => table.commit_slots() + Self::CLEANER_SLOTS,
+            Class::Clean => table.commit_slots(),
+            Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 if for_cleaner => {
+                table.commit_slots() - 1
+            }
+            Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 => 0,
+        }
+    }
+
+    /// Sees to it that the stream has an open segment with room for `units`.
+    fn make_room(
+        &self,
+        stream: &mut Stream,
+        owner: DatasetId,
+        class: Class,
+        units: u32,
+        for_cleaner: bool,
+    ) -> Result<(), Error> {
+        if let Some(filling) = &stream.open {
+            if self.geometry.slot_units() - filling.filled_units >= units {
+                return Ok(());
+            }
+            self.close(stream)?;
+        }
+        let mut state = self.write_state();
+        let floor = Self::floor(&state.table, class, for_cleaner);
+        let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
+        let row = &state.table.rows[&id];
+        let (device, place) = (row.device, self.place(id, row));
+        let segment = Arc::new(OpenSegment { id, device, place, bytes: RwLock::default() });
+        state.open.insert(id, Arc::clone(&segment));
+        stream.open = Some(Filling { segment, filled_units: 0, written: 0 });
+        Ok(())
+    }
+
+    /// Bytes were pushed: the table learns of it, and the device gets whole pieces.
+    fn appended(&self, stream: &mut Stream, units: u32) -> Result<(), Error> {
+        let filling = stream.open.as_mut().expect("something was pushed");
+        filling.filled_units += units;
+        self.write_state().table.extend(filling.segment.id, units);
+        if filling.filled_units == self.geometry.slot_units() {
+            return self.close(stream);
+        }
+        self.write_out(filling, WRITE_BYTES)
+    }
+
+    /// Writes what the device does not have, if it is at least `least` bytes, to a device that can be appended to.
+    fn write_out(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
+        let device = filling.segment.device;
+        let handle = &self.devices[&device];
+        let bytes = filling.segment.bytes.read().expect("no append panics");
+        while handle.appendable && bytes.len() - filling.written >= least.max(1) {
+            let end = bytes.len().min(filling.written + WRITE_BYTES);
+            let piece = &bytes[filling.written..end];
+            let offset = u32::try_from(filling.written).expect("segments are far below 4 GiB");
+            let result = handle.device.append_segment(filling.segment.place, offset, piece);
+            handle.counters.wrote(piece.len(), result.is_ok());
+            // `written` stays where it was on failure: a flush may be tried again.
+            result.map_err(|source| Error::Device { device, source })?;
+            filling.written = end;
+        }
+        Ok(())
+    }
+
+    /// Ends the stream's open segment: its device gets all of it, then memory forgets it. On failure it stays open.
+    fn close(&self, stream: &mut Stream) -> Result<(), Error> {
+        let Some(filling) = stream.open.as_mut() else { return Ok(()) };
+        let segment = Arc::clone(&filling.segment);
+        let device = segment.device;
+        let handle = &self.devices[&device];
+        if handle.appendable {
+            self.write_out(filling, 1)?;
+        } else if self.read_state().table.rows.get(&segment.id).is_some_and(|row| row.live > 0) {
+            let bytes = segment.bytes.read().expect("no append panics");
+            let result = handle.device.put_segment(segment.place, &bytes);
+            handle.counters.wrote(bytes.len(), result.is_ok());
+            result.map_err(|source| Error::Device { device, source })?;
+        }
+        stream.open = None;
+        let mut state = self.write_state();
+        state.open.remove(&segment.id);
+        state.table.close(segment.id);
+        Ok(())
+    }
+
+    fn flush_stream(&self, stream: &mut Stream) -> Result<(), Error> {
+        match &mut stream.open {
+            None => Ok(()),
+            Some(filling) if self.devices[&filling.segment.device].appendable => self.write_out(filling, 1),
+            Some(_) => self.close(stream),
+        }
+    }
+
+    fn locate(&self, address: Address, len: usize) -> Result<Vec<Located>, Unallocated> {
+        let state = self.read_state();
+        let (unit, units) = state.table.units_of(address, len)?;
+        let pieces = match state.provisional.get(&address.segment) {
+            Some(_) => vec![Piece { segment: address.segment, unit, units }],
+            None => state.table.resolve(address.segment, unit, units)?,
+        };
+        let mut left = len;
+        let located = pieces.into_iter().map(|piece| {
+            let emptied = || state.table.emptied.get(&piece.segment).map(|emptied| &emptied.row);
+            let row = state.table.rows.get(&piece.segment).or_else(emptied);
+            let (device, slot) = match state.provisional.get(&piece.segment) {
+                Some(&place) => place,
+                None => row.map(|row| (row.device, row.slot)).ok_or(Unallocated)?,
+            };
+            let bytes = left.min(piece.units as usize * self.geometry.unit as usize);
+            left -= bytes;
+            Ok(Located {
+                device,
+                place: Place { segment: piece.segment, slot, slot_size: self.geometry.slot_size },
+                offset: piece.unit * self.geometry.unit,
+                bytes,
+                open: state.open.get(&piece.segment).cloned(),
+            })
+        });
+        located.collect()
+    }
+
+    fn fetch(&self, parts: &[Located], len: usize) -> Result<Vec<u8>, (DeviceId, DeviceError)> {
+        let mut bytes = vec![0; len];
+        let mut rest = bytes.as_mut_slice();
+        for part in parts {
+            let (out, after) = rest.split_at_mut(part.bytes);
+            rest = after;
+            match &part.open {
+                Some(open) => open.read(part.offset as usize, out),
+                None => self
+                    .read_place(part.device, part.place, part.offset, out)
+                    .map_err(|e| (part.device, e))?,
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn read_place(
+        &self,
+        device: DeviceId,
+        place: Place,
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let handle = &self.devices[&device];
+        let result = handle.device.read_segment(place, offset, out);
+        handle.counters.read(out.len(), result.is_ok());
+        result
+    }
+}
+
+/// Stored bytes of a change of one row, at most.
+const ROW_BYTES_MAX: usize = 12 + SegmentRow::LAYOUT.size() + 16 + SegmentRow::DEAD_BYTES_MAX;
+
+/// Stored bytes of a tail, at most: encoded, not compressed, sealed.
+fn tail_bytes_max(tail: &SpaceTail) -> usize {
+    let dead = |row: &Option<SegmentRow>| row.as_ref().and_then(|row| row.dead.as_ref()).map_or(0, Vec::len);
+    let maps: usize = tail.changes.rows.iter().map(|(_, row)| dead(row)).sum();
+    let rows = tail.changes.rows.len() * (ROW_BYTES_MAX - SegmentRow::DEAD_BYTES_MAX);
+    let runs = CommitTail::encoded_size_max(0, tail.changes.runs.len());
+    runs + rows + maps + SEAL_BYTES_MAX
+}
+
+fn same_places(left: &[Located], right: &[Located]) -> bool {
+    let key = |part: &Located| (part.device, part.place.segment, part.place.slot, part.offset, part.bytes);
+    left.iter().map(key).eq(right.iter().map(key))
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of this lock panics")
+}

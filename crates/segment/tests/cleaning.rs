@@ -1,0 +1,213 @@
+//! The cleaner gets on: pools at 60, 90 and 100 % of their capacity are overwritten many times, and deleting always works.
+
+mod common;
+
+use common::{MiniPool, read};
+use steadfast_format::DatasetId;
+use steadfast_segment::Geometry;
+
+/// A pool of 252 slots, like a 256 MiB image, but of smaller slots.
+const GEOMETRY: Geometry = Geometry { slot_size: 128 << 10, unit: 512 };
+const SLOTS: u32 = 252;
+const OWNER: DatasetId = DatasetId(0);
+const CLEAN_BYTES_MAX: u64 = 4 << 20;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// What a sync does about cleaning, and its commit.
+fn sync(pool: &mut MiniPool) {
+    if pool.space.needs_cleaning() {
+        pool.clean(CLEAN_BYTES_MAX);
+    }
+    pool.commit();
+}
+
+struct Outcome {
+    written: u64,
+    futile_max: u32,
+}
+
+/// Fills to `percent` of the capacity with blocks of `len` bytes, then overwrites `fold` times that, names drawn by `pick`.
+fn overwrite(
+    pool: &mut MiniPool,
+    percent: u64,
+    len: usize,
+    fold: u64,
+    mut pick: impl FnMut(u64, u64) -> u64,
+) -> Outcome {
+    let asize = len.next_multiple_of(pool.geometry.unit as usize) as u64;
+    let capacity = pool.space.accounting().capacity_bytes;
+    let names = capacity * percent / 100 / asize;
+    let total = names * (fold + 1);
+    let (mut done, mut futile, mut futile_max) = (0, 0, 0);
+    while done < total {
+        let room = pool.space.room_for_txg_bytes(len as u32).min(2 << 20) / asize;
+        for _ in 0..room {
+            if done == total {
+                break;
+            }
+            let name = if done < names { done } else { pick(done, names) };
+            // Admission: what lives, and this block, fit the capacity.
+            let accounting = pool.space.accounting();
+            if accounting.live_bytes + asize > accounting.capacity_bytes {
+                break;
+            }
+            pool.write(name, OWNER, len).expect("what was admitted finds room");
+            done += 1;
+            futile = 0;
+        }
+        futile += 1;
+        futile_max = futile_max.max(futile);
+        assert!(futile < 50, "no progress after {done} of {total}: {:?}", pool.space.accounting());
+        sync(pool);
+    }
+    pool.verify();
+    pool.crash();
+    pool.verify();
+    Outcome { written: total * asize, futile_max }
+}
+
+#[test]
+fn twenty_fold_overwriting_at_60_percent_works() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(1);
+    let outcome = overwrite(&mut pool, 60, 16 << 10, 20, |_, names| random.below(names));
+    let amplification = (pool.moved + outcome.written) as f64 / outcome.written as f64;
+    assert!(amplification < 2.0, "the cleaner wrote {} for {}", pool.moved, outcome.written);
+}
+
+#[test]
+fn sequential_overwriting_costs_the_cleaner_almost_nothing() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let outcome = overwrite(&mut pool, 60, 16 << 10, 20, |done, names| done % names);
+    assert!(pool.moved * 20 < outcome.written, "the cleaner wrote {} for {}", pool.moved, outcome.written);
+}
+
+#[test]
+fn small_random_blocks_at_90_percent_work() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(2);
+    overwrite(&mut pool, 90, 1024, 4, |_, names| random.below(names));
+}
+
+#[test]
+fn a_hot_tenth_at_90_percent_works() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true, true]);
+    let mut random = Random(3);
+    overwrite(&mut pool, 90, 4096, 5, |_, names| match random.below(10) {
+        0 => random.below(names),
+        _ => random.below(names / 10),
+    });
+}
+
+#[test]
+fn a_pool_filled_to_its_capacity_still_gets_on() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(4);
+    let outcome = overwrite(&mut pool, 98, 8 << 10, 1, |_, names| random.below(names));
+    assert!(outcome.futile_max < 50);
+    // Deleting needs no room of its own: everything goes, in any order, and comes back as free slots.
+    let names: Vec<u64> = pool.blocks.keys().copied().collect();
+    for part in names.chunks(100) {
+        part.iter().for_each(|&name| pool.free(name));
+        sync(&mut pool);
+    }
+    pool.verify();
+    assert!(pool.space.free_slots() > SLOTS - 20, "{:?}", pool.space.accounting());
+}
+
+#[test]
+fn whole_objects_are_cleaned_too() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[false]);
+    let mut random = Random(5);
+    overwrite(&mut pool, 60, 8 << 10, 5, |_, names| random.below(names));
+}
+
+#[test]
+fn several_owners_get_on_side_by_side() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(6);
+    (0..5).for_each(|owner| pool.space.expect_owner(DatasetId(owner)));
+    for owner in 0..5 {
+        for name in 0..400 {
+            pool.write(owner * 1000 + name, DatasetId(owner), 8 << 10).unwrap();
+        }
+        sync(&mut pool);
+    }
+    let mut done = 0;
+    let mut futile = 0;
+    while done < 20_000 {
+        let room = pool.space.room_for_txg_bytes(8 << 10).min(1 << 20) / (8 << 10);
+        for _ in 0..room {
+            let owner = random.below(5);
+            pool.write(owner * 1000 + random.below(400), DatasetId(owner), 8 << 10).unwrap();
+            done += 1;
+            futile = 0;
+        }
+        futile += 1;
+        pool.space.check().unwrap();
+        assert!(futile < 50, "{:?}", pool.space.accounting());
+        sync(&mut pool);
+    }
+    pool.verify();
+    // A dropped owner's space is free after one commit, without a block of it having been read.
+    let reads = pool.space.device_counts().values().map(|counts| counts.reads).sum::<u64>();
+    let live = pool.space.accounting().live_bytes;
+    assert_eq!(pool.space.drop_owner(DatasetId(3)), 400 * (8 << 10));
+    pool.blocks.retain(|_, block| block.owner != DatasetId(3));
+    assert_eq!(pool.space.accounting().live_bytes, live - 400 * (8 << 10));
+    assert_eq!(pool.space.device_counts().values().map(|counts| counts.reads).sum::<u64>(), reads);
+    pool.commit();
+    pool.verify();
+    pool.crash();
+    pool.verify();
+}
+
+#[test]
+fn a_loop_of_crashes_and_small_commits_does_not_fill_the_pool() {
+    let mut pool = MiniPool::new(GEOMETRY, 64, &[true]);
+    for turn in 0..400_u64 {
+        pool.write(turn % 10, OWNER, 3000).expect("room");
+        sync(&mut pool);
+        pool.crash();
+    }
+    pool.verify();
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_left_alone_and_the_rest_is_cleaned() {
+    use steadfast_device::memory::{Effect, Fault};
+    let mut pool = MiniPool::new(GEOMETRY, 64, &[true]);
+    for name in 0..800 {
+        pool.write(name, OWNER, 8000).unwrap();
+        if name % 50 == 0 {
+            pool.commit();
+        }
+    }
+    for name in (0..800).filter(|name| name % 4 != 0) {
+        pool.free(name);
+    }
+    let skip = 0;
+    pool.devices[0].arm(Fault {
+        operation: steadfast_device::Operation::Read,
+        skip,
+        effect: Effect::FailOnce,
+    });
+    let free = pool.space.free_slots();
+    let report = pool.clean(u64::MAX);
+    assert_eq!(report.segments_unreadable, 1);
+    assert!(report.segments_emptied >= 3, "{report:?}");
+    pool.commit();
+    assert!(pool.space.free_slots() > free);
+    pool.verify();
+    for block in pool.blocks.values() {
+        read(&pool.space, block).unwrap();
+    }
+}

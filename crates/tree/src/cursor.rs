@@ -1,0 +1,233 @@
+//! Reading in order: a cursor is a path of nodes, a range is two cursors and the bounds between them.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::node::{Child, Node};
+use crate::tree::LoadError;
+use crate::write::Bounds;
+use crate::{Result, Tree};
+
+/// A path from the root of one version of the tree to an entry of a leaf.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    root: Option<Child>,
+    version: u64,
+    /// Nodes from the root down, each with the index of the child (or entry) taken.
+    path: Vec<(Arc<Node>, usize)>,
+}
+
+impl Cursor {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        let state = tree.state();
+        Cursor { root: state.root.clone(), version: tree.version(), path: Vec::new() }
+    }
+
+    /// A cursor in the same version of the tree.
+    fn fork(&self) -> Self {
+        Cursor { root: self.root.clone(), version: self.version, path: Vec::new() }
+    }
+
+    /// The leaf that holds a key if any does.
+    pub(crate) fn descend_to_key(&mut self, tree: &Tree, key: &[u8]) -> Result<Option<Arc<Node>>, LoadError> {
+        self.path.clear();
+        self.descend(tree, |node| node.child_index(key))?;
+        Ok(self.path.last().map(|(leaf, _)| Arc::clone(leaf)))
+    }
+
+    /// Goes to the first entry within a lower bound; false if there is none.
+    fn seek_first(&mut self, tree: &Tree, lower: &Bound<Vec<u8>>) -> Result<bool, LoadError> {
+        self.path.clear();
+        match lower {
+            Bound::Unbounded => self.descend(tree, |_| 0)?,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.descend(tree, |node| node.child_index(key))?
+            }
+        }
+        let Some((leaf, index)) = self.path.last_mut() else { return Ok(false) };
+        *index = match lower {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => leaf.page.search(key).unwrap_or_else(|index| index),
+            Bound::Excluded(key) => leaf.page.search(key).map_or_else(|index| index, |index| index + 1),
+        };
+        if *index < leaf.page.len() {
+            return Ok(true);
+        }
+        *index -= 1;
+        self.next(tree)
+    }
+
+    /// Goes to the last entry within an upper bound; false if there is none.
+    fn seek_last(&mut self, tree: &Tree, upper: &Bound<Vec<u8>>) -> Result<bool, LoadError> {
+        self.path.clear();
+        match upper {
+            Bound::Unbounded => self.descend(tree, |node| node.page.len() - 1)?,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.descend(tree, |node| node.child_index(key))?
+            }
+        }
+        let Some((leaf, index)) = self.path.last_mut() else { return Ok(false) };
+        let end = match upper {
+            Bound::Unbounded => leaf.page.len(),
+            Bound::Included(key) => leaf.page.search(key).map_or_else(|index| index, |index| index + 1),
+            Bound::Excluded(key) => leaf.page.search(key).unwrap_or_else(|index| index),
+        };
+        *index = end.saturating_sub(1);
+        if end > 0 { Ok(true) } else { self.previous(tree) }
+    }
+
+    /// Goes to the next entry; false, and the cursor is of no use, if there is none.
+    fn next(&mut self, tree: &Tree) -> Result<bool, LoadError> {
+        while let Some((node, index)) = self.path.last_mut() {
+            if *index + 1 < node.page.len() {
+                *index += 1;
+                self.descend(tree, |_| 0)?;
+                return Ok(true);
+            }
+            self.path.pop();
+        }
+        Ok(false)
+    }
+
+    /// Goes to the entry before; false, and the cursor is of no use, if there is none.
+    fn previous(&mut self, tree: &Tree) -> Result<bool, LoadError> {
+        while let Some((_, index)) = self.path.last_mut() {
+            if *index > 0 {
+                *index -= 1;
+                self.descend(tree, |node| node.page.len() - 1)?;
+                return Ok(true);
+            }
+            self.path.pop();
+        }
+        Ok(false)
+    }
+
+    fn entry(&self) -> (&[u8], &[u8]) {
+        let (leaf, index) = self.path.last().expect("the cursor is on an entry");
+        (leaf.page.key(*index), leaf.page.value(*index))
+    }
+
+    /// Extends the path to a leaf; `choose` picks the index in each further node.
+    fn descend(&mut self, tree: &Tree, choose: impl Fn(&Node) -> usize) -> Result<(), LoadError> {
+        loop {
+            let child = match self.path.last() {
+                Some((node, _)) if node.is_leaf() => return Ok(()),
+                Some((node, index)) => &node.children[*index],
+                None => match &self.root {
+                    Some(root) => root,
+                    None => return Ok(()),
+                },
+            };
+            let node = match child {
+                Child::Dirty(dirty) => Arc::clone(&dirty.node),
+                Child::Stored(pointer) => {
+                    let bounds = self
+                        .path
+                        .iter()
+                        .fold(Bounds::default(), |bounds, (node, index)| bounds.of_child(node, *index));
+                    tree.load(pointer, bounds, Some(self.version))?
+                }
+            };
+            let index = choose(&node);
+            self.path.push((node, index));
+        }
+    }
+}
+
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// Iterator over keys and values in order, from either end. Made by [`Tree::range`].
+#[derive(Debug)]
+pub struct Range<'t> {
+    tree: &'t Tree,
+    /// Version both ends work on.
+    origin: Cursor,
+    front: Option<Cursor>,
+    back: Option<Cursor>,
+    /// What is still to come.
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    ended: bool,
+}
+
+impl<'t> Range<'t> {
+    pub(crate) fn new(tree: &'t Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Self {
+        Range { tree, origin: Cursor::new(tree), front: None, back: None, lower, upper, ended: false }
+    }
+
+    fn step(&mut self, forward: bool) -> Option<Result<Entry>> {
+        while !self.ended {
+            match self.try_step(forward) {
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Ok(None) => self.ended = true,
+                Err(LoadError::Stale) => {
+                    self.origin = Cursor::new(self.tree);
+                    (self.front, self.back) = (None, None);
+                }
+                Err(LoadError::Failed(error)) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    fn try_step(&mut self, forward: bool) -> Result<Option<Entry>, LoadError> {
+        let end = if forward { &mut self.front } else { &mut self.back };
+        let found = match end {
+            Some(cursor) if forward => cursor.next(self.tree)?,
+            Some(cursor) => cursor.previous(self.tree)?,
+            None => {
+                let cursor = end.insert(self.origin.fork());
+                match forward {
+                    true => cursor.seek_first(self.tree, &self.lower)?,
+                    false => cursor.seek_last(self.tree, &self.upper)?,
+                }
+            }
+        };
+        if !found {
+            return Ok(None);
+        }
+        let (key, value) = end.as_ref().expect("set above").entry();
+        let within = match forward {
+            true => match &self.upper {
+                Bound::Included(upper) => key <= upper.as_slice(),
+                Bound::Excluded(upper) => key < upper.as_slice(),
+                Bound::Unbounded => true,
+            },
+            false => match &self.lower {
+                Bound::Included(lower) => key >= lower.as_slice(),
+                Bound::Excluded(lower) => key > lower.as_slice(),
+                Bound::Unbounded => true,
+            },
+        };
+        if !within {
+            return Ok(None);
+        }
+        let passed = if forward { &mut self.lower } else { &mut self.upper };
+        match passed {
+            Bound::Excluded(last) => {
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            other => *other = Bound::Excluded(key.to_vec()),
+        }
+        Ok(Some((key.to_vec(), value.to_vec())))
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(true)
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(false)
+    }
+}

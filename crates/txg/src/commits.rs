@@ -1,0 +1,128 @@
+//! What is durable, who waits for it, and who asks for more.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_format::Txg;
+
+/// The pool is suspended: nothing commits any more until it is reopened.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the pool is suspended: {reason}")]
+pub struct Suspended {
+    /// What happened, for the operator.
+    pub reason: Arc<str>,
+}
+
+/// Progress of commits, with those who wait for it.
+pub struct Commits {
+    state: Mutex<State>,
+    /// Woken by a commit or a suspension.
+    progress: Condvar,
+    /// Woken by a request.
+    work: Condvar,
+}
+
+struct State {
+    committed: Txg,
+    /// Greatest txg somebody wants committed soon.
+    requested: Txg,
+    /// The loop should look again even if nothing was requested.
+    nudged: bool,
+    suspended: Option<Suspended>,
+}
+
+impl Commits {
+    /// Starts with `committed` as the last durable txg.
+    #[must_use]
+    pub fn new(committed: Txg) -> Commits {
+        let state = State { committed, requested: Txg(0), nudged: false, suspended: None };
+        Commits { state: Mutex::new(state), progress: Condvar::new(), work: Condvar::new() }
+    }
+
+    /// Last durable txg.
+    #[must_use]
+    pub fn committed(&self) -> Txg {
+        self.state.lock().committed
+    }
+
+    /// Asks that `txg` be committed soon.
+    pub fn request_sync(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        if txg > state.requested {
+            state.requested = txg;
+            self.work.notify_all();
+        }
+    }
+
+    /// True if somebody asked for a commit of `open` (or a later txg).
+    #[must_use]
+    pub fn is_requested(&self, open: Txg) -> bool {
+        self.state.lock().requested >= open
+    }
+
+    /// Wakes the loop so that it decides anew (dirty bytes crossed a mark, the pool closes).
+    pub fn nudge(&self) {
+        self.state.lock().nudged = true;
+        self.work.notify_all();
+    }
+
+    /// Waits until `txg` is durable. Fails if the pool is suspended before that.
+    pub fn wait_committed(&self, txg: Txg) -> Result<(), Suspended> {
+        let mut state = self.state.lock();
+        loop {
+            if state.committed >= txg {
+                return Ok(());
+            }
+            if let Some(suspended) = &state.suspended {
+                return Err(suspended.clone());
+            }
+            self.progress.wait(&mut state);
+        }
+    }
+
+    /// Waits until `txg` is durable, at most `patience`. True if it is.
+    pub fn wait_committed_for(&self, txg: Txg, patience: Duration) -> Result<bool, Suspended> {
+        let mut state = self.state.lock();
+        if state.committed < txg && state.suspended.is_none() {
+            self.progress.wait_for(&mut state, patience);
+        }
+        match &state.suspended {
+            _ if state.committed >= txg => Ok(true),
+            Some(suspended) => Err(suspended.clone()),
+            None => Ok(false),
+        }
+    }
+
+    /// The sync loop sleeps here until a request for `open`, a nudge, or `patience` has passed.
+    pub fn park(&self, open: Txg, patience: Duration) {
+        let mut state = self.state.lock();
+        if state.requested < open && !state.nudged {
+            self.work.wait_for(&mut state, patience);
+        }
+        state.nudged = false;
+    }
+
+    /// The pool made `txg` durable.
+    pub fn note_committed(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        assert!(txg > state.committed, "(T1) commits go forward: {txg} after {}", state.committed);
+        state.committed = txg;
+        self.progress.notify_all();
+    }
+
+    /// Nothing commits any more: all who wait, and all who come, get `reason`. The first reason stays.
+    pub fn suspend(&self, reason: &str) {
+        let mut state = self.state.lock();
+        state.suspended.get_or_insert_with(|| Suspended { reason: reason.into() });
+        self.progress.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Fails if the pool is suspended.
+    pub fn check(&self) -> Result<(), Suspended> {
+        match &self.state.lock().suspended {
+            Some(suspended) => Err(suspended.clone()),
+            None => Ok(()),
+        }
+    }
+}

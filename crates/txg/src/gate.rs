@@ -1,0 +1,51 @@
+//! The gate: operations hold the open txg, the sync thread closes it.
+
+use parking_lot::{RwLock, RwLockReadGuard};
+use steadfast_format::Txg;
+
+/// Holds the number of the open txg. Operations hold it shared, `advance` exclusively.
+pub struct Gate {
+    open: RwLock<Txg>,
+}
+
+/// A hold of the open txg: it cannot be frozen while this lives.
+pub struct Hold<'a> {
+    open: RwLockReadGuard<'a, Txg>,
+}
+
+impl Gate {
+    /// A gate whose open txg is `first`.
+    #[must_use]
+    pub fn new(first: Txg) -> Gate {
+        Gate { open: RwLock::new(first) }
+    }
+
+    /// Enters the open txg. Waits while a freeze runs. Never called by a thread that is inside already: a waiting
+    /// freeze would stand between the two.
+    pub fn enter(&self) -> Hold<'_> {
+        Hold { open: self.open.read() }
+    }
+
+    /// Number of the open txg, a moment ago.
+    #[must_use]
+    pub fn open_txg(&self) -> Txg {
+        *self.open.read()
+    }
+
+    /// Waits until every operation has left, runs `freeze` with the closing txg while nothing is inside, then opens the
+    /// next one. Returns what `freeze` returned.
+    pub fn advance<R>(&self, freeze: impl FnOnce(Txg) -> R) -> R {
+        let mut open = self.open.write();
+        let result = freeze(*open);
+        *open = open.next();
+        result
+    }
+}
+
+impl Hold<'_> {
+    /// The txg held.
+    #[must_use]
+    pub fn txg(&self) -> Txg {
+        *self.open
+    }
+}

@@ -1,0 +1,186 @@
+use super::*;
+use crate::budget::delay_ns;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+fn txgs(memory: u64, space: Arc<dyn Space>) -> Txgs {
+    Txgs::new(&Env::seeded(1), Txg(0), Limits { memory, space: u64::MAX / 2 }, space)
+}
+
+fn cost(memory: u64) -> Cost {
+    Cost { memory, space: memory }
+}
+
+#[test]
+fn freeze_sees_whole_operations_only() {
+    let env = Env::real();
+    let limits = Limits { memory: u64::MAX / 4, space: u64::MAX / 4 };
+    let txgs = Arc::new(Txgs::new(&env, Txg(0), limits, Arc::new(Unlimited)));
+    // An operation makes the two counters differ and then equal again; freeze must only ever see them equal.
+    let (left, right) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = Vec::new();
+    for _ in 0..2 {
+        let (txgs, left, right, stop) = (txgs.clone(), left.clone(), right.clone(), stop.clone());
+        let job = Box::new(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let _operation = txgs.begin(AdmitKind::Write, Cost::default()).expect("admitted");
+                left.fetch_add(1, Ordering::SeqCst);
+                std::hint::spin_loop();
+                right.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        writers.push(env.tasks.spawn("writer", job));
+    }
+    for round in 1..200 {
+        let frozen = txgs.gate.advance(|txg| {
+            assert_eq!(left.load(Ordering::SeqCst), right.load(Ordering::SeqCst));
+            txg
+        });
+        assert_eq!(frozen, Txg(round));
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(writers.into_iter().all(steadfast_env::TaskHandle::join));
+}
+
+#[test]
+fn reserved_falls_only_by_settling_or_release() {
+    let txgs = txgs(1 << 20, Arc::new(Unlimited));
+    let mut operation = txgs.begin(AdmitKind::Write, cost(1000)).expect("admitted");
+    operation.settle(cost(300));
+    drop(operation);
+    assert_eq!(txgs.budget.reserved(), cost(300));
+    assert_eq!(txgs.budget.reserved_in(Txg(1)), cost(300));
+    txgs.gate.advance(|_| ());
+    drop(txgs.begin(AdmitKind::Write, cost(50)).expect("admitted"));
+    txgs.budget.release(Txg(1));
+    assert_eq!(txgs.budget.reserved(), cost(50));
+}
+
+#[test]
+fn the_delay_grows_from_nothing_and_stays_below_its_bound() {
+    assert_eq!(delay_ns(600, 128 << 10), 0);
+    assert_eq!(delay_ns(800, 128 << 10), 500_000);
+    assert_eq!(delay_ns(900, 128 << 10), 1_500_000);
+    let mut last = 0;
+    for fullness in 0..1200 {
+        let delay = delay_ns(fullness, 1 << 20);
+        assert!(delay >= last && delay <= 20_000_000, "at {fullness}");
+        last = delay;
+    }
+}
+
+#[test]
+fn delays_of_several_writers_queue_up() {
+    let env = Env::seeded(1);
+    let limits = Limits { memory: 1000 << 20, space: u64::MAX / 2 };
+    let txgs = Txgs::new(&env, Txg(0), limits, Arc::new(Unlimited));
+    drop(txgs.begin(AdmitKind::Write, cost(800 << 20)).expect("admitted"));
+    // At 80 % an operation of 128 KiB waits half a millisecond; ten in a row wait five.
+    let start = env.clock.monotonic_ns();
+    for _ in 0..10 {
+        drop(txgs.begin(AdmitKind::Write, cost(128 << 10)).expect("admitted"));
+    }
+    let passed = env.clock.monotonic_ns() - start;
+    assert!((5_000_000..5_200_000).contains(&passed), "{passed} ns");
+}
+
+/// Says no to writes above `room`, and frees `freed` at a commit.
+struct Full {
+    room: u64,
+    verdict: Verdict,
+    commits: Mutex<Option<Arc<Txgs>>>,
+    stalls: AtomicU64,
+}
+
+impl Space for Full {
+    fn admit(&self, kind: AdmitKind, _: u64, reserved_bytes: u64) -> Verdict {
+        if kind == AdmitKind::Remove || reserved_bytes <= self.room { Verdict::Admit } else { self.verdict }
+    }
+
+    fn stalled(&self) -> bool {
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+        if let Some(txgs) = &*self.commits.lock() {
+            let txg = txgs.gate.advance(|txg| txg);
+            txgs.commits.note_committed(txg);
+            txgs.budget.release(txg);
+        }
+        true
+    }
+}
+
+#[test]
+fn a_full_pool_refuses_writes_and_admits_removals() {
+    let full =
+        Full { room: 100, verdict: Verdict::NoSpace, commits: Mutex::new(None), stalls: AtomicU64::new(0) };
+    let txgs = txgs(1 << 20, Arc::new(full));
+    assert_eq!(txgs.begin(AdmitKind::Write, cost(101)).err(), Some(Refusal::NoSpace));
+    assert_eq!(txgs.budget.reserved(), Cost::default(), "a refusal leaves nothing behind");
+    assert!(txgs.begin(AdmitKind::Remove, cost(101)).is_ok());
+}
+
+#[test]
+fn a_writer_waits_for_the_commit_that_makes_room() {
+    let full = Arc::new(Full {
+        room: 100,
+        verdict: Verdict::AfterCommit,
+        commits: Mutex::new(None),
+        stalls: AtomicU64::new(0),
+    });
+    let txgs = Arc::new(txgs(1 << 20, full.clone()));
+    *full.commits.lock() = Some(txgs.clone());
+    drop(txgs.begin(AdmitKind::Write, cost(80)).expect("there is room"));
+    let operation = txgs.begin(AdmitKind::Write, cost(80)).expect("there is room after a commit");
+    assert_eq!(operation.txg(), Txg(2));
+    drop(operation);
+    assert_eq!(txgs.begin(AdmitKind::Write, cost(101)).err(), Some(Refusal::NoSpace), "no commit helps here");
+    *full.commits.lock() = None;
+}
+
+#[test]
+fn at_the_limit_an_operation_waits_for_a_release() {
+    let full = Arc::new(Full {
+        room: u64::MAX,
+        verdict: Verdict::NoSpace,
+        commits: Mutex::new(None),
+        stalls: AtomicU64::new(0),
+    });
+    let txgs = Arc::new(txgs(1000, full.clone()));
+    *full.commits.lock() = Some(txgs.clone());
+    drop(txgs.begin(AdmitKind::Write, cost(900)).expect("fits"));
+    drop(txgs.begin(AdmitKind::Write, cost(200)).expect("fits after a release"));
+    assert_eq!(full.stalls.load(Ordering::Relaxed), 1);
+    drop(txgs.begin(AdmitKind::Write, cost(5000)).expect("what is larger than the limit goes alone"));
+    *full.commits.lock() = None;
+}
+
+#[test]
+fn those_who_wait_learn_of_commits_and_of_suspension() {
+    let env = Env::real();
+    let commits = Arc::new(Commits::new(Txg(3)));
+    assert_eq!(commits.wait_committed(Txg(3)), Ok(()));
+    let waiter = commits.clone();
+    let task = env.tasks.spawn("waiter", Box::new(move || assert_eq!(waiter.wait_committed(Txg(4)), Ok(()))));
+    commits.request_sync(Txg(4));
+    assert!(commits.is_requested(Txg(4)) && !commits.is_requested(Txg(5)));
+    commits.note_committed(Txg(4));
+    assert!(task.join());
+    commits.suspend("a device failed");
+    let suspended = commits.wait_committed(Txg(5)).expect_err("suspended");
+    assert_eq!(&*suspended.reason, "a device failed");
+    assert_eq!(commits.wait_committed(Txg(4)), Ok(()), "what was durable stays so");
+}
+
+#[test]
+fn a_txg_is_closed_by_request_by_dirty_bytes_and_by_time() {
+    let rule = CloseRule::default();
+    let quiet = Moment { now_ns: 0, opened_ns: 0, fullness: 0, requested: false, changed: true };
+    assert_eq!(rule.decide(&quiet), None);
+    assert_eq!(rule.decide(&Moment { requested: true, ..quiet }), Some(CloseReason::Request));
+    assert_eq!(rule.decide(&Moment { fullness: 250, ..quiet }), Some(CloseReason::Dirty));
+    let late = Moment { now_ns: 5_000_000_000, ..quiet };
+    assert_eq!(rule.decide(&late), Some(CloseReason::Time));
+    assert_eq!(rule.decide(&Moment { changed: false, ..late }), None, "an idle pool writes nothing");
+    assert_eq!(rule.patience(&Moment { now_ns: 2_000_000_000, ..quiet }), Duration::from_secs(3));
+}

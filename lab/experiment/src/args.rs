@@ -1,0 +1,260 @@
+//! The command line of `steadfast lab`.
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::number;
+
+/// Help.
+pub const USAGE: &str = "\
+usage: steadfast lab list
+       steadfast lab run EXPERIMENT [options]
+       steadfast lab show REPORT.json [-o REPORT.html]
+
+Repeats an experiment and writes report.html and report.json.
+
+experiments:
+  compression     lz4 against off: space, response times, processor use
+  encryption      AES-256-GCM against off: response times, processor use
+
+options of run:
+  --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
+  --size SIZE     size of each image file          (default: 256M)
+  --elapsed N     seconds of each run of the load  (default: what the parameter file says, 10)
+  --rounds N      how often the whole file is run; the middle of the rounds is reported (default: 1)
+  --target WHAT   `steadfast`, or `dir:FIRST,SECOND`: two empty directories of any file systems
+  --work DIR      where the image files lie while it runs (default: /var/tmp)
+  --keep          leave pools and image files behind, and say how to remove them
+  --json          print report.json instead of the table
+";
+
+/// What is asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Request {
+    /// Print the help.
+    Help,
+    /// Name the experiments.
+    List,
+    /// Draw a report again.
+    Show {
+        /// `report.json`.
+        report: PathBuf,
+        /// Where the page goes.
+        html: PathBuf,
+    },
+    /// Run one.
+    Run(RunRequest),
+}
+
+/// What `run` was given.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RunRequest {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// `--out`.
+    pub out: Option<PathBuf>,
+    /// `--size`, bytes.
+    pub size: u64,
+    /// `--elapsed`, seconds.
+    pub elapsed_s: Option<u32>,
+    /// `--rounds`.
+    pub rounds: u32,
+    /// `--target dir:`; empty means our own pools.
+    pub directories: Vec<PathBuf>,
+    /// `--work`.
+    pub work: Option<PathBuf>,
+    /// `--keep`.
+    pub keep: bool,
+    /// `--json`.
+    pub json: bool,
+}
+
+impl RunRequest {
+    /// An experiment with nothing but defaults.
+    pub fn new(experiment: &str) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            out: None,
+            size: 256 << 20,
+            elapsed_s: None,
+            rounds: 1,
+            directories: Vec::new(),
+            work: None,
+            keep: false,
+            json: false,
+        }
+    }
+}
+
+fn usage(text: String) -> Error {
+    Error::Usage(format!("{text}\nSee `steadfast lab --help`."))
+}
+
+/// Reads the words after `steadfast lab`.
+pub fn parse(args: &[String]) -> Result<Request, Error> {
+    let mut words = args.iter();
+    match words.next().map(String::as_str) {
+        None | Some("-h" | "--help" | "help") => Ok(Request::Help),
+        Some("list") => Ok(Request::List),
+        Some("show") => show(words.as_slice()),
+        Some("run") => run(words.as_slice()),
+        Some(other) => Err(usage(format!("`{other}` is not a verb of lab: list, run or show"))),
+    }
+}
+
+/// Splits `--name=value`; takes the next word as the value otherwise.
+struct Words<'a> {
+    rest: std::slice::Iter<'a, String>,
+    attached: Option<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.rest.next()?.as_str();
+        match word.split_once('=') {
+            Some((name, value)) if word.starts_with("--") => {
+                self.attached = Some(value);
+                Some(name)
+            }
+            _ => {
+                self.attached = None;
+                Some(word)
+            }
+        }
+    }
+
+    fn value(&mut self, option: &str) -> Result<&'a str, Error> {
+        match self.attached.take().or_else(|| self.rest.next().map(String::as_str)) {
+            Some(value) if !value.is_empty() => Ok(value),
+            _ => Err(usage(format!("{option} needs a value"))),
+        }
+    }
+}
+
+fn show(args: &[String]) -> Result<Request, Error> {
+    let mut words = Words { rest: args.iter(), attached: None };
+    let (mut report, mut html) = (None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "-o" | "--out" => html = Some(PathBuf::from(words.value(word)?)),
+            _ if word.starts_with('-') => return Err(usage(format!("lab show knows no option {word}"))),
+            _ if report.is_none() => report = Some(PathBuf::from(word)),
+            _ => return Err(usage("lab show draws one report at a time".to_owned())),
+        }
+    }
+    let report = report.ok_or_else(|| usage("lab show needs the path of a report.json".to_owned()))?;
+    let html = html.unwrap_or_else(|| report.with_extension("html"));
+    Ok(Request::Show { report, html })
+}
+
+fn run(args: &[String]) -> Result<Request, Error> {
+    let mut words = Words { rest: args.iter(), attached: None };
+    let mut request: Option<RunRequest> = None;
+    let mut given = RunRequest::new("");
+    while let Some(word) = words.next() {
+        match word {
+            "-h" | "--help" => return Ok(Request::Help),
+            "--out" => given.out = Some(PathBuf::from(words.value(word)?)),
+            "--work" => given.work = Some(PathBuf::from(words.value(word)?)),
+            "--keep" => given.keep = true,
+            "--json" => given.json = true,
+            "--size" => {
+                let value = words.value(word)?;
+                given.size = number::parse_size(value)
+                    .filter(|size| *size >= 128 << 20)
+                    .ok_or_else(|| usage(format!("--size {value}: give 128M or more, such as 256M or 1G")))?;
+            }
+            "--elapsed" => given.elapsed_s = Some(count(word, words.value(word)?, 2, 86_400)?),
+            "--rounds" => given.rounds = count(word, words.value(word)?, 1, 1_000)?,
+            "--target" => {
+                let value = words.value(word)?;
+                given.directories = match value.strip_prefix("dir:") {
+                    Some(list) => list.split(',').map(PathBuf::from).collect(),
+                    None if value == "steadfast" => Vec::new(),
+                    None => {
+                        return Err(usage(format!(
+                            "--target {value}: write `steadfast` or `dir:FIRST,SECOND`"
+                        )));
+                    }
+                };
+            }
+            _ if word.starts_with('-') => return Err(usage(format!("lab run knows no option {word}"))),
+            _ if request.is_none() => request = Some(RunRequest::new(word)),
+            _ => return Err(usage(format!("lab run runs one experiment; `{word}` is a second"))),
+        }
+    }
+    let Some(named) = request else {
+        return Err(usage("lab run needs the name of an experiment: compression or encryption".to_owned()));
+    };
+    if crate::experiment::find(&named.experiment).is_none() {
+        let names: Vec<_> = crate::experiment::all().iter().map(|e| e.name()).collect();
+        return Err(usage(format!("there is no experiment `{}`: {}", named.experiment, names.join(" or "))));
+    }
+    Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))
+}
+
+fn count(option: &str, value: &str, least: u32, most: u32) -> Result<u32, Error> {
+    value
+        .parse::<u32>()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| usage(format!("{option} {value}: give a whole number from {least} to {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Request, Error> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_may_stand_anywhere_and_take_their_value_either_way() {
+        let expected = RunRequest {
+            size: 1 << 30,
+            elapsed_s: Some(4),
+            rounds: 3,
+            json: true,
+            ..RunRequest::new("compression")
+        };
+        for line in [
+            "run compression --size 1G --elapsed 4 --rounds 3 --json",
+            "run --size=1G --elapsed=4 --json compression --rounds=3",
+        ] {
+            assert_eq!(words(line).unwrap(), Request::Run(expected.clone()), "{line}");
+        }
+        let Request::Run(request) = words("run encryption --target dir:/a,/b").unwrap() else { panic!() };
+        assert_eq!(request.directories, [PathBuf::from("/a"), PathBuf::from("/b")]);
+    }
+
+    #[test]
+    fn every_mistake_is_a_sentence_and_status_2() {
+        for (line, word) in [
+            ("dance", "dance"),
+            ("run", "compression"),
+            ("run speed", "speed"),
+            ("run compression encryption", "second"),
+            ("run compression --size 1M", "128M"),
+            ("run compression --elapsed 1", "--elapsed"),
+            ("run compression --rounds", "needs a value"),
+            ("run compression --rounds=", "needs a value"),
+            ("run compression --target x", "dir:FIRST"),
+            ("run compression --fast", "--fast"),
+            ("show", "report.json"),
+            ("show a b", "one report"),
+        ] {
+            let error = words(line).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{line}");
+            assert!(error.to_string().contains(word), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_experiment() {
+        for experiment in crate::experiment::all() {
+            let line = USAGE.lines().find(|line| line.trim_start().starts_with(experiment.name())).unwrap();
+            assert!(line.ends_with(experiment.about()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What encryption costs: the second experiment of the source reports.
+
+use crate::experiment::{ArmSpec, Experiment, StageFacts};
+use crate::feature;
+use crate::load::Parameters;
+use crate::report::{Measure, Phase, Report, Source};
+use crate::sources;
+use crate::target::{Dataset, Volume};
+
+/// An encrypted dataset and a plain pool, loaded alike.
+pub struct Encryption;
+
+impl Experiment for Encryption {
+    fn name(&self) -> &'static str {
+        "encryption"
+    }
+
+    fn about(&self) -> &'static str {
+        "AES-256-GCM against off: response times, processor use"
+    }
+
+    fn title(&self) -> &'static str {
+        "What encryption costs"
+    }
+
+    fn question(&self) -> &'static str {
+        "The same eight files of 8 MiB in a dataset sealed with AES-256-GCM and in a pool without encryption."
+    }
+
+    fn arms(&self) -> Vec<ArmSpec> {
+        vec![
+            ArmSpec {
+                label: "Encryption on",
+                short: "on",
+                anchor: "/zfs_encrypt/encrypted",
+                volume: Volume {
+                    arm: "on",
+                    pool: "zfs_encrypt",
+                    set: &[],
+                    dataset: Some(Dataset {
+                        name: "encrypted",
+                        properties: &["encryption=on", "keyformat=passphrase"],
+                        passphrase: Some("12345678"),
+                    }),
+                },
+            },
+            ArmSpec {
+                label: "Encryption off",
+                short: "off",
+                anchor: "/zfs_noencrypt",
+                volume: Volume { arm: "off", pool: "zfs_noencrypt", set: &[], dataset: None },
+            },
+        ]
+    }
+
+    fn parameters(&self) -> Parameters {
+        Parameters { file: "encryption.parm", text: include_str!("../../workloads/encryption.parm") }
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        sources::on_off()
+    }
+
+    fn measures(&self, phases: &[Phase], facts: &StageFacts) -> Vec<Measure> {
+        feature::measures(phases, facts, self.name())
+    }
+
+    fn summary(&self, report: &Report) -> String {
+        let sentences = [
+            feature::sentence(report, "read_response", "A read takes"),
+            feature::sentence(report, "write_response", "A write takes"),
+            feature::sentence(report, "write_cpu", "While writing, the whole machine is busy"),
+            feature::sentence(report, "used", "The files take"),
+        ];
+        sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    fn notes(&self, report: &Report) -> Vec<String> {
+        let mut notes = feature::notes(report);
+        notes.push(
+            "Source report A prints no disk usage for this experiment; report B shows the same 65 MB with and without \
+             encryption."
+                .to_owned(),
+        );
+        notes
+    }
+}

@@ -1,0 +1,260 @@
+//! Lines: response times by percentile, and figures over time.
+//!
+//! The plot is stretched to its place, its strokes and its text are not: labels are HTML at percentages of the
+//! plot, strokes do not scale.
+
+use super::{colour, escape};
+use crate::number;
+use crate::report::{Interval, Phase, Report, Unit};
+
+/// Units of the stretched plot, both ways.
+const PLOT: f64 = 1000.0;
+
+/// Where values lie on the vertical axis.
+enum Axis {
+    Linear {
+        end: f64,
+        steps: u32,
+    },
+    /// Whole decades.
+    Log {
+        low: i32,
+        high: i32,
+    },
+}
+
+impl Axis {
+    fn linear(greatest: f64) -> Self {
+        let (end, steps) = number::axis_end(greatest);
+        Self::Linear { end, steps }
+    }
+
+    fn log(values: &[f64]) -> Self {
+        let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
+        let low = positive().fold(f64::INFINITY, f64::min);
+        let high = positive().fold(0.0, f64::max);
+        if high <= 0.0 {
+            return Self::Log { low: -3, high: 0 };
+        }
+        let bottom = (low.log10() + 1e-9).floor() as i32;
+        Self::Log { low: bottom, high: ((high.log10() - 1e-9).ceil() as i32).max(bottom + 1) }
+    }
+
+    /// Distance from the top, 0 to 1.
+    fn place(&self, value: f64) -> f64 {
+        let up = match self {
+            Self::Linear { end, .. } => value / end,
+            Self::Log { low, high } => (value.max(1e-12).log10() - f64::from(*low)) / f64::from(high - low),
+        };
+        1.0 - up.clamp(0.0, 1.0)
+    }
+
+    /// Values with a line across the plot, and their labels.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        match self {
+            Self::Linear { end, steps } => {
+                let step = end / f64::from(*steps);
+                (0..=*steps)
+                    .map(|n| step * f64::from(n))
+                    .map(|value| (value, number::tick(value, step)))
+                    .collect()
+            }
+            Self::Log { low, high } => (*low..=*high)
+                .map(|power| 10f64.powi(power))
+                .map(|value| (value, number::tick(value, value.min(1.0))))
+                .collect(),
+        }
+    }
+}
+
+/// An arm's colour, whether an older round, and its points in seconds.
+type Raw = (usize, bool, Vec<(f64, f64)>);
+
+/// One line.
+struct Line {
+    class: &'static str,
+    /// Older rounds are drawn behind, thin.
+    faint: bool,
+    dots: bool,
+    /// Horizontal place 0 to 1, and value.
+    points: Vec<(f64, f64)>,
+}
+
+fn plot(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line]) -> String {
+    let mut grid = String::new();
+    let mut y = String::new();
+    for (value, text) in axis.ticks() {
+        let place = axis.place(value);
+        grid.push_str(&format!(
+            "<line class=\"grid\" x1=\"0\" x2=\"{PLOT}\" y1=\"{0:.1}\" y2=\"{0:.1}\"/>",
+            place * PLOT
+        ));
+        y.push_str(&format!("<span style=\"top:{:.2}%\">{}</span>", place * 100.0, escape(&text)));
+    }
+    let x: String = x_ticks
+        .iter()
+        .map(|(place, text)| format!("<span style=\"left:{:.2}%\">{}</span>", place * 100.0, escape(text)))
+        .collect();
+    let mut drawn = String::new();
+    for line in lines {
+        let points: Vec<String> = line
+            .points
+            .iter()
+            .map(|(across, value)| format!("{:.1},{:.1}", across * PLOT, axis.place(*value) * PLOT))
+            .collect();
+        let faint = if line.faint { " faint" } else { "" };
+        drawn.push_str(&format!(
+            "<polyline class=\"{} series{faint}\" points=\"{}\"/>",
+            line.class,
+            points.join(" ")
+        ));
+        if line.dots {
+            for (across, value) in &line.points {
+                let (cx, cy) = (across * PLOT, axis.place(*value) * PLOT);
+                drawn.push_str(&format!("<path class=\"{} dot\" d=\"M{cx:.1} {cy:.1}h0.01\"/>", line.class));
+            }
+        }
+    }
+    format!(
+        "<div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">{y}</div>\
+         <svg viewBox=\"0 0 {PLOT} {PLOT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{grid}{drawn}</svg>\
+         <div class=\"x\" aria-hidden=\"true\">{x}</div></div>",
+        escape(label)
+    )
+}
+
+fn card(title: &str, how: &str, plot: &str) -> String {
+    format!(
+        "<figure class=\"card\"><figcaption><h3>{}</h3><p>{}</p></figcaption>\n{plot}</figure>\n",
+        escape(title),
+        escape(how)
+    )
+}
+
+/// The phases of one operation on one arm, in the order of rounds.
+fn phases<'a>(report: &'a Report, operation: &str, arm: &str) -> Vec<&'a Phase> {
+    report.phases.iter().filter(|phase| phase.operation == operation && phase.arm == arm).collect()
+}
+
+/// "Write" for "write".
+pub fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// One card an operation: response time at each percentile, all rounds.
+pub fn percentiles(report: &Report) -> String {
+    let names = ["p50", "p90", "p99", "p99.9", "max"];
+    let ticks: Vec<(f64, String)> =
+        names.iter().enumerate().map(|(n, name)| (0.06 + n as f64 * 0.22, (*name).to_owned())).collect();
+    let mut cards = String::new();
+    for operation in report.operations() {
+        let mut lines = Vec::new();
+        for (index, arm) in report.arms.iter().enumerate() {
+            let rounds = phases(report, operation, &arm.key);
+            for (round, phase) in rounds.iter().enumerate() {
+                let response = &phase.response;
+                let values = [response.p50, response.p90, response.p99, response.p999, response.max];
+                let points = ticks.iter().map(|tick| tick.0).zip(values).collect();
+                let last = round + 1 == rounds.len();
+                lines.push(Line { class: colour(index), faint: !last, dots: last, points });
+            }
+        }
+        let all: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect();
+        let title = format!("{} response time by percentile", capital(operation));
+        let drawn = plot(&title, &Axis::log(&all), &ticks, &lines);
+        cards.push_str(&card(&title, "Milliseconds, each line across is ten times the one below", &drawn));
+    }
+    cards
+}
+
+/// A figure of an interval; none when nothing was done in it.
+type Reading = fn(&Interval) -> Option<f64>;
+
+/// Cards over time: response time and processor use, one an operation.
+pub fn over_time(report: &Report) -> String {
+    let figures: [(&str, &str, Unit, Reading); 2] = [
+        ("response time", "Mean of each interval, milliseconds", Unit::Milliseconds, |interval| {
+            interval.response_ms
+        }),
+        ("processor use", "Whole machine, percent of all processors", Unit::PercentOfMachine, |interval| {
+            Some(interval.cpu_total)
+        }),
+    ];
+    let mut cards = String::new();
+    for (name, how, unit, reading) in figures {
+        for operation in report.operations() {
+            let mut raw: Vec<Raw> = Vec::new();
+            for (index, arm) in report.arms.iter().enumerate() {
+                let rounds = phases(report, operation, &arm.key);
+                for (round, phase) in rounds.iter().enumerate() {
+                    let points = phase
+                        .intervals
+                        .iter()
+                        .filter_map(|interval| reading(interval).map(|value| (interval.at_s, value)))
+                        .collect();
+                    raw.push((index, round + 1 < rounds.len(), points));
+                }
+            }
+            let seconds = raw.iter().flat_map(|line| line.2.iter().map(|point| point.0)).fold(0.0, f64::max);
+            let greatest = raw.iter().flat_map(|line| line.2.iter().map(|point| point.1)).fold(0.0, f64::max);
+            if seconds <= 0.0 {
+                continue;
+            }
+            let axis = match unit {
+                Unit::PercentOfMachine if greatest > 60.0 => Axis::Linear { end: 100.0, steps: 4 },
+                _ => Axis::linear(greatest),
+            };
+            let lines: Vec<Line> = raw
+                .into_iter()
+                .map(|(index, faint, points)| Line {
+                    class: colour(index),
+                    faint,
+                    dots: false,
+                    points: points.into_iter().map(|(at, value)| (at / seconds, value)).collect(),
+                })
+                .collect();
+            let title = format!("{}: {name} over time", capital(operation));
+            cards.push_str(&card(&title, how, &plot(&title, &axis, &time_ticks(seconds), &lines)));
+        }
+    }
+    cards
+}
+
+fn time_ticks(seconds: f64) -> Vec<(f64, String)> {
+    let (end, steps) = number::axis_end(seconds);
+    let step = if (end - seconds).abs() < 1e-9 { end / f64::from(steps) } else { (seconds / 4.0).ceil() };
+    let mut ticks = Vec::new();
+    let mut at = 0.0;
+    while at <= seconds + 1e-9 {
+        ticks.push((at / seconds, format!("{} s", number::tick(at, step))));
+        at += step;
+    }
+    ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_axis_holds_every_value_between_whole_decades() {
+        let axis = Axis::log(&[0.02, 0.5, 31.0]);
+        assert!(matches!(axis, Axis::Log { low: -2, high: 2 }));
+        assert!((axis.place(0.01) - 1.0).abs() < 1e-9);
+        assert!(axis.place(100.0).abs() < 1e-9);
+        assert!((axis.place(1.0) - 0.5).abs() < 1e-9);
+        let labels: Vec<String> = axis.ticks().into_iter().map(|tick| tick.1).collect();
+        assert_eq!(labels, ["0.01", "0.1", "1", "10", "100"]);
+        assert!(matches!(Axis::log(&[]), Axis::Log { .. }));
+    }
+
+    #[test]
+    fn time_ticks_stay_inside_the_run() {
+        for seconds in [2.0, 3.0, 4.0, 7.0, 10.0, 60.0, 119.0] {
+            let ticks = time_ticks(seconds);
+            assert!((3..=7).contains(&ticks.len()), "{seconds}: {ticks:?}");
+            assert!(ticks.iter().all(|tick| (0.0..=1.0 + 1e-9).contains(&tick.0)));
+        }
+    }
+}

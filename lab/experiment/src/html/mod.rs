@@ -1,0 +1,44 @@
+//! A report as one file of HTML: no script is needed, nothing is fetched, it prints, and it follows the reader's
+//! light or dark setting.
+//!
+//! Colours belong to arms, never to rank: the first arm (the feature) is always blue and drawn solid, the second
+//! (what it is compared with) always orange and drawn dashed. Both pairs stay apart for colour-blind readers, and
+//! no fact is told by colour alone: every bar has its name before it and its number behind it.
+
+mod bars;
+mod lines;
+mod page;
+mod tables;
+
+pub use page::render;
+
+/// Text made safe between tags and inside quoted attributes.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// The colour class of an arm.
+fn colour(index: usize) -> &'static str {
+    ["c0", "c1", "c2", "c3"][index % 4]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_file_becomes_markup() {
+        assert_eq!(escape("<a href=\"x\">'&"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
+    }
+}

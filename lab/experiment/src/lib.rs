@@ -1,0 +1,225 @@
+//! # Experiments that anyone can repeat
+//!
+//! `steadfast lab run compression` makes two pools on image files, loads both with the parameter file of the source
+//! reports, measures space, response times and processor use, cleans up behind itself, and writes a page with the
+//! reports' own figures beside ours.
+//!
+//! ```text
+//! args ─► experiment ─[conduct]→ target: volumes made by commands    load: the file, run by the workload engine
+//!                                      └──────────► phases ─► report (data) ─► report.json, html, terminal
+//! ```
+//!
+//! The lab is a stranger to the engine: it imports nothing from it, starts the `steadfast` program it is given, and
+//! could as well measure any two mounted directories (`--target dir:FIRST,SECOND`).
+//!
+//! ## Reading order
+//! [`report`] (what a result is), [`experiment`] (what an experiment is and how one is conducted), `compression` and
+//! `encryption`, [`target`], [`load`], [`html`].
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod compression;
+mod encryption;
+mod error;
+pub mod experiment;
+mod feature;
+pub mod html;
+pub mod load;
+mod machine;
+pub mod number;
+mod progress;
+pub mod report;
+mod sources;
+mod space;
+pub mod target;
+pub mod terminal;
+mod workdir;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+pub use args::{RunRequest, USAGE};
+pub use command::Commands;
+pub use error::Error;
+pub use progress::Progress;
+pub use workdir::Workdir;
+
+use args::Request;
+use experiment::Settings;
+use report::Report;
+use target::{Directories, Pools, Target};
+
+/// What the lab must be told about the program it is part of.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The `steadfast` executable: pools are made by running it.
+    pub steadfast: PathBuf,
+    /// Its version.
+    pub version: String,
+}
+
+/// What an experiment left behind.
+#[derive(Debug)]
+pub struct Results {
+    /// The result as data.
+    pub report: Report,
+    /// `report.json`.
+    pub json: PathBuf,
+    /// `report.html`.
+    pub html: PathBuf,
+}
+
+/// `steadfast lab`. `args` are the words behind `lab`. Returns the exit status: 0, 1 for a failure, 2 for a wrong
+/// command line, 130 when stopped by a signal.
+pub fn main(args: &[String], context: &Context) -> i32 {
+    match answer(args, context) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("steadfast lab: {error}");
+            error.exit_status()
+        }
+    }
+}
+
+fn answer(args: &[String], context: &Context) -> Result<(), Error> {
+    match args::parse(args)? {
+        Request::Help => say(USAGE),
+        Request::List => {
+            let lines: Vec<String> =
+                experiment::all().iter().map(|e| format!("{:<14}  {}\n", e.name(), e.about())).collect();
+            say(&lines.concat())
+        }
+        Request::Show { report, html } => {
+            let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
+            let parsed = report::parse(&text)
+                .map_err(|error| Error::Usage(format!("{}: {error}", report.display())))?;
+            fs::write(&html, html::render(&parsed)).map_err(Error::io("write", &html))?;
+            say(&format!("{}\n", html.display()))
+        }
+        Request::Run(request) => {
+            let stop = stop_on_signals()?;
+            let results = run(&request, context, &stop)?;
+            if request.json {
+                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
+                return say(&text);
+            }
+            say(&format!(
+                "{}\n{}\n\nreport: {}\n",
+                results.report.summary,
+                format_args!("\n{}", terminal::table(&results.report)).to_string().trim_end(),
+                results.html.display()
+            ))
+        }
+    }
+}
+
+/// A closed standard output is not our failure.
+fn say(text: &str) -> Result<(), Error> {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(Error::io("watch for signals in", Path::new("/proc/self")))?;
+    }
+    Ok(stop)
+}
+
+/// Runs one experiment and writes its report. Whatever happens, what was set up is gone afterwards, unless
+/// `request.keep`.
+pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result<Results, Error> {
+    let experiment = experiment::find(&request.experiment)
+        .ok_or_else(|| Error::Usage(format!("there is no experiment `{}`", request.experiment)))?;
+    let arms = experiment.arms().len();
+    if !request.directories.is_empty() && request.directories.len() != arms {
+        return Err(Error::Usage(format!(
+            "{} compares {arms} sides, and --target names {}; write --target dir:FIRST,SECOND",
+            experiment.name(),
+            request.directories.len()
+        )));
+    }
+    let work = request.work.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let mut target: Box<dyn Target> = if request.directories.is_empty() {
+        check_room(&work, experiment.bytes_needed(request.size))?;
+        Box::new(Pools::new(&context.steadfast, &context.version, request.size, &work)?)
+    } else {
+        Box::new(Directories::new(request.directories.clone()))
+    };
+    let out = match &request.out {
+        Some(out) => out.clone(),
+        None => PathBuf::from(format!(
+            "lab-{}-{}",
+            request.experiment,
+            machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "")
+        )),
+    };
+    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
+    let out = out.canonicalize().map_err(Error::io("find", &out))?;
+    let settings = Settings {
+        rounds: request.rounds,
+        elapsed_s: request.elapsed_s,
+        keep: request.keep,
+        out: out.clone(),
+        backing: request.directories.first().cloned().unwrap_or(work),
+        repeat: repeat_line(request),
+    };
+    let report = experiment::conduct(experiment.as_ref(), target.as_mut(), &settings, stop)?;
+    write(report, &out)
+}
+
+/// The command that repeats a run.
+fn repeat_line(request: &RunRequest) -> String {
+    let mut line = format!("steadfast lab run {}", request.experiment);
+    if request.directories.is_empty() {
+        if request.size != 256 << 20 {
+            line.push_str(&format!(" --size {}", request.size));
+        }
+    } else {
+        let names: Vec<String> = request.directories.iter().map(|path| path.display().to_string()).collect();
+        line.push_str(&format!(" --target dir:{}", names.join(",")));
+    }
+    if let Some(seconds) = request.elapsed_s {
+        line.push_str(&format!(" --elapsed {seconds}"));
+    }
+    if request.rounds != 1 {
+        line.push_str(&format!(" --rounds {}", request.rounds));
+    }
+    line
+}
+
+fn check_room(work: &Path, needed: u64) -> Result<(), Error> {
+    let available = space::available(work)?;
+    if available < needed {
+        return Err(Error::Missing {
+            what: format!(
+                "{} has {} free, and this experiment needs {}.",
+                work.display(),
+                number::bytes(available),
+                number::bytes(needed)
+            ),
+            action: "name another directory with --work DIR, or smaller images with --size.".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn write(report: Report, out: &Path) -> Result<Results, Error> {
+    let (json, html) = (out.join("report.json"), out.join("report.html"));
+    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
+        doing: "encode",
+        path: json.clone(),
+        source: error.into(),
+    })?;
+    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
+    fs::write(&html, html::render(&report)).map_err(Error::io("write", &html))?;
+    Ok(Results { report, json, html })
+}

@@ -1,0 +1,114 @@
+//! Reports drawn from a real run's `report.json`, kept since version 1 of the schema: yesterday's results open today.
+
+use steadfast_lab_experiment::report::{Report, parse};
+use steadfast_lab_experiment::{html, terminal};
+
+fn golden() -> Report {
+    parse(include_str!("../testdata/report.v1.json")).unwrap()
+}
+
+/// Every opened tag is closed, in order; attributes are quoted. Returns the number of elements.
+fn balanced(page: &str) -> usize {
+    const VOID: [&str; 2] = ["meta", "!DOCTYPE"];
+    let (mut open, mut count) = (Vec::new(), 0);
+    let mut rest = page;
+    while let Some(at) = rest.find('<') {
+        let end = rest[at..].find('>').expect("a tag ends") + at;
+        let tag = &rest[at + 1..end];
+        assert!(tag.matches('"').count().is_multiple_of(2), "<{tag}>");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        match (tag.starts_with('/'), tag.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name), "</{name}> closes something else"),
+            (false, false) if !VOID.contains(&name) => open.push(name),
+            _ => {}
+        }
+        count += 1;
+        rest = &rest[end + 1..];
+        // What stands in style and script is no markup.
+        if tag == "style" || tag == "script" {
+            rest = &rest[rest.find("</").unwrap()..];
+        }
+    }
+    assert!(open.is_empty(), "never closed: {open:?}");
+    count
+}
+
+#[test]
+fn a_report_of_version_1_is_read_and_drawn_whole() {
+    let report = golden();
+    let page = html::render(&report);
+    assert!(balanced(&page) > 500);
+    for source in ["10.616 ms", "9.037 ms", "1.197 ms", "49.3 %", "14.9 %"] {
+        assert!(page.contains(source), "{source}");
+    }
+    for phase in &report.phases {
+        assert!(page.contains(&format!("{:.3}", phase.response.p999)), "{}", phase.run);
+        assert!(!phase.intervals.is_empty());
+    }
+    for line in report.load.text.lines() {
+        assert!(page.contains(line.trim_end()) || line.contains(['<', '&', '\'']), "{line}");
+    }
+    for command in &report.commands {
+        assert!(page.contains(&command.line), "{}", command.line);
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_knows_both_lights_and_paper() {
+    let page = html::render(&golden());
+    for outside in ["http://", "https://", "src=", "url(", "@import", "<link"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for inside in ["prefers-color-scheme: dark", "@media print", "width=device-width", "lang=\"en\""] {
+        assert!(page.contains(inside), "{inside}");
+    }
+}
+
+#[test]
+fn words_from_a_file_stay_words() {
+    let mut report = golden();
+    report.title = "<script>alert('x')</script>".to_owned();
+    report.arms[0].label = "\"><img onerror=x>".to_owned();
+    report.load.text = "</pre><b>".to_owned();
+    report.commands[0].line = "rm <&>".to_owned();
+    let page = html::render(&report);
+    balanced(&page);
+    assert!(!page.contains("<script>alert") && !page.contains("<img") && !page.contains("</pre><b>"));
+}
+
+#[test]
+fn a_busy_machine_is_told_first() {
+    let mut report = golden();
+    report.conditions.machine.busy_before_percent = 0.0;
+    assert!(report.warning().is_none() && !html::render(&report).contains("class=\"warning\""));
+    report.conditions.machine.busy_before_percent = 61.0;
+    let page = html::render(&report);
+    let warning = page.find("The machine was 61 % busy").unwrap();
+    assert!(warning < page.find("<table").unwrap());
+    assert!(terminal::table(&report).contains("61 % busy"));
+}
+
+#[test]
+fn a_report_with_nothing_measured_is_still_a_page() {
+    let mut report = golden();
+    report.phases.clear();
+    report.measures.iter_mut().for_each(|measure| measure.values.clear());
+    let page = html::render(&report);
+    balanced(&page);
+    assert!(page.contains("not measured"));
+    assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+}
+
+#[test]
+fn columns_on_the_terminal_are_aligned() {
+    let mut report = golden();
+    report.conditions.machine.busy_before_percent = 0.0;
+    let table = terminal::table(&report);
+    let ends = |needle: &str| -> Vec<usize> {
+        table.lines().filter_map(|line| line.find(needle).map(|at| line[..at].chars().count())).collect()
+    };
+    // The first unit of a row of ours, and of the reports, ends at the same column.
+    assert_eq!(ends(" MiB"), vec![ends(" MiB")[0]; 2]);
+    assert_eq!(ends(" MB"), vec![ends(" MB")[0]; 4]);
+    assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+}

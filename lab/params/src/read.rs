@@ -1,0 +1,306 @@
+//! Meaning of single values: one function per kind of value.
+
+use crate::error::{Error, ErrorKind, nearest};
+use crate::lexer::Item;
+use crate::model::*;
+use crate::number::{Number, Unit, number, numbers};
+
+/// Larger than any storage, small enough for signed offsets.
+const BYTES_MAX: f64 = 4.0e18;
+/// 1,000 days.
+const SECONDS_MAX: f64 = 86_400_000.0;
+/// Threads of one definition.
+const THREADS_MAX: f64 = 4_096.0;
+
+pub(crate) fn bad(item: &Item, text: impl Into<String>) -> Error {
+    let word = item.values.first().map_or("", |v| v.text.as_str());
+    Error::new(ErrorKind::BadValue, &item.place, word, text.into())
+}
+
+/// The single value of an item.
+pub(crate) fn single(item: &Item) -> Result<&str, Error> {
+    match item.values.as_slice() {
+        [value] => Ok(&value.text),
+        _ => Err(bad(item, format!("{}= takes one value", item.keyword))),
+    }
+}
+
+pub(crate) fn plain(item: &Item, unit: Unit, low: f64, high: f64) -> Result<f64, Error> {
+    let text = single(item)?;
+    match number(text, unit) {
+        Some(Number::Plain(value)) => within(item, value, low, high),
+        _ => {
+            let error = bad(item, format!("'{text}' is no number for {}=", item.keyword));
+            let units = if unit == Unit::Size { "k, m, g, t" } else { "s, m, h" };
+            Err(error.hint(match text.contains(['#', '*', '/']) {
+                true => "put a blank before a comment".to_string(),
+                false => format!("units are {units}"),
+            }))
+        }
+    }
+}
+
+fn within(item: &Item, value: f64, low: f64, high: f64) -> Result<f64, Error> {
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    Err(bad(item, format!("{}={value} is out of range", item.keyword))
+        .hint(format!("allowed: {low} to {high}")))
+}
+
+pub(crate) fn bytes(item: &Item, low: u64) -> Result<u64, Error> {
+    Ok(plain(item, Unit::Size, low as f64, BYTES_MAX)? as u64)
+}
+
+pub(crate) fn seconds(item: &Item, low: u64) -> Result<u64, Error> {
+    let value = plain(item, Unit::Time, low as f64, SECONDS_MAX)?;
+    if value.fract() != 0.0 {
+        return Err(bad(item, format!("{}= takes whole seconds", item.keyword)));
+    }
+    Ok(value as u64)
+}
+
+pub(crate) fn percent(item: &Item) -> Result<f64, Error> {
+    let text = single(item)?;
+    match number(text, Unit::Size) {
+        Some(Number::Plain(value) | Number::Percent(value)) => within(item, value, 0.0, 100.0),
+        None => Err(bad(item, format!("'{text}' is no percentage for {}=", item.keyword))),
+    }
+}
+
+pub(crate) fn choice<'a>(item: &Item, text: &str, known: &[&'a str]) -> Result<&'a str, Error> {
+    let lower = text.to_ascii_lowercase();
+    if let Some(found) = known.iter().find(|k| **k == lower) {
+        return Ok(found);
+    }
+    let error = bad(item, format!("{}={text} is not known", item.keyword));
+    Err(match nearest(&lower, known.iter().copied()) {
+        Some(near) => error.hint(format!("did you mean '{near}'?")),
+        None => error.hint(format!("known: {}", known.join(", "))),
+    })
+}
+
+pub(crate) fn yes_or_no(item: &Item) -> Result<bool, Error> {
+    Ok(matches!(choice(item, single(item)?, &["yes", "no", "y", "n"])?, "yes" | "y"))
+}
+
+pub(crate) fn openflags(item: &Item) -> Result<OpenFlags, Error> {
+    let mut flags = OpenFlags::default();
+    for value in &item.values {
+        let known =
+            ["o_direct", "directio", "o_sync", "o_dsync", "o_rsync", "fsync", "0x4000", "0x1000", "none"];
+        match choice(item, &value.text, &known)? {
+            "o_direct" | "directio" | "0x4000" => flags.direct = true,
+            "fsync" => flags.fsync = true,
+            "none" => {}
+            _ => flags.dsync = true,
+        }
+    }
+    Ok(flags)
+}
+
+pub(crate) fn xfersize(item: &Item) -> Result<XferSize, Error> {
+    let list = plain_list(item, Unit::Size)?;
+    let size = |v: f64| within(item, v, 1.0, (1u64 << 30) as f64).map(|v| v as u64);
+    match list.as_slice() {
+        [one] => Ok(XferSize::Fixed(size(*one)?)),
+        [low, high, align] if *low <= *high && *align > 100.0 => {
+            let (low, high, align) = (size(*low)?, size(*high)?, size(*align)?);
+            if low % align != 0 || high % align != 0 {
+                return Err(bad(item, "xfersize=(min,max,align): min and max must be multiples of align"));
+            }
+            Ok(XferSize::Between { low, high, align })
+        }
+        list if list.len() % 2 == 0 && !list.is_empty() => Ok(XferSize::Weighted(weighted(item, list)?)),
+        _ => Err(bad(item, "xfersize= takes one size, (size,percent,...) or (min,max,align)")),
+    }
+}
+
+/// `(value,percent,...)`, summing to 100.
+fn weighted(item: &Item, list: &[f64]) -> Result<Vec<(u64, f64)>, Error> {
+    let pairs: Vec<(u64, f64)> = list.chunks_exact(2).map(|pair| (pair[0] as u64, pair[1])).collect();
+    let sum: f64 = pairs.iter().map(|(_, percent)| percent).sum();
+    if (sum - 100.0).abs() > 0.01 {
+        return Err(bad(item, format!("the percentages of {}= add up to {sum}, not to 100", item.keyword)));
+    }
+    if pairs.iter().any(|(size, _)| *size == 0) {
+        return Err(bad(item, format!("{}= contains a size of zero", item.keyword)));
+    }
+    Ok(pairs)
+}
+
+pub(crate) fn sizes(item: &Item) -> Result<Vec<(u64, f64)>, Error> {
+    let list = plain_list(item, Unit::Size)?;
+    match list.as_slice() {
+        [one] => Ok(vec![(within(item, *one, 0.0, BYTES_MAX)? as u64, 100.0)]),
+        [_, 0.0] => Err(Error::new(
+            ErrorKind::NotYet,
+            &item.place,
+            "sizes",
+            "sizes=(average,0) is not carried out yet".into(),
+        )),
+        list if list.len() % 2 == 0 && !list.is_empty() => weighted(item, list),
+        _ => Err(bad(item, "sizes= takes one size or (size,percent,...)")),
+    }
+}
+
+fn plain_list(item: &Item, unit: Unit) -> Result<Vec<f64>, Error> {
+    let list = numbers(item, unit)?;
+    list.into_iter()
+        .map(|n| match n {
+            Number::Plain(value) | Number::Percent(value) => within(item, value, 0.0, BYTES_MAX),
+        })
+        .collect()
+}
+
+pub(crate) fn seek_text(item: &Item, text: &str) -> Result<Seek, Error> {
+    if let Some(Number::Plain(value) | Number::Percent(value)) = number(text, Unit::Size) {
+        return Ok(Seek::Percent(within(item, value, 0.0, 100.0)?));
+    }
+    Ok(match choice(item, text, &["random", "sequential", "seq", "seqnz", "eof"])? {
+        "random" => Seek::Percent(100.0),
+        "eof" => Seek::Eof,
+        "seqnz" => Seek::SequentialFromAnywhere,
+        _ => Seek::Percent(0.0),
+    })
+}
+
+pub(crate) fn seek(item: &Item) -> Result<Seek, Error> {
+    if item.values.len() > 1 && item.values[0].text.eq_ignore_ascii_case("poisson") {
+        return Err(Error::new(
+            ErrorKind::NotYet,
+            &item.place,
+            "poisson",
+            "seekpct=(poisson,n) is not carried out yet".into(),
+        ));
+    }
+    seek_text(item, single(item)?)
+}
+
+pub(crate) fn range(item: &Item) -> Result<Range, Error> {
+    let list = plain_list(item, Unit::Size)?;
+    let [low, high] = list.as_slice() else { return Err(bad(item, "range= takes (low,high)")) };
+    if high <= low {
+        return Err(bad(item, "range=(low,high): high must be greater than low"));
+    }
+    if *high <= 200.0 {
+        if *low >= 100.0 {
+            return Err(bad(item, "range=(low,high) in per cent: low must be below 100"));
+        }
+        return Ok(Range::Percent { low: *low, high: *high });
+    }
+    Ok(Range::Bytes { low: *low as u64, high: *high as u64 })
+}
+
+pub(crate) fn threads(item: &Item) -> Result<u32, Error> {
+    Ok(plain(item, Unit::Size, 1.0, THREADS_MAX)? as u32)
+}
+
+pub(crate) fn operation(item: &Item, text: &str) -> Result<Operation, Error> {
+    let known: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
+    let lower = text.to_ascii_lowercase();
+    if matches!(lower.as_str(), "get" | "put") {
+        let text = format!("operation={lower} is for object stores and is not carried out");
+        return Err(Error::new(ErrorKind::NotYet, &item.place, &lower, text).hint("use read or write"));
+    }
+    let name = choice(item, text, &known)?;
+    Operation::ALL.into_iter().find(|o| o.name() == name).ok_or_else(|| bad(item, "no such operation"))
+}
+
+pub(crate) fn fileio(item: &Item) -> Result<FileIo, Error> {
+    let known = ["sequential", "seq", "seqnz", "random", "shared", "delete"];
+    let words: Vec<&str> =
+        item.values.iter().map(|v| choice(item, &v.text, &known)).collect::<Result<_, _>>()?;
+    match words.as_slice() {
+        ["random"] => Ok(FileIo::Random { shared: false }),
+        ["random", "shared"] => Ok(FileIo::Random { shared: true }),
+        ["sequential" | "seq"] => Ok(FileIo::Sequential { delete: false }),
+        ["sequential" | "seq", "delete"] => Ok(FileIo::Sequential { delete: true }),
+        ["seqnz", ..] => Err(Error::new(
+            ErrorKind::NotYet,
+            &item.place,
+            "seqnz",
+            "fileio=seqnz is not carried out yet".into(),
+        )),
+        _ => Err(bad(item, "fileio= takes random, (random,shared), sequential or (sequential,delete)")),
+    }
+}
+
+pub(crate) fn fileselect(item: &Item) -> Result<(FileSelect, FileFilter), Error> {
+    let mut select = FileSelect::Sequential;
+    let mut filter = FileFilter::Any;
+    for value in &item.values {
+        let known = ["sequential", "seq", "random", "once", "empty", "full", "notfull", "seqnz", "poisson"];
+        match choice(item, &value.text, &known)? {
+            "random" => select = FileSelect::Random,
+            "once" => select = FileSelect::Once,
+            "empty" => filter = FileFilter::Empty,
+            "full" => filter = FileFilter::Full,
+            "notfull" => filter = FileFilter::NotFull,
+            word @ ("seqnz" | "poisson") => {
+                let text = format!("fileselect={word} is not carried out yet");
+                return Err(Error::new(ErrorKind::NotYet, &item.place, word, text));
+            }
+            _ => select = FileSelect::Sequential,
+        }
+    }
+    Ok((select, filter))
+}
+
+pub(crate) fn stopafter(item: &Item) -> Result<StopAfter, Error> {
+    match number(single(item)?, Unit::Size) {
+        Some(Number::Plain(value)) => Ok(StopAfter::Count(within(item, value, 1.0, BYTES_MAX)? as u64)),
+        Some(Number::Percent(value)) => Ok(StopAfter::Percent(within(item, value, 0.0, 1e6)?)),
+        None => Err(bad(item, "stopafter= takes a number of operations or a percentage")),
+    }
+}
+
+pub(crate) fn format(item: &Item) -> Result<Format, Error> {
+    let mut format = Format::default();
+    for value in &item.values {
+        let known =
+            ["yes", "no", "only", "restart", "clean", "once", "directories", "dirs", "limited", "complete"];
+        let word = choice(item, &value.text, &known)?;
+        format.wanted = word != "no";
+        match word {
+            "only" => format.only = true,
+            "restart" => format.restart = true,
+            "clean" => format.clean = true,
+            "once" => format.once = true,
+            "directories" | "dirs" => format.directories = true,
+            "limited" => format.limited = true,
+            "complete" => {
+                let text = "format=complete is not carried out yet".to_string();
+                return Err(Error::new(ErrorKind::NotYet, &item.place, "complete", text));
+            }
+            _ => {}
+        }
+    }
+    Ok(format)
+}
+
+pub(crate) fn compratio(item: &Item) -> Result<f64, Error> {
+    plain(item, Unit::Size, 1.0, 25.0)
+}
+
+/// The obsolete `compression=%`.
+pub(crate) fn compression(item: &Item) -> Result<f64, Error> {
+    let percent = percent(item)?;
+    within(item, 100.0 / percent.max(0.001), 1.0, 25.0)
+}
+
+/// Only this machine is a host so far, under any of `names`.
+pub(crate) fn host(item: &Item, names: &[String]) -> Result<(), Error> {
+    for value in &item.values {
+        let local = ["localhost", "default", "*", "127.0.0.1", "::1"]
+            .contains(&value.text.to_ascii_lowercase().as_str());
+        if !local && !names.contains(&value.text) {
+            let text =
+                format!("host {} is not this machine: several hosts are not carried out yet", value.text);
+            return Err(
+                Error::new(ErrorKind::NotYet, &item.place, &value.text, text).hint("use hd=localhost")
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,383 @@
+use super::*;
+
+const WORKLOADS: [(&str, &str); 4] = [
+    ("compression.parm", include_str!("../../workloads/compression.parm")),
+    ("encryption.parm", include_str!("../../workloads/encryption.parm")),
+    ("cow.parm", include_str!("../../workloads/cow.parm")),
+    ("journal.parm", include_str!("../../workloads/journal.parm")),
+];
+
+fn refused(text: &str) -> Error {
+    parse_text("bad.parm", text).expect_err("this must be refused")
+}
+
+#[test]
+fn the_compression_file_of_the_source_reports_means_what_it_says() {
+    let plan = parse_text(WORKLOADS[0].0, WORKLOADS[0].1).unwrap();
+    let labels: Vec<&str> = plan.runs.iter().map(|r| r.label.as_str()).collect();
+    assert_eq!(
+        labels,
+        [
+            "format_for_write_compressed",
+            "write_compressed",
+            "read_compressed",
+            "format_for_write_uncompressed",
+            "write_uncompressed",
+            "read_uncompressed"
+        ]
+    );
+    assert_eq!(plan.general.compratio, 2.5);
+    assert_eq!(plan.runs[1].banner(), "RD=write_compressed; elapsed=10; fwdrate=100; For loops: None");
+    assert_eq!(
+        plan.anchor_lines()[0],
+        "Anchor size: anchor=/zfs_compress: dirs:            6; files:            8; bytes:    64.000m (67,108,864)"
+    );
+    assert_eq!(
+        plan.anchor_lines()[2],
+        "Estimated totals for all 2 anchors: dirs: 12; files: 16; bytes: 128.000m "
+    );
+    let Work::Files(work) = &plan.runs[1].work else { panic!("not a file run") };
+    let (fwd, fsds) = &work.fwds[0];
+    assert_eq!(
+        (fwd.threads, fwd.xfersize.clone(), fwd.select),
+        (2, XferSize::Fixed(256 << 10), FileSelect::Random)
+    );
+    assert_eq!(fwd.operations, [Operation::Write]);
+    assert_eq!(fsds, &[0]);
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+}
+
+#[test]
+fn the_raw_files_of_the_source_reports_mean_what_they_say() {
+    let cow = parse_text(WORKLOADS[2].0, WORKLOADS[2].1).unwrap();
+    let Work::Raw(work) = &cow.runs[0].work else { panic!("not a raw run") };
+    let (wd, _) = &work.wds[0];
+    assert_eq!((wd.rdpct, wd.rhpct, wd.seek), (50.0, 10.0, Seek::Percent(50.0)));
+    assert_eq!((work.sds[0].size, work.sds[0].threads), (Some(1 << 30), 8));
+    assert_eq!((cow.runs[0].elapsed, cow.runs[0].interval), (Some(120), 5));
+    let journal = parse_text(WORKLOADS[3].0, WORKLOADS[3].1).unwrap();
+    let Work::Raw(work) = &journal.runs[0].work else { panic!("not a raw run") };
+    assert_eq!((work.sds[0].threads, work.wds[0].0.rdpct, work.wds[0].0.rhpct), (4, 70.0, 50.0));
+    let encryption = parse_text(WORKLOADS[1].0, WORKLOADS[1].1).unwrap();
+    assert_eq!(encryption.runs.len(), 6);
+    assert_eq!(encryption.fsds[0].anchor, "/zfs_encrypt/encrypted");
+}
+
+#[test]
+fn refusals_carry_vdbenchs_text_and_file_line_and_word() {
+    let sd = "sd=sd1,lun=f1,size=10m\n";
+    let cases: [(&str, &str, u32, &str); 12] = [
+        ("compratoi=2\n", "Unknown keyword: compratoi", 1, "compratio"),
+        ("sd=sd1,lun=f1,siez=10m\n", "Unknown keyword: siez", 1, "size"),
+        (
+            "SD\nwd=wd1,sd=sd2,xfersize=4k\nrd=r,wd=wd1,iorate=max\n",
+            "Could not find sd=sd2 for wd=wd1,host=localhost",
+            2,
+            "sd1",
+        ),
+        ("SD\nwd=wd1,sd=sd1\nrd=rd1,wd=wd9,iorate=max\n", "Could not find WD=wd9 for RD=rd1", 3, "wd1"),
+        (
+            "SD\nwd=wd1,sd=sd1\nrd=rd1,wd=wd1,iorate=max,elapsed=5,interval=2\n",
+            "'elapsed=5' must be multiple of 'interval=2'.",
+            3,
+            "",
+        ),
+        (
+            "SD\nrd=rd1,sd=sd1,iorate=max,elapsed=4\nwd=wd1,sd=sd1\n",
+            "Could not find WD=wd1 for RD=rd1",
+            3,
+            "before the first rd=",
+        ),
+        (
+            "SD\nwd=wd1,sd=sd1\nrd=rd1,wd=wd1,elapsed=4,interval=1\n",
+            "iorate= parameter is missing.",
+            3,
+            "iorate=max",
+        ),
+        ("SD\nsd=sd1,lun=f2,size=1m\n", "An SD can only be defined once: sd=sd1", 2, ""),
+        (
+            "SD\nrd=rd1,sd=sd1,iorate=max\nrd=rd1,sd=sd1,iorate=max\n",
+            "Duplicate RD names not allowed: rd1",
+            3,
+            "",
+        ),
+        (
+            "fsd=fsd1,anchor=zz\nfwd=fwd1,fsd=fsd1,rdpct=50,fileio=sequential\nrd=rd1,fwd=fwd1,fwdrate=max\n",
+            "'fileio=sequential' and 'rdpct=' are mutually exclusive.",
+            2,
+            "fileio=random",
+        ),
+        (
+            "fsd=fsd1,anchor=zz\nfwd=fwd1,fsd=fsd1\nrd=rd1,fwd=fwd1,iorate=100\n",
+            "Specifying 'iorate=' for a File System workload. Use 'fwdrate=' instead.",
+            3,
+            "",
+        ),
+        ("sd=sd1,lun=f,size=8M# x\n", "'8M#' is no number for size=", 1, "blank before a comment"),
+    ];
+    for (text, exact, line, hint) in cases {
+        let error = refused(&text.replace("SD\n", sd));
+        assert_eq!(error.text, exact);
+        assert_eq!(error.place.as_ref().map(|p| p.line), Some(line), "{error}");
+        assert!(error.hint.contains(hint), "{error}");
+        assert!(error.sentence().starts_with(&format!("bad.parm:{line}: ")), "{error}");
+    }
+}
+
+#[test]
+fn text_lost_behind_a_blank_is_warned_about_and_comments_are_not() {
+    let text =
+        "sd=sd1,lun=tmp/x,size=1g # comment, with comma,\nrd=rd1,sd=sd1,iorate=max,elapsed=4 ,interval=1\n";
+    let plan = parse_text("hash2.parm", text).unwrap();
+    assert_eq!(plan.warnings.len(), 1, "{:?}", plan.warnings);
+    assert_eq!(plan.warnings[0].place.line, 2);
+    assert!(plan.warnings[0].text.contains(",interval=1"));
+}
+
+#[test]
+fn continuation_quotes_case_eof_and_abbreviations() {
+    let text = "sd=sd1,lun=tmp/x,     \n   size=1g    * trailing comment\nwd=wd1,sd=sd1, this is ignored\nxf=8k,\nrdpct=50   # c\n\
+                rd=rd1,wd=wd*,io=max,el=4,in=1\n";
+    let plan = parse_text("cont.parm", text).unwrap();
+    let Work::Raw(work) = &plan.runs[0].work else { panic!("not a raw run") };
+    assert_eq!((work.wds[0].0.xfersize.clone(), work.wds[0].0.rdpct), (XferSize::Fixed(8192), 50.0));
+    assert_eq!(plan.runs[0].banner(), "RD=rd1; I/O rate: Uncontrolled MAX; elapsed=4; For loops: None");
+    let quoted = parse_text(
+        "q",
+        "sd=sd1,lun=\"tmp/a b,c=d\",size=1g\nrd=rd1,sd=sd1,iorate=max\neof\nthis is garbage\n",
+    )
+    .unwrap();
+    assert_eq!(quoted.sds[0].lun, "tmp/a b,c=d");
+    assert!(
+        parse_text("u", "SD=sd1,LUN=tmp/x,SIZE=1G\nRD=rd1,SD=sd1,IORATE=MAX,ELAPSED=4,INTERVAL=1\n").is_ok()
+    );
+}
+
+#[test]
+fn loops_unroll_with_the_first_coded_outermost_and_rates_innermost() {
+    let text = "sd=sd1,lun=tmp/x,size=1g\nrd=rd1,sd=sd1,iorate=max,elapsed=4,interval=1,forthreads=(1-8,d)\n\
+                rd=rd2,sd=sd1,iorate=max,elapsed=4,interval=1,forx=(64k-16k,d),threads=(2-6,2)\n\
+                rd=rd3,sd=sd1,iorate=(100-300,100,1000),el=1m,in=5\n\
+                rd=rd4,sd=sd1,iorate=(10,20),elapsed=2h,interval=1h,rdpct=(0,100)\n\
+                rd=rd5,sd=sd1,iorate=(100,2,50,2),dist=variable,elapsed=4,interval=1\n";
+    let lines = parse_text("ranges.parm", text).unwrap().simulation();
+    assert_eq!(lines.len(), 23);
+    assert_eq!(lines[3], "Simulating RD=rd1; I/O rate: Uncontrolled MAX; elapsed=4; For loops: threads=8");
+    assert_eq!(
+        lines[7],
+        "Simulating RD=rd2; I/O rate: Uncontrolled MAX; elapsed=4; For loops: xfersize=32k threads=2"
+    );
+    assert_eq!(lines[16], "Simulating RD=rd3; I/O rate: 1000; elapsed=60; For loops: iorate=1000");
+    assert_eq!(lines[20], "Simulating RD=rd4; I/O rate: 20; elapsed=7200; For loops: rdpct=100 iorate=20");
+    assert_eq!(lines[21], "Simulating RD=rd5; I/O rate: Variable; elapsed=4; For loops: None");
+    assert_eq!(
+        lines[22],
+        "Total amount of Run Definitions: 22; total elapsed time 29096 seconds, or 8.0822 hours, plus a format if requested."
+    );
+}
+
+#[test]
+fn ranges_of_names_count_curves_and_single_storages() {
+    let text = "sd=default,size=1g\nsd=s1,lun=tmp/x1\nsd=s2,lun=tmp/x2\nsd=s3,lun=tmp/x3\nwd=wd1,sd=(s1-s3)\n\
+                rd=rd1,wd=wd1,sd=single,iorate=max,elapsed=4,interval=1\n";
+    let plan = parse_text("sdrange.parm", text).unwrap();
+    assert_eq!(
+        plan.runs.iter().map(|r| r.label.as_str()).collect::<Vec<_>>(),
+        ["rd1_s1", "rd1_s2", "rd1_s3"]
+    );
+    let text = "sd=sd%02d,lun=tmp/x*,size=1g,count=(1,3)\nrd=rd1,sd=sd*,iorate=curve,elapsed=4,interval=1,curve=(50,100)\n";
+    let plan = parse_text("count.parm", text).unwrap();
+    assert_eq!(
+        plan.sds.iter().map(|s| (s.name.as_str(), s.lun.as_str())).collect::<Vec<_>>(),
+        [("sd01", "tmp/x1"), ("sd02", "tmp/x2"), ("sd03", "tmp/x3")]
+    );
+    let lines = plan.simulation();
+    assert_eq!(lines[1], "Simulating RD=rd1_(50%); I/O rate: 5000; elapsed=4; For loops: None");
+    assert_eq!(lines[3].split(';').next(), Some("Total amount of Run Definitions: 3"));
+}
+
+#[test]
+fn format_once_stands_before_the_first_of_the_loops_only() {
+    let text = "fsd=fsd1,anchor=zz,depth=1,width=1,files=1,size=1m\nfwd=fwd1,fsd=fsd1,fileio=random\n\
+                rd=rd1,fwd=fwd1,fwdrate=100,elapsed=4,interval=1,format=(once),foroperations=(read,write),threads=(1,2)\n";
+    let lines = parse_text("fops.parm", text).unwrap().simulation();
+    assert_eq!(lines[0], "Simulating RD=format_for_rd1");
+    assert_eq!(lines[4], "Simulating RD=rd1; elapsed=4; fwdrate=100; For loops: operation=write threads=2");
+    assert_eq!(lines.len(), 6);
+}
+
+#[test]
+fn replacements_are_made_and_a_missing_or_unused_one_is_refused() {
+    struct One;
+    impl Files for One {
+        fn read(&self, _: &Path) -> std::io::Result<Vec<u8>> {
+            Ok(b"sd=sd1,lun=$lun,size=!size\nrd=rd1,sd=sd1,iorate=max,elapsed=4,interval=1\n".to_vec())
+        }
+    }
+    let pair = |n: &str, v: &str| (n.to_string(), v.to_string());
+    let mut request = Request::file("subst.parm");
+    request.replacements = vec![pair("lun", "tmp/q"), pair("size", "1g")];
+    let plan = parse_with(&request, &One).unwrap();
+    assert_eq!((plan.sds[0].lun.as_str(), plan.sds[0].size), ("tmp/q", Some(1 << 30)));
+    request.appended = Some("iorate=100".into());
+    assert_eq!(parse_with(&request, &One).unwrap().runs[0].rate, Rate::Fixed(100.0));
+    request.replacements.push(pair("other", "1"));
+    assert_eq!(parse_with(&request, &One).unwrap_err().kind, ErrorKind::Unresolved);
+    request.replacements = vec![pair("lun", "tmp/q")];
+    let error = parse_with(&request, &One).unwrap_err();
+    assert_eq!((error.kind, error.word.as_str()), (ErrorKind::Unresolved, "!size"));
+}
+
+#[test]
+fn an_include_is_read_beside_its_file_and_keeps_its_own_line_numbers() {
+    struct Two;
+    impl Files for Two {
+        fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+            match path.to_str() {
+                Some("dir/main.parm") => Ok(b"include=sds.parm\nrd=rd1,sd=sd1,iorate=max\n".to_vec()),
+                Some("dir/sds.parm") => Ok(b"* storages\nsd=sd1,lun=x,size=1m,thread=zero\n".to_vec()),
+                _ => Err(std::io::ErrorKind::NotFound.into()),
+            }
+        }
+    }
+    let error = parse_with(&Request::file("dir/main.parm"), &Two).unwrap_err();
+    assert_eq!(error.place, Some(Place { file: "dir/sds.parm".into(), line: 2 }));
+    let missing = parse_with(&Request::file("nowhere.parm"), &Two).unwrap_err();
+    assert_eq!(missing.sentence(), "Requested parameter file does not exist: nowhere.parm");
+}
+
+#[test]
+fn what_would_change_the_measurement_is_refused_by_name() {
+    for (text, word) in [
+        ("dedupflipflop=yes\n", "dedupflipflop"),
+        ("validate=yes\n", "validate"),
+        ("hd=other,system=10.0.0.1\n", "other"),
+        ("sd=sd1,lun=x\nwd=wd1,sd=sd1,stride=(1,2)\n", "stride"),
+    ] {
+        let error = refused(text);
+        assert_eq!((error.kind, error.word.as_str()), (ErrorKind::NotYet, word), "{error}");
+    }
+}
+
+#[test]
+fn dedup_needs_its_unit_and_writes_of_whole_units() {
+    let with = |words: &str, xfersize: &str| {
+        parse_text(
+            "d",
+            &format!(
+                "{words}\nsd=sd1,lun=x,size=1m\nwd=w,sd=sd1,rdpct=0,xfersize={xfersize}\nrd=r,wd=w,iorate=max\n"
+            ),
+        )
+    };
+    let plan = with("dedupratio=2\ndedupunit=4k", "64k").unwrap();
+    assert_eq!(plan.general.dedup, Some(Dedup { ratio: 2.0, unit: 4096, sets: DedupSets::Percent(5.0) }));
+    assert_eq!(with("dedupratio=2", "64k").unwrap_err().kind, ErrorKind::Missing);
+    assert_eq!(with("dedupratio=2\ndedupunit=8k", "4k").unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(with("dedupratio=50\ndedupunit=4k", "4k").unwrap_err().kind, ErrorKind::Conflict);
+}
+
+#[test]
+fn a_sentence_reads_as_one() {
+    let error = refused("sd=sd1,lun=x,size=8x\n");
+    assert_eq!(error.sentence(), "bad.parm:1: '8x' is no number for size=; units are k, m, g, t");
+    let error = refused("fsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,iorate=5\n");
+    let whole =
+        "bad.parm:3: 'rd=r': Specifying 'iorate=' for a File System workload. Use 'fwdrate=' instead.";
+    assert_eq!(error.sentence(), whole);
+    let error = refused("fsd=f,anchor=a\nfwd=w,fsd=f,rdpct=5\nrd=r,fwd=w,fwdrate=5\n");
+    assert!(error.sentence().ends_with("mutually exclusive. Add fileio=random"), "{error}");
+}
+
+#[test]
+fn two_trees_of_one_run_need_two_anchors() {
+    let text =
+        "fsd=fsd1,anchor=a\nfsd=fsd2,anchor=a,files=3\nfwd=fwd1,fsd=(fsd1,fsd2)\nrd=r,fwd=fwd1,fwdrate=max\n";
+    let error = refused(text);
+    assert_eq!((error.kind, error.place.map(|p| p.line)), (ErrorKind::Conflict, Some(2)));
+}
+
+#[test]
+fn this_machine_may_have_one_other_name() {
+    let text = |hosts: &str| format!("{hosts}\nsd=sd1,lun=x,size=1m,host=hd1\nrd=r,sd=sd1,iorate=max\n");
+    assert!(parse_text("h", &text("hd=default,shell=vdbench\nhd=hd1,system=localhost")).is_ok());
+    assert_eq!(refused(&text("hd=hd1,system=10.0.0.7")).kind, ErrorKind::NotYet);
+    assert_eq!(refused(&text("hd=localhost")).word, "hd1");
+    assert_eq!(refused(&text("hd=hd1,system=localhost\nhd=hd2,system=localhost")).word, "hd2");
+}
+
+#[test]
+fn raw_and_file_workloads_do_not_mix() {
+    let error = refused(
+        "fsd=fsd1,anchor=a\nsd=sd1,lun=x,size=1m\nwd=wd1,sd=sd1\nfwd=fwd1,fsd=fsd1\n\
+         rd=r1,wd=wd1,iorate=max\nrd=r2,fwd=fwd1,fwdrate=max\n",
+    );
+    assert_eq!((error.kind, error.place.map(|p| p.line)), (ErrorKind::Conflict, Some(6)));
+}
+
+#[test]
+fn ignored_words_are_named_in_a_warning() {
+    let plan = parse_text("w", "messagescan=no\nsd=sd1,lun=x,size=1m\nrd=rd1,sd=sd1,iorate=max\n").unwrap();
+    assert_eq!(plan.warnings.len(), 1);
+    assert!(plan.warnings[0].text.starts_with("messagescan="));
+}
+
+#[test]
+fn a_list_that_never_closes_and_a_missing_comma_are_refused() {
+    assert_eq!(refused("sd=sd1,lun=x,range=(1,2\n").kind, ErrorKind::Syntax);
+    assert_eq!(refused("sd=sd1,lun=x,size=8Mthreads=2\n").kind, ErrorKind::Syntax);
+    assert_eq!(refused("sd=sd1,lun=\"x\n").kind, ErrorKind::Syntax);
+    assert_eq!(refused("sd\n").kind, ErrorKind::Syntax);
+    assert_eq!(refused("sd=sd1,lun=\n").kind, ErrorKind::Syntax);
+}
+
+/// A small generator of our own: the mutations must be the same on every machine.
+struct Mutations(u64);
+
+impl Mutations {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % below.max(1)
+    }
+}
+
+#[test]
+fn mutated_files_never_panic() {
+    let mut random = Mutations(0x5eed);
+    let pieces: [&[u8]; 14] = [
+        b"=",
+        b",",
+        b"(",
+        b")",
+        b"\"",
+        b" ",
+        b"\n",
+        b"-",
+        b"*",
+        b"%",
+        b"999999999999t",
+        b"(1-9,d)",
+        b"$x",
+        b"count=(1,9)",
+    ];
+    for round in 0..4_000 {
+        let mut bytes = WORKLOADS[round % 4].1.as_bytes().to_vec();
+        for _ in 0..=random.next(6) {
+            let at = random.next(bytes.len());
+            match random.next(4) {
+                0 => bytes[at] = random.next(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => {
+                    let piece = pieces[random.next(pieces.len())];
+                    bytes.splice(at..at, piece.iter().copied());
+                }
+                _ => {
+                    let end = (at + random.next(30)).min(bytes.len());
+                    let part: Vec<u8> = bytes[at..end].to_vec();
+                    let to = random.next(bytes.len());
+                    bytes.splice(to..to, part);
+                }
+            }
+        }
+        fuzz(&bytes);
+    }
+}

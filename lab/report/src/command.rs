@@ -1,0 +1,255 @@
+//! The `vdbench` command: its options, its exit status, its sentences.
+
+use crate::clock::Moment;
+use crate::page;
+use crate::session::{RunRequest, run_reported};
+use crate::{DISTRIBUTION, FAILURE, PRODUCT};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use steadfast_lab_params::{Plan, Request, parse, parse_text};
+use steadfast_lab_workload::Options;
+
+/// What a command line asks for.
+#[derive(Clone, Debug, Default)]
+struct Command {
+    request: Request,
+    output: String,
+    simulate: bool,
+    /// `-t` and `-tf`: parameters of our own.
+    quick: Option<Quick>,
+    allow_idle: bool,
+    watch: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Quick {
+    Raw,
+    Files,
+}
+
+const USAGE: &str = "usage:
+  vdbench -f file [file ...] [-o dir] [options] [name=value ...] [+ parameters for each rd=]
+
+  -f file...     Parameter files, read one after the other.
+  -o dir         Output directory; 'dir+' takes the first free number, 'dir.tod' adds date and time. Default 'output'.
+  -e seconds     elapsed= of every run.
+  -i seconds     interval= of every run.
+  -w seconds     warmup= of every run.
+  -r rd          Begin at this run definition.
+  -s             Simulate: print the runs, do nothing.
+  -t, -tf        Short test of a raw file, or of a tree of files.
+  --allow-idle   Exit with 0 even if a run found nothing to do.
+  --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
+
+  name=value     Replaces $name and !name in the parameter files.
+
+example 1: one file, 100% random reads of 4k at a rate of 100 for 10 seconds
+  sd=sd1,lun=/tmp/testfile,size=64m
+  wd=wd1,sd=sd1,xfersize=4096,readpct=100
+  rd=run1,wd=wd1,iorate=100,elapsed=10,interval=1
+
+example 2: a tree of files, written as fast as possible
+  fsd=fsd1,anchor=/tmp/tree,depth=2,width=2,files=2,size=8m
+  fwd=fwd1,fsd=fsd1,operation=write,xfersize=256k,fileio=sequential,fileselect=random,threads=2
+  rd=run1,fwd=fwd1,fwdrate=max,format=yes,elapsed=10,interval=1
+";
+
+/// Carries out the `vdbench` command. `args` are without the program's name. Ends soon after `stop` becomes true.
+///
+/// Returns the exit status: 0, or 157 for any failure, for a run in which nothing was done, and when stopped.
+pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    // Writing to a terminal that is gone must not hide the exit status.
+    let _ = write!(out, "\n\n{PRODUCT}\n{DISTRIBUTION}\nFor documentation, see lab/README.md.\n\n");
+    let fail = |out: &mut dyn Write, err: &mut dyn Write, text: &str, sentence: &str| {
+        let now = Moment::now().time();
+        let _ = writeln!(out, "{now} ");
+        for line in text.lines() {
+            let _ = writeln!(out, "{now} {line}");
+        }
+        let _ = writeln!(out, "{now} ");
+        let _ = out.flush();
+        let _ = writeln!(err, "vdbench: {}", sentence.replace('\n', " "));
+        FAILURE
+    };
+    let Some(args) = args.iter().map(|arg| arg.to_str().map(String::from)).collect::<Option<Vec<String>>>()
+    else {
+        return fail(out, err, "An argument is not UTF-8", "an argument is not UTF-8; rename the file.");
+    };
+    if args.is_empty() {
+        let _ = write!(out, "{USAGE}");
+        return fail(out, err, "No input parameters specified", "no input parameters; name a file with -f.");
+    }
+    let command = match Command::parse(&args) {
+        Ok(command) => command,
+        Err(sentence) => return fail(out, err, &sentence, &sentence),
+    };
+    let plan = match command.plan() {
+        Ok(plan) => plan,
+        Err(error) => return fail(out, err, &error.text, &error.sentence()),
+    };
+    for warning in &plan.warnings {
+        let _ = writeln!(err, "vdbench: {warning}");
+    }
+    if command.simulate {
+        for line in plan.anchor_lines().into_iter().chain(plan.simulation()) {
+            let _ = writeln!(out, "{} {line}", Moment::now().time());
+        }
+        return 0;
+    }
+    let dir = page::resolve(&command.output, &Moment::now().compact());
+    let opening = args.iter().map(|arg| format!("input argument scanned: '{arg}'")).collect();
+    let request = RunRequest {
+        options: Options { watch: command.watch.clone(), seed: 0 },
+        allow_idle: command.allow_idle,
+        opening,
+        ..RunRequest::new(&plan, &dir)
+    };
+    let reported = run_reported(&request, stop, out, &mut |_| {});
+    command.remove_quick_files(&plan);
+    match reported {
+        Ok(reported) => match reported.failure {
+            None => 0,
+            Some(text) => {
+                let _ = writeln!(err, "vdbench: {}", text.replace('\n', " "));
+                FAILURE
+            }
+        },
+        Err(error) => {
+            let text = format!("The reports in '{}' cannot be written: {error}", dir.display());
+            fail(out, err, &text, &format!("{text}; choose another directory with -o."))
+        }
+    }
+}
+
+impl Command {
+    fn parse(args: &[String]) -> Result<Command, String> {
+        let mut command = Command { output: "output".into(), ..Command::default() };
+        let mut at = 0;
+        while at < args.len() {
+            let arg = args[at].as_str();
+            at += 1;
+            if arg == "+" {
+                command.request.appended = Some(args[at..].join(","));
+                break;
+            }
+            if let Some(rest) = arg.strip_prefix("+").filter(|rest| rest.contains('=')) {
+                let mut all = vec![rest.to_string()];
+                all.extend_from_slice(&args[at..]);
+                command.request.appended = Some(all.join(","));
+                break;
+            }
+            if let Some(long) = arg.strip_prefix("--") {
+                match long {
+                    "allow-idle" => command.allow_idle = true,
+                    "watch" => {
+                        let pid = args.get(at).and_then(|pid| pid.parse().ok());
+                        command.watch.push(pid.ok_or("option --watch takes the number of a process.")?);
+                        at += 1;
+                    }
+                    _ => {
+                        return Err(format!(
+                            "unknown option --{long}; no arguments at all print the options."
+                        ));
+                    }
+                }
+                continue;
+            }
+            let Some(option) = arg.strip_prefix('-').filter(|o| !o.is_empty()) else {
+                let (name, value) = arg.split_once('=').ok_or_else(|| {
+                    format!(
+                        "'{arg}' is neither an option nor name=value; parameter files are named behind -f."
+                    )
+                })?;
+                command.request.replacements.push((name.to_string(), value.to_string()));
+                continue;
+            };
+            match option {
+                "t" => command.quick = Some(Quick::Raw),
+                "tf" => command.quick = Some(Quick::Files),
+                "s" => command.simulate = true,
+                _ => at = command.valued(option, args, at)?,
+            }
+        }
+        if command.quick.is_none() && command.request.files.is_empty() {
+            return Err("no parameter file; name one with -f.".into());
+        }
+        Ok(command)
+    }
+
+    /// Options with a value, attached (`-fname`) or next.
+    fn valued(&mut self, option: &str, args: &[String], at: usize) -> Result<usize, String> {
+        let mut letters = option.chars();
+        let letter = letters.next().unwrap_or(' ');
+        let attached = letters.as_str();
+        if matches!(letter, 'v' | 'j') {
+            let what = if letter == 'v' { "Data validation" } else { "Journaling" };
+            return Err(format!("{what} (-{option}) is not carried out yet; leave the option out."));
+        }
+        if !matches!(letter, 'f' | 'o' | 'e' | 'i' | 'w' | 'r' | 'm' | 'p') {
+            return Err(format!("unknown option -{option}; no arguments at all print the options."));
+        }
+        let (value, mut next) = if attached.is_empty() {
+            let value = args.get(at).filter(|v| !v.starts_with('-') || v.len() == 1);
+            (value.ok_or_else(|| format!("option -{letter} needs a value."))?.as_str(), at + 1)
+        } else {
+            (attached, at)
+        };
+        let seconds = || {
+            let plain = value.strip_suffix('s').unwrap_or(value);
+            plain
+                .parse::<u64>()
+                .ok()
+                .filter(|n| *n < 1 << 32)
+                .ok_or_else(|| format!("option -{letter} takes seconds, not '{value}'."))
+        };
+        match letter {
+            'f' => {
+                self.request.files.push(PathBuf::from(value));
+                while let Some(more) =
+                    args.get(next).filter(|a| !a.starts_with(['-', '+']) && !a.contains('='))
+                {
+                    self.request.files.push(PathBuf::from(more));
+                    next += 1;
+                }
+            }
+            'o' => self.output = value.to_string(),
+            'e' => self.request.overrides.elapsed = Some(seconds()?.max(1)),
+            'i' => self.request.overrides.interval = Some(seconds()?.max(1)),
+            'w' => self.request.overrides.warmup = Some(seconds()?),
+            'r' => self.request.overrides.from_rd = Some(value.to_string()),
+            // JVMs and ports: there are none, so any number is right.
+            _ => {}
+        }
+        Ok(next)
+    }
+
+    fn plan(&self) -> Result<Plan, steadfast_lab_params::Error> {
+        let Some(quick) = self.quick else { return parse(&self.request) };
+        let here = format!("{}.quick", self.output.trim_end_matches('+'));
+        let (elapsed, interval) =
+            (self.request.overrides.elapsed.unwrap_or(5), self.request.overrides.interval.unwrap_or(1));
+        let times = format!("elapsed={elapsed},interval={interval}");
+        let text = match quick {
+            Quick::Raw => format!(
+                "sd=sd1,lun=\"{here}\",size=40m\nwd=wd1,sd=sd1,xfersize=1k,rdpct=50\nrd=rd1,wd=wd1,iorate=100,{times}\n"
+            ),
+            Quick::Files => format!(
+                "fsd=fsd1,anchor=\"{here}\",depth=1,width=1,files=8,size=128k\n\
+                 fwd=fwd1,fsd=fsd1,rdpct=50,xfersize=1k,fileio=random,fileselect=random,threads=2\n\
+                 rd=rd1,fwd=fwd1,fwdrate=100,{times},format=yes\n"
+            ),
+        };
+        parse_text("the built-in test", &text)
+    }
+
+    /// What the built-in tests leave.
+    fn remove_quick_files(&self, plan: &Plan) {
+        match self.quick {
+            None => {}
+            Some(Quick::Raw) => plan.sds.iter().for_each(|sd| drop(std::fs::remove_file(&sd.lun))),
+            Some(Quick::Files) => plan.fsds.iter().for_each(|fsd| drop(std::fs::remove_dir_all(&fsd.anchor))),
+        }
+    }
+}

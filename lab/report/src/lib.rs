@@ -1,0 +1,39 @@
+//! # Reports
+//!
+//! Runs written down in the shapes people and their scripts know from vdbench 5.04.07, and in JSON and CSV with what
+//! vdbench does not say: percentiles, and the processor time of who is measured and who measures.
+//!
+//! ```text
+//! args ─[command]→ Plan ─[workload::execute]→ Event ─[output]→ console, *.html, report.json, latency.csv
+//! ```
+//!
+//! ## Invariants
+//! (R1) Columns of the tables, of flatfile.html and of status.html are vdbench's: position, width, order. What we add
+//!      is in files of its own.                                      test: `shapes.rs`, against output of the original
+//! (R2) A table whose run measured nothing says NaN or 0.0 as vdbench does; report.json then has the figures of the
+//!      whole run, by the clock.
+//! (R3) A run in which nothing was done is a failure, unless the caller says otherwise.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod command;
+mod flatfile;
+mod histogram_page;
+pub mod json;
+mod output;
+mod page;
+mod session;
+mod table;
+
+pub use clock::Moment;
+pub use command::vdbench_main;
+pub use output::Output;
+pub use session::{Reported, RunRequest, run_reported};
+
+/// vdbench's exit status for any failure (-99).
+pub const FAILURE: i32 = 157;
+/// Who writes.
+const PRODUCT: &str = "Steadfast lab: the workload language of vdbench, carried out by another engine.";
+/// Which shapes.
+const DISTRIBUTION: &str =
+    concat!("Vdbench distribution: steadfast ", env!("CARGO_PKG_VERSION"), " (shapes of vdbench50407)");

@@ -1,0 +1,77 @@
+//! A plan carried out and written down: what the command does, for programs that have a plan already.
+
+use crate::output::Output;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use steadfast_lab_params::Plan;
+use steadfast_lab_workload::{Event, Options, Outcome, execute};
+
+/// What to carry out, and where to write it down.
+pub struct RunRequest<'a> {
+    /// The runs.
+    pub plan: &'a Plan,
+    /// The output directory; made if its parent is there.
+    pub dir: &'a Path,
+    /// Processes to watch, seed.
+    pub options: Options,
+    /// A run in which nothing was done is no failure.
+    pub allow_idle: bool,
+    /// Lines for the console and the log, before the first run.
+    pub opening: Vec<String>,
+}
+
+impl<'a> RunRequest<'a> {
+    /// Nothing watched, nothing idle allowed, no lines.
+    pub fn new(plan: &'a Plan, dir: &'a Path) -> RunRequest<'a> {
+        RunRequest { plan, dir, options: Options::default(), allow_idle: false, opening: Vec::new() }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Reported {
+    /// Results of all runs.
+    pub outcome: Outcome,
+    /// Why it is a failure, in a sentence or two: an error, the stop flag, or a run in which nothing was done.
+    pub failure: Option<String>,
+}
+
+/// Carries out a plan, with the console lines on `console`, all pages and `report.json` in the directory, and each
+/// event also handed to `also`. Ends soon after `stop` becomes true.
+///
+/// # Errors
+/// When the directory or a page cannot be written. What goes wrong in the runs is in [`Reported::failure`].
+pub fn run_reported(
+    request: &RunRequest<'_>,
+    stop: &AtomicBool,
+    console: &mut dyn Write,
+    also: &mut dyn FnMut(&Event<'_>),
+) -> io::Result<Reported> {
+    let mut output = Output::create(request.dir, request.plan, console)?;
+    request.opening.iter().for_each(|line| output.say(line));
+    request.plan.anchor_lines().iter().for_each(|line| output.say(line));
+    output.status("Starting slaves");
+    output.status("Slaves connected");
+    let outcome = execute(request.plan, &request.options, stop, &mut |event| {
+        output.event(event);
+        also(event);
+    });
+    let idle = outcome.idle_runs().join(", ");
+    // The sentence of a failed run was said when the run ended.
+    let said = outcome.runs.iter().any(|run| run.failure.is_some());
+    let failure = match outcome.failure() {
+        Some(sentence) => Some(sentence),
+        None if outcome.stopped => Some("Stopped before the end of the run definitions.".to_string()),
+        None if !idle.is_empty() && !request.allow_idle => Some(format!(
+            "Nothing was done in rd={idle}: no operation that was asked for took place.\n\
+             Say format=yes, or --allow-idle if that is what you expect."
+        )),
+        None => None,
+    };
+    if let Some(text) = failure.as_ref().filter(|_| !said) {
+        output.say(&format!("\n{text}\n"));
+    }
+    output.finish(failure.as_deref())?;
+    Ok(Reported { outcome, failure })
+}

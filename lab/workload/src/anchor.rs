@@ -1,0 +1,490 @@
+//! FSD: a tree of directories and files below an anchor, and what is known to exist of it.
+//!
+//! # Names and order
+//!
+//! Directories are `vdb.<level>_<number>.dir`, numbers from 1 to the width; files `vdb_f<number>.file`, numbered over
+//! the whole anchor. Directories of one level are ordered with the first level's number running fastest, so the lowest
+//! directories of a 2x2 tree are 1_1/2_1, 1_2/2_1, 1_1/2_2, 1_2/2_2.
+//!
+//! # State
+//!
+//! One atomic word per file: existing, in use, length. It begins from `vdb_control.file` where that is ours and whole,
+//! else from a look at each file, and is written back at the end of a run. A control file that describes another
+//! structure refuses the run: reading a tree as what it is not would measure something else.
+
+use crate::random::mix;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use steadfast_lab_params::{Fsd, Spread};
+
+const EXISTS: u64 = 1 << 63;
+const IN_USE: u64 = 1 << 62;
+const LENGTH: u64 = IN_USE - 1;
+/// States of a directory.
+const ABSENT: u8 = 0;
+const CHANGING: u8 = 1;
+const PRESENT: u8 = 2;
+/// Up to here every file is looked at; beyond, the control file is believed.
+const LOOK_MAX: u64 = 20_000;
+/// Name of the state file, as vdbench's.
+pub(crate) const CONTROL: &str = "vdb_control.file";
+const CONTROL_TITLE: &str = "* steadfast lab control file, version 1";
+
+/// What goes wrong before the first operation.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "Unable to create anchor directory: {0}\n{1}; create its parent directory, or say create_anchors=yes."
+    )]
+    Anchor(String, String),
+    #[error(
+        "anchor={0} holds another structure ({1}) than the parameter file asks for ({2}); say format=yes to replace it."
+    )]
+    Structure(String, String, String),
+}
+
+/// A tree and its state.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub fsd: Fsd,
+    pub root: PathBuf,
+    directories: Vec<AtomicU8>,
+    files: Vec<AtomicU64>,
+    /// How many files exist.
+    pub existing: AtomicU64,
+    /// Round robin of `fileselect=sequential`.
+    pub next: AtomicU64,
+    /// The same for files that are to be made, so that makers and users do not skip for each other.
+    pub next_absent: AtomicU64,
+    /// The same for directories.
+    pub next_directory: AtomicU64,
+    /// Files that may be chosen: all, or as many as the working set holds.
+    pub usable: u64,
+    pub key: u64,
+    /// The anchor was made by us, and nobody was told yet.
+    pub created_anchor: AtomicBool,
+}
+
+impl Tree {
+    /// Makes the anchor if need be and finds out what exists below it. `fresh` ignores what a control file says.
+    pub(crate) fn open(fsd: &Fsd, create_parents: bool, fresh: bool) -> Result<Tree, Error> {
+        let root = PathBuf::from(&fsd.anchor);
+        let refused = |e: std::io::Error| Error::Anchor(fsd.anchor.clone(), crate::shared::errno_text(&e));
+        let mut created_anchor = false;
+        if !root.is_dir() {
+            if create_parents { fs::create_dir_all(&root) } else { fs::create_dir(&root) }
+                .map_err(refused)?;
+            created_anchor = true;
+        }
+        let mut count = fsd.file_count();
+        if let Some(limit) = fsd.totalsize {
+            count = prefix(fsd, count, limit);
+        }
+        let usable = fsd.workingset.map_or(count, |limit| prefix(fsd, count, limit).max(1).min(count));
+        let tree = Tree {
+            fsd: fsd.clone(),
+            root,
+            directories: (0..fsd.directories()).map(|_| AtomicU8::new(ABSENT)).collect(),
+            files: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            existing: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            next_absent: AtomicU64::new(0),
+            next_directory: AtomicU64::new(0),
+            usable,
+            key: fsd.anchor.bytes().fold(1, |key, byte| mix(key, u64::from(byte))),
+            created_anchor: AtomicBool::new(created_anchor),
+        };
+        if !created_anchor {
+            tree.load(fresh)?;
+        }
+        Ok(tree)
+    }
+
+    fn load(&self, fresh: bool) -> Result<(), Error> {
+        let text = fs::read_to_string(self.root.join(CONTROL)).unwrap_or_default();
+        let known = parse_control(&text);
+        if let (Some((structure, _, _)), false) = (&known, fresh) {
+            let wanted = self.structure();
+            if *structure != wanted {
+                return Err(Error::Structure(self.fsd.anchor.clone(), structure.clone(), wanted));
+            }
+        }
+        if let (Some((_, directories, lengths)), true) =
+            (&known, self.files.len() as u64 > LOOK_MAX && !fresh)
+            && directories.len() == self.directories.len()
+            && lengths.len() == self.files.len()
+        {
+            (0..).zip(directories).for_each(|(index, exists)| self.set_directory(index, *exists));
+            for (index, length) in lengths.iter().enumerate() {
+                if let Some(length) = length {
+                    self.set(index as u64, Some(length.unwrap_or_else(|| self.target(index as u64))));
+                }
+            }
+            return Ok(());
+        }
+        for index in 0..self.directories.len() as u64 {
+            self.set_directory(index, self.directory(index).is_dir());
+        }
+        for index in 0..self.files.len() as u64 {
+            if !self.directory_exists(self.holder(index)) {
+                continue;
+            }
+            if let Ok(meta) = fs::symlink_metadata(self.file(index)) {
+                self.set(index, meta.is_file().then_some(meta.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the control file; a failure is no failure of the run, since it can be looked up again.
+    pub(crate) fn save(&self) {
+        let mut text = format!("{CONTROL_TITLE}\n{}\n", self.structure());
+        text += "directories=";
+        text.extend(self.directories.iter().map(|d| if d.load(Relaxed) == PRESENT { 'y' } else { '.' }));
+        text += "\nfiles=";
+        for (index, state) in self.files.iter().enumerate() {
+            let state = state.load(Relaxed);
+            match (state & EXISTS != 0, state & LENGTH) {
+                (false, _) => text.push('.'),
+                (true, length) if length == self.target(index as u64) => text.push('f'),
+                (true, length) => text += &format!("({length})"),
+            }
+        }
+        text.push('\n');
+        text += &format!("checksum={:016x}\n", checksum(&text));
+        let _ = fs::write(self.root.join(CONTROL), text);
+    }
+
+    fn structure(&self) -> String {
+        let sizes: Vec<String> =
+            self.fsd.sizes.iter().map(|(size, percent)| format!("{size},{percent}")).collect();
+        let spread = if self.fsd.spread == Spread::Bottom { "bottom" } else { "all" };
+        format!(
+            "depth={} width={} files={} distribution={spread} sizes={}",
+            self.fsd.depth,
+            self.fsd.width,
+            self.fsd.files,
+            sizes.join(",")
+        )
+    }
+
+    pub(crate) fn file_count(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    pub(crate) fn directory_count(&self) -> u64 {
+        self.directories.len() as u64
+    }
+
+    /// Index of the first directory of a level (from 0) and how many it has.
+    pub(crate) fn level(&self, level: u32) -> (u64, u64) {
+        let width = u64::from(self.fsd.width);
+        ((1..=level).map(|l| width.pow(l)).sum(), width.pow(level + 1))
+    }
+
+    fn level_of(&self, directory: u64) -> (u32, u64) {
+        let mut level = 0;
+        loop {
+            let (first, count) = self.level(level);
+            if directory < first + count || level + 1 >= self.fsd.depth {
+                return (level, directory - first);
+            }
+            level += 1;
+        }
+    }
+
+    /// The directory that holds this one; `None` below the anchor.
+    pub(crate) fn parent(&self, directory: u64) -> Option<u64> {
+        let (level, number) = self.level_of(directory);
+        let above = level.checked_sub(1)?;
+        let (first, count) = self.level(above);
+        Some(first + number % count)
+    }
+
+    /// Path of a directory.
+    pub(crate) fn directory(&self, directory: u64) -> PathBuf {
+        let (level, mut number) = self.level_of(directory);
+        let width = u64::from(self.fsd.width);
+        let mut path = self.root.clone();
+        for at in 0..=level {
+            path.push(format!("vdb.{}_{}.dir", at + 1, number % width + 1));
+            number /= width;
+        }
+        path
+    }
+
+    /// The directory that holds a file.
+    pub(crate) fn holder(&self, file: u64) -> u64 {
+        let holder = file / self.fsd.files.max(1);
+        match self.fsd.spread {
+            Spread::Bottom => self.level(self.fsd.depth - 1).0 + holder,
+            Spread::All => holder,
+        }
+    }
+
+    /// Path of a file.
+    pub(crate) fn file(&self, file: u64) -> PathBuf {
+        self.directory(self.holder(file)).join(format!("vdb_f{file:04}.file"))
+    }
+
+    /// Length this file shall have.
+    pub(crate) fn target(&self, file: u64) -> u64 {
+        target(&self.fsd, file)
+    }
+
+    pub(crate) fn directory_exists(&self, directory: u64) -> bool {
+        self.directories[directory as usize].load(Relaxed) == PRESENT
+    }
+
+    /// Makes the caller the one who makes (`exists` false) or removes a directory. What it does must be said with
+    /// [`Tree::set_directory`]; until then the directory is neither there nor missing for others.
+    pub(crate) fn claim_directory(&self, directory: u64, exists: bool) -> bool {
+        let from = if exists { PRESENT } else { ABSENT };
+        self.directories[directory as usize].compare_exchange(from, CHANGING, Relaxed, Relaxed).is_ok()
+    }
+
+    pub(crate) fn set_directory(&self, directory: u64, exists: bool) {
+        self.directories[directory as usize].store(if exists { PRESENT } else { ABSENT }, Relaxed);
+    }
+
+    /// Whether all directories are there (or, with `exists` false, all are gone).
+    pub(crate) fn all_directories(&self, exists: bool) -> bool {
+        let wanted = if exists { PRESENT } else { ABSENT };
+        self.directories.iter().all(|d| d.load(Relaxed) == wanted)
+    }
+
+    /// Length, if it exists.
+    pub(crate) fn state(&self, file: u64) -> Option<u64> {
+        let state = self.files[file as usize].load(Relaxed);
+        (state & EXISTS != 0).then_some(state & LENGTH)
+    }
+
+    /// Takes a file into use. `wanted`: whether it must exist. `Err(true)`: somebody else uses it.
+    pub(crate) fn take(&self, file: u64, wanted: bool) -> Result<u64, bool> {
+        let cell = &self.files[file as usize];
+        let state = cell.load(Relaxed);
+        if (state & EXISTS != 0) != wanted {
+            return Err(false);
+        }
+        if state & IN_USE != 0 || cell.compare_exchange(state, state | IN_USE, Relaxed, Relaxed).is_err() {
+            return Err(true);
+        }
+        Ok(state & LENGTH)
+    }
+
+    /// Gives a file back as it was.
+    pub(crate) fn release(&self, file: u64) {
+        self.files[file as usize].fetch_and(!IN_USE, Relaxed);
+    }
+
+    /// Gives a file back with a new state.
+    pub(crate) fn set(&self, file: u64, length: Option<u64>) {
+        let state = length.map_or(0, |length| EXISTS | length & LENGTH);
+        let before = self.files[file as usize].swap(state, Relaxed);
+        match (before & EXISTS != 0, length.is_some()) {
+            (false, true) => {
+                self.existing.fetch_add(1, Relaxed);
+            }
+            (true, false) => {
+                self.existing.fetch_sub(1, Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything below the anchor that bears our names: files, then directories, deepest last. Links are not followed.
+    pub(crate) fn remains(&self, ended: impl Fn() -> bool) -> std::io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        let mut open = vec![self.root.clone()];
+        while let Some(at) = open.pop().filter(|_| !ended()) {
+            for entry in fs::read_dir(&at)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let kind = entry.file_type()?;
+                if kind.is_dir() && name.starts_with("vdb.") && name.ends_with(".dir") {
+                    directories.push(entry.path());
+                    open.push(entry.path());
+                } else if kind.is_file()
+                    && (name == CONTROL || name.starts_with("vdb_f") && name.ends_with(".file"))
+                {
+                    files.push(entry.path());
+                }
+            }
+        }
+        Ok((files, directories))
+    }
+}
+
+/// How many files fit into `limit` bytes.
+fn prefix(fsd: &Fsd, count: u64, limit: u64) -> u64 {
+    let mut sum = 0u64;
+    for file in 0..count {
+        sum = sum.saturating_add(target(fsd, file));
+        if sum > limit {
+            return file;
+        }
+    }
+    count
+}
+
+fn target(fsd: &Fsd, file: u64) -> u64 {
+    if let [(size, _)] = fsd.sizes.as_slice() {
+        return *size;
+    }
+    let mut draw = (mix(file, 0x517e) >> 11) as f64 / (1u64 << 53) as f64 * 100.0;
+    for (size, percent) in &fsd.sizes {
+        if draw < *percent {
+            return *size;
+        }
+        draw -= percent;
+    }
+    fsd.sizes.last().map_or(0, |(size, _)| *size)
+}
+
+fn checksum(text: &str) -> u64 {
+    text.bytes().fold(0x5eed, |sum, byte| mix(sum, u64::from(byte)))
+}
+
+/// Structure, directories, files (existing; their length if not full). `None` if it is not ours or not whole.
+#[allow(clippy::type_complexity)]
+fn parse_control(text: &str) -> Option<(String, Vec<bool>, Vec<Option<Option<u64>>>)> {
+    let (body, sum) = text.rsplit_once("checksum=")?;
+    if u64::from_str_radix(sum.trim(), 16).ok()? != checksum(body) {
+        return None;
+    }
+    let mut lines = body.lines();
+    if lines.next()? != CONTROL_TITLE {
+        return None;
+    }
+    let structure = lines.next()?.to_string();
+    let directories = lines.next()?.strip_prefix("directories=")?.chars().map(|c| c == 'y').collect();
+    let mut files = Vec::new();
+    let mut rest = lines.next()?.strip_prefix("files=")?;
+    while let Some(first) = rest.chars().next() {
+        match first {
+            'f' => files.push(Some(None)),
+            '(' => {
+                let (length, _) = rest[1..].split_once(')')?;
+                files.push(Some(Some(length.parse().ok()?)));
+                rest = &rest[length.len() + 1..];
+            }
+            _ => files.push(None),
+        }
+        rest = &rest[rest.chars().next().map_or(0, char::len_utf8)..];
+    }
+    Some((structure, directories, files))
+}
+
+/// Trees of earlier runs of the same file: what they know is kept.
+#[derive(Default)]
+pub(crate) struct Trees(HashMap<String, std::sync::Arc<Tree>>);
+
+impl Trees {
+    /// The tree of this fsd, known or looked up.
+    pub(crate) fn open(
+        &mut self,
+        fsd: &Fsd,
+        parents: bool,
+        fresh: bool,
+    ) -> Result<std::sync::Arc<Tree>, Error> {
+        if let Some(tree) = self.0.get(&fsd.anchor)
+            && tree.fsd == *fsd
+            && tree.root.is_dir()
+        {
+            return Ok(tree.clone());
+        }
+        let tree = std::sync::Arc::new(Tree::open(fsd, parents, fresh)?);
+        self.0.insert(fsd.anchor.clone(), tree.clone());
+        Ok(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fsd(text: &str) -> Fsd {
+        let text = format!("fsd=fsd1,{text}\nfwd=fwd1,fsd=fsd1\nrd=rd1,fwd=fwd1,fwdrate=max\n");
+        steadfast_lab_params::parse_text("t", &text).unwrap().fsds.remove(0)
+    }
+
+    #[test]
+    fn files_are_numbered_over_the_anchor_with_the_first_level_running_fastest() {
+        let dir = tempfile::tempdir().unwrap();
+        let anchor = dir.path().join("a");
+        let tree =
+            Tree::open(&fsd(&format!("anchor={},depth=2,width=2,files=2", anchor.display())), false, false)
+                .unwrap();
+        let path = |file| tree.file(file).strip_prefix(&anchor).unwrap().display().to_string();
+        assert_eq!(path(0), "vdb.1_1.dir/vdb.2_1.dir/vdb_f0000.file");
+        assert_eq!(path(2), "vdb.1_2.dir/vdb.2_1.dir/vdb_f0002.file");
+        assert_eq!(path(5), "vdb.1_1.dir/vdb.2_2.dir/vdb_f0005.file");
+        assert_eq!(path(7), "vdb.1_2.dir/vdb.2_2.dir/vdb_f0007.file");
+        assert_eq!((tree.directory_count(), tree.file_count()), (6, 8));
+        for directory in 2..6 {
+            assert_eq!(
+                tree.directory(directory).parent().unwrap(),
+                tree.directory(tree.parent(directory).unwrap())
+            );
+        }
+        assert!(tree.created_anchor.load(Relaxed));
+    }
+
+    #[test]
+    fn the_control_file_remembers_and_another_structure_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let anchor = dir.path().join("a");
+        let here = |rest: &str| fsd(&format!("anchor={},{rest}", anchor.display()));
+        let tree = Tree::open(&here("files=3,size=1k"), false, false).unwrap();
+        tree.set(0, Some(1024));
+        tree.set(2, Some(77));
+        tree.save();
+        let text = fs::read_to_string(anchor.join(CONTROL)).unwrap();
+        let (structure, directories, files) = parse_control(&text).unwrap();
+        assert_eq!((structure, directories), (tree.structure(), vec![false]));
+        assert_eq!(files, [Some(None), None, Some(Some(77))]);
+        assert!(parse_control(&text.replace('f', "g")).is_none());
+        assert!(matches!(Tree::open(&here("files=4,size=1k"), false, false), Err(Error::Structure(..))));
+        assert!(Tree::open(&here("files=4,size=1k"), false, true).is_ok());
+    }
+
+    #[test]
+    fn any_control_file_is_read_or_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let anchor = dir.path().join("a");
+        let fsd = fsd(&format!("anchor={},depth=2,width=2,files=9,size=1k", anchor.display()));
+        let tree = Tree::open(&fsd, false, false).unwrap();
+        tree.set(3, Some(500));
+        tree.save();
+        let whole = fs::read_to_string(anchor.join(CONTROL)).unwrap();
+        let mut random = crate::random::Random::new(&[3]);
+        for _ in 0..2_000 {
+            let mut text: Vec<char> = whole.chars().collect();
+            let at = random.below(text.len() as u64) as usize;
+            match random.below(3) {
+                0 => text.truncate(at),
+                1 => text[at] = ['(', ')', 'f', '9', '\u{e9}', '\n'][random.below(6) as usize],
+                _ => text.insert(at, '('),
+            }
+            // With a checksum that fits, as somebody who wants to would write it.
+            let text: String = text.into_iter().collect();
+            let body = text.split("checksum=").next().unwrap_or_default();
+            let _ = parse_control(&format!("{body}checksum={:016x}\n", checksum(body)));
+            let _ = parse_control(&text);
+        }
+        fs::write(anchor.join(CONTROL), [0xff, 0xfe, b'x']).unwrap();
+        assert!(Tree::open(&fsd, false, false).is_ok(), "a foreign control file is passed over");
+    }
+
+    #[test]
+    fn an_anchor_without_its_parent_is_refused_unless_anchors_may_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let fsd = fsd(&format!("anchor={}/no/such/dir", dir.path().display()));
+        let error = Tree::open(&fsd, false, false).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("Unable to create anchor directory: {}", fsd.anchor)), "{error}");
+        assert!(Tree::open(&fsd, true, false).is_ok());
+    }
+}

@@ -1,0 +1,552 @@
+//! One run: threads started, intervals counted, the end watched for.
+
+use crate::anchor::Trees;
+use crate::cpu::CpuSample;
+use crate::files;
+use crate::histogram::Histogram;
+use crate::pattern::Pattern;
+use crate::rate::{Gate, Schedule};
+use crate::raw;
+use crate::result::{Figures, Group, Groups, Interval, Line, RunResult};
+use crate::shared::{Cells, Note, Shared, Slot};
+use crate::{Event, Options};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use steadfast_lab_params::{
+    DataLimit, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Work, shares,
+};
+
+/// How often the end of a run is looked for.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// A thread's work.
+type Job<'a> = Box<dyn FnOnce(&Shared<'_>, &Cells) + Send + 'a>;
+
+pub(crate) struct Context<'a> {
+    pub general: &'a General,
+    pub format: &'a FormatTuning,
+    pub options: &'a Options,
+    pub stop: &'a AtomicBool,
+    pub trees: Trees,
+    pub seed: u64,
+}
+
+/// Observers of a run.
+pub(crate) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
+
+impl Context<'_> {
+    /// Carries out one run. `weights`: shares of the groups, over what the parameters say.
+    pub(crate) fn run(
+        &mut self,
+        run: &Run,
+        weights: Option<&[f64]>,
+        observer: &mut Observer<'_>,
+    ) -> Result<RunResult, crate::Error> {
+        match &run.work {
+            Work::Raw(work) => self.raw(run, work, weights, observer),
+            Work::Files(work) if work.format.is_some() => self.format(run, work, observer),
+            Work::Files(work) => self.files(run, work, weights, observer),
+        }
+    }
+
+    /// Data for storages of `bytes` altogether.
+    fn pattern(&self, run: &Run, bytes: u64) -> Pattern {
+        let pattern = Pattern::new(run.compratio, self.seed);
+        match &self.general.dedup {
+            Some(dedup) if dedup.ratio > 1.0 => pattern.repeating(dedup, bytes),
+            _ => pattern,
+        }
+    }
+
+    fn raw(
+        &mut self,
+        run: &Run,
+        work: &RawWork,
+        weights: Option<&[f64]>,
+        observer: &mut Observer<'_>,
+    ) -> Result<RunResult, crate::Error> {
+        let skews: Vec<Option<f64>> = work.wds.iter().map(|(wd, _)| wd.skew).collect();
+        let own: Vec<f64> = shares(&skews)
+            .iter()
+            .zip(&work.wds)
+            .flat_map(|(share, (_, sds))| sds.iter().map(move |_| share / sds.len() as f64))
+            .collect();
+        let weights = weights.unwrap_or(&own);
+        let phases = phases(&run.rate);
+        let arrival = run.arrival;
+        let make = phases.as_ref().map(|phases| move |share: f64| Schedule::varying(phases, share, arrival));
+        let controlled = skews.iter().any(Option::is_some);
+        let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
+        let plan = raw::Plan::new(work, weights, make, controlled, self.seed).map_err(crate::Error::start)?;
+        let size = plan.storages.iter().map(|storage| storage.size).sum();
+        check_buffers(run, plan.storages.iter().map(|s| (s.sd.threads, s.largest())))?;
+        let pattern = self.pattern(run, size);
+        let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
+        let mut key = 0;
+        for storage in &plan.storages {
+            for _ in 0..storage.sd.threads {
+                key += 1;
+                let (pattern, gate) = (&pattern, plan.gate.as_ref());
+                let key = mix_key(self.seed, key, run);
+                jobs.push((
+                    storage.slots(),
+                    Box::new(move |shared, cells| storage.work(shared, gate, cells, pattern, key)),
+                ));
+            }
+        }
+        let names = Names {
+            storages: work.sds.iter().map(|sd| sd.name.clone()).collect(),
+            workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
+        };
+        Ok(self.drive(run, &names, jobs, size, observer))
+    }
+
+    fn files(
+        &mut self,
+        run: &Run,
+        work: &FileWork,
+        weights: Option<&[f64]>,
+        observer: &mut Observer<'_>,
+    ) -> Result<RunResult, crate::Error> {
+        let mut trees = Vec::new();
+        for fsd in &work.fsds {
+            let tree =
+                self.trees.open(fsd, self.general.create_anchors, false).map_err(crate::Error::start)?;
+            if tree.created_anchor.swap(false, Relaxed) {
+                observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
+            }
+            trees.push(tree);
+        }
+        let own = shares(&work.fwds.iter().map(|(fwd, _)| fwd.skew).collect::<Vec<_>>());
+        let phases = phases(&run.rate);
+        let mut groups = Vec::new();
+        let mut lane_shares = Vec::new();
+        let wanted: Vec<Operation> = work.fwds.iter().flat_map(|(fwd, _)| fwd.operations.clone()).collect();
+        for (workload, ((fwd, fsds), share)) in work.fwds.iter().zip(&own).enumerate() {
+            let parts = (fsds.len() * fwd.operations.len()).max(1);
+            for &storage in fsds {
+                for &operation in &fwd.operations {
+                    let lane = lane_shares.len();
+                    let share = weights.and_then(|w| w.get(lane)).copied().unwrap_or(share / parts as f64);
+                    lane_shares.push(share);
+                    let threads = (fwd.threads / parts as u32).max(1);
+                    let target = fwd
+                        .target
+                        .as_ref()
+                        .and_then(|t| trees.iter().find(|tree| tree.fsd.name == *t))
+                        .cloned();
+                    groups.push(files::Group {
+                        fwd: fwd.clone(),
+                        workload,
+                        storage,
+                        operation,
+                        tree: trees[storage].clone(),
+                        target,
+                        flags: fwd.openflags.or(work.fsds[storage].openflags).unwrap_or_default(),
+                        threads,
+                        schedule: phases.as_ref().map(|phases| Schedule::varying(phases, share, run.arrival)),
+                        lane,
+                        supplied: supplied(operation, &wanted),
+                        once: AtomicU64::new(0),
+                        live: AtomicUsize::new(threads as usize),
+                        told: AtomicBool::new(false),
+                    });
+                }
+            }
+        }
+        check_buffers(run, groups.iter().map(|g| (g.threads, g.fwd.xfersize.largest())))?;
+        let gate = if phases.is_none() { Gate::new(&lane_shares) } else { None };
+        let size = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
+        let pattern = self.pattern(run, size);
+        let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
+        let mut key = 0;
+        for group in &groups {
+            for _ in 0..group.threads {
+                key += 1;
+                let (pattern, gate) = (&pattern, gate.as_ref());
+                let key = mix_key(self.seed, key, run);
+                jobs.push((
+                    group.slots(),
+                    Box::new(move |shared, cells| group.work(shared, gate, cells, pattern, key)),
+                ));
+            }
+        }
+        let names = Names {
+            storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
+            workloads: work.fwds.iter().map(|(fwd, _)| fwd.name.clone()).collect(),
+        };
+        let result = self.drive(run, &names, jobs, size, observer);
+        trees.iter().for_each(|tree| tree.save());
+        Ok(result)
+    }
+
+    fn format(
+        &mut self,
+        run: &Run,
+        work: &FileWork,
+        observer: &mut Observer<'_>,
+    ) -> Result<RunResult, crate::Error> {
+        let format = work.format.unwrap_or_default();
+        let mut formatters = Vec::new();
+        for (storage, fsd) in work.fsds.iter().enumerate() {
+            let tree = self
+                .trees
+                .open(fsd, self.general.create_anchors, !format.restart)
+                .map_err(crate::Error::start)?;
+            if tree.created_anchor.swap(false, Relaxed) {
+                observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
+            }
+            formatters.push(files::Formatter {
+                storage,
+                tree,
+                format,
+                tuning: self.format.clone(),
+                flags: self.format.openflags.or(fsd.openflags).unwrap_or_default(),
+                remains: Default::default(),
+                next: AtomicU64::new(0),
+                arrived: AtomicUsize::new(0),
+            });
+        }
+        check_buffers(run, formatters.iter().map(|_| (self.format.threads, self.format.xfersize)))?;
+        let size = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
+        let pattern = self.pattern(run, size);
+        let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
+        let mut key = 0;
+        for formatter in &formatters {
+            for _ in 0..self.format.threads {
+                key += 1;
+                let pattern = &pattern;
+                let key = mix_key(self.seed, key, run);
+                jobs.push((
+                    formatter.slots(),
+                    Box::new(move |shared, cells| formatter.work(shared, cells, pattern, key)),
+                ));
+            }
+        }
+        let names = Names {
+            storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
+            workloads: vec!["format".to_string()],
+        };
+        let result = self.drive(run, &names, jobs, 0, observer);
+        formatters.iter().for_each(|formatter| formatter.tree.save());
+        Ok(result)
+    }
+
+    /// Threads, intervals, end.
+    fn drive(
+        &self,
+        run: &Run,
+        names: &Names,
+        jobs: Vec<(Vec<Slot>, Job<'_>)>,
+        size: u64,
+        observer: &mut Observer<'_>,
+    ) -> RunResult {
+        let (sender, notes) = mpsc::channel();
+        let shared = Shared::new(self.stop, &run.label, self.general.data_errors.count, sender);
+        let started = SystemTime::now();
+        let (cells, jobs): (Vec<Arc<Cells>>, Vec<Job<'_>>) =
+            jobs.into_iter().map(|(slots, job)| (Arc::new(Cells::new(&slots)), job)).unzip();
+        observer(&Event::Started { run, started });
+        shared.busy.store(jobs.len(), Relaxed);
+        let mut watch = Watch::new(run, names, &cells, size, &self.options.watch, started);
+        std::thread::scope(|scope| {
+            for (job, cells) in jobs.into_iter().zip(&cells) {
+                let shared = &shared;
+                let started = std::thread::Builder::new().name("lab".into()).spawn_scoped(scope, move || {
+                    let _leave = Leave(shared);
+                    job(shared, cells);
+                });
+                if let Err(error) = started {
+                    shared
+                        .fail(format!("the machine gives no more threads: {error}; use a smaller threads=."));
+                    shared.busy.fetch_sub(1, Relaxed);
+                }
+            }
+            watch.intervals(&shared, &notes, observer);
+            shared.end.store(true, Relaxed);
+        });
+        watch.pass_notes(&notes, observer);
+        watch.finish(&shared)
+    }
+}
+
+/// Takes a thread off the count, also if it panics: a run must not wait for it for ever.
+struct Leave<'a, 'b>(&'a Shared<'b>);
+
+impl Drop for Leave<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a thread of the lab ended by a mistake of its own; please report it.".into());
+        }
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}
+
+struct Names {
+    storages: Vec<String>,
+    workloads: Vec<String>,
+}
+
+/// The driver's view of a run.
+struct Watch<'a> {
+    run: &'a Run,
+    names: &'a Names,
+    cells: &'a [Arc<Cells>],
+    kinds: Vec<Slot>,
+    limits: [Option<u64>; 3],
+    watched: &'a [u32],
+    last: Groups,
+    first_measured: u32,
+    result: RunResult,
+    cpu_at_start: CpuSample,
+    cpu_at_warm: CpuSample,
+    cpu_last: CpuSample,
+}
+
+impl<'a> Watch<'a> {
+    fn new(
+        run: &'a Run,
+        names: &'a Names,
+        cells: &'a [Arc<Cells>],
+        size: u64,
+        watched: &'a [u32],
+        started: SystemTime,
+    ) -> Watch<'a> {
+        let mut kinds: Vec<Slot> = Vec::new();
+        for (slot, _) in cells.iter().flat_map(|c| &c.slots) {
+            if !kinds.contains(slot) {
+                kinds.push(*slot);
+            }
+        }
+        let limit = |limit: Option<DataLimit>| {
+            limit.map(|limit| match limit {
+                DataLimit::Bytes(bytes) => bytes,
+                DataLimit::Times(times) => (times * size as f64) as u64,
+            })
+        };
+        let warm = u32::try_from(run.warmup / run.interval).unwrap_or(u32::MAX);
+        let cpu = CpuSample::take(watched);
+        let empty = |slot: &Slot| Group {
+            storage: names.storages.get(slot.storage).cloned().unwrap_or_default(),
+            workload: names.workloads.get(slot.workload).cloned().unwrap_or_default(),
+            operation: slot.operation,
+            requested: slot.requested,
+            times: Histogram::default(),
+        };
+        let nothing = Groups(kinds.iter().map(empty).collect());
+        Watch {
+            run,
+            names,
+            cells,
+            kinds,
+            limits: [limit(run.maxdata), limit(run.maxdataread), limit(run.maxdatawritten)],
+            watched,
+            last: nothing.clone(),
+            // Without a warm-up the first interval is the warm-up.
+            first_measured: warm.max(1).saturating_add(1),
+            result: RunResult {
+                run: run.clone(),
+                started,
+                seconds: 0.0,
+                lines: Vec::new(),
+                first_measured: warm.max(1).saturating_add(1),
+                measured: Groups::default(),
+                measured_cpu: Default::default(),
+                whole: nothing,
+                whole_cpu: Default::default(),
+                counters: Vec::new(),
+                errors: 0,
+                failure: None,
+                stopped: false,
+            },
+            cpu_at_start: cpu.clone(),
+            cpu_at_warm: cpu.clone(),
+            cpu_last: cpu,
+        }
+    }
+
+    fn intervals(&mut self, shared: &Shared<'_>, notes: &mpsc::Receiver<Note>, observer: &mut Observer<'_>) {
+        let last = self.run.elapsed.map(|elapsed| (elapsed + self.run.warmup) / self.run.interval);
+        let mut number = 0u32;
+        loop {
+            number += 1;
+            let deadline = shared.start + Duration::from_secs(u64::from(number) * self.run.interval);
+            let mut over = false;
+            while Instant::now() < deadline {
+                let nap = LOOK.min(deadline.saturating_duration_since(Instant::now()));
+                match notes.recv_timeout(nap) {
+                    Ok(note) => pass(note, observer),
+                    Err(_) => {
+                        over = shared.busy.load(Relaxed) == 0 || shared.ended() || self.limit_reached();
+                        if over {
+                            break;
+                        }
+                    }
+                }
+            }
+            over |= last == Some(u64::from(number)) || shared.ended();
+            if over {
+                shared.end.store(true, Relaxed);
+            }
+            self.interval(number, shared, observer);
+            if over {
+                break;
+            }
+        }
+        self.result.seconds = shared.start.elapsed().as_secs_f64();
+    }
+
+    fn limit_reached(&self) -> bool {
+        if self.limits.iter().all(Option::is_none) {
+            return false;
+        }
+        let mut bytes = [0u64; 2];
+        for (slot, cell) in self.cells.iter().flat_map(|cells| &cells.slots) {
+            match slot.operation {
+                Operation::Read => bytes[0] += cell.bytes(),
+                Operation::Write => bytes[1] += cell.bytes(),
+                _ => {}
+            }
+        }
+        let reached = [bytes[0] + bytes[1], bytes[0], bytes[1]];
+        self.limits.iter().zip(reached).any(|(limit, bytes)| limit.is_some_and(|limit| bytes >= limit))
+    }
+
+    /// All counters of all threads, since the start.
+    fn read(&self, into: &mut Groups, interval: u32) {
+        for (kind, group) in self.kinds.iter().zip(&mut into.0) {
+            group.times = Histogram::default();
+            for cell in self.cells {
+                for (_, cell) in cell.slots.iter().filter(|(slot, _)| slot == kind) {
+                    cell.read(&mut group.times, interval);
+                }
+            }
+        }
+    }
+
+    fn interval(&mut self, number: u32, shared: &Shared<'_>, observer: &mut Observer<'_>) {
+        let index = shared.interval.fetch_add(1, Relaxed);
+        let cpu = CpuSample::take(self.watched);
+        let mut now = self.last.clone();
+        self.read(&mut now, index);
+        let groups = Groups(
+            now.0
+                .iter()
+                .zip(&self.last.0)
+                .map(|(now, before)| Group { times: now.times.since(&before.times), ..now.clone() })
+                .collect(),
+        );
+        self.last = now;
+        let passed = shared.start.elapsed().as_secs_f64() - f64::from(number - 1) * self.run.interval as f64;
+        let mut operations = Vec::new();
+        for operation in Operation::ALL {
+            let times = groups.operation(operation);
+            if times.count > 0 {
+                operations.push((operation, Figures::from(&times)));
+            }
+        }
+        let line = Line {
+            number,
+            requested: Figures::from(&groups.requested()),
+            operations,
+            cpu: cpu.since(&self.cpu_last),
+            seconds: passed.clamp(0.0, self.run.interval as f64),
+        };
+        self.cpu_last = cpu.clone();
+        let warmup = number < self.first_measured;
+        self.result.whole.merge(&groups);
+        if warmup {
+            self.cpu_at_warm = cpu;
+        } else {
+            self.result.measured.merge(&groups);
+        }
+        self.result.lines.push(line.clone());
+        observer(&Event::Interval { run: self.run, interval: &Interval { line, groups, warmup } });
+    }
+
+    fn pass_notes(&mut self, notes: &mpsc::Receiver<Note>, observer: &mut Observer<'_>) {
+        while let Ok(note) = notes.try_recv() {
+            pass(note, observer);
+        }
+    }
+
+    fn finish(mut self, shared: &Shared<'_>) -> RunResult {
+        debug_assert_eq!(
+            shared.busy.load(Relaxed),
+            0,
+            "a thread of {:?} outlived its run",
+            self.names.workloads
+        );
+        self.result.whole_cpu = self.cpu_last.since(&self.cpu_at_start);
+        self.result.measured_cpu = self.cpu_last.since(&self.cpu_at_warm);
+        self.result.counters = shared.counters();
+        self.result.errors = shared.errors.load(Relaxed);
+        self.result.failure = shared.failure.lock().ok().and_then(|failure| failure.clone());
+        self.result.stopped = self.result.failure.is_none() && shared.stop.load(Relaxed);
+        if self.result.measured.0.is_empty() {
+            self.result.measured = Groups(
+                self.result
+                    .whole
+                    .0
+                    .iter()
+                    .map(|g| Group { times: Histogram::default(), ..g.clone() })
+                    .collect(),
+            );
+        }
+        self.result
+    }
+}
+
+fn pass(note: Note, observer: &mut Observer<'_>) {
+    match note {
+        Note::Message(text) => observer(&Event::Message(&text)),
+        Note::Error(error) => observer(&Event::Error(&error)),
+    }
+}
+
+/// Each thread has a buffer of its largest transfer; together they must fit where nothing else would.
+fn check_buffers(run: &Run, threads: impl Iterator<Item = (u32, u64)>) -> Result<(), crate::Error> {
+    const BUFFERS_MAX: u64 = 16 << 30;
+    let total =
+        threads.map(|(threads, size)| u64::from(threads).saturating_mul(size)).fold(0, u64::saturating_add);
+    if total <= BUFFERS_MAX {
+        return Ok(());
+    }
+    Err(crate::Error::start(format!(
+        "rd={}: its threads need {} of buffers, more than {}; use fewer threads= or a smaller xfersize=.",
+        run.label,
+        steadfast_lab_params::short_bytes(total),
+        steadfast_lab_params::short_bytes(BUFFERS_MAX)
+    )))
+}
+
+/// Rates with seconds; `None` for as fast as it goes.
+fn phases(rate: &Rate) -> Option<Vec<(f64, f64)>> {
+    match rate {
+        Rate::Max | Rate::Curve(_) => None,
+        Rate::Fixed(rate) => Some(vec![(*rate, 1.0)]),
+        Rate::Variable(list) => Some(list.clone()),
+    }
+}
+
+/// Whether another operation of the run makes what `operation` uses up or waits for.
+fn supplied(operation: Operation, wanted: &[Operation]) -> bool {
+    let any = |list: &[Operation]| list.iter().any(|o| wanted.contains(o));
+    match operation {
+        Operation::Mkdir => any(&[Operation::Rmdir]),
+        Operation::Rmdir => any(&[Operation::Mkdir, Operation::Delete]),
+        Operation::Create => any(&[Operation::Delete, Operation::Mkdir]),
+        _ => any(&[Operation::Create]),
+    }
+}
+
+fn mix_key(seed: u64, key: u64, run: &Run) -> u64 {
+    let label = run
+        .label
+        .bytes()
+        .chain(run.loops.bytes())
+        .fold(seed, |sum, byte| crate::random::mix(sum, u64::from(byte)));
+    crate::random::mix(label, key)
+}

@@ -1,0 +1,384 @@
+//! # The workload engine
+//!
+//! Carries out the runs of a vdbench parameter file on whatever is mounted where the file points, and measures. It
+//! knows nothing of the file system below: it opens, reads, writes and counts.
+//!
+//! ```text
+//! Plan ─[execute]→ for each run: threads (raw, files) ─[cells]→ driver (drive) ─[Event]→ observer
+//!                                                                   └────────→ RunResult
+//! ```
+//!
+//! ## What it costs
+//! An operation adds to the call itself: two readings of the clock (25 ns each), one draw or two (2 ns), six plain
+//! stores to the thread's own counters, one load of the interval's number. No lock, no locked instruction, no
+//! allocation; except one compare-and-swap where a rate is asked for, and one fetch-and-add where addresses are
+//! sequential, because vdbench's sequential pointer is one for all threads.
+//!
+//! ## Invariants
+//! (W1) A response time spans the call and nothing else: not waiting for a turn, not making data.
+//! (W2) Every operation is counted once, in the interval in which it ended.
+//! (W3) The stop flag ends everything within a second, but for a call the kernel does not give back.
+//! (W4) What is written never repeats (see [`pattern`]).
+#![forbid(unsafe_code)]
+
+mod anchor;
+pub mod cpu;
+mod drive;
+mod files;
+pub mod histogram;
+pub mod pattern;
+pub mod random;
+mod rate;
+mod raw;
+mod result;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult};
+pub use shared::IoError;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+use steadfast_lab_params::{
+    Arrival, General, OpenFlags, Plan, Rate, RawWork, Run, Sd, Seek, Wd, Work, XferSize, curve_rate,
+};
+
+/// What the caller adds to the parameter file.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Processes whose processor time is reported, such as the daemon of the file system that is measured.
+    pub watch: Vec<u32>,
+    /// Makes addresses and data repeatable.
+    pub seed: u64,
+}
+
+/// What an observer is told while runs go on.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A run begins.
+    Started {
+        /// Which.
+        run: &'a Run,
+        /// When.
+        started: SystemTime,
+    },
+    /// An interval is over.
+    Interval {
+        /// Of this run.
+        run: &'a Run,
+        /// What happened in it.
+        interval: &'a Interval,
+    },
+    /// Something worth a line, from the threads of a run.
+    Message(&'a str),
+    /// Something worth a line, from the engine before a run.
+    Notice(&'a str),
+    /// An operation failed.
+    Error(&'a IoError),
+    /// A run is over.
+    Finished(&'a RunResult),
+}
+
+/// Why a run could not begin. What goes wrong later is in [`RunResult::failure`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A lun or an anchor is not usable; the sentence says what to do.
+    #[error("{0}")]
+    Start(String),
+    /// A lun must be filled first, and its size is not known.
+    #[error(
+        "lun={lun} does not exist or is too small, and sd={sd} has no size=; add size= (a multiple of 1m)."
+    )]
+    NoSize {
+        /// Name of the storage.
+        sd: String,
+        /// Its file.
+        lun: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn start(error: impl std::fmt::Display) -> Error {
+        Error::Start(error.to_string())
+    }
+}
+
+/// What all runs found out, up to the first that failed or could not begin.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Finished runs, failed ones included.
+    pub runs: Vec<RunResult>,
+    /// Why the next run could not begin.
+    pub refused: Option<Error>,
+    /// The stop flag was seen.
+    pub stopped: bool,
+}
+
+impl Outcome {
+    /// The sentence that ended everything before its time, if one did.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.runs.iter().find_map(|run| run.failure.clone());
+        failed.or_else(|| self.refused.as_ref().map(Error::to_string))
+    }
+
+    /// Runs in which nothing was done that was asked for.
+    pub fn idle_runs(&self) -> Vec<&str> {
+        self.runs
+            .iter()
+            .filter(|run| !run.did_work() && !run.stopped)
+            .map(|run| run.run.label.as_str())
+            .collect()
+    }
+}
+
+/// Carries out all runs of a plan, in order. A run that fails or cannot begin ends the plan; what was found out before
+/// is in the outcome all the same.
+pub fn execute(
+    plan: &Plan,
+    options: &Options,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    outcome.refused = all_runs(plan, options, stop, &mut outcome, observer).err();
+    outcome.stopped = stop.load(Relaxed);
+    outcome
+}
+
+fn all_runs(
+    plan: &Plan,
+    options: &Options,
+    stop: &AtomicBool,
+    outcome: &mut Outcome,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<(), Error> {
+    let mut context = drive::Context {
+        general: &plan.general,
+        format: &plan.format,
+        options,
+        stop,
+        trees: anchor::Trees::default(),
+        seed: plan.general.seed.unwrap_or(options.seed),
+    };
+    if let Some(fill) = fill_run(plan)? {
+        if let Work::Raw(work) = &fill.work {
+            for sd in &work.sds {
+                observer(&Event::Notice(&format!(
+                    "lun={} does not exist or is too small. host=localhost",
+                    sd.lun
+                )));
+            }
+            make_files(work)?;
+        }
+        one(&mut context, &fill, None, outcome, observer)?;
+    }
+    for run in &plan.runs {
+        if outcome.failure().is_some() || stop.load(Relaxed) {
+            break;
+        }
+        pause(run.pause, stop);
+        one(&mut context, run, None, outcome, observer)?;
+        if let Rate::Curve(points) = &run.rate {
+            curve(&mut context, run, points, outcome, observer)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    context: &mut drive::Context<'_>,
+    run: &Run,
+    weights: Option<&[f64]>,
+    outcome: &mut Outcome,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<(), Error> {
+    let result = context.run(run, weights, observer)?;
+    observer(&Event::Finished(&result));
+    outcome.runs.push(result);
+    Ok(())
+}
+
+/// The points of a curve: percentages of the rate just found, in the proportions just seen.
+fn curve(
+    context: &mut drive::Context<'_>,
+    run: &Run,
+    points: &[f64],
+    outcome: &mut Outcome,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<(), Error> {
+    let Some(found) = outcome.runs.last() else { return Ok(()) };
+    let count = found.measured.requested().count;
+    let max = count as f64 / found.measured_seconds().max(1.0);
+    let weights = proportions(found);
+    if count == 0 {
+        return Ok(());
+    }
+    for percent in points {
+        if outcome.failure().is_some() || context.stop.load(Relaxed) {
+            break;
+        }
+        let rate = curve_rate(max, *percent);
+        let point =
+            Run { label: format!("{}_({percent}%)", run.label), rate: Rate::Fixed(rate), ..run.clone() };
+        one(context, &point, Some(&weights), outcome, observer)?;
+        let slow = outcome.runs.last().map_or(0.0, |r| r.measured.requested().mean_ms());
+        if run.stopcurve.is_some_and(|limit| slow > limit) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Share of each (workload, storage, operation) that was asked for, in the order in which runs make their groups.
+fn proportions(result: &RunResult) -> Vec<f64> {
+    let total = result.measured.requested().count.max(1) as f64;
+    let mut pairs: Vec<(String, String, Option<steadfast_lab_params::Operation>)> = Vec::new();
+    match &result.run.work {
+        Work::Raw(work) => {
+            for (wd, sds) in &work.wds {
+                pairs.extend(sds.iter().map(|sd| (wd.name.clone(), work.sds[*sd].name.clone(), None)));
+            }
+        }
+        Work::Files(work) => {
+            for (fwd, fsds) in &work.fwds {
+                for fsd in fsds {
+                    let mixed = fwd.rdpct.is_some();
+                    let each = fwd.operations.iter().map(|o| (!mixed).then_some(*o));
+                    pairs.extend(each.map(|o| (fwd.name.clone(), work.fsds[*fsd].name.clone(), o)));
+                }
+            }
+        }
+    }
+    pairs
+        .iter()
+        .map(|(workload, storage, operation)| {
+            let times = result.measured.merged(|g| {
+                g.requested
+                    && g.workload == *workload
+                    && g.storage == *storage
+                    && operation.is_none_or(|operation| g.operation == operation)
+            });
+            times.count as f64 / total
+        })
+        .collect()
+}
+
+/// Seconds of rest, unless stopped.
+fn pause(seconds: u64, stop: &AtomicBool) {
+    let end = std::time::Instant::now() + Duration::from_secs(seconds);
+    while std::time::Instant::now() < end && !stop.load(Relaxed) {
+        std::thread::sleep(
+            Duration::from_millis(20).min(end.saturating_duration_since(std::time::Instant::now())),
+        );
+    }
+}
+
+/// The run `SD_format` that fills what is missing or too short, if anything is.
+fn fill_run(plan: &Plan) -> Result<Option<Run>, Error> {
+    let mut short: Vec<Sd> = Vec::new();
+    for run in &plan.runs {
+        let Work::Raw(work) = &run.work else { continue };
+        for sd in &work.sds {
+            if short.iter().any(|s| s.name == sd.name) {
+                continue;
+            }
+            let found = raw::length(Path::new(&sd.lun)).map_err(|e| {
+                Error::Start(format!("Open for lun '{}' failed\n{}", sd.lun, shared::errno_text(&e)))
+            })?;
+            let device = sd.lun.starts_with("/dev/");
+            let enough = match (found, sd.size) {
+                (None | Some(0), None) => {
+                    return Err(Error::NoSize { sd: sd.name.clone(), lun: sd.lun.clone() });
+                }
+                (Some(_), None) => true,
+                (found, Some(size)) => found.unwrap_or(0) >= size,
+            };
+            if device && !enough {
+                return Err(Error::Start(format!(
+                    "lun={} is smaller than size= of sd={} says.",
+                    sd.lun, sd.name
+                )));
+            }
+            if !device && (!enough || (plan.general.formatsds && sd.size.is_some())) {
+                short.push(sd.clone());
+            }
+        }
+    }
+    if short.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(fill(&plan.general, short)?))
+}
+
+fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
+    const MIB: u64 = 1 << 20;
+    let mut xfersize = general.formatxfersize;
+    for sd in &mut sds {
+        sd.threads = 2;
+        sd.range = None;
+        sd.offset = 0;
+        sd.openflags = sd.openflags.map(|flags| OpenFlags { direct: flags.direct, ..OpenFlags::default() });
+        let size = sd.size.unwrap_or(0);
+        if size % MIB != 0 {
+            return Err(Error::Start(format!(
+                "lun={} does not exist or is too small, and size= of sd={} is not a multiple of 1m, so it is not filled.",
+                sd.lun, sd.name
+            )));
+        }
+        while size % xfersize != 0 && xfersize > 512 {
+            xfersize = if MIB.is_multiple_of(xfersize) { xfersize } else { MIB };
+            if size % xfersize != 0 {
+                xfersize /= 2;
+            }
+        }
+    }
+    let place = sds[0].place.clone();
+    let wd = Wd {
+        name: "SD_format".into(),
+        sds: sds.iter().map(|sd| sd.name.clone()).collect(),
+        rdpct: 0.0,
+        xfersize: XferSize::Fixed(xfersize),
+        seek: Seek::Eof,
+        rhpct: 0.0,
+        whpct: 0.0,
+        skew: None,
+        range: None,
+        openflags: None,
+        place,
+    };
+    let all = (0..sds.len()).collect();
+    Ok(Run {
+        label: "SD_format".into(),
+        rd: "SD_format".into(),
+        loops: "threads=2 iorate=max".into(),
+        rate: Rate::Max,
+        arrival: Arrival::Exponential,
+        elapsed: None,
+        interval: 1,
+        warmup: 0,
+        pause: 0,
+        maxdata: None,
+        maxdataread: None,
+        maxdatawritten: None,
+        stopcurve: None,
+        compratio: general.compratio,
+        dedupratio: general.dedup.map_or(1.0, |dedup| dedup.ratio),
+        work: Work::Raw(RawWork { sds, wds: vec![(wd, all)] }),
+    })
+}
+
+/// Files to be filled must exist first. Their parents are the operator's.
+fn make_files(work: &RawWork) -> Result<(), Error> {
+    for sd in &work.sds {
+        let path = Path::new(&sd.lun);
+        let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        made.map_err(|e| {
+            let errno = shared::errno_text(&e);
+            Error::Start(format!("Open for lun '{}' failed\n{errno}; create its directory first.", sd.lun))
+        })?;
+    }
+    Ok(())
+}

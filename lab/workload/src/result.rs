@@ -1,0 +1,186 @@
+//! What a run found out.
+
+use crate::cpu::CpuUse;
+use crate::histogram::Histogram;
+use std::time::SystemTime;
+use steadfast_lab_params::{Operation, Run};
+
+/// Response times of one operation of one workload on one storage.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Name of the sd or fsd.
+    pub storage: String,
+    /// Name of the wd or fwd.
+    pub workload: String,
+    /// What was done.
+    pub operation: Operation,
+    /// Whether it was asked for, or came with it (opens and closes around reads).
+    pub requested: bool,
+    /// When it answered.
+    pub times: Histogram,
+}
+
+/// Groups over some stretch of time.
+#[derive(Clone, Debug, Default)]
+pub struct Groups(pub Vec<Group>);
+
+impl Groups {
+    /// Merges those that `which` chooses.
+    pub fn merged(&self, which: impl Fn(&Group) -> bool) -> Histogram {
+        let mut out = Histogram::default();
+        self.0.iter().filter(|group| which(group)).for_each(|group| out.merge(&group.times));
+        out
+    }
+
+    /// All of one operation.
+    pub fn operation(&self, operation: Operation) -> Histogram {
+        self.merged(|group| group.operation == operation)
+    }
+
+    /// All that was asked for.
+    pub fn requested(&self) -> Histogram {
+        self.merged(|group| group.requested)
+    }
+
+    /// Only the groups that `which` chooses.
+    pub fn filtered(&self, which: impl Fn(&Group) -> bool) -> Groups {
+        Groups(self.0.iter().filter(|group| which(group)).cloned().collect())
+    }
+
+    /// Adds another stretch of the same groups.
+    pub fn merge(&mut self, other: &Groups) {
+        if self.0.is_empty() {
+            self.0.clone_from(&other.0);
+            return;
+        }
+        for (to, from) in self.0.iter_mut().zip(&other.0) {
+            to.times.merge(&from.times);
+        }
+    }
+}
+
+/// Figures of one operation, without its histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Operations.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Mean response time, milliseconds. All others too.
+    pub mean_ms: f64,
+    /// Sample standard deviation.
+    pub stddev_ms: f64,
+    /// Half were faster.
+    pub p50_ms: f64,
+    /// 90 % were faster.
+    pub p90_ms: f64,
+    /// 99 % were faster.
+    pub p99_ms: f64,
+    /// 99.9 % were faster.
+    pub p999_ms: f64,
+    /// The slowest.
+    pub max_ms: f64,
+}
+
+impl From<&Histogram> for Figures {
+    fn from(times: &Histogram) -> Figures {
+        Figures {
+            count: times.count,
+            bytes: times.bytes,
+            mean_ms: times.mean_ms(),
+            stddev_ms: times.stddev_ms(),
+            p50_ms: times.percentile_ms(50.0),
+            p90_ms: times.percentile_ms(90.0),
+            p99_ms: times.percentile_ms(99.0),
+            p999_ms: times.percentile_ms(99.9),
+            max_ms: times.max_ms(),
+        }
+    }
+}
+
+/// One line of a report, kept after the run: figures of every operation that occurred.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    /// Number of the interval, from 1.
+    pub number: u32,
+    /// Figures over all that was asked for.
+    pub requested: Figures,
+    /// Figures per operation, in the order of [`Operation::ALL`], only those that occurred.
+    pub operations: Vec<(Operation, Figures)>,
+    /// Processors.
+    pub cpu: CpuUse,
+    /// Seconds by the clock: shorter than the interval where the work ended early.
+    pub seconds: f64,
+}
+
+/// One interval while the run goes on.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// Its line.
+    pub line: Line,
+    /// All groups, with their histograms.
+    pub groups: Groups,
+    /// Whether it belongs to the warm-up.
+    pub warmup: bool,
+}
+
+/// Counters that are no response times, with vdbench's names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counter {
+    /// `WRITE_OPENS`.
+    pub name: &'static str,
+    /// `Files opened for write activity:`.
+    pub text: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// What was run. For a curve, the point of it.
+    pub run: Run,
+    /// Started at.
+    pub started: SystemTime,
+    /// Seconds from the start to the last operation or the end of `elapsed=`.
+    pub seconds: f64,
+    /// Every interval.
+    pub lines: Vec<Line>,
+    /// First interval that counts.
+    pub first_measured: u32,
+    /// The intervals that count, merged.
+    pub measured: Groups,
+    /// Processors over the intervals that count.
+    pub measured_cpu: CpuUse,
+    /// Everything, warm-up included: what a format, which may be over before the warm-up, is judged by.
+    pub whole: Groups,
+    /// Processors over everything.
+    pub whole_cpu: CpuUse,
+    /// Counters.
+    pub counters: Vec<Counter>,
+    /// Number of I/O errors.
+    pub errors: u64,
+    /// Why the run ended before its time: a sentence.
+    pub failure: Option<String>,
+    /// Ended by the stop flag.
+    pub stopped: bool,
+}
+
+impl RunResult {
+    /// Whether anything was done that was asked for. A format may find that all is there.
+    pub fn did_work(&self) -> bool {
+        self.is_format() || self.whole.0.iter().any(|group| group.requested && group.times.count > 0)
+    }
+
+    /// Whether this is a format.
+    pub fn is_format(&self) -> bool {
+        self.run.label == "SD_format"
+            || matches!(&self.run.work, steadfast_lab_params::Work::Files(work) if work.format.is_some())
+    }
+
+    /// Nominal seconds of the intervals that count; rates divide by it.
+    pub fn measured_seconds(&self) -> f64 {
+        let count = self.lines.iter().filter(|line| line.number >= self.first_measured).count();
+        (count as u64 * self.run.interval) as f64
+    }
+}

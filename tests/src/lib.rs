@@ -1,0 +1,221 @@
+//! Helpers shared by the integration and conformance tests in `tests/tests/`.
+//!
+//! A [`Host`] is a private corner of this machine: its own directory, its own daemon (by `STEADFAST_RUNTIME_DIR`), its own
+//! mountpoints. Dropping it unmounts, stops the daemon and removes everything, also when a test panics.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest time one command may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The `steadfast` executable under test: `STEADFAST_BIN`, or the one beside this test's own build.
+///
+/// # Panics
+/// If there is none, saying what to type.
+#[must_use]
+pub fn steadfast_bin() -> PathBuf {
+    if let Some(path) = std::env::var_os("STEADFAST_BIN") {
+        return PathBuf::from(path);
+    }
+    let exe = std::env::current_exe().expect("this test has a path");
+    let path = exe.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST").join("steadfast");
+    assert!(path.exists(), "{} is not built: run `cargo build -p steadfast` first", path.display());
+    path
+}
+
+/// Why mounts cannot be tested here, or `None` if they can.
+#[must_use]
+pub fn no_fuse() -> Option<String> {
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        return Some(format!("/dev/fuse cannot be opened ({error})"));
+    }
+    None
+}
+
+/// True if the test runs as root.
+#[must_use]
+pub fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("`id` runs");
+    id.stdout == b"0\n"
+}
+
+/// Says that a test was skipped, and why, so that it stands out in a log.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Words of the command.
+    pub words: String,
+    /// Exit status; 255 if a signal ended it.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ran {
+    /// # Panics
+    /// If the command failed.
+    #[track_caller]
+    pub fn ok(self) -> Ran {
+        assert_eq!(self.status, 0, "{}\nstdout: {}\nstderr: {}", self.words, self.out, self.err);
+        self
+    }
+
+    /// # Panics
+    /// If the command did not fail with `status`, or panicked on the way.
+    #[track_caller]
+    pub fn fails(self, status: i32) -> Ran {
+        assert_eq!(self.status, status, "{}\nstdout: {}\nstderr: {}", self.words, self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}: {}", self.words, self.err);
+        assert!(!self.err.trim().is_empty(), "{} failed without a word", self.words);
+        self
+    }
+
+    /// # Panics
+    /// If neither output holds `text`.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Ran {
+        let both = format!("{}{}", self.out, self.err);
+        assert!(both.contains(text), "{} did not say {text:?} but:\n{both}", self.words);
+        self
+    }
+}
+
+/// A private corner of this machine.
+pub struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host::new()
+    }
+}
+
+impl Host {
+    /// Makes the directory; the daemon starts with the first command.
+    ///
+    /// # Panics
+    /// If no temporary directory can be made.
+    #[must_use]
+    pub fn new() -> Host {
+        let dir =
+            tempfile::Builder::new().prefix("steadfast-test-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("run")).expect("a directory for the daemon");
+        Host { dir }
+    }
+
+    /// The directory everything lives in.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Path of a file in it.
+    #[must_use]
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes a sparse image file of `bytes`.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn image(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.at(name);
+        let file = std::fs::File::create(&path).expect("an image file");
+        file.set_len(bytes).expect("an image of that size");
+        path
+    }
+
+    /// Runs `steadfast` with words separated by blanks; `{}` stands for this host's directory.
+    pub fn run(&self, words: &str) -> Ran {
+        self.run_with_input(words, b"")
+    }
+
+    /// The same, with bytes on standard input.
+    pub fn run_with_input(&self, words: &str, input: &[u8]) -> Ran {
+        let dir = self.dir.path().display().to_string();
+        let args: Vec<String> = words.split_whitespace().map(|word| word.replace("{}", &dir)).collect();
+        self.exec(steadfast_bin(), &args, input)
+    }
+
+    /// Runs any program in this corner.
+    ///
+    /// # Panics
+    /// If it cannot be started or does not end in time.
+    pub fn exec<S: AsRef<OsStr>>(&self, program: impl AsRef<OsStr>, args: &[S], input: &[u8]) -> Ran {
+        let mut command = Command::new(program.as_ref());
+        command.args(args).env("STEADFAST_RUNTIME_DIR", self.at("run")).current_dir(self.dir.path());
+        let words = format!("{command:?}");
+        let output = wait(command, input, &words);
+        Ran {
+            words,
+            status: output.status.code().unwrap_or(255),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs a line of shell with `steadfast`, `zpool` and `zfs` on its path.
+    pub fn shell(&self, line: &str) -> Ran {
+        let compat = self.at("compat");
+        if !compat.exists() {
+            self.run("compat {}/compat").ok();
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        let line = format!("export PATH='{}':'{path}'\n{line}", compat.display());
+        self.exec("bash", &["-euc", &line], b"")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // A test that panicked leaves mounts; the daemon unmounts what it knows, lazily if it must.
+        let stopped = self.run("daemon stop");
+        if stopped.status != 0 && !std::thread::panicking() {
+            eprintln!("daemon stop: {} {}", stopped.out, stopped.err);
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let here = self.dir.path().display().to_string();
+        for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
+            if mount.starts_with(&here) {
+                let _ = Command::new("umount").args(["-l", mount]).status();
+            }
+        }
+    }
+}
+
+fn wait(mut command: Command, input: &[u8], words: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{words}: {error}"));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&input); // a command may end without reading all
+    });
+    let pid = child.id();
+    let (done, seen) = std::sync::mpsc::channel();
+    let started = Instant::now();
+    let watcher = std::thread::spawn(move || {
+        if seen.recv_timeout(PATIENCE).is_err() {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+    });
+    let output = child.wait_with_output().expect("a child can be waited for");
+    let _ = done.send(());
+    let _ = writer.join();
+    let _ = watcher.join();
+    assert!(started.elapsed() < PATIENCE, "{words} did not end within {PATIENCE:?}");
+    output
+}

@@ -1,0 +1,120 @@
+//! The lab and the demo as a newcomer types them, on real mounts: what they find, and that nothing is left behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use steadfast_tests::{Host, no_fuse, skip, steadfast_bin};
+
+/// Everything below `work` is gone, and nothing is mounted there.
+#[track_caller]
+fn nothing_left(work: &Path) {
+    let left: Vec<_> = fs::read_dir(work).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "left behind in {}: {left:?}", work.display());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&work.display().to_string()), "still mounted:\n{mounts}");
+}
+
+#[test]
+fn compression_is_measured_beside_the_source_reports_and_cleaned_up() {
+    if let Some(why) = no_fuse() {
+        return skip("compression_is_measured_beside_the_source_reports_and_cleaned_up", &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let ran = host.run("lab run compression --elapsed 2 --out {}/out --work {}/work").ok();
+    for words in ["Compression on (lz4)", "Report A, on", "10.616 ms", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}", ran.out);
+    }
+    nothing_left(&work);
+    let json = fs::read_to_string(host.at("out/report.json")).unwrap();
+    let html = fs::read_to_string(host.at("out/report.html")).unwrap();
+    assert!(json.contains("\"schema\": \"steadfast-lab-report\""));
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("9.037 ms") && !html.contains("http://"));
+    // What it is all about: data that compresses 2.5 to 1 takes less than half of the space, and not less than a third.
+    let used = json.split("\"key\": \"used\"").nth(1).unwrap();
+    let value = |arm: &str| -> f64 {
+        let at = used.split(&format!("\"{arm}\": [")).nth(1).unwrap();
+        at.split(']').next().unwrap().trim().parse().unwrap()
+    };
+    let ratio = value("on") / value("off");
+    assert!((0.33..0.50).contains(&ratio), "{} MiB on, {} MiB off", value("on"), value("off"));
+    // The same page again from the data alone.
+    host.run("lab show {}/out/report.json -o {}/again.html").ok();
+    assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+}
+
+#[test]
+fn ctrl_c_takes_everything_away() {
+    if let Some(why) = no_fuse() {
+        return skip("ctrl_c_takes_everything_away", &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let mut child = Command::new(steadfast_bin())
+        .args(["lab", "run", "encryption", "--out"])
+        .arg(host.at("out"))
+        .arg("--work")
+        .arg(&work)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    let mounted = || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        mounts.matches(&work.display().to_string()).count() >= 3
+    };
+    while !mounted() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing was mounted");
+        assert!(child.try_wait().unwrap().is_none(), "it ended before anything was mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("stopped before the end"), "{said}");
+    nothing_left(&work);
+}
+
+#[test]
+fn the_demo_tells_its_story_and_catches_the_flipped_bit() {
+    if let Some(why) = no_fuse() {
+        return skip("the_demo_tells_its_story_and_catches_the_flipped_bit", &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let ran = host.run("demo --elapsed 2 --out {}/out --work {}/work").ok();
+    for words in [
+        "Compression on (lz4)",
+        "Encryption on",
+        "letters.txt  reads, and is byte for byte what was written",
+        "photos.tar   bytes 524288 to 655359 are refused: Input/output error",
+        "thesis.pdf   reads, and is byte for byte what was written",
+        "mnt/demo/photos.tar",
+    ] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}", ran.out);
+    }
+    assert!(
+        host.at("out/compression/report.html").exists() && host.at("out/encryption/report.html").exists()
+    );
+    nothing_left(&work);
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_a_sentence_before_anything_is_made() {
+    let host = Host::new();
+    host.run("lab run speed").fails(2).says("there is no experiment `speed`");
+    host.run("lab run compression --size 1M").fails(2).says("128M or more");
+    host.run("lab run compression --target dir:{}").fails(2).says("dir:FIRST,SECOND");
+    host.run("lab show {}/none.json").fails(1).says("none.json");
+    fs::write(host.at("other.json"), "{}").unwrap();
+    host.run("lab show {}/other.json").fails(2).says("not a lab report");
+    host.run("demo --faster").fails(2).says("--faster");
+    assert!(!host.at("steadfast-demo").exists());
+}

@@ -1,0 +1,130 @@
+//! `cargo xtask test`: installs what the tests need and runs all of them, as the server does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Debian packages the tests use: (a program or header that tells whether it is there, package).
+const PACKAGES: &[(&str, &str)] = &[
+    ("/usr/bin/cc", "gcc"),
+    ("/usr/bin/fusermount3", "fuse3"),
+    ("/usr/bin/setfacl", "acl"),
+    ("/usr/bin/setfattr", "attr"),
+    ("/usr/include/sys/acl.h", "libacl1-dev"),
+    ("/usr/bin/rsync", "rsync"),
+    ("/usr/bin/git", "git"),
+];
+
+/// Programs from crates.io: (name, version).
+const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+
+/// Runs everything; `quick` leaves out what takes long to install. True if all passed.
+pub fn run(root: &Path, quick: bool) -> bool {
+    let started = Instant::now();
+    let tools = root.join("target/tools");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut paths = vec![tools.join("bin")];
+    paths.extend(std::env::split_paths(&path));
+    let runner = Runner { root: root.to_path_buf(), path: std::env::join_paths(paths).unwrap_or(path) };
+
+    runner.packages();
+    runner.tool(PJDFSTEST, &tools);
+    if !quick {
+        runner.tool(CARGO_DENY, &tools);
+    }
+    let mut steps: Vec<(&str, Vec<&str>)> = vec![
+        ("format of the code", vec!["fmt", "--all", "--check"]),
+        ("lints", vec!["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        ("house rules", vec!["run", "--quiet", "--package", "xtask", "--", "tidy"]),
+    ];
+    if runner.has("cargo-deny") {
+        steps.push((
+            "licences and bans",
+            vec!["deny", "--log-level", "error", "check", "licenses", "bans", "sources"],
+        ));
+    } else {
+        println!("SKIPPED licences and bans: cargo-deny is not installed");
+    }
+    steps.push(("documentation", vec!["doc", "--workspace", "--no-deps", "--quiet"]));
+    steps.push(("the program under test", vec!["build", "--package", "steadfast"]));
+    steps.push(("tests", vec!["test", "--workspace", "--no-fail-fast"]));
+    let mut failed = Vec::new();
+    for (what, args) in &steps {
+        let began = Instant::now();
+        println!("\n=== {what}: cargo {}", args.join(" "));
+        let ok = runner.cargo(args);
+        println!("=== {what}: {} in {} s", if ok { "ok" } else { "FAILED" }, began.elapsed().as_secs());
+        if !ok {
+            failed.push(*what);
+        }
+    }
+    println!(
+        "\n{} of {} steps failed {failed:?} in {} s",
+        failed.len(),
+        steps.len(),
+        started.elapsed().as_secs()
+    );
+    failed.is_empty()
+}
+
+struct Runner {
+    root: PathBuf,
+    path: std::ffi::OsString,
+}
+
+impl Runner {
+    fn cargo(&self, args: &[&str]) -> bool {
+        let mut command = Command::new("cargo");
+        command
+            .args(args)
+            .current_dir(&self.root)
+            .env("PATH", &self.path)
+            .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    fn has(&self, program: &str) -> bool {
+        std::env::split_paths(&self.path).any(|folder| folder.join(program).exists())
+    }
+
+    /// Installs missing packages where that is possible (root on Debian); says what is missing where not.
+    fn packages(&self) {
+        let missing: Vec<&str> = PACKAGES
+            .iter()
+            .filter(|(mark, _)| !Path::new(mark).exists())
+            .map(|(_, package)| *package)
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+        if !root || !self.has("apt-get") {
+            println!("some tests will be skipped; to run them: sudo apt-get install {}", missing.join(" "));
+            return;
+        }
+        println!("installing {}", missing.join(" "));
+        for args in [
+            vec!["update", "-qq"],
+            [vec!["install", "-y", "-qq", "--no-install-recommends"], missing].concat(),
+        ] {
+            let mut command = Command::new("apt-get");
+            command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
+            if !command.status().is_ok_and(|status| status.success()) {
+                println!("apt-get failed; some tests will be skipped");
+                return;
+            }
+        }
+    }
+
+    fn tool(&self, (name, version): (&str, &str), tools: &Path) {
+        if !self.has(name) {
+            println!("installing {name} {version}");
+            let tools = tools.display().to_string();
+            if !self.cargo(&["install", name, "--version", version, "--locked", "--quiet", "--root", &tools])
+            {
+                println!("{name} could not be installed; what needs it will be skipped");
+            }
+        }
+    }
+}

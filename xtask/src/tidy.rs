@@ -1,0 +1,252 @@
+//! House rules that the compiler does not know. Each rule has a test here that makes it fire.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Most lines a source file may have.
+const LINES_MAX: usize = 1_500;
+
+/// Rooms from the metal upwards: a crate imports only crates of a lower rank (docs/DESIGN.md, section 3).
+const RANKS: &[(&str, u32)] = &[
+    ("env", 0),
+    ("format", 0),
+    ("property", 0),
+    ("model", 0),
+    ("crypto", 1),
+    ("device", 1),
+    ("segment", 2),
+    ("blockio", 3),
+    ("tree", 3),
+    ("txg", 3),
+    ("dataset", 4),
+    ("posix", 5),
+    ("fuse", 5),
+    ("pool", 6),
+    ("inspect", 7),
+    ("control", 8),
+    ("cli", 9),
+];
+
+/// Rooms that may start threads and read clocks themselves: the world itself, and the fronts.
+const WORLDLY: &[&str] = &["env", "fuse", "control", "cli"];
+
+/// Rooms in which `unsafe` may stand.
+const UNSAFE_ROOMS: &[&str] = &["device", "fuse"];
+
+/// All findings in the tree at `root`, one line each.
+pub fn check(root: &Path) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in files(root) {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
+        check_text(&name, &text, &mut findings);
+        if name.ends_with(".md") {
+            check_links(root, &file, &name, &text, &mut findings);
+        }
+    }
+    check_dependency_notes(root, &mut findings);
+    findings.sort();
+    findings
+}
+
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                let skipped = name.starts_with("target")
+                    || matches!(name.as_str(), ".git" | "corpus" | "artifacts" | "output");
+                if !skipped {
+                    folders.push(path);
+                }
+            } else if ["rs", "md", "toml", "sh"].iter().any(|end| name.ends_with(end)) || name == "run" {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The room a file belongs to: `crates/NAME/...`.
+fn room(name: &str) -> Option<&str> {
+    name.strip_prefix("crates/")?.split('/').next()
+}
+
+fn check_text(name: &str, text: &str, findings: &mut Vec<String>) {
+    if name.starts_with("xtask/") {
+        return; // holds the very words it looks for
+    }
+    let code = name.ends_with(".rs");
+    if code && text.lines().count() > LINES_MAX {
+        findings.push(format!("{name}: more than {LINES_MAX} lines; split it"));
+    }
+    for (index, line) in text.lines().enumerate() {
+        let at = index + 1;
+        for path in ["/work/", "/farm/", "/root/."] {
+            if line.contains(path) {
+                findings.push(format!("{name}:{at}: a path of one machine"));
+            }
+        }
+        if !code {
+            continue;
+        }
+        for unfinished in ["todo!(", "unimplemented!(", "FIXME", "XXX"] {
+            if line.contains(unfinished) {
+                findings.push(format!("{name}:{at}: {unfinished} is unfinished business"));
+            }
+        }
+        if let Some(room) = room(name)
+            && name.contains("/src/")
+            && !WORLDLY.contains(&room)
+        {
+            for worldly in ["SystemTime::now", "Instant::now", "thread::spawn", "thread::sleep", "rand::rng"]
+            {
+                if line.contains(worldly) && !line.trim_start().starts_with("//") {
+                    findings.push(format!("{name}:{at}: {worldly} belongs to `env`"));
+                }
+            }
+        }
+    }
+    if let Some(room) = room(name)
+        && name.ends_with("/src/lib.rs")
+        && !UNSAFE_ROOMS.contains(&room)
+        && !text.contains("#![forbid(unsafe_code)]")
+    {
+        findings.push(format!("{name}: lacks #![forbid(unsafe_code)]"));
+    }
+    if name.ends_with("/Cargo.toml") {
+        check_imports(name, text, findings);
+    }
+}
+
+/// Names of our own crates in a manifest's dependencies, without those only tests use.
+fn own_imports(text: &str) -> BTreeSet<String> {
+    let mut imports = BTreeSet::new();
+    let mut section = "";
+    for line in text.lines() {
+        if line.starts_with('[') {
+            section = line.trim();
+        } else if section.starts_with("[dependencies")
+            && let Some((key, _)) = line.split_once('=')
+            && let Some(name) = key.trim().strip_prefix("steadfast-")
+        {
+            imports.insert(name.trim_end_matches(".workspace").to_owned());
+        }
+    }
+    imports
+}
+
+fn check_imports(name: &str, text: &str, findings: &mut Vec<String>) {
+    let rank = |room: &str| RANKS.iter().find(|(known, _)| *known == room).map(|(_, rank)| *rank);
+    for import in own_imports(text) {
+        if name.starts_with("lab/") && !import.starts_with("lab-") {
+            findings.push(format!("{name}: the lab is a stranger to the engine and may not import {import}"));
+        }
+        if let Some(room) = room(name)
+            && !import.starts_with("lab-")
+        {
+            match (rank(room), rank(&import)) {
+                (Some(above), Some(below)) if above > below => {}
+                (Some(_), Some(_)) => {
+                    findings.push(format!("{name}: {room} may not import {import} (imports go downward)"))
+                }
+                _ => findings.push(format!("{name}: {room} or {import} has no rank in xtask/src/tidy.rs")),
+            }
+        } else if let Some(room) = room(name)
+            && !matches!(room, "cli" | "control")
+        {
+            findings.push(format!("{name}: only the fronts may import the lab"));
+        }
+    }
+}
+
+/// Every external dependency of a crate has a line under docs/decisions/dependencies.
+fn check_dependency_notes(root: &Path, findings: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for file in files(root).into_iter().filter(|file| file.ends_with("Cargo.toml")) {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let mut inside = false;
+        for line in text.lines() {
+            if line.starts_with('[') {
+                inside = line.contains("dependencies") && !line.contains("profile");
+                continue;
+            }
+            let Some((key, _)) = line.split_once('=') else { continue };
+            let key = key.trim().trim_end_matches(".workspace");
+            if inside && !key.is_empty() && !key.starts_with('#') && !key.starts_with("steadfast") {
+                seen.insert(key.to_owned());
+            }
+        }
+    }
+    for name in seen {
+        if !root.join(format!("docs/decisions/dependencies/{name}.md")).exists() {
+            findings.push(format!("docs/decisions/dependencies/{name}.md: missing; say what {name} saves, brings, and how we would leave"));
+        }
+    }
+}
+
+/// Relative links of a document lead somewhere.
+fn check_links(root: &Path, file: &Path, name: &str, text: &str, findings: &mut Vec<String>) {
+    for piece in text.split("](").skip(1) {
+        let Some(end) = piece.find(')') else { continue };
+        let link = piece[..end].split('#').next().unwrap_or("");
+        if link.is_empty() || link.contains("://") || link.contains(' ') || link.starts_with("mailto:") {
+            continue;
+        }
+        let base = if link.starts_with('/') { root } else { file.parent().unwrap_or(root) };
+        if !base.join(link.trim_start_matches('/')).exists() {
+            findings.push(format!("{name}: link to {link}, which does not exist"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check_text(name, text, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn a_clean_file_has_no_findings() {
+        assert_eq!(findings("crates/tree/src/lib.rs", "#![forbid(unsafe_code)]\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn clocks_and_threads_are_noticed_outside_env() {
+        assert_eq!(findings("crates/tree/src/a.rs", "let t = Instant::now();").len(), 1);
+        assert_eq!(findings("crates/env/src/a.rs", "let t = Instant::now();").len(), 0);
+    }
+
+    #[test]
+    fn unfinished_business_is_noticed() {
+        assert_eq!(findings("lab/params/src/a.rs", "todo!()").len(), 1);
+    }
+
+    #[test]
+    fn a_long_file_is_noticed() {
+        assert_eq!(findings("crates/tree/src/a.rs", &"\n".repeat(LINES_MAX + 1)).len(), 1);
+    }
+
+    #[test]
+    fn a_room_without_forbid_unsafe_is_noticed() {
+        assert_eq!(findings("crates/tree/src/lib.rs", "").len(), 1);
+        assert_eq!(findings("crates/fuse/src/lib.rs", "").len(), 0);
+    }
+
+    #[test]
+    fn imports_go_downward() {
+        let manifest = "[dependencies]\nsteadfast-pool = { path = \"../pool\" }\n";
+        assert_eq!(findings("crates/tree/Cargo.toml", manifest).len(), 1);
+        assert_eq!(findings("crates/cli/Cargo.toml", manifest).len(), 0);
+        assert_eq!(findings("lab/params/Cargo.toml", manifest).len(), 1);
+    }
+}
