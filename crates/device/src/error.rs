@@ -107,6 +107,12 @@ pub enum Error {
         /// Device.
         device: String,
     },
+    /// The pool was exported or closed; others may have the device now.
+    #[error("{device}: written to after it was released")]
+    Released {
+        /// Device.
+        device: String,
+    },
     /// The device takes whole segments only.
     #[error("{device}: segment {segment} cannot be appended to; this device takes whole segments")]
     NotAppendable {
@@ -184,6 +190,7 @@ impl Error {
             | Error::TooSmall { device, .. }
             | Error::Outside { device, .. }
             | Error::ReadOnly { device }
+            | Error::Released { device }
             | Error::NotAppendable { device, .. }
             | Error::Exists { device, .. }
             | Error::Missing { device, .. }

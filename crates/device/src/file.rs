@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use steadfast_format::Txg;
@@ -59,6 +60,10 @@ pub struct FileDevice {
     writable: bool,
     file: File,
     direct: Option<File>,
+    /// Keeps others away as long as it is open: a descriptor of its own, because a thread that still reads may hold the
+    /// device when its pool is exported, and the next import must not find it in use.
+    claim: Mutex<Option<File>>,
+    released: AtomicBool,
     size_bytes: AtomicU64,
     punches: AtomicBool,
     flush_failed: AtomicBool,
@@ -100,11 +105,11 @@ impl FileDevice {
                 _ => io_error(&identity, Operation::Open, 0, error),
             })
         };
-        let file = open(flags)?;
-        let locked = match options.access {
-            Access::Write => file.try_lock(),
-            Access::Read => file.try_lock_shared(),
-            Access::Peek => Ok(()),
+        let claim = if options.access == Access::Peek { None } else { Some(open(flags)?) };
+        let locked = match (&claim, options.access) {
+            (Some(claim), Access::Write) => claim.try_lock(),
+            (Some(claim), _) => claim.try_lock_shared(),
+            (None, _) => Ok(()),
         };
         match locked {
             Ok(()) => {}
@@ -113,6 +118,7 @@ impl FileDevice {
             }
             Err(TryLockError::Error(error)) => return Err(io_error(&identity, Operation::Open, 0, error)),
         }
+        let file = open(OFlags::empty())?;
         // A file system without direct transfers (an old tmpfs, say) refuses the flag: then all is buffered.
         let direct = if options.direct { open(OFlags::DIRECT).ok() } else { None };
         let size_bytes = size(&file).map_err(|error| io_error(&identity, Operation::Open, 0, error))?;
@@ -127,6 +133,8 @@ impl FileDevice {
             writable,
             file,
             direct,
+            claim: Mutex::new(claim),
+            released: AtomicBool::new(false),
             size_bytes: AtomicU64::new(size_bytes),
             punches: AtomicBool::new(punches),
             flush_failed: AtomicBool::new(false),
@@ -168,6 +176,9 @@ impl FileDevice {
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
+        }
+        if self.released.load(Ordering::Acquire) {
+            return Err(Error::Released { device: self.identity.clone() });
         }
         if self.flush_failed.load(Ordering::Acquire) {
             return Err(Error::Poisoned { device: self.identity.clone() });
@@ -220,6 +231,9 @@ impl Device for FileDevice {
         let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
+        }
+        if self.released.load(Ordering::Acquire) {
+            return Err(Error::Released { device: self.identity.clone() });
         }
         if !self.punches.load(Ordering::Relaxed) {
             return Ok(());
@@ -274,6 +288,11 @@ impl Device for FileDevice {
         let found = size(&self.file).map_err(|error| io_error(&self.identity, Operation::Open, 0, error))?;
         self.size_bytes.store(found, Ordering::Relaxed);
         Ok(found)
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -111,6 +111,27 @@ fn a_second_opener_is_refused_and_told_who_is_first() {
 }
 
 #[test]
+fn a_released_device_is_free_for_others_and_takes_no_writes_though_someone_holds_it() {
+    let scratch = Scratch::new(SIZE);
+    let held = scratch.open();
+    held.write_label(0, b"ours").unwrap();
+    held.release();
+    let next = scratch.open();
+    next.write_label(0, b"theirs").unwrap();
+    assert!(matches!(held.write_label(0, b"late"), Err(Error::Released { .. })));
+    assert!(matches!(
+        held.discard_segment(Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 }),
+        Err(Error::Released { .. })
+    ));
+    assert_eq!(&next.read_label(0).unwrap()[..6], b"theirs");
+    drop(held);
+    assert!(
+        matches!(FileDevice::open(&scratch.0, &OpenOptions::WRITE), Err(Error::Busy { .. })),
+        "still next's"
+    );
+}
+
+#[test]
 fn what_is_no_device_is_refused() {
     let small = Scratch::new(SIZE - 1);
     let error = FileDevice::open(&small.0, &OpenOptions::WRITE).unwrap_err();

@@ -119,6 +119,10 @@ pub trait Device: Send + Sync {
     fn refresh_size(&self) -> Result<u64> {
         Ok(self.character().size_bytes)
     }
+
+    /// Lets others have the device from now on, whoever still holds this handle; it accepts no more writes. A device
+    /// that nobody else can open does nothing.
+    fn release(&self) {}
 }
 
 /// A device several hands hold.

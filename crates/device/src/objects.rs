@@ -17,6 +17,7 @@
 
 use std::fs::File;
 use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use object_store::local::LocalFileSystem;
@@ -41,7 +42,8 @@ pub struct ObjectDevice {
     labels: Mutex<Vec<u64>>,
     uberblocks: Mutex<Vec<u64>>,
     /// Held for the lock on the directory, which goes with it.
-    _directory: File,
+    claim: Mutex<Option<File>>,
+    released: AtomicBool,
 }
 
 impl ObjectDevice {
@@ -77,7 +79,8 @@ impl ObjectDevice {
             runtime,
             labels: Mutex::default(),
             uberblocks: Mutex::default(),
-            _directory: lock,
+            claim: Mutex::new(Some(lock)),
+            released: AtomicBool::new(false),
         };
         let stored = device.list("capacity", 10)?.pop();
         if let Some(wanted) = capacity_bytes.filter(|&wanted| stored.is_none_or(|stored| wanted > stored)) {
@@ -109,7 +112,15 @@ impl ObjectDevice {
         Ok(numbers)
     }
 
+    fn check_held(&self) -> Result<()> {
+        if self.released.load(Ordering::Acquire) {
+            return Err(Error::Released { device: self.identity.clone() });
+        }
+        Ok(())
+    }
+
     fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
+        self.check_held()?;
         let path = Path::from(object);
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let payload = PutPayload::from(bytes.to_vec());
@@ -132,6 +143,7 @@ impl ObjectDevice {
     }
 
     fn delete(&self, object: &str) -> Result<()> {
+        self.check_held()?;
         match self.runtime.block_on(self.store.delete(&Path::from(object))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(store_error(&self.identity, Operation::Discard, object, &error)),
@@ -270,6 +282,11 @@ impl Device for ObjectDevice {
 
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -207,6 +207,15 @@ impl Pool {
     }
 
     fn finish(&self, state: Option<PoolState>) -> Result<()> {
+        self.settle(state)?;
+        // A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
+        for leaf in &self.inner.leaves {
+            leaf.device.release();
+        }
+        Ok(())
+    }
+
+    fn settle(&self, state: Option<PoolState>) -> Result<()> {
         let inner = &self.inner;
         if inner.read_only {
             return Ok(());
