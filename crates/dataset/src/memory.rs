@@ -116,16 +116,16 @@ pub struct MemoryImage {
 }
 
 impl Blocks for MemoryBlocks {
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError> {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
         let mut state = self.state.lock();
         if !blocks.is_empty() && fails(&mut state.writes_left) {
             return Err(StoreError::new(Injected));
         }
-        let place = |write: BlockWrite| {
+        let place = |write: BlockWrite<'_>| {
             state.next += 1;
             let segment = state.next;
             let size = u32::try_from(write.data.len()).expect("blocks are small");
-            state.blocks.insert(segment, write.data.into());
+            state.blocks.insert(segment, Arc::from(&*write.data));
             BlockPointer {
                 hash: [0; 32],
                 copies: [Address { segment: SegmentId(segment), offset: 0 }, Address::NONE],

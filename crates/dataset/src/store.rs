@@ -1,19 +1,20 @@
 //! What a dataset asks of the rooms below: blocks in, pointers out.
 
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
 use steadfast_format::{BlockKind, BlockPointer, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
 /// A block to be written.
 #[derive(Debug)]
-pub struct BlockWrite {
+pub struct BlockWrite<'a> {
     /// What it holds.
     pub kind: BlockKind,
     /// Height above the leaves of its tree; 0 for content.
     pub level: u8,
     /// Content before compression and sealing.
-    pub data: Vec<u8>,
+    pub data: Cow<'a, [u8]>,
 }
 
 /// Bytes of a block, shared with whoever else holds them (a cache below): a reader copies what it wants and nothing else.
@@ -39,7 +40,7 @@ impl std::ops::Deref for BlockBytes {
 pub trait Blocks: Send + Sync {
     /// Writes blocks as part of `txg`, in parallel as it likes; pointers in the same order. Called by sync only. On an
     /// error nothing of the call is referenced.
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError>;
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError>;
 
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError>;
@@ -97,8 +98,8 @@ impl NodeStore for TreeStore {
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = self.state.lock().txg;
-        let blocks =
-            nodes.into_iter().map(|(level, data)| BlockWrite { kind: self.kind, level, data }).collect();
+        let block = |(level, data)| BlockWrite { kind: self.kind, level, data: Cow::Owned(data) };
+        let blocks = nodes.into_iter().map(block).collect();
         let pointers = self.blocks.write_many(txg, blocks)?;
         let bytes: u64 = pointers.iter().map(|pointer| occupied(&*self.blocks, pointer)).sum();
         self.state.lock().grown += signed(bytes);

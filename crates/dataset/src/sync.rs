@@ -1,5 +1,6 @@
 //! Sync: frozen content to blocks and extents, then both trees.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,8 +61,35 @@ struct Rebuilt {
     offset: u64,
     record_size: u64,
     /// Empty: the record becomes a hole.
-    content: Vec<u8>,
+    content: Content,
     old: Option<Extent>,
+}
+
+/// The bytes of a rebuilt record, and how many of them count.
+struct Content {
+    bytes: ContentBytes,
+    length: usize,
+}
+
+enum ContentBytes {
+    /// Put together from what was stored and what was written.
+    Made(Vec<u8>),
+    /// Written as a whole: they stay where `write` put them, in the frozen record at this offset.
+    Frozen(Arc<Frozen>, u64),
+}
+
+impl std::ops::Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            ContentBytes::Made(bytes) => &bytes[..self.length],
+            ContentBytes::Frozen(frozen, offset) => {
+                let whole = frozen.layer.records.get(offset).and_then(|record| record.whole());
+                &whole.expect("a frozen layer does not change")[..self.length]
+            }
+        }
+    }
 }
 
 impl Dataset {
@@ -170,7 +198,7 @@ impl Dataset {
     }
 
     /// The new content of a record: what is stored, cut, then written over.
-    fn rebuild(&self, inode: &Arc<Inode>, changes: &Frozen, offset: u64) -> Result<Rebuilt> {
+    fn rebuild(&self, inode: &Arc<Inode>, changes: &Arc<Frozen>, offset: u64) -> Result<Rebuilt> {
         let end = changes.size.min(offset.saturating_add(changes.record_size));
         let length = index(end.saturating_sub(offset));
         let old = match self.extents.get(&extent_key(inode.id, offset))? {
@@ -178,8 +206,8 @@ impl Dataset {
             None => None,
         };
         let record = changes.layer.records.get(&offset);
-        let mut content = match record.and_then(|record| record.whole()) {
-            Some(whole) if whole.len() >= length => whole[..length].to_vec(),
+        let bytes = match record.and_then(|record| record.whole()) {
+            Some(whole) if whole.len() >= length => ContentBytes::Frozen(Arc::clone(changes), offset),
             _ => {
                 let mut content = vec![0; length];
                 if let Some(extent) = &old {
@@ -197,9 +225,10 @@ impl Dataset {
                         content[at..at + count].copy_from_slice(&bytes[..count]);
                     }
                 }
-                content
+                ContentBytes::Made(content)
             }
         };
+        let mut content = Content { bytes, length };
         // Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case,
         // those that were written only where compression may take them (else a disk filled with zeros stays empty).
         let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
@@ -207,33 +236,34 @@ impl Dataset {
             used = used.max(record.map_or(0, |record| record.end().min(length)));
         }
         if used == 0 || length - used >= 4096 {
-            content.truncate(used);
+            content.length = used;
         }
         let record_size = changes.record_size;
         Ok(Rebuilt { inode: Arc::clone(inode), offset, record_size, content, old })
     }
 
     /// Writes a batch of records and replaces their extents.
-    fn store(&self, txg: Txg, batch: Vec<Rebuilt>, grown: &mut Growth) -> Result<()> {
+    fn store(&self, txg: Txg, mut batch: Vec<Rebuilt>, grown: &mut Growth) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         let mut blocks = Vec::new();
         let mut plans = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
-        for rebuilt in batch {
+        for rebuilt in &mut batch {
             let Rebuilt { inode, offset, record_size, content, old } = rebuilt;
-            stored.push((inode.id, offset..offset.saturating_add(record_size)));
-            let inline = offset == 0 && content.len() <= Extent::INLINE_MAX;
+            stored.push((inode.id, *offset..offset.saturating_add(*record_size)));
+            let inline = *offset == 0 && content.len() <= Extent::INLINE_MAX;
             let new = match (content.is_empty(), inline) {
                 (true, _) => Some(None),
-                (false, true) => Some(Some(Extent::Inline(content))),
+                (false, true) => Some(Some(Extent::Inline(content.to_vec()))),
                 (false, false) => {
-                    blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, data: content });
+                    let data = Cow::Borrowed(&**content);
+                    blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, data });
                     None
                 }
             };
-            plans.push((inode.id, offset, new, old));
+            plans.push((inode.id, *offset, new, old.take()));
         }
         let sizes: Vec<u32> =
             blocks.iter().map(|block| u32::try_from(block.data.len()).expect("records are small")).collect();

@@ -57,7 +57,7 @@ pub(crate) struct DatasetBlocks {
 }
 
 impl Blocks for DatasetBlocks {
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite>) -> Result<Vec<BlockPointer>, StoreError> {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
         let content = *self.compression.read();
         let requests = blocks.into_iter().map(|block| WriteRequest {
             kind: block.kind,
@@ -67,7 +67,7 @@ impl Blocks for DatasetBlocks {
             txg,
             compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
             keys: self.keys.as_deref(),
-            data: block.data.into(),
+            data: block.data,
         });
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)
     }
