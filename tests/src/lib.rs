@@ -7,11 +7,27 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest time one command may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longest time one command may take before the test fails: only what hangs takes so long, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// Starts a process, one at a time.
+///
+/// Between its birth and the start of its own program a child has copies of all our descriptors. What one test has
+/// opened and closed on its mount would still be open in a child that another test is starting, and an export would be
+/// refused because the mount is busy. Every test starts the command that unmounts after it has closed its files, so it
+/// is enough that no other start is under way then.
+///
+/// # Errors
+/// Of the system.
+pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    static SPAWNS: Mutex<()> = Mutex::new(());
+    let _turn = SPAWNS.lock().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
 
 /// The `steadfast` executable under test: `STEADFAST_BIN`, or the one beside this test's own build.
 ///
@@ -40,8 +56,8 @@ pub fn no_fuse() -> Option<String> {
 /// True if the test runs as root.
 #[must_use]
 pub fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().expect("`id` runs");
-    id.stdout == b"0\n"
+    let id = spawn(Command::new("id").arg("-u").stdout(Stdio::piped())).expect("`id` runs");
+    id.wait_with_output().expect("`id` ends").stdout == b"0\n"
 }
 
 /// Says that a test was skipped, and why, so that it stands out in a log.
@@ -190,7 +206,7 @@ impl Drop for Host {
         let here = self.dir.path().display().to_string();
         for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
             if mount.starts_with(&here) {
-                let _ = Command::new("umount").args(["-l", mount]).status();
+                let _ = spawn(Command::new("umount").args(["-l", mount])).map(|mut child| child.wait());
             }
         }
     }
@@ -198,7 +214,7 @@ impl Drop for Host {
 
 fn wait(mut command: Command, input: &[u8], words: &str) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{words}: {error}"));
+    let mut child = spawn(&mut command).unwrap_or_else(|error| panic!("{words}: {error}"));
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     let writer = std::thread::spawn(move || {
@@ -209,7 +225,7 @@ fn wait(mut command: Command, input: &[u8], words: &str) -> Output {
     let started = Instant::now();
     let watcher = std::thread::spawn(move || {
         if seen.recv_timeout(PATIENCE).is_err() {
-            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+            let _ = spawn(Command::new("kill").args(["-9", &pid.to_string()])).map(|mut child| child.wait());
         }
     });
     let output = child.wait_with_output().expect("a child can be waited for");

@@ -393,7 +393,7 @@ fn noise_on_the_socket_is_answered_or_dropped_and_the_daemon_lives() {
     for mut noise in noises {
         noise.push(b'\n');
         let mut socket = UnixStream::connect(host.at("run/daemon.sock")).expect("the daemon listens");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(300))).expect("a timeout");
         let _ = socket.write_all(&noise); // it may hang up before all is said
         let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

@@ -527,6 +527,11 @@ pub struct FsUnloadKey {
     pub name: String,
 }
 
+/// Asks nothing: an answer shows that the daemon lives. One that has just been killed takes connections for a moment
+/// longer, and answers none.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct DaemonPing {}
+
 /// What the daemon is.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DaemonInfo {}
@@ -622,7 +627,12 @@ macro_rules! verbs {
         #[derive(Clone, Debug, Serialize, Deserialize)]
         #[serde(tag = "verb", content = "args", rename_all = "snake_case")]
         #[allow(missing_docs)] // Each variant is documented at the type it holds.
-        pub enum Request { $($name($name),)* DaemonInfo(DaemonInfo), DaemonStop(DaemonStop) }
+        pub enum Request {
+            $($name($name),)*
+            DaemonPing(DaemonPing),
+            DaemonInfo(DaemonInfo),
+            DaemonStop(DaemonStop),
+        }
 
         $(impl Call for $name {
             type Answer = $answer;
@@ -635,7 +645,7 @@ macro_rules! verbs {
         ) -> Option<Result<serde_json::Value, Refusal>> {
             let answer = match request {
                 $(Request::$name(request) => host.$method(caller, request).map(|a| to_json(&a)),)*
-                Request::DaemonInfo(_) | Request::DaemonStop(_) => return None,
+                Request::DaemonPing(_) | Request::DaemonInfo(_) | Request::DaemonStop(_) => return None,
             };
             Some(answer)
         }
@@ -662,6 +672,13 @@ verbs! {
     FsUnmount fs_unmount -> Outcome;
     FsLoadKey fs_load_key -> Outcome;
     FsUnloadKey fs_unload_key -> Outcome;
+}
+
+impl Call for DaemonPing {
+    type Answer = Outcome;
+    fn into_request(self) -> Request {
+        Request::DaemonPing(self)
+    }
 }
 
 impl Call for DaemonInfo {

@@ -90,6 +90,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::PoolStatus(_)
         | Request::PoolHistory(_)
         | Request::PoolSync(_)
+        | Request::DaemonPing(_)
         | Request::DaemonInfo(_)
         | Request::DaemonStop(_) => {}
     }

@@ -1,18 +1,21 @@
 //! The command's end of the socket, and the start of a daemon where none runs.
 
-use crate::api::{API_VERSION, Call, DaemonStop};
+use crate::api::{API_VERSION, Call, DaemonPing, DaemonStop};
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use crate::wire::{ANSWER_BYTES_MAX, Question, parse_answer, read_line, write_line};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// How long a new daemon may take until its socket listens.
-const START_MAX: Duration = Duration::from_secs(20);
+/// How long a new daemon may take until its socket listens, and an old one from its last answer to its end. Each is a
+/// matter of milliseconds, and of minutes on a machine that is starved.
+const START_MAX: Duration = Duration::from_secs(300);
+/// How long an answer is waited for before the operator is told if the daemon cannot give one.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Exit status of a daemon that found another one running ([`Code::DaemonRunning`]).
 pub const EXIT_RUNNING: i32 = 3;
 /// How often to look.
@@ -33,8 +36,8 @@ impl Client {
     /// # Errors
     /// [`Code::DaemonAbsent`], [`Code::PeerDenied`], [`Code::RuntimeDir`].
     pub fn connect(runtime: &Runtime, command: &str) -> Result<Client, Refusal> {
-        match try_connect(runtime)? {
-            Some(stream) => Ok(Client::over(stream, runtime, command)),
+        match Client::greet(runtime, command)? {
+            Some(client) => Ok(client),
             None => Err(Refusal::new(Code::DaemonAbsent, "no daemon is running")),
         }
     }
@@ -50,8 +53,8 @@ impl Client {
         mut start: impl FnMut() -> io::Result<Child>,
     ) -> Result<Client, Refusal> {
         runtime.prepare()?;
-        if let Some(stream) = try_connect(runtime)? {
-            return Ok(Client::over(stream, runtime, command));
+        if let Some(client) = Client::greet(runtime, command)? {
+            return Ok(client);
         }
         let refuse =
             |what: String| Refusal::new(Code::DaemonStart, what).with("log", runtime.log().display());
@@ -60,8 +63,8 @@ impl Client {
         let begin = Instant::now();
         let mut ended = None;
         loop {
-            if let Some(stream) = try_connect(runtime)? {
-                return Ok(Client::over(stream, runtime, command));
+            if let Some(client) = Client::greet(runtime, command)? {
+                return Ok(client);
             }
             if ended.is_none() {
                 // It ends at once if another command's daemon was faster: then that one's socket appears soon.
@@ -114,6 +117,19 @@ impl Client {
         }
     }
 
+    /// A client of a daemon that answers; `None` where nobody listens, or nobody does any more: the socket of a process
+    /// that is being killed still takes connections. Found out before anything is asked that must not be asked twice.
+    fn greet(runtime: &Runtime, command: &str) -> Result<Option<Client>, Refusal> {
+        let Some(stream) = try_connect(runtime)? else { return Ok(None) };
+        let mut client = Client::over(stream, runtime, command);
+        match client.call(DaemonPing {}) {
+            // A daemon that does not know this request lives as well.
+            Ok(_) | Err(Refusal { code: Code::ApiRequest, .. }) => Ok(Some(client)),
+            Err(Refusal { code: Code::DaemonLost, .. }) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
     /// A client over a connection that exists.
     #[must_use]
     pub fn over(stream: UnixStream, runtime: &Runtime, command: &str) -> Client {
@@ -144,7 +160,7 @@ impl Client {
         };
         // A daemon that refuses the connection answers without reading: look at the answer before the error.
         let written = write_line(self.reader.get_mut(), &question);
-        let line = match read_line(&mut self.reader, ANSWER_BYTES_MAX) {
+        let line = match wait(&mut self.reader).and_then(|()| read_line(&mut self.reader, ANSWER_BYTES_MAX)) {
             Ok(Some(line)) => line,
             Ok(None) => return Err(lost(&written.err().map_or("it hung up".to_owned(), |e| e.to_string()))),
             Err(error) => return Err(lost(&error.to_string())),
@@ -158,6 +174,40 @@ impl Client {
             _ => Err(lost("it answered another question")),
         }
     }
+}
+
+/// Waits until an answer begins, as long as it takes. Says on stderr if the daemon is stopped: the command then looks
+/// as if it hung, and does the right thing as soon as the daemon goes on.
+fn wait(reader: &mut BufReader<UnixStream>) -> io::Result<()> {
+    reader.get_ref().set_read_timeout(Some(SILENCE))?;
+    let mut told = false;
+    loop {
+        match reader.fill_buf() {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                if let Some(pid) = stopped_peer(reader.get_ref())
+                    && !std::mem::replace(&mut told, true)
+                {
+                    eprintln!(
+                        "steadfast: the daemon, process {pid}, is stopped and answers when it goes on: `kill -CONT {pid}`"
+                    );
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => {
+                other?;
+                return reader.get_ref().set_read_timeout(None);
+            }
+        }
+    }
+}
+
+/// The process at the other end, if it is stopped by a signal (or by a debugger).
+fn stopped_peer(stream: &UnixStream) -> Option<i32> {
+    let pid = socket_peercred(stream).ok()?.pid.as_raw_nonzero().get();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // "812 (name, perhaps with blanks) T ..."
+    let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
+    matches!(state, 'T' | 't').then_some(pid)
 }
 
 /// `None` where nobody listens.

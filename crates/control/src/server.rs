@@ -131,6 +131,7 @@ impl Server {
                 self.stop(stop.force)?;
                 return Ok(api::to_json(&Outcome::default()));
             }
+            Request::DaemonPing(_) => return Ok(api::to_json(&Outcome::default())),
             Request::DaemonInfo(_) => return self.info(caller),
             _ => {}
         }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use steadfast_control::api::*;
 use steadfast_control::client::{Client, EXIT_RUNNING};
 use steadfast_control::runtime::Surroundings;
@@ -65,10 +65,9 @@ impl Place {
     /// Starts a daemon and waits until it listens, so that no other can be faster.
     fn started(&self) -> Child {
         self.runtime().prepare().unwrap();
-        let child = self.start().unwrap();
-        let begin = Instant::now();
+        let mut child = self.start().unwrap();
         while Client::connect(&self.runtime(), "wait").is_err() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "the daemon does not listen");
+            assert!(child.try_wait().unwrap().is_none(), "the daemon ended before it listened");
             std::thread::sleep(Duration::from_millis(5));
         }
         child
@@ -170,9 +169,8 @@ fn stop_waits_until_the_process_is_gone_and_a_signal_does_the_same() {
     let mut second = place.started();
     let signalled = Command::new("kill").args(["-TERM", &second.id().to_string()]).status().unwrap();
     assert!(signalled.success());
-    let begin = Instant::now();
     let status = second.wait().unwrap();
-    assert!(status.success() && begin.elapsed() < Duration::from_secs(10), "{status}");
+    assert!(status.success(), "{status}");
     assert!(!place.runtime().socket().exists());
 }
 

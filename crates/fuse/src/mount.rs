@@ -289,6 +289,24 @@ pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
+/// The file of the kernel's control file system that ends a mount's connection when written to. Where nobody mounted that
+/// file system, root reaches it through a mount without a name.
+pub(crate) fn open_abort(mounted: &Mounted) -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+    let file = format!("{}/abort", mounted.device.minor);
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let usual = Path::new("/sys/fs/fuse/connections").join(&file);
+    match rustix::fs::open(&usual, flags, Mode::empty()) {
+        Err(OsErrno::NOENT) => {}
+        other => return Ok(other?),
+    }
+    let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(context.as_fd())?;
+    let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(rustix::fs::openat(&root, &file, flags, Mode::empty())?)
+}
+
 /// Is this very mount attached in this mount namespace?
 pub(crate) fn is_mounted(mounted: &Mounted) -> bool {
     mount_table().iter().any(|line| line.device == mounted.device && line.mountpoint == mounted.mountpoint)

@@ -198,7 +198,7 @@ mod tests {
             let notifier = notifier.clone();
             std::thread::spawn(move || notifier.run(&write, |event| panic!("{event}")))
         };
-        notifier.drain(Duration::from_secs(20)).unwrap();
+        notifier.drain(Duration::from_secs(600)).unwrap();
         notifier.end();
         thread.join().unwrap();
         let mut bytes = [0; 256];

@@ -154,6 +154,14 @@ pub enum LogEvent {
         /// Why.
         message: String,
     },
+    /// The mount was gone here and no file was open, but other mount namespaces held copies of it, so the connection
+    /// was cut.
+    CutElsewhere,
+    /// The connection under copies of the mount could not be cut.
+    NotCut {
+        /// Why.
+        message: String,
+    },
     /// A notification was not delivered, for another reason than that there was nothing to forget.
     NotificationFailed {
         /// Why.
@@ -191,6 +199,12 @@ impl fmt::Display for LogEvent {
             Self::ThreadFailed { message } => write!(f, "no further thread could be started: {message}"),
             Self::ReadAheadNotSet { message } => {
                 write!(f, "read-ahead keeps the kernel's default: {message}")
+            }
+            Self::CutElsewhere => {
+                write!(f, "other mount namespaces had copies of the mount; the connection was cut")
+            }
+            Self::NotCut { message } => {
+                write!(f, "copies of the mount in other mount namespaces could not be cut off: {message}")
             }
             Self::NotificationFailed { message } => write!(f, "a notification was not delivered: {message}"),
         }

@@ -18,6 +18,10 @@
 //! (S1) `Handler::init` runs before, and `Handler::destroy` after, all other methods, each once.
 //! (S2) A descriptor of the connection exists as long as a thread serves; when the last is closed, the kernel cuts the
 //!      connection. So a process that dies in any way leaves a mount that answers `ENOTCONN`, never one that hangs.
+//! (S3) Copies of the mount do not keep it. Whoever makes a mount namespace (a container, a service, a sandbox) gets a
+//!      copy of every mount, used or not, and the kernel ends a connection with the last copy only. So `unmount` cuts the
+//!      connection once the mount is gone here and no file of it is open anywhere (`open_handles`): nothing is lost,
+//!      since the kernel has handed over what was written to a file before it lets go of the last handle.
 
 use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
 use crate::dispatch::{self, Outcome, Served, panic_message};
@@ -37,13 +41,18 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno as OsErrno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long the kernel may take for its part of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long `unmount` waits for the threads after the kernel has let go.
+/// How long `unmount` waits for files that are open in other mount namespaces.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it waits for the session to end by itself, as it does unless a copy of the mount is left somewhere.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it looks whether files that were open elsewhere are closed.
+const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// How long dropping a session waits.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Threads only read, serve and write, but a file system's call chain may be deep. Untouched stack costs nothing.
@@ -75,8 +84,24 @@ struct Shared {
     crew: Crew,
     notifier: Notifier,
     log: Option<LogSink>,
+    /// Files and directories the kernel has open, wherever (S3).
+    open_handles: AtomicI64,
     end: Mutex<End>,
     ended: Condvar,
+}
+
+/// What a request and its answer do to the number of open handles.
+fn handles_gained(operation: &Operation<'_>, outcome: Outcome) -> i64 {
+    match (operation, outcome) {
+        // From now on the kernel opens without asking, so nobody knows any more what is open.
+        (Operation::Open(_) | Operation::Opendir(_), Outcome::Failed(Errno::ENOSYS)) => i64::from(i32::MAX),
+        (
+            Operation::Open(_) | Operation::Opendir(_) | Operation::Create { .. } | Operation::Tmpfile { .. },
+            Outcome::Filled(_),
+        ) => 1,
+        (Operation::Release(_) | Operation::Releasedir(_), _) => -1,
+        _ => 0,
+    }
 }
 
 #[derive(Default)]
@@ -134,6 +159,7 @@ impl Session {
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
             notifier: Notifier::new(),
             log,
+            open_handles: AtomicI64::new(0),
             end: Mutex::default(),
             ended: Condvar::new(),
         });
@@ -179,13 +205,56 @@ impl Session {
 
     /// Detaches the mount. With [`UnmountMode::Clean`] and [`UnmountMode::Force`] it returns when the handler's
     /// `destroy` has returned; with [`UnmountMode::Lazy`] at once, and the session goes on for files that are open.
-    /// A mount that is gone already is no error. Never call it from a handler.
+    /// Copies of the mount in other mount namespaces answer `ENOTCONN` from then on (S3); files that are open there are
+    /// waited for some seconds, and with [`UnmountMode::Force`] not at all. A mount that is gone already is no error.
+    /// Never call it from a handler.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Error> {
         mount::unmount(&self.mounted, mode)?;
-        if mode == UnmountMode::Lazy || self.wait_timeout(UNMOUNT_TIMEOUT).is_some() {
+        if mode == UnmountMode::Lazy || self.wait_timeout(ENDING_TIMEOUT).is_some() {
             return Ok(());
         }
-        Err(Error::HeldElsewhere { path: self.mounted.mountpoint.clone() })
+        let deadline = Instant::now() + UNMOUNT_TIMEOUT;
+        let mut may_cut = true;
+        loop {
+            let unused = mode == UnmountMode::Force || self.shared.open_handles.load(Ordering::SeqCst) <= 0;
+            if !self.is_connected() {
+                // Only handlers that are at work are waited for.
+                self.wait();
+                return Ok(());
+            }
+            if may_cut && unused {
+                let event = match self.cut() {
+                    Ok(()) => LogEvent::CutElsewhere,
+                    Err(error) => LogEvent::NotCut { message: error.to_string() },
+                };
+                may_cut = matches!(event, LogEvent::CutElsewhere);
+                self.shared.log(event);
+            } else if self.wait_timeout(ELSEWHERE_POLL).is_some() {
+                return Ok(());
+            } else if Instant::now() > deadline {
+                return Err(Error::HeldElsewhere { path: self.mounted.mountpoint.clone() });
+            }
+        }
+    }
+
+    /// False once the kernel has ended the connection, though threads may still be at work.
+    fn is_connected(&self) -> bool {
+        let Some(fd) = self.shared.first_fd() else { return false };
+        let mut poll_fd = [PollFd::new(&*fd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut poll_fd, Some(&at_once)).is_err() || !poll_fd[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// Ends the connection under all copies of the mount. One that has ended by itself is left alone.
+    fn cut(&self) -> std::io::Result<()> {
+        let abort = mount::open_abort(&self.mounted)?;
+        // The number in the file's name is free for another mount as soon as this one ends. If this one has not ended
+        // now, it had not when the file was opened, so the file is ours; and should it end before the write, the kernel
+        // has taken the file's meaning away.
+        if self.is_connected() {
+            rustix::io::write(&abort, b"1")?;
+        }
+        Ok(())
     }
 
     /// Waits until the file system is unmounted, by whomever.
@@ -433,6 +502,8 @@ impl Shared {
         if let Some(message) = panicked {
             self.log(LogEvent::HandlerPanicked { opcode, unique, message });
         }
+        // Counted before the kernel knows, so that a release never comes first.
+        self.open_handles.fetch_add(handles_gained(&incoming.operation, outcome), Ordering::SeqCst);
         let sent = match outcome {
             Outcome::Silent => return,
             Outcome::Failed(errno) => send(fd, &encode_error(errno, unique)),

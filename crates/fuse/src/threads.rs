@@ -237,7 +237,7 @@ mod tests {
             std::thread::spawn(move || crew.supervise(start, |n| said.send(n).unwrap()))
         };
         let threads =
-            hear.recv_timeout(Duration::from_secs(20)).expect("the maximum is reached and reported");
+            hear.recv_timeout(Duration::from_secs(600)).expect("the maximum is reached and reported");
         assert_eq!(threads, 5);
         for _ in 0..5 {
             release.send(()).unwrap();

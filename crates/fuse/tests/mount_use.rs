@@ -9,7 +9,6 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::time::Duration;
-use steadfast_fuse::*;
 
 #[test]
 fn files_are_created_written_read_and_truncated() {
@@ -79,7 +78,7 @@ fn a_shared_mapping_reaches_the_file_and_its_time() {
             m=mmap.mmap(f,8192)\nm[5000]=65\nm.flush()\nm.close()\n\
             assert os.pread(f,1,5000)==b'A'\nassert os.fstat(f).st_mtime>1000\n";
         let path = b.dir.join("m");
-        match std::process::Command::new("python3").args(["-c", script]).arg(&path).status() {
+        match status(std::process::Command::new("python3").args(["-c", script]).arg(&path)) {
             Ok(status) => assert!(status.success()),
             Err(error) => return eprintln!("SKIPPED the mapping: python3 cannot be run: {error}"),
         }
@@ -324,7 +323,7 @@ fn dropped_set_id_bits_are_seen_at_once() {
             let script = "echo >> \"$0\" && stat -c %a \"$0\"";
             let mut command = std::process::Command::new("setpriv");
             command.args(["--bounding-set=-fsetid", "--inh-caps=-fsetid", "sh", "-c", script]).arg(&path);
-            match command.output() {
+            match output(&mut command) {
                 Ok(output) => {
                     let said = String::from_utf8_lossy(&output.stdout).into_owned();
                     assert_eq!(said, "777\n", "round {round}: {output:?}");
@@ -345,7 +344,7 @@ fn a_file_handle_outlives_the_kernels_memory_of_the_file() {
             open('/proc/sys/vm/drop_caches','w').write('2')\n\
             f=l.open_by_handle_at(os.open('.',0),h,0)\n\
             assert f>=0,ctypes.get_errno()\nassert os.read(f,2)==b'hi'\n";
-        match std::process::Command::new("python3").args(["-c", script]).arg(&b.dir).status() {
+        match status(std::process::Command::new("python3").args(["-c", script]).arg(&b.dir)) {
             Ok(status) => assert!(status.success()),
             Err(error) => eprintln!("SKIPPED the handle: python3 cannot be run: {error}"),
         }
@@ -380,7 +379,7 @@ fn a_write_back_cache_loses_nothing() {
         drop(append);
         let mtime = fs::metadata(b.dir.join("dirty")).unwrap().modified().unwrap();
         assert!(mtime.elapsed().unwrap_or_default() < Duration::from_secs(100), "the kernel keeps this time");
-        b.session.unmount(UnmountMode::Clean).unwrap();
+        unmount(&b.session).unwrap();
         assert_eq!(b.fs.content(b"dirty"), b"later");
     });
 }
@@ -394,11 +393,10 @@ fn access_lists_are_enforced_by_the_kernel_when_asked_for() {
         let script = "cd \"$0\" && echo hi >a && chmod 640 a && setfacl -m u:1:r a && \
             setpriv --reuid 1 --regid 1 --clear-groups cat a >/dev/null && chmod g= a && \
             ! setpriv --reuid 1 --regid 1 --clear-groups cat a 2>/dev/null";
-        let have = |program: &str| std::process::Command::new(program).arg("--version").output().is_ok();
+        let have = |program: &str| output(std::process::Command::new(program).arg("--version")).is_ok();
         if !have("setfacl") || !have("setpriv") {
             return eprintln!("SKIPPED: setfacl or setpriv is not installed");
         }
-        let status = std::process::Command::new("sh").args(["-c", script]).arg(&b.dir).status().unwrap();
-        assert!(status.success());
+        assert!(status(std::process::Command::new("sh").args(["-c", script]).arg(&b.dir)).unwrap().success());
     });
 }

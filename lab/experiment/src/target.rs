@@ -418,7 +418,7 @@ fn end_process(pid: u32, runtime: &Path) {
         })
     };
     for (signal, patience_ms) in
-        [(None, 10_000u64), (Some(Signal::TERM), 10_000), (Some(Signal::KILL), 2_000)]
+        [(None, 60_000u64), (Some(Signal::TERM), 60_000), (Some(Signal::KILL), 60_000)]
     {
         if let Some(signal) = signal {
             if !ours() {

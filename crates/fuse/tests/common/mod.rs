@@ -8,13 +8,43 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use steadfast_fuse::*;
 
-/// A test that takes longer hangs: its mount is cut, and it fails.
-pub const LIMIT: Duration = Duration::from_secs(120);
+/// A test that takes longer hangs: its mount is cut, and it fails. Long, since machines may be slow and busy.
+pub const LIMIT: Duration = Duration::from_secs(600);
+
+/// No process is being started while the guard lives. A child has copies of all our descriptors until it runs its own
+/// program: a file that one test has closed would still be open in the child of another, and its mount busy.
+pub fn no_spawns() -> MutexGuard<'static, ()> {
+    static SPAWNS: Mutex<()> = Mutex::new(());
+    SPAWNS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a process.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let _turn = no_spawns();
+    command.spawn()
+}
+
+/// Runs a process and takes what it prints.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?.wait_with_output()
+}
+
+/// Runs a process to its end.
+pub fn status(command: &mut Command) -> io::Result<ExitStatus> {
+    spawn(command)?.wait()
+}
+
+/// Unmounts what nobody uses any more.
+pub fn unmount(session: &Session) -> Result<(), Error> {
+    let _turn = no_spawns();
+    session.unmount(UnmountMode::Clean)
+}
 
 /// Why this machine cannot mount directly, if it cannot.
 pub fn obstacle() -> Option<String> {
@@ -24,7 +54,7 @@ pub fn obstacle() -> Option<String> {
     let dir = scratch("probe");
     let outcome = Session::mount(&dir, &options(), Arc::new(MemFs::default()));
     let obstacle = match outcome {
-        Ok(session) => session.unmount(UnmountMode::Clean).err().map(|e| e.to_string()),
+        Ok(session) => unmount(&session).err().map(|e| e.to_string()),
         Err(Error::MountRefused { source, .. }) if source.raw_os_error() == Some(libc::EPERM) => {
             Some("mount(2) is not allowed here".into())
         }
@@ -71,7 +101,7 @@ pub fn mounted_with(name: &str, options: MountOptions, body: impl FnOnce(&Bench)
     let (bench, dir) = start(name, options, fs.clone(), fs.clone());
     limited(name, &dir, move || {
         body(&bench);
-        bench.session.unmount(UnmountMode::Clean).expect("nothing is in use after a test");
+        unmount(&bench.session).expect("nothing is in use after a test");
         assert_eq!(bench.session.wait(), EndReason::Unmounted);
         assert_eq!(bench.fs.inits.load(Ordering::SeqCst), 1);
         assert_eq!(bench.fs.destroys.load(Ordering::SeqCst), 1);
@@ -125,8 +155,8 @@ pub fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     result.expect_err("an error is expected").raw_os_error().unwrap()
 }
 
-pub fn eventually(check: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+pub fn eventually(mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
     while !check() {
         assert!(Instant::now() < deadline, "this should have become true by now");
         std::thread::sleep(Duration::from_millis(5));
