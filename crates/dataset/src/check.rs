@@ -99,6 +99,13 @@ pub enum Problem {
         /// Where it begins.
         offset: u64,
     },
+    /// An extent keeps what nobody sees, or its length is not where its content ends.
+    Unsettled {
+        /// File.
+        inode: InodeId,
+        /// Where it begins.
+        offset: u64,
+    },
     /// What a file says it occupies is not what its extents occupy.
     Allocated {
         /// File.
@@ -259,8 +266,11 @@ impl Dataset {
                     let end = offset.saturating_add(extent.length().into());
                     logical += u64::from(extent.length());
                     *occupied.entry(inode).or_default() += self.extent_bytes(&extent);
-                    if let Extent::Block { pointer, .. } = &extent {
-                        data += crate::store::occupied(&*self.blocks, pointer);
+                    data += self.extent_data(&extent);
+                    if let Extent::Overlaid(overlaid) = &extent
+                        && crate::overlaid::settled(overlaid.clone()).as_ref() != Some(&extent)
+                    {
+                        problems.push(Problem::Unsettled { inode, offset });
                     }
                     if last.is_some_and(|(owner, last_end)| owner == inode && last_end > offset) {
                         problems.push(Problem::ExtentOverlap { inode, offset });

@@ -5,7 +5,9 @@
 //! extents tree (under inode 0) so that a crash does not lose it. Since the listing and the extents are in one tree, the two
 //! are never of different txgs, and a removed file needs no trace in the names tree for its content to go on going.
 //!
-//! Ranges here begin and end at records: the records at the edges of a cut are rebuilt in the txg of the cut.
+//! Ranges here begin and end at records: the records at the edges of a cut get new extents in the txg of the cut. (The first
+//! record of a range that was worked off in part may be cut in part, but its extent is gone.) So an extent is cut as a
+//! whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -77,16 +79,6 @@ impl Dataset {
         }
         cuts.listed = cuts.items();
         Ok(())
-    }
-
-    /// Makes zero what is cut of `range` (whose bytes are in `out`).
-    pub(crate) fn zero_cuts(&self, inode: InodeId, range: &Range<u64>, out: &mut [u8]) {
-        if let Some(ranges) = self.cuts.read().of(inode) {
-            for cut in ranges.within(range.clone()) {
-                let at = |offset: u64| crate::layer::index(offset - range.start);
-                out[at(cut.start)..at(cut.end)].fill(0);
-            }
-        }
     }
 
     /// Frees extents of earlier txgs' cuts, as far as `budget` goes.

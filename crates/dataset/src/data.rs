@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use steadfast_format::InodeId;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::inode::InodeRecord;
+use steadfast_format::{BlockPointer, InodeId};
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
-use crate::layer::{index, len, pieces, record_space};
-use crate::{BlockBytes, Error, Result};
+use crate::layer::{Terms, index, len, pieces, record_space};
+use crate::{Error, Result, overlaid};
 
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
@@ -78,9 +78,8 @@ impl Dataset {
             let end = at + u64::from(extent.length());
             let (from, to) = (range.start.max(at), range.end.min(end));
             if from < to {
-                let content = self.extent_content(inode, at, &extent)?;
-                out[index(from - range.start)..index(to - range.start)]
-                    .copy_from_slice(&content[index(from - at)..index(to - at)]);
+                let part = &mut out[index(from - range.start)..index(to - range.start)];
+                self.fill_from_extent(inode, at, &extent, from..to, part)?;
             }
             Ok(())
         };
@@ -98,20 +97,45 @@ impl Dataset {
         Ok(())
     }
 
-    /// Content of an extent that begins at `at`.
-    pub(crate) fn extent_content(&self, inode: InodeId, at: u64, extent: &Extent) -> Result<BlockBytes> {
+    /// Fills `out`, whose bytes are zeros, with the bytes of `range` (of the file) as far as an extent that begins at `at`
+    /// has them.
+    pub(crate) fn fill_from_extent(
+        &self,
+        inode: InodeId,
+        at: u64,
+        extent: &Extent,
+        range: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let read = |pointer: &BlockPointer, shown: Range<u64>| {
+            let failed = |source| Error::Read { dataset: self.id, inode, range: shown, source };
+            self.blocks.read(pointer).map_err(failed)
+        };
+        let count = index(range.end.min(at + u64::from(extent.length())).saturating_sub(range.start));
+        if count == 0 {
+            return Ok(());
+        }
+        let first = index(range.start - at);
         match extent {
-            Extent::Inline(content) => Ok(BlockBytes::new(content.clone())),
+            Extent::Inline(content) => out[..count].copy_from_slice(&content[first..first + count]),
             Extent::Block { length, pointer } => {
-                let read = self.blocks.read(pointer);
-                read.map_err(|source| Error::Read {
-                    dataset: self.id,
-                    inode,
-                    range: at..at + u64::from(*length),
-                    source,
-                })
+                let content = read(pointer, at..at + u64::from(*length))?;
+                out[..count].copy_from_slice(&content[first..first + count]);
+            }
+            Extent::Overlaid(overlaid) => {
+                for (pointer, parts) in overlaid::parts(overlaid, &(range.start - at..range.end - at)) {
+                    let shown = at + parts[0].range.start..at + parts[parts.len() - 1].range.end;
+                    let content = read(&pointer, shown)?;
+                    for part in parts {
+                        let count = index(part.range.end - part.range.start);
+                        let place = index(at + part.range.start - range.start);
+                        out[place..place + count]
+                            .copy_from_slice(&content[index(part.at)..index(part.at) + count]);
+                    }
+                }
             }
         }
+        Ok(())
     }
 
     /// Begins an operation that writes `bytes` at `offset` of `inode`.
@@ -127,7 +151,7 @@ impl Dataset {
         let end = offset + bytes;
         let records = end.div_ceil(record_size) - offset / record_size;
         // The worst case: every record is rewritten whole. `write` settles for what it was.
-        let space = records * record_space(record_size) + METADATA_SPACE;
+        let space = records * record_space(self.blocks.unit().into(), record_size) + METADATA_SPACE;
         Ok(self.txgs.begin(AdmitKind::Write, Cost { memory: bytes + 4096, space })?)
     }
 
@@ -142,12 +166,14 @@ impl Dataset {
         append: bool,
         also: impl FnOnce(&mut InodeRecord),
     ) -> u64 {
+        let overlays = self.overlays_of(inode, offset, len(data), append);
         let mut state = inode.state.lock();
         let offset = if append { state.record.size } else { offset };
         self.choose_record_size(&mut state);
         let record_size = state.record_size();
         let size = state.record.size.max(offset + len(data));
-        let growth = state.open.write(record_size, size, offset, data);
+        let terms = Terms { record_size, unit: self.blocks.unit().into(), overlays: &overlays };
+        let growth = state.open.write(terms, size, offset, data);
         state.record.size = size;
         also(&mut state.record);
         self.mark(op.txg(), inode, &mut state);
@@ -156,6 +182,41 @@ impl Dataset {
         let metadata = if growth.space > 0 { METADATA_SPACE.min(1024 * pieces + 4096) } else { 0 };
         op.settle(Cost { memory: growth.memory, space: growth.space + metadata });
         offset
+    }
+
+    /// Records that a write covers in part and whose extents have room for an overlay. Looked up without the inode's lock,
+    /// once a record and txg; what others do meanwhile makes a reservation larger than needed at worst.
+    fn overlays_of(&self, inode: &Inode, offset: u64, count: u64, append: bool) -> Vec<u64> {
+        let mut asked = Vec::new();
+        {
+            let state = inode.state.lock();
+            let record_size = if state.record_is_final() {
+                state.record_size()
+            } else {
+                self.settings.read().recordsize.into()
+            };
+            if !self.takes_overlays(record_size) {
+                return asked;
+            }
+            let offset = if append { state.record.size } else { offset };
+            // Only the first and the last can be covered in part.
+            let last = (offset + count - 1) / record_size * record_size;
+            for (start, piece) in [offset, last.max(offset)]
+                .into_iter()
+                .filter_map(|from| pieces(record_size, from..offset + count).next())
+            {
+                let in_part = piece.end - piece.start < record_size;
+                if in_part && !asked.contains(&start) && !state.open.records.contains_key(&start) {
+                    asked.push(start);
+                }
+            }
+        }
+        // An extent that cannot be read is the sync's to report.
+        asked.retain(|&start| match self.extents.get(&extent_key(inode.id, start)) {
+            Ok(value) => value.is_none_or(|value| overlaid::has_room(&value)),
+            Err(_) => false,
+        });
+        asked
     }
 
     /// A file gets its record size with its first content, and keeps it.
@@ -268,9 +329,18 @@ impl Dataset {
             && let Ok(ExtentsKey::Extent { inode: owner, offset }) = ExtentsKey::decode(&key)
             && owner == inode
         {
-            let end = offset + u64::from(self.decode_extent(&value)?.length());
+            let extent = self.decode_extent(&value)?;
+            let end = offset + u64::from(extent.length());
             if at < end {
-                return Ok((true, end));
+                let Extent::Overlaid(overlaid) = extent else { return Ok((true, end)) };
+                let mut data = crate::RangeSet::default();
+                let parts = overlaid::parts(&overlaid, &(0..end - offset));
+                let parts = parts.into_iter().flat_map(|(_, parts)| parts);
+                parts.for_each(|part| data.insert(part.range));
+                return Ok(match data.containing(at - offset) {
+                    Some(data) => (true, offset + data.end),
+                    None => (false, data.next_start(at - offset).map_or(end, |next| offset + next)),
+                });
             }
         }
         let (from, to) = (extent_key(inode, at + 1), extent_key(InodeId(inode.0 + 1), 0));

@@ -119,6 +119,10 @@ pub struct Dataset {
     pub(crate) counters: Mutex<Counters>,
     pub(crate) cuts: RwLock<Cuts>,
     pub(crate) frees_per_sync: AtomicUsize,
+    /// The pool's format allows overlays.
+    pub(crate) overlays: AtomicBool,
+    pub(crate) overlays_written: AtomicU64,
+    pub(crate) records_folded: AtomicU64,
     files: AtomicU64,
     next_inode: AtomicU64,
     changed: AtomicBool,
@@ -193,6 +197,9 @@ impl Dataset {
             retired: Mutex::default(),
             cuts: RwLock::default(),
             frees_per_sync: AtomicUsize::new(FREES_PER_SYNC),
+            overlays: AtomicBool::new(true),
+            overlays_written: AtomicU64::new(0),
+            records_folded: AtomicU64::new(0),
             dirty: Mutex::default(),
             frozen: Mutex::new(None),
             counters: Mutex::new(parts.counters),
@@ -257,6 +264,11 @@ impl Dataset {
     /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says otherwise).
     pub fn set_frees_per_sync(&self, count: usize) {
         self.frees_per_sync.store(count.max(1), Ordering::Relaxed);
+    }
+
+    /// Says whether records may get overlays (they may, if nobody says otherwise): only where the pool lists the feature.
+    pub fn allow_overlays(&self, allowed: bool) {
+        self.overlays.store(allowed, Ordering::Relaxed);
     }
 
     /// Sums as of the last sync; inodes and the next number as of now.
@@ -377,9 +389,14 @@ impl Dataset {
 
     pub(crate) fn extent_bytes(&self, extent: &Extent) -> u64 {
         match extent {
-            Extent::Block { pointer, .. } => occupied(&*self.blocks, pointer),
             Extent::Inline(_) => 512,
+            _ => self.extent_data(extent),
         }
+    }
+
+    /// Bytes its blocks occupy.
+    pub(crate) fn extent_data(&self, extent: &Extent) -> u64 {
+        extent.pointers().into_iter().map(|pointer| occupied(&*self.blocks, pointer)).sum()
     }
 
     /// Number and object of a new inode, known to nobody yet; `record` is what the caller puts into the names tree.

@@ -42,6 +42,13 @@ pub(crate) struct Frozen {
     pub record_size: u64,
 }
 
+impl Frozen {
+    /// Bytes of the record at `offset`, up to the end of the file.
+    pub(crate) fn length_of(&self, offset: u64) -> u64 {
+        self.record_size.min(self.size.saturating_sub(offset))
+    }
+}
+
 impl Inode {
     pub(crate) fn new(id: InodeId, record: InodeRecord) -> Arc<Inode> {
         let state = InodeState {

@@ -1,8 +1,10 @@
 //! One layer of changes to a file's content: data in records, and cuts.
 
 use crate::RangeSet;
+use crate::overlaid::RANGES_MAX;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use steadfast_format::extent::Extent;
 
 /// What one txg changed of a file's content. Data wins over cuts of the same layer.
 #[derive(Debug, Default)]
@@ -19,6 +21,35 @@ pub(crate) struct Record {
     chunks: BTreeMap<usize, Vec<u8>>,
     /// Bytes of space reserved for it.
     charged: u64,
+    /// An overlay of it fits into its extent, whatever the sync under way does.
+    overlay: bool,
+}
+
+/// How a file is stored, as far as writes have to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    pub(crate) record_size: u64,
+    /// Allocation unit.
+    pub(crate) unit: u64,
+    /// Records, by offset, that can be stored as overlays if they are new to the layer.
+    pub(crate) overlays: &'a [u64],
+}
+
+/// What was reserved for a record.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Reserve {
+    /// Enough to write it whole.
+    Whole {
+        /// What is left if it gets an overlay instead.
+        beyond_overlay: u64,
+    },
+    /// An overlay, and something towards folds.
+    Overlay {
+        /// What is left if it gets an overlay.
+        spare: u64,
+        /// What is missing to write it whole instead.
+        missing: u64,
+    },
 }
 
 /// What a change added to what is reserved.
@@ -28,9 +59,15 @@ pub(crate) struct Growth {
     pub(crate) space: u64,
 }
 
-/// Space that a record of `length` bytes takes in the worst case: padded to 4 KiB, its seal may open one more unit.
-pub(crate) fn record_space(length: u64) -> u64 {
-    length.next_multiple_of(4096) + 4096
+/// Space that a record of `length` bytes takes in the worst case: padded to a unit, its seal may open one more.
+pub(crate) fn record_space(unit: u64, length: u64) -> u64 {
+    length.next_multiple_of(unit) + unit
+}
+
+/// Space that an overlay of so many bytes takes in the worst case. The first record may have bytes in the tree itself
+/// that move into the overlay; they are no more than a unit.
+fn overlay_space(unit: u64, start: u64, bytes: u64) -> u64 {
+    record_space(unit, bytes) + if start == 0 { unit.max(Extent::INLINE_MAX as u64) } else { 0 }
 }
 
 impl Layer {
@@ -40,19 +77,19 @@ impl Layer {
 
     /// Bytes of data in it.
     pub(crate) fn bytes(&self) -> u64 {
-        let chunks = self.records.values().flat_map(Record::chunks);
-        chunks.map(|(_, bytes)| len(bytes)).sum()
+        self.records.values().map(Record::bytes).sum()
     }
 
     /// Writes `data` at `offset` of a file that is `size` bytes long afterwards.
-    pub(crate) fn write(&mut self, record_size: u64, size: u64, offset: u64, data: &[u8]) -> Growth {
+    pub(crate) fn write(&mut self, terms: Terms<'_>, size: u64, offset: u64, data: &[u8]) -> Growth {
         let mut growth = Growth::default();
-        for (start, piece) in pieces(record_size, offset..offset + len(data)) {
-            let record = self.records.entry(start).or_default();
+        for (start, piece) in pieces(terms.record_size, offset..offset + len(data)) {
+            let new = || Record { overlay: terms.overlays.contains(&start), ..Record::default() };
+            let record = self.records.entry(start).or_insert_with(new);
             let at = index(piece.start - offset);
             let bytes = &data[at..at + index(piece.end - piece.start)];
             growth.memory += record.write(index(piece.start - start), bytes);
-            let space = record_space(record_size.min(size - start));
+            let space = record.space(terms.unit, start, terms.record_size.min(size - start));
             if space > record.charged {
                 growth.space += space - record.charged;
                 record.charged = space;
@@ -147,6 +184,33 @@ impl Layer {
 }
 
 impl Record {
+    /// Space to be reserved for it, if it is `length` bytes long. An overlay and as much again, which lets sync fold about one
+    /// record for each that it would take to fill one; or the whole record, if that is less or no overlay will do.
+    fn space(&self, unit: u64, start: u64, length: u64) -> u64 {
+        let whole = record_space(unit, length);
+        // Between the chunks of the first record there may be bytes of the tree itself.
+        let ranges = if start == 0 { 2 * self.chunks.len() + 1 } else { self.chunks.len() };
+        if !self.overlay || ranges > RANGES_MAX {
+            return whole;
+        }
+        whole.min(2 * overlay_space(unit, start, self.bytes()))
+    }
+
+    /// What was reserved for it, now that it is `length` bytes long.
+    pub(crate) fn reserve(&self, unit: u64, start: u64, length: u64) -> Reserve {
+        let (whole, overlay) = (record_space(unit, length), overlay_space(unit, start, self.bytes()));
+        let beyond = self.charged.saturating_sub(overlay);
+        if !self.overlay || self.charged >= whole {
+            Reserve::Whole { beyond_overlay: beyond }
+        } else {
+            Reserve::Overlay { spare: beyond, missing: whole.saturating_sub(overlay) }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.chunks.values().map(|bytes| len(bytes)).sum()
+    }
+
     /// Parts of `range` that were written.
     fn within(&self, range: Range<usize>) -> impl Iterator<Item = (usize, &[u8])> {
         let before = self.chunks.range(..=range.start).next_back().map_or(range.start, |(&at, _)| at);
@@ -250,6 +314,7 @@ mod tests {
     #[test]
     fn a_layer_equals_an_array_of_bytes() {
         const RECORD: u64 = 16;
+        let terms = Terms { record_size: RECORD, unit: 4096, overlays: &[] };
         let mut state = 99_u64;
         let mut draw = |limit: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -267,7 +332,7 @@ mod tests {
                 if cut {
                     layer.cut(RECORD, start..end);
                 } else {
-                    layer.write(RECORD, 80, start, &vec![byte; index(end - start)]);
+                    layer.write(terms, 80, start, &vec![byte; index(end - start)]);
                 }
                 plain[index(start)..index(end)].fill(Some(if cut { 0 } else { byte }));
                 let mut out = vec![255; 80];
@@ -302,10 +367,38 @@ mod tests {
 
     #[test]
     fn rewriting_the_same_bytes_costs_memory_once() {
+        let terms = Terms { record_size: 1 << 17, unit: 4096, overlays: &[] };
         let mut layer = Layer::default();
-        let first = layer.write(1 << 17, 4096, 0, &[1; 4096]);
-        let again = layer.write(1 << 17, 4096, 0, &[2; 4096]);
+        let first = layer.write(terms, 4096, 0, &[1; 4096]);
+        let again = layer.write(terms, 4096, 0, &[2; 4096]);
         assert_eq!((first.memory, first.space), (4096, 8192));
         assert_eq!((again.memory, again.space), (0, 0));
+    }
+
+    #[test]
+    fn what_is_reserved_covers_an_overlay_or_the_whole_and_never_more_than_the_whole() {
+        const RECORD: u64 = 1 << 17;
+        let whole = record_space(4096, RECORD);
+        let terms = Terms { record_size: RECORD, unit: 4096, overlays: &[RECORD] };
+        let mut layer = Layer::default();
+        let mut reserved = 0;
+        for page in 0..32_u64 {
+            // Every other page first, then the gaps: more and more ranges, then one.
+            let at = RECORD + (page % 16 * 2 + page / 16) * 4096;
+            reserved += layer.write(terms, 4 * RECORD, at, &[1; 4096]).space;
+            let needed = overlay_space(4096, RECORD, (page + 1) * 4096);
+            match layer.records[&RECORD].reserve(4096, RECORD, RECORD) {
+                Reserve::Overlay { spare, missing } => {
+                    assert!(reserved < whole && reserved >= needed);
+                    assert_eq!((spare, missing), (reserved - needed, whole - needed));
+                }
+                Reserve::Whole { beyond_overlay } => {
+                    assert_eq!((reserved, beyond_overlay), (whole, whole.saturating_sub(needed)));
+                }
+            }
+        }
+        assert_eq!(reserved, whole);
+        let other = layer.write(terms, 4 * RECORD, 0, &[1; 4096]);
+        assert_eq!(other.space, whole, "nobody said that an overlay will do");
     }
 }

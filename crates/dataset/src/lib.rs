@@ -13,8 +13,8 @@
 //! extents  what the last sync stored                                        extents tree, changed by sync only
 //! ```
 //! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part of a record and reads
-//! nothing; records that are covered in part are merged with the extent below when they are synced. A truncation or a
-//! punched hole is one range in the open layer, whatever the size of the file.
+//! no content; what covers a record in part becomes an overlay of its extent when it is synced (`overlaid`). A truncation or
+//! a punched hole is one range in the open layer, whatever the size of the file.
 //!
 //! ## Invariants
 //! (D1) Bytes at and above a file's size read as zeros in the layers taken together: shrinking cuts to the end.
@@ -29,7 +29,7 @@
 //!
 //! ## What sync does
 //! Cuts first, a bounded number of extents (the rest stays listed in the extents tree and goes on in later txgs), then
-//! the frozen records in batches: merge, write, replace the extents, free what they replaced. Then the extents tree,
+//! the frozen records in batches: plan, write, replace the extents, free what they replaced. Then the extents tree,
 //! then the names tree. A crash at any line leaves the roots of the txg before.
 //!
 //! ## Inodes in memory
@@ -55,6 +55,8 @@ mod error;
 mod inode;
 mod layer;
 mod memory;
+mod overlaid;
+mod plan;
 mod ranges;
 mod store;
 mod sync;
@@ -64,6 +66,7 @@ pub use dataset::{Counters, Dataset, DatasetParts, Settings};
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};
 pub use memory::{MemoryBlocks, MemoryImage};
+pub use plan::OverlayCounts;
 pub use ranges::RangeSet;
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{NodeCache, StoreError};

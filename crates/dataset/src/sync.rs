@@ -1,8 +1,7 @@
 //! Sync: frozen content to blocks and extents, then both trees.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use steadfast_format::extent::Extent;
@@ -12,8 +11,9 @@ use steadfast_tree::Change;
 
 use crate::dataset::{Counters, Dataset, extent_key};
 use crate::inode::{Frozen, Inode};
-use crate::layer::{index, len};
-use crate::store::{BlockWrite, occupied};
+use crate::layer::len;
+use crate::plan::{Over, Plan, Planned};
+use crate::store::BlockWrite;
 use crate::{Error, Result};
 
 /// Bytes of content handed to the room below at once.
@@ -49,47 +49,18 @@ impl Growth {
         let signed = |bytes: u64| sign * i64::try_from(bytes).expect("extents are small");
         *self.allocated.entry(inode).or_default() += signed(dataset.extent_bytes(extent));
         self.logical += signed(extent.length().into());
-        if let Extent::Block { pointer, .. } = extent {
-            self.data += signed(occupied(&*dataset.blocks, pointer));
-        }
+        self.data += signed(dataset.extent_data(extent));
     }
 }
 
-/// A record whose new content is known.
-struct Rebuilt {
-    inode: Arc<Inode>,
-    offset: u64,
-    record_size: u64,
-    /// Empty: the record becomes a hole.
-    content: Content,
-    old: Option<Extent>,
-}
-
-/// The bytes of a rebuilt record, and how many of them count.
-struct Content {
-    bytes: ContentBytes,
-    length: usize,
-}
-
-enum ContentBytes {
-    /// Put together from what was stored and what was written.
-    Made(Vec<u8>),
-    /// Written as a whole: they stay where `write` put them, in the frozen record at this offset.
-    Frozen(Arc<Frozen>, u64),
-}
-
-impl std::ops::Deref for Content {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            ContentBytes::Made(bytes) => &bytes[..self.length],
-            ContentBytes::Frozen(frozen, offset) => {
-                let whole = frozen.layer.records.get(offset).and_then(|record| record.whole());
-                &whole.expect("a frozen layer does not change")[..self.length]
-            }
-        }
-    }
+/// What a record's extent becomes.
+enum Next<'a> {
+    /// This, or nothing.
+    Is(Option<Extent>),
+    /// A block that is being written, of so many bytes.
+    Block(u32),
+    /// What it is under an overlay that is being written.
+    Over(&'a Over),
 }
 
 impl Dataset {
@@ -108,13 +79,19 @@ impl Dataset {
         let mut grown = Growth::default();
         let mut budget = self.free_budget();
         self.work_off_cuts(&mut budget, &mut grown)?;
+        let mut spare =
+            frozen.inodes.iter().filter_map(|i| i.frozen.lock().clone()).map(|f| self.spare_of(&f)).sum();
         for inode in &frozen.inodes {
             let Some(changes) = inode.frozen.lock().clone() else { continue };
             self.free_cuts(inode, &changes, &mut budget, &mut grown)?;
             for offset in self.records_to_build(inode.id, &changes)? {
-                let rebuilt = self.rebuild(inode, &changes, offset)?;
-                batch_bytes += len(&rebuilt.content) + 4096;
-                batch.push(rebuilt);
+                let Some(planned) = self.plan(txg, inode, &changes, offset, &mut spare)? else { continue };
+                batch_bytes += 4096
+                    + match &planned.plan {
+                        Plan::Whole(content) => len(content),
+                        Plan::Over(over) => len(&over.content),
+                    };
+                batch.push(planned);
                 if batch_bytes >= BATCH_BYTES {
                     self.store(txg, std::mem::take(&mut batch), &mut grown)?;
                     batch_bytes = 0;
@@ -174,115 +151,68 @@ impl Dataset {
     }
 
     pub(crate) fn drop_extent(&self, inode: InodeId, extent: &Extent, grown: &mut Growth) {
-        grown.count(self, inode, extent, -1);
-        if let Extent::Block { pointer, .. } = extent {
-            self.blocks.free(pointer);
-        }
+        self.replace_extent(inode, extent, &[], grown);
     }
 
-    /// Offsets of records whose content changes: written ones, and those that a cut covers in part.
-    fn records_to_build(&self, inode: InodeId, changes: &Frozen) -> Result<BTreeSet<u64>> {
-        let mut offsets: BTreeSet<u64> = changes.layer.records.keys().copied().collect();
-        for cut in changes.layer.cuts.iter() {
-            for edge in [cut.start, cut.end] {
-                let offset = edge / changes.record_size * changes.record_size;
-                if edge == u64::MAX || offset == edge || offsets.contains(&offset) {
-                    continue;
-                }
-                if self.extents.contains(&extent_key(inode, offset))? {
-                    offsets.insert(offset);
-                }
+    /// Frees what an extent that goes has and the one that replaces it does not have. (O4)
+    fn replace_extent(&self, inode: InodeId, old: &Extent, kept: &[BlockPointer], grown: &mut Growth) {
+        grown.count(self, inode, old, -1);
+        for pointer in old.pointers() {
+            if kept.iter().all(|kept| kept.copies != pointer.copies) {
+                self.blocks.free(pointer);
             }
         }
-        Ok(offsets)
-    }
-
-    /// The new content of a record: what is stored, cut, then written over.
-    fn rebuild(&self, inode: &Arc<Inode>, changes: &Arc<Frozen>, offset: u64) -> Result<Rebuilt> {
-        let end = changes.size.min(offset.saturating_add(changes.record_size));
-        let length = index(end.saturating_sub(offset));
-        let old = match self.extents.get(&extent_key(inode.id, offset))? {
-            Some(value) => Some(self.decode_extent(&value)?),
-            None => None,
-        };
-        let record = changes.layer.records.get(&offset);
-        let bytes = match record.and_then(|record| record.whole()) {
-            Some(whole) if whole.len() >= length => ContentBytes::Frozen(Arc::clone(changes), offset),
-            _ => {
-                let mut content = vec![0; length];
-                if let Some(extent) = &old {
-                    let stored = self.extent_content(inode.id, offset, extent)?;
-                    let count = length.min(stored.len()).min(extent.length() as usize);
-                    content[..count].copy_from_slice(&stored[..count]);
-                    self.zero_cuts(inode.id, &(offset..end), &mut content);
-                }
-                for cut in changes.layer.cuts.within(offset..end) {
-                    content[index(cut.start - offset)..index(cut.end - offset)].fill(0);
-                }
-                for (at, bytes) in record.into_iter().flat_map(|record| record.chunks()) {
-                    if at < length {
-                        let count = bytes.len().min(length - at);
-                        content[at..at + count].copy_from_slice(&bytes[..count]);
-                    }
-                }
-                ContentBytes::Made(content)
-            }
-        };
-        let mut content = Content { bytes, length };
-        // Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case,
-        // those that were written only where compression may take them (else a disk filled with zeros stays empty).
-        let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        if !self.settings.read().zeros_are_holes {
-            used = used.max(record.map_or(0, |record| record.end().min(length)));
-        }
-        if used == 0 || length - used >= 4096 {
-            content.length = used;
-        }
-        let record_size = changes.record_size;
-        Ok(Rebuilt { inode: Arc::clone(inode), offset, record_size, content, old })
     }
 
     /// Writes a batch of records and replaces their extents.
-    fn store(&self, txg: Txg, mut batch: Vec<Rebuilt>, grown: &mut Growth) -> Result<()> {
+    fn store(&self, txg: Txg, mut batch: Vec<Planned>, grown: &mut Growth) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         let mut blocks = Vec::new();
+        let mut block = |data| blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, data });
         let mut plans = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
-        for rebuilt in &mut batch {
-            let Rebuilt { inode, offset, record_size, content, old } = rebuilt;
-            stored.push((inode.id, *offset..offset.saturating_add(*record_size)));
-            let inline = *offset == 0 && content.len() <= Extent::INLINE_MAX;
-            let new = match (content.is_empty(), inline) {
-                (true, _) => Some(None),
-                (false, true) => Some(Some(Extent::Inline(content.to_vec()))),
-                (false, false) => {
-                    let data = Cow::Borrowed(&**content);
-                    blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, data });
-                    None
+        for planned in &mut batch {
+            let (inode, offset) = (planned.inode.id, planned.offset);
+            stored.push((inode, offset..offset.saturating_add(planned.record_size)));
+            let next = match &planned.plan {
+                Plan::Whole(content) if content.is_empty() => Next::Is(None),
+                Plan::Whole(content) if offset == 0 && content.len() <= Extent::INLINE_MAX => {
+                    Next::Is(Some(Extent::Inline(content.to_vec())))
+                }
+                Plan::Whole(content) => {
+                    block(Cow::Borrowed(&**content));
+                    Next::Block(u32::try_from(content.len()).expect("records are small"))
+                }
+                Plan::Over(over) if over.content.is_empty() => Next::Is(over.extent(None)),
+                Plan::Over(over) => {
+                    block(Cow::Borrowed(&over.content));
+                    Next::Over(over)
                 }
             };
-            plans.push((inode.id, *offset, new, old.take()));
+            plans.push((inode, offset, next, planned.old.take()));
         }
-        let sizes: Vec<u32> =
-            blocks.iter().map(|block| u32::try_from(block.data.len()).expect("records are small")).collect();
         let written = self.blocks.write_many(txg, blocks);
         let pointers = written.map_err(|source| Error::Write { dataset: self.id, source })?;
-        let mut pointers = pointers.into_iter().zip(sizes);
+        let mut pointers = pointers.into_iter();
 
         let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::with_capacity(plans.len());
         let mut dropped = Vec::new();
-        for (inode, offset, new, old) in plans {
-            let new = new.unwrap_or_else(|| {
-                let (pointer, length) = pointers.next().expect("one pointer a block");
-                Some(Extent::Block { length, pointer })
-            });
+        for (inode, offset, next, old) in plans {
+            let mut pointer = || pointers.next().expect("one pointer a block");
+            let new = match next {
+                Next::Is(extent) => extent,
+                Next::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
+                Next::Over(over) => over.extent(Some(pointer())),
+            };
+            let mut kept = Vec::new();
             if let Some(extent) = &new {
                 grown.count(self, inode, extent, 1);
+                kept.extend(extent.pointers().into_iter().copied());
             }
             changes.push((extent_key(inode, offset), new.map(|extent| extent.encode())));
-            dropped.extend(old.map(|extent| (inode, extent)));
+            dropped.extend(old.map(|extent| (inode, extent, kept)));
         }
         changes.sort();
         let borrowed: Vec<Change<'_>> = changes
@@ -295,8 +225,8 @@ impl Dataset {
         self.extents.batch(&borrowed)?;
         // After the extents: a reader that finds no cut must not find the extent it was for.
         self.uncut(stored.into_iter());
-        for (inode, extent) in dropped {
-            self.drop_extent(inode, &extent, grown);
+        for (inode, extent, kept) in dropped {
+            self.replace_extent(inode, &extent, &kept, grown);
         }
         Ok(())
     }

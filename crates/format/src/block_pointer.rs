@@ -40,7 +40,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    fn from_u8(value: u8) -> Result<Self, DecodeError> {
+    pub(crate) fn from_u8(value: u8) -> Result<Self, DecodeError> {
         Ok(match value {
             1 => Compression::Off,
             2 => Compression::Lz4,
@@ -242,25 +242,30 @@ impl BlockPointer {
             kind: BlockKind::from_u8(bytes[97])?,
             level: bytes[98],
         };
-        if !pointer.copies[0].is_some() {
+        pointer.checked()
+    }
+
+    /// The pointer, if its numbers may stand together.
+    pub(crate) fn checked(self) -> Result<Self, DecodeError> {
+        if !self.copies[0].is_some() {
             return Err(field("segment_0", 0));
         }
-        if !pointer.copies[1].is_some() && pointer.copies[1].offset != 0 {
-            return Err(field("offset_1", pointer.copies[1].offset.into()));
+        if !self.copies[1].is_some() && self.copies[1].offset != 0 {
+            return Err(field("offset_1", self.copies[1].offset.into()));
         }
-        if pointer.psize == 0 || pointer.psize > Self::PSIZE_MAX {
-            return Err(field("psize", pointer.psize.into()));
+        if self.psize == 0 || self.psize > Self::PSIZE_MAX {
+            return Err(field("psize", self.psize.into()));
         }
-        if pointer.lsize == 0 || pointer.lsize > Self::LSIZE_MAX {
-            return Err(field("lsize", pointer.lsize.into()));
+        if self.lsize == 0 || self.lsize > Self::LSIZE_MAX {
+            return Err(field("lsize", self.lsize.into()));
         }
-        if pointer.birth.0 == 0 {
+        if self.birth.0 == 0 {
             return Err(field("birth", 0));
         }
-        if pointer.stamp.counter == 0 && pointer.stamp.salt != [0; 16] {
+        if self.stamp.counter == 0 && self.stamp.salt != [0; 16] {
             return Err(field("counter", 0));
         }
-        Ok(pointer)
+        Ok(self)
     }
 
     /// Writes a pointer or, for `None`, zeros.

@@ -64,6 +64,7 @@ impl Feature {
         ("encryption", Need::Read, "datasets may be sealed with AES-256-GCM"),
         ("sealed_metadata", Need::Read, "the pool's own metadata is sealed"),
         ("relocation", Need::Read, "living units may have been moved by the cleaner"),
+        ("overlays", Need::Read, "records may have small overwrites beside them"),
     ];
 
     /// The feature of that name, if this code knows it.

@@ -238,5 +238,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Directory entry", &crate::dirent::LAYOUT),
     ("Names head", &crate::dirent::HEAD_LAYOUT),
     ("Extent", &crate::extent::LAYOUT),
+    ("Overlaid extent", &crate::extent::OVERLAID_LAYOUT),
+    ("Overlay", &crate::overlay::LAYOUT),
     ("Extended attribute", &crate::xattr::LAYOUT),
 ];

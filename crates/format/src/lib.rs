@@ -22,6 +22,7 @@ pub mod layout;
 pub mod medium;
 pub mod meta_keys;
 pub mod node;
+pub mod overlay;
 pub mod relocation_row;
 pub mod segment_row;
 pub mod uberblock;

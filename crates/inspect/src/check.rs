@@ -397,18 +397,19 @@ impl Visit for Blocks<'_> {
                 self.whole = false;
                 found(item.bad(error));
             }
-            Ok(Extent::Inline(_)) => {}
-            Ok(Extent::Block { pointer, .. }) => {
-                let at = At::File { inode, offset };
-                let bookmark =
-                    Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
-                if pointer.kind != BlockKind::Data || pointer.level != 0 {
-                    let reason = format!("it is of kind {:?}, level {}", pointer.kind, pointer.level);
-                    found(Finding::PointerOdd { bookmark: bookmark.clone(), reason });
-                }
-                if self.reach.judge(view, &pointer, &bookmark, found) {
-                    let content = view.read(&pointer, &bookmark, self.keys.as_deref(), found);
-                    debug_assert!(!matches!(content, Content::Locked) || self.keys.is_none());
+            Ok(extent) => {
+                for pointer in extent.pointers() {
+                    let at = At::File { inode, offset };
+                    let bookmark =
+                        Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
+                    if pointer.kind != BlockKind::Data || pointer.level != 0 {
+                        let reason = format!("it is of kind {:?}, level {}", pointer.kind, pointer.level);
+                        found(Finding::PointerOdd { bookmark: bookmark.clone(), reason });
+                    }
+                    if self.reach.judge(view, pointer, &bookmark, found) {
+                        let content = view.read(pointer, &bookmark, self.keys.as_deref(), found);
+                        debug_assert!(!matches!(content, Content::Locked) || self.keys.is_none());
+                    }
                 }
             }
         }

@@ -160,6 +160,20 @@ fn extents_value(key: &ExtentsKey, value: &[u8]) -> Result<Record, DecodeError> 
             match extent {
                 Extent::Block { pointer: block, .. } => record.with("block", pointer(&block)),
                 Extent::Inline(bytes) => record.with("inline", hex(&bytes)),
+                Extent::Overlaid(overlaid) => {
+                    let base = overlaid.base.as_ref();
+                    let record = record.with_some("base_length", base.map(|base| base.length));
+                    let record = record.with_some("base", base.map(|base| pointer(&base.pointer)));
+                    overlaid.overlays.iter().fold(record, |record, overlay| {
+                        let ranges: Vec<String> = overlay
+                            .ranges
+                            .iter()
+                            .map(|range| format!("{}-{}", range.start, range.end))
+                            .collect();
+                        let block = overlay.block.as_ref().map_or_else(|| "zeros".to_owned(), pointer);
+                        record.with("overlay", format!("{} {block}", ranges.join(",")))
+                    })
+                }
             }
         }
     })

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Fixture, check, codes, leaves};
 use steadfast_device::{Device, Place};
-use steadfast_format::extent::Extent;
+use steadfast_format::extent::{Base, Extent, Overlaid};
+use steadfast_format::overlay::Overlay;
 use steadfast_format::{Address, DatasetId, Txg, Uberblock};
 use steadfast_inspect::{Finding, Severity};
 
@@ -75,6 +76,37 @@ fn leaked_units_are_counted() {
     let (findings, summary) = fixture.check(true);
     assert_eq!(findings, [Finding::Leaked { segment: lost.copies[0].segment, units: 2 }]);
     assert_eq!((summary.leaked_units, summary.worst()), (2, Some(Severity::Leak)));
+}
+
+#[test]
+fn what_overlays_lead_to_is_reached_and_checked() {
+    for freed in [false, true] {
+        let mut fixture = Fixture::new(false);
+        fixture.begin(NEXT);
+        let (base, over) = (fixture.pointer_of(PLAIN, 30), fixture.leak());
+        let overlay =
+            |start, block| Overlay { ranges: std::iter::once(start..start + 5000).collect(), block };
+        let extent = Extent::Overlaid(Overlaid {
+            length: 6000,
+            base: Some(Base { length: base.lsize, pointer: base }),
+            overlays: vec![overlay(1000, Some(over)), overlay(0, None)],
+        });
+        fixture.put_extent(PLAIN, 30, 0, &extent);
+        if freed {
+            fixture.blockio.free(&over);
+        }
+        fixture.commit();
+        let (findings, summary) = fixture.check(true);
+        if freed {
+            assert!(
+                matches!(&findings[..], [Finding::PointerDead { address, units: 2, .. }]
+                    if *address == over.copies[0]),
+                "{findings:?}"
+            );
+        } else {
+            assert_eq!((&findings[..], summary.leaked_units), (&[][..], 0));
+        }
+    }
 }
 
 #[test]

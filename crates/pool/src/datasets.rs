@@ -163,6 +163,7 @@ impl Inner {
         }
         let blocks = self.blocks_of(&entry.row, keys, compression);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
+        head.allow_overlays(self.has_feature("overlays"));
         if entry.row.destroying {
             head.begin_destroy();
         }
@@ -229,6 +230,7 @@ impl Inner {
         let entry = table.get_mut(id).expect("just inserted");
         let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression);
         let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
+        head.allow_overlays(self.has_feature("overlays"));
         entry.open = Some(OpenDataset { head, blocks });
         drop(table);
         self.changed.store(true, Ordering::Release);

@@ -174,6 +174,11 @@ impl Inner {
         self.txgs.budget.set_limits(Limits { memory: self.dirty_bytes_max, space });
     }
 
+    /// True if the pool's labels list a feature.
+    pub fn has_feature(&self, name: &str) -> bool {
+        self.features.iter().any(|feature| feature.name == name)
+    }
+
     /// The label of one device as of now.
     pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
         LabelConfig {

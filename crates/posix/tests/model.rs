@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use steadfast_dataset::Settings;
+use steadfast_dataset::{OverlayCounts, Settings};
 use steadfast_env::Env;
 use steadfast_format::Txg;
 use steadfast_model::{Id, Kind, Model, Rename};
@@ -23,6 +23,8 @@ struct Run {
     /// The model as of the last commit.
     durable: Model,
     draw: Draw,
+    /// What became of overwrites before the file system was opened again.
+    counts: OverlayCounts,
 }
 
 fn errno<T>(result: Result<T, Errno>) -> Result<T, i32> {
@@ -37,7 +39,15 @@ impl Run {
         world.set_frees_per_sync([3, 10, 100_000][usize::try_from(seed % 3).expect("small")]);
         let model = Model::default();
         let inos = BTreeMap::from([(Model::ROOT, 1)]);
-        Run { world, durable: model.clone(), model, inos, frozen: None, draw: Draw(seed) }
+        Run {
+            world,
+            durable: model.clone(),
+            model,
+            inos,
+            frozen: None,
+            draw: Draw(seed),
+            counts: OverlayCounts::default(),
+        }
     }
 
     fn pick(&mut self, wanted: impl Fn(&Kind) -> bool) -> Option<Id> {
@@ -265,6 +275,7 @@ impl Run {
     fn pass(&mut self) {
         match (self.draw.below(8), self.frozen.take()) {
             (0, _) => {
+                self.count();
                 self.world.reopen();
                 self.model = self.durable.clone();
                 self.model.close_all();
@@ -294,7 +305,9 @@ impl Run {
             assert_eq!((attr.mode & 0o7777, attr.nlink), (node.mode, self.model.nlink(id)), "inode {ino}");
             match &node.kind {
                 Kind::File(content) => {
-                    assert!(self.world.content(ino) == *content, "content of inode {ino}");
+                    let found = self.world.content(ino);
+                    let differs = found.iter().zip(content).position(|(found, expected)| found != expected);
+                    assert_eq!((differs, found.len()), (None, content.len()), "content of inode {ino}");
                     self.compare_holes(ino, content);
                 }
                 Kind::Symlink(target) => assert_eq!(&fs.readlink(ino).expect("a link"), target),
@@ -315,6 +328,60 @@ impl Run {
                 assert!(fs.getxattr(ino, name).expect("listed") == *value, "{name:?} of {ino}");
             }
         }
+    }
+
+    /// A file with content over several records.
+    fn step_file(&mut self, name: &[u8]) {
+        let expected = self.model.create_file(Model::ROOT, name, 0o644);
+        let found = self.world.fs.mknod(ROOT, 1, name, 0o100_644, 0);
+        self.made(expected, found);
+        let id = expected.expect("a new name");
+        let length = self.draw.below(200_000);
+        let data = self.draw.bytes(length);
+        self.model.write(id, 0, &data).expect("a file");
+        self.world.fs.write(self.inos[&id], 0, &data, false).expect("writes");
+    }
+
+    /// A few bytes, or zeros, or a hole, somewhere in a file.
+    fn overwrite(&mut self) {
+        let Some(id) = self.file() else { return };
+        let ino = self.inos[&id];
+        let size = self.model.content(id).expect("a file").len().max(1);
+        let (mut offset, mut length) = (self.draw.below(size), 1 + self.draw.below(9_000));
+        if self.draw.below(2) == 0 {
+            (offset, length) = (offset / 4096 * 4096, length.next_multiple_of(4096));
+        }
+        if self.draw.below(5) == 0 {
+            self.model.zero(id, offset, length).expect("a file");
+            let (offset, length) = (offset as u64, length as u64);
+            self.world.fs.fallocate(ino, Fallocate::PunchHole, offset, length, false).expect("punches");
+        } else {
+            let data = self.draw.bytes(length);
+            self.model.write(id, offset, &data).expect("a file");
+            self.world.fs.write(ino, offset as u64, &data, false).expect("writes");
+        }
+    }
+
+    /// Writes all, walks the trees, and compares once more with nothing in memory.
+    fn finish(mut self) -> OverlayCounts {
+        if let Some((txg, _)) = self.frozen.take() {
+            self.world.sync(txg);
+        }
+        self.world.check();
+        self.compare();
+        self.world.fs.forget_all();
+        self.world.check();
+        self.count();
+        self.world.reopen();
+        self.model.close_all();
+        self.compare();
+        self.counts
+    }
+
+    fn count(&mut self) {
+        let counts = self.world.fs.dataset().overlay_counts();
+        self.counts.written += counts.written;
+        self.counts.folded += counts.folded;
     }
 
     /// Whatever is called a hole reads as zeros, and data and holes alternate up to the end.
@@ -352,16 +419,7 @@ fn run(seed: u64, recordsize: u32, steps: usize) {
             run.compare();
         }
     }
-    if let Some((txg, _)) = run.frozen.take() {
-        run.world.sync(txg);
-    }
-    run.world.check();
-    run.compare();
-    run.world.fs.forget_all();
-    run.world.check();
-    run.world.reopen();
-    run.model.close_all();
-    run.compare();
+    run.finish();
 }
 
 /// `STEADFAST_SEED=n` replays one seed, `STEADFAST_SEEDS=n` runs so many instead of a few.
@@ -382,4 +440,32 @@ fn what_is_seen_is_what_the_model_says_small_records() {
 #[test]
 fn what_is_seen_is_what_the_model_says_large_records() {
     seeds(15).for_each(|seed| run(1000 + seed, 131_072, 600));
+}
+
+#[test]
+fn what_is_seen_is_what_the_model_says_with_many_overlays() {
+    let (mut written, mut folded) = (0, 0);
+    for seed in seeds(15) {
+        let mut run =
+            Run::new(2000 + seed, [16_384, 32_768, 65_536][usize::try_from(seed % 3).expect("small")]);
+        for number in 0..3_u8 {
+            run.step_file(&[b'a' + number]);
+        }
+        for step in 0..500 {
+            if step % 4 == 0 {
+                run.step()
+            } else {
+                run.overwrite()
+            }
+            if run.draw.below(4) == 0 {
+                run.pass();
+            }
+            if step % 50 == 0 {
+                run.compare();
+            }
+        }
+        let counts = run.finish();
+        (written, folded) = (written + counts.written, folded + counts.folded);
+    }
+    assert!(written > 200 && folded > 20, "{written} overlays, {folded} folds");
 }

@@ -235,8 +235,8 @@ impl Fixture {
         let length = u32::try_from(content.len()).unwrap();
         let pointer = dataset.content.write_one(0, content).unwrap();
         let old = self.put_extent(at, inode, offset, &Extent::Block { length, pointer });
-        if let Some(Extent::Block { pointer, .. }) = old {
-            dataset.content.free(&pointer);
+        for pointer in old.iter().flat_map(Extent::pointers) {
+            dataset.content.free(pointer);
         }
         pointer
     }
@@ -253,7 +253,7 @@ impl Fixture {
         let key = ExtentsKey::Extent { inode: InodeId(inode), offset: 0 }.encode();
         match Extent::decode(&self.datasets[at].extents.get(&key).unwrap().unwrap()).unwrap() {
             Extent::Block { pointer, .. } => pointer,
-            Extent::Inline(_) => panic!("files of the fixture are blocks"),
+            _ => panic!("files of the fixture are blocks"),
         }
     }
 

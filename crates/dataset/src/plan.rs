@@ -1,0 +1,329 @@
+//! What sync does with a record: what is written, and what becomes of what was there.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_format::extent::{Base, Extent, Overlaid};
+use steadfast_format::overlay::Overlay;
+use steadfast_format::{Address, BlockKind, BlockPointer, Compression, InodeId, SegmentId, Stamp, Txg};
+
+use crate::dataset::{Dataset, extent_key};
+use crate::inode::{Frozen, Inode};
+use crate::layer::{Record, Reserve, index, len};
+use crate::overlaid::{self, RANGES_MAX};
+use crate::{RangeSet, Result};
+
+/// What becomes of a record.
+pub(crate) struct Planned {
+    pub inode: Arc<Inode>,
+    pub offset: u64,
+    pub record_size: u64,
+    pub plan: Plan,
+    pub old: Option<Extent>,
+}
+
+pub(crate) enum Plan {
+    /// It is stored as this; empty: as a hole.
+    Whole(Content),
+    /// Written parts go over what stays of it.
+    Over(Over),
+}
+
+/// The bytes of a record, and how many of them count.
+pub(crate) struct Content {
+    bytes: ContentBytes,
+    length: usize,
+}
+
+enum ContentBytes {
+    /// Put together from what was stored and what was written.
+    Made(Vec<u8>),
+    /// Written as a whole: they stay where `write` put them, in the frozen record at this offset.
+    Frozen(Arc<Frozen>, u64),
+}
+
+impl std::ops::Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            ContentBytes::Made(bytes) => &bytes[..self.length],
+            ContentBytes::Frozen(frozen, offset) => {
+                let whole = frozen.layer.records.get(offset).and_then(Record::whole);
+                &whole.expect("a frozen layer does not change")[..self.length]
+            }
+        }
+    }
+}
+
+/// An overlay to be written.
+pub(crate) struct Over {
+    under: Overlaid,
+    ranges: Vec<Range<u32>>,
+    /// Bytes of the ranges, one after the other. Empty: nothing is written, `under` has changed.
+    pub content: Vec<u8>,
+}
+
+impl Over {
+    /// True if the extent stays what it is.
+    fn changes_nothing(&self, below: Option<&Extent>) -> bool {
+        let inline = matches!(below, Some(Extent::Inline(_)));
+        self.content.is_empty() && !inline && self.under == under_of(below)
+    }
+
+    /// The new extent, whose content lies at `pointer`.
+    pub(crate) fn extent(&self, pointer: Option<BlockPointer>) -> Option<Extent> {
+        let mut overlaid = self.under.clone();
+        if pointer.is_some() {
+            overlaid.overlays.push(Overlay { ranges: self.ranges.clone(), block: pointer });
+        }
+        overlaid::settled(overlaid)
+    }
+}
+
+/// An extent as what overlays go over. Bytes of the tree itself are not: they move into the overlay.
+fn under_of(extent: Option<&Extent>) -> Overlaid {
+    match extent {
+        None | Some(Extent::Inline(_)) => Overlaid::default(),
+        Some(Extent::Block { length, pointer }) => {
+            let base = Some(Base { length: *length, pointer: *pointer });
+            Overlaid { length: *length, base, overlays: Vec::new() }
+        }
+        Some(Extent::Overlaid(overlaid)) => overlaid.clone(),
+    }
+}
+
+/// A pointer where none is known yet, for what an extent would be.
+fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
+    let size = u32::try_from(content.len()).expect("records are small");
+    (size > 0).then_some(BlockPointer {
+        hash: [0; 32],
+        copies: [Address { segment: SegmentId(1), offset: 0 }, Address::NONE],
+        psize: size,
+        lsize: size,
+        birth: txg,
+        stamp: Stamp::default(),
+        compression: Compression::Off,
+        kind: BlockKind::Data,
+        level: 0,
+    })
+}
+
+/// What became of small overwrites since the dataset was opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OverlayCounts {
+    /// Overlays written.
+    pub written: u64,
+    /// Records that had overlays and were written whole.
+    pub folded: u64,
+}
+
+impl Dataset {
+    /// What became of small overwrites since the dataset was opened.
+    #[must_use]
+    pub fn overlay_counts(&self) -> OverlayCounts {
+        OverlayCounts {
+            written: self.overlays_written.load(Ordering::Relaxed),
+            folded: self.records_folded.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Offsets of records whose content changes: written ones, and those that a cut covers in part.
+    pub(crate) fn records_to_build(&self, inode: InodeId, changes: &Frozen) -> Result<BTreeSet<u64>> {
+        let mut offsets: BTreeSet<u64> = changes.layer.records.keys().copied().collect();
+        for cut in changes.layer.cuts.iter() {
+            for edge in [cut.start, cut.end] {
+                let offset = edge / changes.record_size * changes.record_size;
+                if edge == u64::MAX || offset == edge || offsets.contains(&offset) {
+                    continue;
+                }
+                if self.extents.contains(&extent_key(inode, offset))? {
+                    offsets.insert(offset);
+                }
+            }
+        }
+        Ok(offsets)
+    }
+
+    /// Decides about a record. `spare` is what operations of the txg reserved beyond what will be written for them.
+    /// `None`: nothing changes.
+    pub(crate) fn plan(
+        &self,
+        txg: Txg,
+        inode: &Arc<Inode>,
+        changes: &Arc<Frozen>,
+        offset: u64,
+        spare: &mut u64,
+    ) -> Result<Option<Planned>> {
+        let old = match self.extents.get(&extent_key(inode.id, offset))? {
+            Some(value) => Some(self.decode_extent(&value)?),
+            None => None,
+        };
+        // Cuts of earlier txgs are whole records: what lies in one is on its way out.
+        let is_cut = self.cuts.read().of(inode.id).is_some_and(|cuts| cuts.containing(offset).is_some());
+        let below = old.as_ref().filter(|_| !is_cut);
+        let record = changes.layer.records.get(&offset);
+        let length = index(changes.length_of(offset));
+        let plan = match record.and_then(Record::whole) {
+            Some(whole) if whole.len() >= length => {
+                let bytes = ContentBytes::Frozen(Arc::clone(changes), offset);
+                Plan::Whole(self.without_zeros(Content { bytes, length }, record))
+            }
+            _ => match self.over(txg, changes, offset, below) {
+                Some((over, _)) if over.changes_nothing(below) => return Ok(None),
+                Some((over, extent)) if !self.folds(inode.id, changes, offset, extent.as_ref(), spare) => {
+                    self.overlays_written.fetch_add(u64::from(!over.content.is_empty()), Ordering::Relaxed);
+                    Plan::Over(over)
+                }
+                _ => {
+                    let folded = matches!(below, Some(Extent::Overlaid(_)));
+                    self.records_folded.fetch_add(u64::from(folded), Ordering::Relaxed);
+                    let bytes = ContentBytes::Made(self.rebuild(inode.id, changes, offset, below)?);
+                    Plan::Whole(self.without_zeros(Content { bytes, length }, record))
+                }
+            },
+        };
+        let (inode, record_size) = (Arc::clone(inode), changes.record_size);
+        Ok(Some(Planned { inode, offset, record_size, plan, old }))
+    }
+
+    /// What was written of a record, as an overlay, and about what the extent will be; `None` if the record must be
+    /// written whole.
+    fn over(
+        &self,
+        txg: Txg,
+        changes: &Frozen,
+        offset: u64,
+        below: Option<&Extent>,
+    ) -> Option<(Over, Option<Extent>)> {
+        if !self.takes_overlays(changes.record_size) {
+            return None;
+        }
+        let record = changes.layer.records.get(&offset);
+        let mut under = under_of(below);
+        let end = offset.saturating_add(changes.record_size);
+        let cut = changes.layer.cuts.within(offset..end).map(|cut| cut.start - offset..cut.end - offset);
+        let mut cuts = RangeSet::default();
+        cut.for_each(|cut| cuts.insert(cut));
+        let mut pieces: Vec<(u64, &[u8])> =
+            record.into_iter().flat_map(Record::chunks).map(|(at, bytes)| (at as u64, bytes)).collect();
+        if let Some(Extent::Inline(content)) = below {
+            // Bytes of the tree itself move into the overlay, as far as they still count.
+            let mut gone = cuts.clone();
+            pieces.iter().for_each(|&(at, bytes)| gone.insert(at..at + len(bytes)));
+            let left = gone.gaps(0..len(content)).into_iter();
+            pieces.extend(left.map(|gap| (gap.start, &content[index(gap.start)..index(gap.end)])));
+            pieces.sort_by_key(|&(at, _)| at);
+        }
+        if under.end() == 0 && self.settings.read().zeros_are_holes {
+            pieces.retain(|(_, bytes)| bytes.iter().any(|&byte| byte != 0));
+        }
+        let zeros: Vec<Range<u32>> =
+            cuts.within(0..under.end().into()).map(|range| overlaid::slim(&range)).collect();
+        let mut ranges = RangeSet::default();
+        pieces.iter().for_each(|&(at, bytes)| ranges.insert(at..at + len(bytes)));
+        let ranges: Vec<Range<u32>> = ranges.iter().map(|range| overlaid::slim(&range)).collect();
+        if zeros.len() > RANGES_MAX || ranges.len() > RANGES_MAX {
+            return None;
+        }
+        if !zeros.is_empty() {
+            under.overlays.push(Overlay { ranges: zeros, block: None });
+        }
+        let content: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| *bytes).copied().collect();
+        let over = Over { under, ranges, content };
+        let extent = over.extent(made_up(&over.content, txg));
+        let fits = match &extent {
+            // Small files are kept in the tree.
+            Some(extent) if offset == 0 && extent.length() as usize <= Extent::INLINE_MAX => false,
+            Some(extent) => overlaid::fits(extent),
+            None => true,
+        };
+        fits.then_some((over, extent))
+    }
+
+    /// True if a record is folded instead of becoming `extent`. (O3)
+    fn folds(
+        &self,
+        inode: InodeId,
+        changes: &Frozen,
+        offset: u64,
+        extent: Option<&Extent>,
+        spare: &mut u64,
+    ) -> bool {
+        let worth =
+            extent.is_some_and(|extent| overlaid::is_worth_folding(&*self.blocks, inode, offset, extent));
+        // A record that was only cut gives back more than it takes, as cuts do.
+        let Some(record) = changes.layer.records.get(&offset) else { return worth };
+        match record.reserve(self.blocks.unit().into(), offset, changes.length_of(offset)) {
+            Reserve::Whole { beyond_overlay } => {
+                if !worth {
+                    *spare += beyond_overlay;
+                }
+                worth
+            }
+            Reserve::Overlay { missing, .. } => {
+                let folds = worth && missing <= *spare;
+                if folds {
+                    *spare -= missing;
+                }
+                folds
+            }
+        }
+    }
+
+    /// True if records of that size may have overlays.
+    pub(crate) fn takes_overlays(&self, record_size: u64) -> bool {
+        self.overlays.load(Ordering::Relaxed) && record_size > self.blocks.unit().into()
+    }
+
+    /// What is spare of what was reserved for the records of a file, if each gets an overlay.
+    pub(crate) fn spare_of(&self, changes: &Frozen) -> u64 {
+        let unit = self.blocks.unit().into();
+        let spare = |(&offset, record): (&u64, &Record)| match record.reserve(
+            unit,
+            offset,
+            changes.length_of(offset),
+        ) {
+            Reserve::Overlay { spare, .. } => spare,
+            Reserve::Whole { .. } => 0,
+        };
+        changes.layer.records.iter().map(spare).sum()
+    }
+
+    /// The new content of a record: what is stored, cut, then written over. Reads what shows and nothing else.
+    fn rebuild(
+        &self,
+        inode: InodeId,
+        changes: &Frozen,
+        offset: u64,
+        below: Option<&Extent>,
+    ) -> Result<Vec<u8>> {
+        let end = offset + changes.length_of(offset);
+        let mut content = vec![0; index(end - offset)];
+        let wanted = std::iter::once(offset..end).collect();
+        let missing = changes.layer.fill(changes.record_size, offset, &mut content, wanted);
+        if let Some(extent) = below {
+            for range in missing {
+                let out = &mut content[index(range.start - offset)..index(range.end - offset)];
+                self.fill_from_extent(inode, offset, extent, range, out)?;
+            }
+        }
+        Ok(content)
+    }
+
+    /// Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case, those that
+    /// were written only where compression may take them (else a disk filled with zeros stays empty).
+    fn without_zeros(&self, mut content: Content, record: Option<&Record>) -> Content {
+        let length = content.len();
+        let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        if !self.settings.read().zeros_are_holes {
+            used = used.max(record.map_or(0, |record| record.end().min(length)));
+        }
+        if used == 0 || length - used >= 4096 {
+            content.length = used;
+        }
+        content
+    }
+}

@@ -1,0 +1,82 @@
+//! What small overwrites of large records cost, counted at the device.
+
+mod common;
+#[path = "common/counting.rs"]
+mod counting;
+
+use std::sync::Arc;
+
+use common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, spec};
+use counting::CountingDevice;
+use steadfast_device::MemoryDevice;
+use steadfast_env::Env;
+use steadfast_pool::Pool;
+
+const PAGE: u64 = 4096;
+const FILE_BYTES: u64 = 16 * MIB;
+/// Pages that a txg brings to a record on average: what the default settings give a 1 GiB file at full speed.
+const PAGES_PER_RECORD: u64 = 4;
+const SECRET: [u8; 32] = [7; 32];
+
+/// Overwrites pages of a file at random, txg by txg; gives bytes that reached the device per byte accepted, from the time
+/// on when folding has begun.
+fn amplification(compression: &str, sealed: bool) -> f64 {
+    let env = Env::seeded(11);
+    let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 256 * MIB)));
+    let pool_key = sealed.then(|| key(&env, &SECRET));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], pool_key)).expect("a pool");
+    pool.set_property("tank", "compression", Some(compression)).expect("set");
+    let (fs, open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let mut expected = noise(1, usize::try_from(FILE_BYTES).expect("small"));
+    for (number, piece) in (0..).zip(expected.chunks(1 << 20)) {
+        fs.write(file, number * MIB, piece, false).expect("written");
+    }
+    pool.sync().expect("committed");
+
+    let mut dice = Dice(5);
+    let mut before = device.counts();
+    let (warm_up, rounds) = (10, 24);
+    let mut accepted = 0;
+    for round in 0..warm_up + rounds {
+        if round == warm_up {
+            (before, accepted) = (device.counts(), 0);
+        }
+        for number in 0..FILE_BYTES / (128 << 10) * PAGES_PER_RECORD {
+            let page = noise(round << 32 | number, usize::try_from(PAGE).expect("small"));
+            let at = dice.below(FILE_BYTES / PAGE) * PAGE;
+            fs.write(file, at, &page, false).expect("written");
+            let place = usize::try_from(at).expect("small");
+            expected[place..place + page.len()].copy_from_slice(&page);
+            accepted += PAGE;
+        }
+        pool.sync().expect("committed");
+    }
+    let written = device.counts().since(before).written_bytes;
+    let counts = open.dataset().overlay_counts();
+    assert!(counts.written > 3_000 && counts.folded > 300, "{counts:?}");
+    assert_eq!(open.dataset().check().expect("readable"), []);
+    drop((fs, open));
+    pool.export().expect("exported");
+    drop(pool);
+
+    let secret = sealed.then_some(SECRET);
+    let pool = import(&env, vec![handle(&device)], secret.as_ref().map(|key| &key[..])).expect("imported");
+    let (fs, _open) = mount(&pool, "tank");
+    let mut found = vec![0; expected.len()];
+    fs.read(file, 0, &mut found).expect("read");
+    assert!(found == expected, "what was written is what is read");
+    #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+    let ratio = written as f64 / accepted as f64;
+    println!("compression {compression}, sealed {sealed}: {ratio:.2}, {counts:?}");
+    ratio
+}
+
+#[test]
+fn a_small_overwrite_costs_at_most_two_and_a_half_times_its_bytes() {
+    for (compression, sealed) in [("off", false), ("lz4", false), ("off", true)] {
+        let ratio = amplification(compression, sealed);
+        assert!(ratio <= 2.5, "{ratio:.2} with compression {compression}, sealed: {sealed}");
+        assert!(ratio > 1.0, "nothing is lost on the way");
+    }
+}
