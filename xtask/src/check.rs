@@ -13,6 +13,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/include/sys/acl.h", "libacl1-dev"),
     ("/usr/bin/rsync", "rsync"),
     ("/usr/bin/git", "git"),
+    ("/usr/bin/python3", "python3"),
+    ("/usr/bin/perl", "perl"),
+    ("/usr/sbin/setcap", "libcap2-bin"),
+    ("/usr/bin/sqlite3", "sqlite3"),
 ];
 
 /// Programs from crates.io: (name, version).

@@ -62,6 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         nosuid: false,
         nodev: false,
         noexec: false,
+        acl: true,
         allow_other: true,
         usage: Arc::new(usage),
         log: Some(Arc::new(|event: &steadfast_fuse::LogEvent| eprintln!("{event}"))),

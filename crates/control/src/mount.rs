@@ -10,10 +10,12 @@ use steadfast_fuse::{
     SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::DatasetHandle;
-use steadfast_posix::{Atime, Caller, Fallocate, FileSystem, Options, Usage};
+use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Usage};
 
 /// Only this daemon changes the file system, so the kernel may trust its copies until it is told otherwise.
 const TTL: Duration = Duration::from_secs(3600);
+/// As long as the blocks of a file are not known: content is on its way to the devices.
+const TTL_UNSETTLED: Duration = Duration::from_secs(1);
 const O_TRUNC: u32 = 0o1000;
 
 /// How to mount a dataset.
@@ -32,6 +34,8 @@ pub struct MountSpec {
     pub nodev: bool,
     /// Nothing can be executed.
     pub noexec: bool,
+    /// POSIX access control lists are kept and count.
+    pub acl: bool,
     /// Other users may enter.
     pub allow_other: bool,
     /// Space for `df`.
@@ -54,6 +58,7 @@ impl MountedFs {
         let options = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
         let fs = FileSystem::new(Arc::clone(handle.dataset()), options)
             .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        fs.set_acls(spec.acl);
         let fs = Arc::new(fs);
         let mut options = MountOptions::new(spec.fs_name.clone());
         options.subtype = Some("steadfast".into());
@@ -62,9 +67,10 @@ impl MountedFs {
         options.nosuid = spec.nosuid;
         options.nodev = spec.nodev;
         options.noexec = spec.noexec;
+        options.posix_acl = spec.acl;
         options.noatime = spec.atime == Atime::Off;
         options.log = spec.log.clone();
-        let front = Arc::new(Front { fs: Arc::clone(&fs) });
+        let front = Arc::new(Front { fs: Arc::clone(&fs), umask_is_ours: spec.acl });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         Ok(MountedFs { session, fs, _handle: handle })
     }
@@ -106,14 +112,12 @@ pub enum MountError {
 
 struct Front {
     fs: Arc<FileSystem>,
+    /// With ACLs the kernel leaves the umask to us, because a default ACL takes its place.
+    umask_is_ours: bool,
 }
 
 fn errno(error: steadfast_posix::Errno) -> Errno {
     Errno(error.0)
-}
-
-fn caller(req: &Request) -> Caller {
-    Caller { uid: req.uid, gid: req.gid }
 }
 
 fn time(time: steadfast_posix::Time) -> Time {
@@ -148,12 +152,28 @@ fn entry(entry: &steadfast_posix::Entry) -> Entry {
         generation: entry.generation,
         attr: attr(&entry.attr),
         entry_ttl: TTL,
-        attr_ttl: TTL,
+        attr_ttl: attr_ttl(&entry.attr),
     }
 }
 
 fn reply(attributes: &steadfast_posix::Attr) -> AttrReply {
-    AttrReply { attr: attr(attributes), ttl: TTL }
+    AttrReply { attr: attr(attributes), ttl: attr_ttl(attributes) }
+}
+
+fn attr_ttl(attributes: &steadfast_posix::Attr) -> Duration {
+    if attributes.is_settled { TTL } else { TTL_UNSETTLED }
+}
+
+/// Was the caller killed? The kernel lets nobody die before a request in our hands is answered, and only tells that *some*
+/// signal came; a fatal one is pending at the thread as SIGKILL until it gets to die.
+fn is_dying(req: &Request) -> bool {
+    const SIGKILL: u64 = 1 << (9 - 1);
+    if req.pid == 0 {
+        return false;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", req.pid)).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL != 0)
 }
 
 fn opened() -> Opened {
@@ -161,6 +181,11 @@ fn opened() -> Opened {
 }
 
 impl Front {
+    fn caller(&self, req: &Request) -> Caller {
+        let umask = req.umask.filter(|_| self.umask_is_ours).unwrap_or(0);
+        Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
+    }
+
     fn truncate_at_open(&self, ino: u64, args: &OpenArgs) -> Reply<()> {
         if args.flags & O_TRUNC != 0 {
             let set = steadfast_posix::SetAttr {
@@ -224,15 +249,15 @@ impl Handler for Front {
     }
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
-        self.made(self.fs.symlink(caller(req), parent, name, target))
+        self.made(self.fs.symlink(self.caller(req), parent, name, target))
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
-        self.made(self.fs.mknod(caller(req), parent, name, mode, rdev))
+        self.made(self.fs.mknod(self.caller(req), parent, name, mode, rdev))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
-        self.made(self.fs.mkdir(caller(req), parent, name, mode))
+        self.made(self.fs.mkdir(self.caller(req), parent, name, mode))
     }
 
     fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
@@ -269,12 +294,12 @@ impl Handler for Front {
         args: &OpenArgs,
     ) -> Reply<(Entry, Opened)> {
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
-        let made = self.made(self.fs.mknod(caller(req), parent, name, mode, 0))?;
+        let made = self.made(self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
         Ok((made, self.open(req, made.ino, args)?))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
-        let made = self.made(self.fs.tmpfile(caller(req), parent, mode))?;
+        let made = self.made(self.fs.tmpfile(self.caller(req), parent, mode))?;
         Ok((made, self.open(req, made.ino, args)?))
     }
 
@@ -324,12 +349,12 @@ impl Handler for Front {
         Err(Errno::ENOSYS)
     }
 
-    fn fsync(&self, _req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
-        self.fs.fsync(ino).map_err(errno)
+    fn fsync(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync_unless(ino, || is_dying(req)).map_err(errno)
     }
 
-    fn fsyncdir(&self, _req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
-        self.fs.fsync(ino).map_err(errno)
+    fn fsyncdir(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync_unless(ino, || is_dying(req)).map_err(errno)
     }
 
     fn syncfs(&self, _req: &Request, _ino: u64) -> Reply<()> {
@@ -337,6 +362,9 @@ impl Handler for Front {
     }
 
     fn setxattr(&self, _req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
+        if let Some(kind) = AclKind::of(args.name) {
+            return self.fs.set_acl(args.ino, kind, args.value, args.kill_sgid).map_err(errno);
+        }
         self.fs.setxattr(args.ino, args.name, args.value, args.flags).map_err(errno)
     }
 
@@ -345,7 +373,7 @@ impl Handler for Front {
     }
 
     fn listxattr(&self, req: &Request, ino: u64, out: &mut ValueSink<'_>) -> Reply<()> {
-        for name in self.fs.listxattr(caller(req), ino).map_err(errno)? {
+        for name in self.fs.listxattr(self.caller(req), ino).map_err(errno)? {
             out.put(&name)?;
             out.put(&[0])?;
         }
@@ -413,5 +441,17 @@ impl Handler for Front {
             self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length);
         req.forget_attr(args.ino_out);
         copied.map_err(errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lives_is_not_dying() {
+        let by = |pid| Request { pid, ..Request::by(0, 0) };
+        assert!(!is_dying(&by(std::process::id())));
+        assert!(!is_dying(&by(0)), "a caller of another pid namespace");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_env::Env;
@@ -300,6 +301,26 @@ impl Dataset {
             self.txgs.commits.wait_committed(changed)?;
         }
         Ok(())
+    }
+
+    /// As [`Dataset::wait_durable`], but asks each time `patience` has passed whether to go on. False if not.
+    pub fn wait_durable_while(
+        &self,
+        inode: &Inode,
+        patience: Duration,
+        go_on: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let changed = inode.changed_txg();
+        if changed <= self.txgs.commits.committed() {
+            return Ok(true);
+        }
+        self.txgs.commits.request_sync(changed);
+        while !self.txgs.commits.wait_committed_for(changed, patience)? {
+            if !go_on() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until everything done so far is durable.

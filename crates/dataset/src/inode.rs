@@ -69,15 +69,15 @@ impl Inode {
         self.state.lock().record
     }
 
-    /// Attributes now, and bytes of content that are not stored yet.
+    /// Attributes now, and bytes of content that are not stored yet: `None` if no change of content is on its way (a cut
+    /// that is has no bytes).
     #[must_use]
-    pub fn record_and_pending(&self) -> (InodeRecord, u64) {
+    pub fn record_and_pending(&self) -> (InodeRecord, Option<u64>) {
         let state = self.state.lock();
-        let mut pending = state.open.bytes();
-        if let Some(frozen) = &*self.frozen.lock() {
-            pending += frozen.layer.bytes();
-        }
-        (state.record, pending)
+        let frozen = self.frozen.lock();
+        let is_pending = frozen.is_some() || !state.open.is_empty();
+        let bytes = state.open.bytes() + frozen.as_ref().map_or(0, |frozen| frozen.layer.bytes());
+        (state.record, is_pending.then_some(bytes))
     }
 
     /// Last txg that changed it; 0 if none since it was read.

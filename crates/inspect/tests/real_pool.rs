@@ -13,7 +13,7 @@ use steadfast_pool::{
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 const ROOT: u64 = 1;
-const ME: Caller = Caller { uid: 0, gid: 0 };
+const ME: Caller = Caller::ROOT;
 const SECRET: [u8; 32] = [0x77; 32];
 
 fn handle(device: &Arc<MemoryDevice>) -> DeviceHandle {

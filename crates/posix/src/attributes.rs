@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use steadfast_dataset::{Inode, InodeRecord, Time};
 use steadfast_format::InodeId;
 use steadfast_txg::AdmitKind;
@@ -39,6 +40,8 @@ pub struct Attr {
     pub rdev: u32,
     /// Bytes of a good transfer.
     pub blksize: u32,
+    /// False while content is on its way to the devices: then `blocks` will be another number without anybody's doing.
+    pub is_settled: bool,
 }
 
 /// A time to set.
@@ -72,7 +75,12 @@ pub struct SetAttr {
 }
 
 /// Content not yet stored counts as occupying its own size, so that nothing takes a new file for one hole.
-pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, pending_bytes: u64, block_bytes: u32) -> Attr {
+pub(crate) fn attr_of(
+    id: InodeId,
+    record: &InodeRecord,
+    pending_bytes: Option<u64>,
+    block_bytes: u32,
+) -> Attr {
     let (size, blksize) = if is_directory(record) {
         (record.size + 2, block_bytes)
     } else {
@@ -81,7 +89,7 @@ pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, pending_bytes: u64, blo
     Attr {
         ino: id.0,
         size,
-        blocks: (record.allocated + pending_bytes).div_ceil(512),
+        blocks: (record.allocated + pending_bytes.unwrap_or(0)).div_ceil(512),
         atime: record.atime,
         mtime: record.mtime,
         ctime: record.ctime,
@@ -92,6 +100,7 @@ pub(crate) fn attr_of(id: InodeId, record: &InodeRecord, pending_bytes: u64, blo
         gid: record.gid,
         rdev: record.rdev,
         blksize,
+        is_settled: pending_bytes.is_none(),
     }
 }
 
@@ -156,15 +165,29 @@ impl FileSystem {
             }
             let kind = if size < record.size { AdmitKind::Remove } else { AdmitKind::Write };
             let op = self.dataset.begin(kind)?;
+            let _names = self.acl_follows(&inode, set.mode)?;
             self.dataset.set_size(&op, &inode, size, apply);
         } else {
             let op = self.dataset.begin(AdmitKind::Remove)?;
+            let _names = self.acl_follows(&inode, set.mode)?;
             self.dataset.change(&op, &inode, apply);
         }
         if drops_capability && has_capability {
             self.drop_capability(&inode)?;
         }
         Ok(self.entry_of(&inode).attr)
+    }
+
+    /// Brings an access list into step with a mode that is about to be set (A1). The mode is to be set while what this
+    /// returns is held.
+    fn acl_follows(&self, inode: &Inode, mode: Option<u32>) -> Result<Option<MutexGuard<'_, ()>>> {
+        let Some(mode) = mode else { return Ok(None) };
+        let names = self.names.lock();
+        let changes = self.acl_with_mode(inode, mode)?;
+        if !changes.is_empty() {
+            self.dataset.batch(changes)?;
+        }
+        Ok(Some(names))
     }
 
     /// File capabilities do not survive a change of content or owner.

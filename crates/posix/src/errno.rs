@@ -20,6 +20,8 @@ numbers! {
     EPERM = 1;
     /// No such name.
     ENOENT = 2;
+    /// Who waited is to die.
+    EINTR = 4;
     /// The bytes are there no more, or not what was written.
     EIO = 5;
     /// The caller may not.

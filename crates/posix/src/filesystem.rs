@@ -1,6 +1,8 @@
 //! [`FileSystem`]: parts, lookups, references.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_dataset::{Dataset, Inode, InodeRecord};
@@ -11,6 +13,9 @@ use steadfast_format::file_keys::NamesKey;
 use crate::attributes::{Attr, attr_of};
 use crate::{Errno, Result, S_IFDIR, S_IFMT};
 
+/// How often a wait looks whether its caller was killed.
+const DYING_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
@@ -18,6 +23,13 @@ pub struct Caller {
     pub uid: u32,
     /// Group for new files.
     pub gid: u32,
+    /// Bits that new files do not get, unless a default ACL speaks for them. 0 if they were taken away already.
+    pub umask: u32,
+}
+
+impl Caller {
+    /// Root, without a umask.
+    pub const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 }
 
 /// When reading changes a file's access time.
@@ -85,12 +97,18 @@ pub struct FileSystem {
     /// (X3)
     pub(crate) names: Mutex<()>,
     pub(crate) options: Mutex<Options>,
+    pub(crate) acls: AtomicBool,
 }
 
 impl FileSystem {
     /// Takes a dataset over for use; reclaims what a crash left without links.
     pub fn new(dataset: Arc<Dataset>, options: Options) -> Result<FileSystem> {
-        let fs = FileSystem { dataset, names: Mutex::new(()), options: Mutex::new(options) };
+        let fs = FileSystem {
+            dataset,
+            names: Mutex::new(()),
+            options: Mutex::new(options),
+            acls: AtomicBool::new(false),
+        };
         for orphan in fs.dataset.orphans()? {
             // On a read-only, full or damaged pool they wait for better days.
             if let Ok(inode) = fs.dataset.inode(orphan) {
@@ -109,6 +127,16 @@ impl FileSystem {
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
         self.options.lock().atime = atime;
+    }
+
+    /// Says whether access control lists are shown, taken and handed down; not so before this is called. Lists that are
+    /// stored follow the mode in either case.
+    pub fn set_acls(&self, on: bool) {
+        self.acls.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_acls(&self) -> bool {
+        self.acls.load(Ordering::Relaxed)
     }
 
     pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
@@ -226,6 +254,15 @@ impl FileSystem {
     pub fn fsync(&self, ino: u64) -> Result<()> {
         let inode = self.inode(ino)?;
         Ok(self.dataset.wait_durable(&inode)?)
+    }
+
+    /// As [`FileSystem::fsync`] for a caller that may be killed meanwhile: `is_dying` is asked twice a second, and if it
+    /// says so the answer is `EINTR`. A signal that is only handled must not come here: programs take any error of an
+    /// `fsync` for lost data.
+    pub fn fsync_unless(&self, ino: u64, is_dying: impl Fn() -> bool) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let durable = self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !is_dying())?;
+        if durable { Ok(()) } else { Err(Errno::EINTR) }
     }
 
     /// Waits until everything is durable.

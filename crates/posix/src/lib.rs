@@ -4,9 +4,10 @@
 //! translates its calls into these.
 //!
 //! ## What the kernel does and we do not
-//! Access checks (a FUSE mount has `default_permissions`), the sticky bit, the umask, `O_TRUNC` and `O_APPEND` positions
-//! of cached writes, locks. What is left to us: set-id bits and capabilities on write, truncate and chown; the group of
-//! new files in set-gid directories; hiding `trusted.*`.
+//! Access checks (a FUSE mount has `default_permissions`), the sticky bit, `O_TRUNC` and `O_APPEND` positions
+//! of cached writes, locks, leases, watches. What is left to us: set-id bits and capabilities on write, truncate and chown;
+//! the group of new files in set-gid directories; keeping access control lists in step with modes and handing them down,
+//! with them the umask; hiding `trusted.*`. DESIGN.md, "POSIX", lists what programs see.
 //!
 //! ## Invariants
 //! (X1) An entry's inode exists, and an inode's `nlink` is the number of its entries (for a directory: 2 and its
@@ -20,6 +21,7 @@
 //! all of these are free (txg's T6).
 #![forbid(unsafe_code)]
 
+mod acl;
 mod attributes;
 mod content;
 mod errno;
@@ -27,6 +29,7 @@ mod filesystem;
 mod namespace;
 mod xattr;
 
+pub use acl::AclKind;
 pub use attributes::{Attr, SetAttr, SetTime};
 pub use content::Fallocate;
 pub use errno::Errno;

@@ -9,6 +9,7 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation};
 
 use crate::filesystem::is_directory;
+use crate::xattr::attribute_items;
 use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
 
 /// `renameat2`: the target must not exist.
@@ -18,6 +19,8 @@ pub const RENAME_EXCHANGE: u32 = 2;
 
 /// Links that are counted.
 const LINKS_MAX: u32 = 1 << 30;
+/// Bytes of the lists that a new inode may inherit: what the kernel takes of each, and their keys.
+const ACL_SPACE: u64 = 10 << 10;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4_095;
 /// Bytes of a target in one item.
@@ -37,7 +40,7 @@ pub struct DirEntry {
 }
 
 /// Changes of the names tree.
-type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+pub(crate) type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 fn check_name(name: &[u8]) -> Result<()> {
     match name {
@@ -119,7 +122,9 @@ impl FileSystem {
     ) -> Result<Entry> {
         let directory = self.directory(parent)?;
         check_name(name)?;
-        let op = self.dataset.begin_with_items(AdmitKind::Write, target.len() as u64)?;
+        let handed_down =
+            if directory.record().flags & InodeRecord::FLAG_DEFAULT_ACL != 0 { ACL_SPACE } else { 0 };
+        let op = self.dataset.begin_with_items(AdmitKind::Write, target.len() as u64 + handed_down)?;
         let _names = self.names.lock();
         if directory.record().nlink == 0 {
             return Err(Errno::ENOENT);
@@ -128,7 +133,10 @@ impl FileSystem {
             return Err(Errno::EEXIST);
         }
         let cookie = self.free_cookie(directory.id, name)?;
-        let mut record = self.new_record(caller, &directory, mode, rdev);
+        let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
+        let inherited = self.inherit(&directory, mode, umask)?;
+        let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
+        record.flags = inherited.flags;
         record.size = target.len() as u64;
         let (inode, record) = self.dataset.new_inode(&op, record);
         let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: name.to_vec() };
@@ -136,6 +144,9 @@ impl FileSystem {
             vec![inode_item(inode.id, &record), entry_item(directory.id, cookie, &entry)];
         for (chunk, bytes) in (0..).zip(target.chunks(TARGET_CHUNK)) {
             changes.push((NamesKey::Target { inode: inode.id, chunk }.encode(), Some(bytes.to_vec())));
+        }
+        for (kind, list) in &inherited.lists {
+            changes.extend(attribute_items(inode.id, kind.name(), list));
         }
         if let Err(error) = self.dataset.batch(changes) {
             self.dataset.drop_new_inode(&inode);
@@ -177,11 +188,16 @@ impl FileSystem {
         let directory = self.directory(parent)?;
         let op = self.dataset.begin(AdmitKind::Write)?;
         let _names = self.names.lock();
-        let mut record = self.new_record(caller, &directory, mode & 0o7777 | crate::S_IFREG, 0);
+        let inherited = self.inherit(&directory, mode & 0o7777 | crate::S_IFREG, caller.umask)?;
+        let mut record = self.new_record(caller, &directory, inherited.mode, 0);
+        record.flags = inherited.flags;
         record.nlink = 0;
         let (inode, record) = self.dataset.new_inode(&op, record);
-        let changes =
+        let mut changes =
             vec![inode_item(inode.id, &record), (NamesKey::Orphan(inode.id).encode(), Some(Vec::new()))];
+        for (kind, list) in &inherited.lists {
+            changes.extend(attribute_items(inode.id, kind.name(), list));
+        }
         if let Err(error) = self.dataset.batch(changes) {
             self.dataset.drop_new_inode(&inode);
             return Err(error.into());

@@ -1,12 +1,15 @@
 //! Extended attributes.
 
-use steadfast_dataset::InodeRecord;
+use steadfast_dataset::{Inode, InodeRecord};
 use steadfast_format::InodeId;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::xattr::{VALUE_MAX, XattrStart, split};
 use steadfast_txg::AdmitKind;
 
-use crate::{Caller, Errno, FileSystem, Result};
+use crate::acl::{Acl, AclKind};
+use crate::filesystem::is_directory;
+use crate::namespace::Changes;
+use crate::{Caller, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
 
 /// `setxattr`: it must not exist.
 const XATTR_CREATE: u32 = 1;
@@ -15,8 +18,29 @@ const XATTR_REPLACE: u32 = 2;
 /// Bytes of names that a listing may have.
 const LIST_MAX: usize = 65_536;
 
-/// Name spaces that are kept. POSIX ACLs are refused while nobody enforces them.
-fn check_name(name: &[u8]) -> Result<()> {
+/// Flag of an inode that has such a list.
+fn flag_of(kind: AclKind) -> u8 {
+    match kind {
+        AclKind::Access => InodeRecord::FLAG_ACCESS_ACL,
+        AclKind::Default => InodeRecord::FLAG_DEFAULT_ACL,
+    }
+}
+
+/// Items of the names tree that hold an attribute.
+pub(crate) fn attribute_items(
+    inode: InodeId,
+    name: &[u8],
+    value: &[u8],
+) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> {
+    let key = move |chunk| NamesKey::Xattr { inode, name: name.to_vec(), chunk }.encode();
+    (0u16..).zip(split(value)).map(move |(chunk, bytes)| (key(chunk), Some(bytes)))
+}
+
+/// Name spaces that are kept. Of `system.` these are ACLs, where somebody enforces them.
+fn check_name(name: &[u8], acls: bool) -> Result<()> {
+    if acls && AclKind::of(name).is_some() {
+        return Ok(());
+    }
     let known = [&b"user."[..], b"trusted.", b"security."];
     if !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
         return Err(Errno::EOPNOTSUPP);
@@ -30,11 +54,17 @@ fn check_name(name: &[u8]) -> Result<()> {
 impl FileSystem {
     /// Value of an attribute.
     pub fn getxattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
-        check_name(name)?;
+        check_name(name, self.has_acls())?;
         let inode = self.inode(ino)?;
-        if inode.record().flags & InodeRecord::FLAG_XATTRS == 0 {
+        let flags = inode.record().flags;
+        let wanted = AclKind::of(name).map_or(InodeRecord::FLAG_XATTRS, flag_of);
+        if flags & wanted == 0 {
             return Err(Errno::ENODATA);
         }
+        self.stored_value(&inode, name)
+    }
+
+    fn stored_value(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let (from, to) = NamesKey::xattr_range(inode.id, name);
         let mut items = self.dataset.names().range(from..to);
         let Some(first) = items.next() else { return Err(Errno::ENODATA) };
@@ -60,6 +90,7 @@ impl FileSystem {
         for item in self.dataset.names().range(from..to) {
             if let Ok(NamesKey::Xattr { name, chunk: 0, .. }) = NamesKey::decode(&item?.0)
                 && (caller.uid == 0 || !name.starts_with(b"trusted."))
+                && (self.has_acls() || AclKind::of(&name).is_none())
             {
                 names.push(name);
             }
@@ -69,7 +100,10 @@ impl FileSystem {
 
     /// Sets an attribute; `flags` as in `setxattr(2)`.
     pub fn setxattr(&self, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        check_name(name)?;
+        check_name(name, self.has_acls())?;
+        if let Some(kind) = AclKind::of(name) {
+            return self.set_acl(ino, kind, value, false);
+        }
         if value.len() > VALUE_MAX {
             return Err(Errno::E2BIG);
         }
@@ -84,20 +118,12 @@ impl FileSystem {
             _ => return Err(Errno::EINVAL),
         }
         if old.is_empty() {
-            let caller = Caller { uid: 0, gid: 0 };
-            let listed: usize = self.listxattr(caller, ino)?.iter().map(|name| name.len() + 1).sum();
+            let listed: usize = self.listxattr(Caller::ROOT, ino)?.iter().map(|name| name.len() + 1).sum();
             if listed + name.len() + 1 > LIST_MAX {
                 return Err(Errno::ENOSPC);
             }
         }
-        let chunks = split(value);
-        let key = |chunk| NamesKey::Xattr { inode: inode.id, name: name.to_vec(), chunk }.encode();
-        let mut changes = Vec::new();
-        for (chunk, bytes) in (0u16..).zip(&chunks) {
-            changes.push((key(chunk), Some(bytes.clone())));
-        }
-        changes.extend(old.into_iter().skip(chunks.len()).map(|key| (key, None)));
-        self.dataset.batch(changes)?;
+        self.dataset.batch(replace(&inode, name, old, Some(value)))?;
         let now = self.now();
         self.dataset.change(&op, &inode, |record| {
             record.flags |= InodeRecord::FLAG_XATTRS;
@@ -111,7 +137,10 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<()> {
-        check_name(name)?;
+        check_name(name, self.has_acls())?;
+        if let Some(kind) = AclKind::of(name) {
+            return self.set_acl(ino, kind, &[], false);
+        }
         let op = self.dataset.begin(AdmitKind::Remove)?;
         let _names = self.names.lock();
         let inode = self.inode(ino)?;
@@ -130,9 +159,105 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Sets an access control list from its bytes; no bytes, or a list without entries, remove it. An access list sets
+    /// the mode as well, and with `kill_sgid` takes the set-gid bit: its setter is outside the group.
+    pub fn set_acl(&self, ino: u64, kind: AclKind, value: &[u8], kill_sgid: bool) -> Result<()> {
+        check_name(kind.name(), self.has_acls())?;
+        if value.len() > VALUE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let acl = if value.is_empty() { None } else { Acl::decode(value)? };
+        let admit = if acl.is_some() { AdmitKind::Write } else { AdmitKind::Remove };
+        let op = self.dataset.begin_with_items(admit, value.len() as u64)?;
+        let _names = self.names.lock();
+        let inode = self.inode(ino)?;
+        let record = inode.record();
+        if record.mode & S_IFMT == S_IFLNK {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if kind == AclKind::Default && !is_directory(&record) {
+            return if acl.is_some() { Err(Errno::EACCES) } else { Ok(()) };
+        }
+        let stored = acl.as_ref().filter(|acl| kind == AclKind::Default || !acl.is_minimal());
+        let bytes = stored.map(Acl::encode);
+        let old = self.chunks(inode.id, kind.name())?;
+        self.dataset.batch(replace(&inode, kind.name(), old, bytes.as_deref()))?;
+        let now = self.now();
+        self.dataset.change(&op, &inode, |record| {
+            record.flags &= !flag_of(kind);
+            if bytes.is_some() {
+                record.flags |= InodeRecord::FLAG_XATTRS | flag_of(kind);
+            }
+            if let (AclKind::Access, Some(acl)) = (kind, &acl) {
+                record.mode = acl.mode(record.mode);
+                if kill_sgid {
+                    record.mode &= !S_ISGID;
+                }
+            }
+            record.ctime = now;
+        });
+        Ok(())
+    }
+
+    fn stored_acl(&self, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
+        if inode.record().flags & flag_of(kind) == 0 {
+            return Ok(None);
+        }
+        // What we stored was a list.
+        Acl::decode(&self.stored_value(inode, kind.name())?).map_err(|_| Errno::EIO)
+    }
+
+    /// Changes of the names tree that bring a stored access list into step with a new mode (A1). Under the names mutex.
+    pub(crate) fn acl_with_mode(&self, inode: &Inode, mode: u32) -> Result<Changes> {
+        let Some(acl) = self.stored_acl(inode, AclKind::Access)? else { return Ok(Vec::new()) };
+        Ok(attribute_items(inode.id, AclKind::Access.name(), &acl.with_mode(mode).encode()).collect())
+    }
+
+    /// Mode and lists of something new in `directory` for which `mode` was asked. Under the names mutex.
+    pub(crate) fn inherit(&self, directory: &Inode, mode: u32, umask: u32) -> Result<Inherited> {
+        let default = if self.has_acls() && mode & S_IFMT != S_IFLNK {
+            self.stored_acl(directory, AclKind::Default)?
+        } else {
+            None
+        };
+        let Some(default) = default else {
+            return Ok(Inherited { mode: mode & !umask, flags: 0, lists: Vec::new() });
+        };
+        let mut lists = Vec::new();
+        if mode & S_IFMT == S_IFDIR {
+            lists.push((AclKind::Default, default.encode()));
+        }
+        let (access, mode) = default.inherited(mode);
+        if !access.is_minimal() {
+            lists.push((AclKind::Access, access.encode()));
+        }
+        let none = if lists.is_empty() { 0 } else { InodeRecord::FLAG_XATTRS };
+        let flags = lists.iter().fold(none, |flags, (kind, _)| flags | flag_of(*kind));
+        Ok(Inherited { mode, flags, lists })
+    }
+
     fn chunks(&self, inode: InodeId, name: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (from, to) = NamesKey::xattr_range(inode, name);
         let items = self.dataset.names().range(from..to);
         items.map(|item| Ok(item?.0)).collect()
     }
+}
+
+/// What something new gets from its directory.
+pub(crate) struct Inherited {
+    /// Type and permissions.
+    pub mode: u32,
+    /// Flags of its record.
+    pub flags: u8,
+    /// Its lists.
+    pub lists: Vec<(AclKind, Vec<u8>)>,
+}
+
+/// Changes that give an attribute a new value, or none, in place of the items it had.
+fn replace(inode: &Inode, name: &[u8], old: Vec<Vec<u8>>, value: Option<&[u8]>) -> Changes {
+    let mut changes: Changes =
+        value.map(|value| attribute_items(inode.id, name, value).collect()).unwrap_or_default();
+    let kept = changes.len();
+    changes.extend(old.into_iter().skip(kept).map(|key| (key, None)));
+    changes
 }

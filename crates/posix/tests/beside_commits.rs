@@ -163,7 +163,7 @@ fn every_block_read_was_written_as_one() {
 #[test]
 fn files_come_and_go_while_others_are_read() {
     beside_commits(3, |fs, thread| {
-        let caller = Caller { uid: 0, gid: 0 };
+        let caller = Caller::ROOT;
         let mut draw = Draw(thread + 20);
         for round in 0..2_000_usize {
             let name = format!("{thread}-{}", round % 5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
-use steadfast_posix::{Atime, Caller, Errno, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time};
+use steadfast_posix::{AclKind, Atime, Caller, Errno, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time};
 use support::{ROOT, World};
 
 fn world(recordsize: u32) -> World {
@@ -225,7 +225,7 @@ fn a_set_gid_directory_hands_its_group_down() {
     let above = world.fs.mkdir(ROOT, 1, b"d", 0o755).expect("makes").ino;
     let set = SetAttr { gid: Some(50), ..mode(0o2775) };
     world.fs.setattr(above, &set).expect("sets");
-    let user = Caller { uid: 9, gid: 9 };
+    let user = Caller { uid: 9, gid: 9, umask: 0 };
     let file = world.fs.mknod(user, above, b"f", 0o644, 0).expect("makes").attr;
     let below = world.fs.mkdir(user, above, b"d", 0o755).expect("makes").attr;
     assert_eq!((file.uid, file.gid, file.mode & S_ISGID), (9, 50, 0));
@@ -285,4 +285,105 @@ fn what_an_attribute_may_take_is_reserved_before_it_is_set() {
     let after = world.txgs.budget.reserved();
     assert!(after.space - before.space >= 2 * 65_536, "two copies of 64 KiB");
     assert!(after.memory - before.memory >= 65_536);
+}
+
+/// A caller that is killed while it waits for a commit gets away, at once when it is noticed; others go on waiting.
+#[test]
+fn who_is_killed_waits_no_longer_for_a_commit() {
+    let mut world = world(512);
+    let file = world.file("f");
+    let asked = std::cell::Cell::new(0);
+    let dies_at = |times: u32| {
+        asked.set(0);
+        world.fs.fsync_unless(file, || {
+            asked.set(asked.get() + 1);
+            asked.get() == times
+        })
+    };
+    assert_eq!(dies_at(2), Err(Errno::EINTR));
+    assert_eq!(asked.get(), 2);
+    world.commit();
+    assert_eq!(world.fs.fsync_unless(file, || panic!("durable things are not waited for")), Ok(()));
+}
+
+#[test]
+fn a_file_is_settled_when_its_content_is_stored() {
+    let mut world = world(512);
+    let file = world.file("f");
+    world.commit();
+    let is_settled = |world: &World| world.fs.getattr(file).expect("there").is_settled;
+    assert!(is_settled(&world));
+    world.fs.write(file, 0, &[1; 5_000], false).expect("writes");
+    assert!(!is_settled(&world));
+    let txg = world.freeze();
+    assert!(!is_settled(&world), "on its way");
+    world.sync(txg);
+    assert!(is_settled(&world));
+    world.fs.setattr(file, &size(9)).expect("cuts");
+    assert!(!is_settled(&world), "a cut frees blocks");
+    world.commit();
+    assert!(is_settled(&world));
+}
+
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&bits.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// (A1), (A2): lists follow modes, modes follow lists, and both come back after a crash.
+#[test]
+fn lists_and_modes_stay_in_step() {
+    const NOBODY: u32 = u32::MAX;
+    let (access, default) = (AclKind::Access.name(), AclKind::Default.name());
+    let list = acl(&[(1, 6, NOBODY), (2, 4, 1000), (4, 4, NOBODY), (16, 6, NOBODY), (32, 0, NOBODY)]);
+    let mut world = world(512);
+    let file = world.file("f");
+    assert_eq!(world.fs.setxattr(file, access, &list, 0), Err(Errno::EOPNOTSUPP), "not switched on");
+    world.fs.set_acls(true);
+    world.fs.setattr(file, &mode(0o2640)).expect("set");
+    world.fs.setxattr(file, access, &list, 0).expect("set");
+    assert_eq!(world.fs.getattr(file).expect("there").mode & 0o7777, 0o2660);
+    world.fs.set_acl(file, AclKind::Access, &list, true).expect("set");
+    assert_eq!(
+        world.fs.getattr(file).expect("there").mode & 0o7777,
+        0o660,
+        "its setter is outside the group"
+    );
+    world.fs.setattr(file, &mode(0o751)).expect("set");
+    let moved = acl(&[(1, 7, NOBODY), (2, 4, 1000), (4, 4, NOBODY), (16, 5, NOBODY), (32, 1, NOBODY)]);
+    assert_eq!(world.fs.getxattr(file, access), Ok(moved.clone()));
+
+    assert_eq!(world.fs.setxattr(file, default, &list, 0), Err(Errno::EACCES), "of directories only");
+    world.fs.setxattr(1, default, &list, 0).expect("set");
+    let user = Caller { uid: 1000, gid: 100, umask: 0o077 };
+    let made = world.fs.mknod(user, 1, b"new", 0o664, 0).expect("made");
+    assert_eq!(made.attr.mode & 0o777, 0o660, "the umask is not looked at");
+    let below = world.fs.mkdir(user, 1, b"below", 0o700).expect("made");
+    assert_eq!(below.attr.mode & 0o777, 0o600);
+    assert_eq!(world.fs.getxattr(below.ino, default), Ok(list.clone()));
+    let link = world.fs.symlink(user, 1, b"link", b"x").expect("made");
+    assert_eq!(world.fs.listxattr(ROOT, link.ino), Ok(vec![]));
+
+    world.commit();
+    world.check();
+    world.reopen();
+    assert_eq!(world.fs.getxattr(file, access), Err(Errno::EOPNOTSUPP), "off again");
+    assert_eq!(world.fs.listxattr(ROOT, file), Ok(vec![]));
+    world.fs.set_acls(true);
+    assert_eq!(world.fs.getxattr(file, access), Ok(moved));
+    world.fs.removexattr(1, default).expect("removed");
+    let made = world.fs.mknod(user, 1, b"plain", 0o666, 0).expect("made");
+    assert_eq!(made.attr.mode & 0o777, 0o600, "now it is");
+    let minimal = acl(&[(1, 6, NOBODY), (4, 0, NOBODY), (32, 4, NOBODY)]);
+    world.fs.setxattr(file, access, &minimal, 0).expect("set");
+    assert_eq!(world.fs.getattr(file).expect("there").mode & 0o777, 0o604);
+    assert_eq!(world.fs.getxattr(file, access), Err(Errno::ENODATA), "the mode says it all");
+    assert_eq!(world.fs.setxattr(file, access, &[1, 2, 3], 0), Err(Errno::EINVAL));
+    world.commit();
+    world.check();
 }

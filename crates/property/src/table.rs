@@ -359,6 +359,36 @@ pub const DATASET: &[Property] = &[
         "Copies of file data (2 and 3 are not yet built).",
     )
     .inherited(),
+    setting(
+        "utf8only",
+        "UTF8ONLY",
+        "off",
+        Kind::Only("off"),
+        "off",
+        "Names are bytes of any kind, as in POSIX (`on` is not yet built).",
+    )
+    .inherited()
+    .changes(Change::AtCreation),
+    setting(
+        "normalization",
+        "NORMALIZATION",
+        "none",
+        Kind::Only("none"),
+        "none",
+        "Names are compared byte by byte (Unicode forms are not yet built).",
+    )
+    .inherited()
+    .changes(Change::AtCreation),
+    setting(
+        "casesensitivity",
+        "CASE",
+        "sensitive",
+        Kind::Only("sensitive"),
+        "sensitive",
+        "`a` and `A` are two names (`insensitive` and `mixed` are not yet built).",
+    )
+    .inherited()
+    .changes(Change::AtCreation),
     setting("refquota", "REFQUOTA", "<size> | none", Kind::Only("none"), "none", "Limit (not yet built)."),
     setting(
         "refreservation",
@@ -397,10 +427,10 @@ pub const DATASET: &[Property] = &[
     setting(
         "acltype",
         "ACLTYPE",
-        "off",
-        Kind::Words { allowed: &["off"], later: &["posix", "posixacl", "nfsv4"] },
-        "off",
-        "Access control lists (not yet built).",
+        "posix | off",
+        Kind::Words { allowed: &["posix", "posixacl", "off", "noacl"], later: &["nfsv4"] },
+        "posix",
+        "Access control lists: POSIX ones are kept and count, or there are none. In ZFS the default is `off`.",
     )
     .inherited(),
     setting("relatime", "RELATIME", "on | off", SWITCH, "on", "With atime: record reads at most once a day.")

@@ -140,8 +140,14 @@ impl Property {
             },
             Kind::Words { allowed, later } => {
                 if allowed.contains(&text) {
-                    // `encryption=on` is a choice made at creation: what it meant then must stay readable.
-                    let exact = if self.name == "encryption" && text == "on" { "aes-256-gcm" } else { text };
+                    let exact = match (self.name, text) {
+                        // A choice made at creation: what `on` meant then must stay readable.
+                        ("encryption", "on") => "aes-256-gcm",
+                        // ZFS' older words.
+                        ("acltype", "posixacl") => "posix",
+                        ("acltype", "noacl") => "off",
+                        _ => text,
+                    };
                     Ok(exact.to_owned())
                 } else if later.contains(&text) || later.iter().any(|l| text.starts_with(&format!("{l}-"))) {
                     Err(PropertyError::NotYet {
@@ -254,6 +260,8 @@ mod tests {
             dataset(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         }
         assert_eq!(dataset("encryption=on").unwrap(), ("encryption".into(), "aes-256-gcm".into()));
+        assert_eq!(dataset("acltype=posixacl").unwrap(), ("acltype".into(), "posix".into()));
+        assert_eq!(dataset("acltype=noacl").unwrap(), ("acltype".into(), "off".into()));
         assert_eq!(dataset("recsize=1M").unwrap(), ("recordsize".into(), "1048576".into()));
     }
 
@@ -276,6 +284,10 @@ mod tests {
             "quota=10G",
             "sync=disabled",
             "encryption=aes-128-ccm",
+            "acltype=nfsv4",
+            "casesensitivity=insensitive",
+            "normalization=formC",
+            "utf8only=on",
         ];
         for text in later {
             assert!(matches!(dataset(text), Err(PropertyError::NotYet { .. })), "{text}");

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 /// Properties that a mount depends on as a place.
 const PLACE: [&str; 2] = ["mountpoint", "canmount"];
 /// Properties that a mount takes as options.
-const OPTIONS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+const OPTIONS: [&str; 7] = ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype"];
 
 /// One change: a new value, or `None` to inherit.
 pub(super) type Edit = (String, Option<String>);

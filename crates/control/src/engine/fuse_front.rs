@@ -34,6 +34,7 @@ impl Front for FuseFront {
             nosuid: !settings.setuid,
             nodev: !settings.devices,
             noexec: !settings.exec,
+            acl: settings.acl,
             allow_other: settings.allow_other,
             usage,
             log: Some(Arc::new(move |event| eprintln!("steadfast: mount of '{source}': {event}"))),

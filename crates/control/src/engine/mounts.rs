@@ -27,6 +27,8 @@ pub struct MountSettings {
     pub atime: bool,
     /// Reads are recorded at most once a day.
     pub relatime: bool,
+    /// POSIX access control lists are kept and count.
+    pub acl: bool,
     /// Users other than the daemon's may enter.
     pub allow_other: bool,
 }
@@ -216,6 +218,7 @@ impl Engine {
             devices: is_on("devices")?,
             atime: is_on("atime")?,
             relatime: is_on("relatime")?,
+            acl: self.value(held, name, "acltype")? == "posix",
             allow_other: self.front.may_allow_other(),
         };
         for option in options {
@@ -232,12 +235,14 @@ impl Engine {
                 "noatime" => settings.atime = false,
                 "relatime" => settings.relatime = true,
                 "norelatime" | "strictatime" => settings.relatime = false,
+                "acl" | "posixacl" => settings.acl = true,
+                "noacl" => settings.acl = false,
                 "allow_other" => settings.allow_other = true,
                 "" | "defaults" | "remount" => {}
                 other => {
                     let what = format!(
                         "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
-                         [no]relatime or allow_other"
+                         [no]relatime, [no]acl or allow_other"
                     );
                     return Err(Refusal::new(Code::PropValue, what).with("option", other));
                 }

@@ -11,7 +11,7 @@ use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 pub const MIB: u64 = 1 << 20;
 pub const ROOT: u64 = 1;
-pub const ME: Caller = Caller { uid: 0, gid: 0 };
+pub const ME: Caller = Caller::ROOT;
 
 pub fn handle<D: Device + 'static>(device: &Arc<D>) -> DeviceHandle {
     DeviceHandle { path: device.character().identity, device: Arc::clone(device) as Arc<dyn Device> }

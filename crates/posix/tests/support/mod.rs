@@ -13,7 +13,7 @@ use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 use steadfast_txg::{AdmitKind, Limits, Space, Txgs, Verdict};
 
 /// Root.
-pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+pub const ROOT: Caller = Caller::ROOT;
 
 /// What a commit leaves.
 #[derive(Clone, Copy)]

@@ -1,0 +1,190 @@
+//! Promises that need more than one directory: several users, a full pool, a daemon that starts again.
+
+use crate::{Ask::Python, ask, long, tank, whole};
+
+/// Requests of two users at once are never mixed up.
+#[test]
+fn two_users_at_once_are_never_taken_for_each_other() {
+    let Some(host) = tank("two users at once", 1024) else { return };
+    std::fs::create_dir(host.at("t/w")).expect("a directory");
+    let seconds = if long() { "15" } else { "3" };
+    std::fs::write(host.at("seconds"), seconds).expect("a file");
+    let text = Python(
+        r#"
+seconds = float(get('../../seconds'))
+os.chmod('.', 0o777)
+def busy(uid):
+    def work():
+        made, stop = 0, time.time() + seconds
+        while time.time() < stop:
+            name = f'{uid}.{made}'
+            f = os.open(name, CREATE | os.O_EXCL, 0o600); os.write(f, b'x')
+            for seen in (os.fstat(f), os.stat(name)):
+                assert (seen.st_uid, seen.st_gid) == (uid, uid), f'{name} belongs to {seen.st_uid}:{seen.st_gid}'
+            os.close(f); os.mkdir(name + 'd', 0o700)
+            assert os.stat(name + 'd').st_uid == uid
+            if made % 2: os.unlink(name)
+            os.rmdir(name + 'd'); made += 1
+        assert made > 10, made
+    return work
+children = []
+for uid in (0, 1, 0, 1):
+    os.mkdir(f'{len(children)}'); os.chmod(f'{len(children)}', 0o777)
+    child = os.fork()
+    if child == 0:
+        os.chdir(f'{len(children)}')
+        as_user(uid, busy(uid)); os._exit(0)
+    children.append(child)
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+"#,
+    );
+    ask(&host, &host.at("t/w"), &text).ok();
+    whole(&host);
+}
+
+/// What a call that makes something tells the kernel is what the kernel is told when it asks.
+#[test]
+fn what_is_made_shows_what_it_is_asked_for_later() {
+    let Some(host) = tank("replies equal attributes", 256) else { return };
+    let text = Python(
+        r#"
+def attributes(name, flags):
+    out = ctypes.create_string_buffer(256)
+    checked(libc.statx(-100, os.fsencode(name), 0x100 | flags, 0x7ff, out))
+    return out.raw
+os.mkdir('g'); os.chown('g', 7, 4242); os.chmod('g', 0o2755)
+for at in ('.', 'g'):
+    made = []
+    def make(name, call):
+        call(f'{at}/{name}'); made.append(f'{at}/{name}')
+    make('create', lambda n: os.close(os.open(n, CREATE, 0o641)))
+    make('node', lambda n: os.mknod(n, stat.S_IFIFO | 0o620))
+    make('dir', lambda n: os.mkdir(n, 0o751))
+    make('symlink', lambda n: os.symlink('some/where', n))
+    put(f'{at}/source', 'eleven chars' * 100)
+    make('link', lambda n: os.link(f'{at}/source', n))
+    made.append(f'{at}/source')
+    for name in made:
+        cached, asked = attributes(name, 0x4000), attributes(name, 0x2000)
+        assert cached == asked, (name, cached, asked)
+"#,
+    );
+    ask(&host, &host.at("t"), &text).ok();
+}
+
+/// Handles (NFS, `open_by_handle_at`) name their file for ever: through dropped caches, another daemon, another import.
+#[test]
+fn handles_outlive_caches_and_daemons() {
+    let Some(host) = tank("handles", 256) else { return };
+    let prelude = r#"
+def handle(name):
+    out = ctypes.create_string_buffer(136); ctypes.c_uint.from_buffer(out).value = 128
+    checked(libc.name_to_handle_at(-100, os.fsencode(name), out, ctypes.byref(ctypes.c_int()), 0))
+    return out.raw[:8 + ctypes.c_uint.from_buffer(out).value]
+def by_handle(raw, flags=os.O_RDONLY):
+    top = os.open('.', os.O_RDONLY)
+    try: return checked(libc.open_by_handle_at(top, ctypes.create_string_buffer(raw, 136), flags))
+    finally: os.close(top)
+paths = ['file', 'deep/er/file', 'deep/er', '.']
+"#;
+    let run = |text: &str| {
+        let text = format!("{}{prelude}{text}", crate::PYTHON);
+        host.exec("env", &["-C", &host.at("t").display().to_string(), "python3", "-c", &text], b"").ok()
+    };
+    run(r#"
+os.makedirs('deep/er'); put('file', 'one'); put('deep/er/file', 'two'); put('gone', 'x')
+put('../gone.handle', handle('gone'))
+for number, path in enumerate(paths): put(f'../{number}.handle', handle(path))
+put('../numbers', repr([os.stat(path).st_ino for path in paths]))
+put('/proc/sys/vm/drop_caches', '2')
+assert os.read(by_handle(get('../1.handle')), 9) == b'two'
+os.unlink('gone'); os.close(os.open('gone', CREATE))
+refuses(errno.ESTALE, by_handle, get('../gone.handle'))
+"#);
+    let known = r#"
+assert repr([os.stat(path).st_ino for path in paths]).encode() == get('../numbers')
+for number, path in enumerate(paths): assert handle(path) == get(f'../{number}.handle'), path
+"#;
+    let by = r#"
+f = by_handle(get('../1.handle'))
+assert os.read(f, 9) == b'two' and os.fstat(f).st_nlink == 1
+assert os.listdir(by_handle(get('../2.handle'))) == ['file']
+assert os.read(by_handle(get('../0.handle')), 9) == b'one'
+refuses(errno.ESTALE, by_handle, get('../gone.handle'))
+"#;
+    host.run("daemon stop").ok();
+    host.run("pool list").ok().says("tank");
+    run(by);
+    run(known);
+    host.shell("zpool export tank; zpool import -d $PWD/tank.img tank").ok();
+    run(by);
+    run(known);
+}
+
+/// A pool that is full to the last byte takes deletes, and then new files.
+#[test]
+fn what_is_full_can_be_emptied() {
+    let Some(host) = tank("full, then emptied", 160) else { return };
+    host.shell(
+        "cd t; dd if=/dev/urandom of=f bs=1M 2>/dev/null && exit 1; sync f || true
+         if dd if=/dev/urandom of=g bs=1M count=4 conv=fsync status=none 2>/dev/null; then exit 2; fi
+         rm f; sync .; dd if=/dev/urandom of=h bs=1M count=64 conv=fsync status=none; rm -f g; sync .",
+    )
+    .ok();
+    whole(&host);
+}
+
+/// Everything that a name, an attribute or a list says is there after the next import.
+#[test]
+fn an_import_brings_everything_back() {
+    let Some(host) = tank("an import brings everything back", 256) else { return };
+    let make = Python(
+        r#"
+import random
+os.mkdir('d'); put('d/file', os.urandom(300_000)); os.symlink('t' * 4000, 'd/link'); os.mkfifo('d/pipe')
+os.mknod('d/dev', stat.S_IFCHR | 0o604, os.makedev(300, 70_000)); os.link('d/file', 'd/second')
+os.setxattr('d/file', 'user.big', bytes(range(256)) * 256); os.setxattr('d/link', 'trusted.x', b'', follow_symlinks=False)
+subprocess.check_call(['setfacl', '-m', 'u:1:rx,g:7:w,d:u:3:rw', 'd'])
+put(b'd/\xff\n', 'odd'); os.truncate('d/second', 1 << 40)
+os.utime('d/file', ns=(-5, 2**33 * 10**9 + 3)); os.chown('d/file', 2**32 - 10, 2**31); os.chmod('d/file', 0o7421)
+"#,
+    );
+    ask(&host, &host.at("t"), &make).ok();
+    // Looking is reading, which moves access times.
+    host.shell("zfs set atime=off tank").ok();
+    let look = || {
+        host.shell(
+            "cd t; find . -exec stat -c '%n %F %a %u %g %s %h %t:%T %i %.9X %.9Y %.9Z %.9W' {} + | sort
+             find . -print0 | sort -z | xargs -0 getfattr -hd -m- -e hex -- | sha256sum; getfacl -Rn .
+             head -c 400000 d/file | sha256sum; readlink d/link",
+        )
+        .ok()
+        .out
+    };
+    let before = look();
+    whole(&host);
+    assert_eq!(look(), before);
+}
+
+/// `acltype=off`: lists are neither shown nor taken, modes alone count, and what was stored is not lost.
+#[test]
+fn lists_can_be_switched_off() {
+    let Some(host) = tank("acltype", 128) else { return };
+    host.shell(
+        "zfs get -Ho value acltype tank | grep -qx posix
+         user() { setpriv --reuid 1 --regid 1 --clear-groups \"$@\"; }
+         cd t; echo x > a; chmod 600 a; setfacl -m u:1:r a; user cat a; cd ..
+         zfs set acltype=off tank; cd t
+         if user cat a 2>/dev/null; then exit 2; fi
+         test -z \"$(getfattr -m- a)\"; if setfacl -m u:1:r a 2>/dev/null; then exit 3; fi
+         umask 077; touch b; test $(stat -c %a b) = 600; chmod g= a; cd ..
+         zfs set acltype=posixacl tank; zfs get -Ho value acltype tank | grep -qx posix
+         getfacl -cEn t/a | grep -qx user:1:r--; getfacl -cEn t/a | grep -qx mask::---",
+    )
+    .ok();
+    host.shell("zfs create -o casesensitivity=sensitive -o normalization=none -o utf8only=off tank/c").ok();
+    host.shell("zfs create -o casesensitivity=insensitive tank/d")
+        .fails(1)
+        .says("not yet built: must be sensitive");
+    host.shell("zfs create -o normalization=formD tank/d").fails(1).says("not yet built: must be none");
+}
