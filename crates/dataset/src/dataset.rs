@@ -683,7 +683,20 @@ impl Dataset {
 
     /// A file whose sync changed what it occupies: noted now, flushed with the next txg that has other reasons to be.
     pub(crate) fn note_allocated(&self, inode: &Arc<Inode>, grown: i64) {
+        self.note_grown(inode, &mut inode.state.lock(), grown);
+    }
+
+    /// The frozen content of a file is stored and occupies so many bytes more: in one step, because a file with content
+    /// that seems to occupy nothing is one hole to GNU tar, which does not read it then.
+    pub(crate) fn note_stored(&self, inode: &Arc<Inode>, grown: i64) {
         let mut state = inode.state.lock();
+        *inode.frozen.lock() = None;
+        if grown != 0 {
+            self.note_grown(inode, &mut state, grown);
+        }
+    }
+
+    fn note_grown(&self, inode: &Arc<Inode>, state: &mut InodeState, grown: i64) {
         if state.gone {
             return;
         }

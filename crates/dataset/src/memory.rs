@@ -4,7 +4,7 @@ use crate::{BlockBytes, BlockWrite, Blocks};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use steadfast_format::{Address, BlockPointer, Compression, SegmentId, Stamp, Txg};
+use steadfast_format::{Address, BlockKind, BlockPointer, Compression, SegmentId, Stamp, Txg};
 use steadfast_tree::StoreError;
 
 /// Blocks kept in memory, each in a segment of its own. Notices blocks that are freed twice or read after they were
@@ -12,7 +12,11 @@ use steadfast_tree::StoreError;
 #[derive(Default)]
 pub struct MemoryBlocks {
     state: Mutex<State>,
+    watcher: Mutex<Option<Watcher>>,
 }
+
+/// Called with the kind of blocks that are about to be written.
+type Watcher = Box<dyn Fn(BlockKind) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -104,6 +108,12 @@ impl MemoryBlocks {
         self.state.lock().writes_left = writes;
     }
 
+    /// From now on `watcher` is called before blocks are written, with their kind, on the thread that writes: what it
+    /// reads then is what others may read in the middle of a sync.
+    pub fn watch_writes(&self, watcher: impl Fn(BlockKind) + Send + Sync + 'static) {
+        *self.watcher.lock() = Some(Box::new(watcher));
+    }
+
     /// Makes a block unreadable.
     pub fn spoil(&self, pointer: &BlockPointer) {
         self.state.lock().bad.insert(pointer.copies[0].segment.0);
@@ -117,6 +127,9 @@ pub struct MemoryImage {
 
 impl Blocks for MemoryBlocks {
     fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+        if let (Some(watcher), Some(first)) = (&*self.watcher.lock(), blocks.first()) {
+            watcher(first.kind);
+        }
         let mut state = self.state.lock();
         if !blocks.is_empty() && fails(&mut state.writes_left) {
             return Err(StoreError::new(Injected));

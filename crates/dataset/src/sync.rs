@@ -105,14 +105,9 @@ impl Dataset {
         drop(snapshot);
         // Readers find in the extents what the frozen layers held.
         for inode in &frozen.inodes {
-            *inode.frozen.lock() = None;
+            self.note_stored(inode, grown.allocated.get(&inode.id).copied().unwrap_or(0));
         }
         let names_root = self.names.sync(&frozen.names)?;
-        for inode in &frozen.inodes {
-            if let Some(&grown) = grown.allocated.get(&inode.id) {
-                self.note_allocated(inode, grown);
-            }
-        }
         let counters = {
             let mut counters = self.counters.lock();
             let nodes = self.names_store.take_growth() + self.extents_store.take_growth();
