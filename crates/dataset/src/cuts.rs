@@ -188,6 +188,11 @@ impl Dataset {
         Ok(())
     }
 
+    /// True while cuts of earlier txgs are left, which the next syncs free part by part.
+    pub fn owes_frees(&self) -> bool {
+        !self.cuts.read().is_empty()
+    }
+
     /// Extents that cuts may free in this sync.
     pub(crate) fn free_budget(&self) -> usize {
         self.frees_per_sync.load(Ordering::Relaxed)

@@ -21,8 +21,12 @@ pub(crate) struct Admission {
     pub removes: AtomicU64,
     /// How many of them the last commit holds: what the others free is not in `live` yet.
     pub removes_committed: AtomicU64,
-    /// The last commit gave back nothing although slots are short.
+    /// Bytes of file content that the free slots surely take besides what the commit and the cleaner need.
+    pub room: AtomicU64,
+    /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
+    /// A deletion goes on from commit to commit, and the last one freed something of it.
+    pub freeing: AtomicBool,
 }
 
 impl Space for Admission {
@@ -31,6 +35,8 @@ impl Space for Admission {
             return Verdict::ReadOnly;
         }
         let others = reserved_bytes.saturating_sub(bytes);
+        // It will fit, but there is no slot for it yet.
+        let cleaning = kind == AdmitKind::Write && reserved_bytes > self.room.load(Ordering::Relaxed);
         let full = match kind {
             AdmitKind::Write => {
                 self.live.load(Ordering::Relaxed).saturating_add(reserved_bytes)
@@ -44,15 +50,20 @@ impl Space for Admission {
             self.removes.fetch_add(1, Ordering::Relaxed);
         }
         match (full, others > 0 || freeing) {
+            (false, _) if cleaning && !self.stalled.load(Ordering::Relaxed) => Verdict::AfterCleaning,
+            (false, waits) if cleaning => {
+                if waits {
+                    Verdict::AfterCommit
+                } else {
+                    Verdict::NoSpace
+                }
+            }
             (false, _) => Verdict::Admit,
+            (true, _) if self.freeing.load(Ordering::Relaxed) => Verdict::AfterCleaning,
             // What others reserved is a worst case, and what was deleted comes back: the commit will tell.
             (true, true) => Verdict::AfterCommit,
             (true, false) => Verdict::NoSpace,
         }
-    }
-
-    fn stalled(&self) -> bool {
-        self.stalled.load(Ordering::Relaxed)
     }
 }
 
@@ -65,6 +76,7 @@ mod tests {
             live: AtomicU64::new(live),
             capacity: AtomicU64::new(capacity),
             hard_room: AtomicU64::new(hard_room),
+            room: AtomicU64::new(capacity),
             ..Admission::default()
         }
     }
@@ -84,6 +96,28 @@ mod tests {
         assert_eq!(pool.admit(AdmitKind::Remove, 1, 1), Verdict::Admit);
         assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::AfterCommit);
         pool.removes_committed.store(1, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
+    }
+
+    #[test]
+    fn writers_wait_for_the_cleaner_while_it_gets_on_and_deletes_do_not() {
+        let pool = pool(50, 100, 20);
+        pool.room.store(10, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 10), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 11), Verdict::AfterCleaning);
+        assert_eq!(pool.admit(AdmitKind::Remove, 1, 15), Verdict::Admit);
+        pool.removes_committed.store(1, Ordering::Relaxed);
+        pool.stalled.store(true, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 11), Verdict::AfterCommit);
+        assert_eq!(pool.admit(AdmitKind::Write, 11, 11), Verdict::NoSpace);
+    }
+
+    #[test]
+    fn a_deletion_of_many_commits_is_waited_for_to_its_end() {
+        let pool = pool(100, 100, 20);
+        pool.freeing.store(true, Ordering::Relaxed);
+        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::AfterCleaning);
+        pool.freeing.store(false, Ordering::Relaxed);
         assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
     }
 

@@ -7,7 +7,7 @@
 //!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little
 //!  1 freeze        exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees snapshotted
 //!  2 datasets      records compressed, sealed, hashed, appended; extents trees; names trees        → new roots
-//!  3 cleaner       if slots run low
+//!  3 cleaner       gives back about what 2 appended, more if slots are short, less if many are free
 //!  4 meta tree     dataset rows, properties, history, segment and relocation rows                 → meta root
 //!  5 tail          rows of Pool segments and whatever 4 changed; next ids
 //!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
@@ -46,8 +46,14 @@ use crate::history;
 use crate::inner::{CommitState, Inner};
 use crate::rows;
 
-/// Most bytes the cleaner copies in one commit, so that no commit takes long because of it.
-const CLEAN_BYTES_MAX: u64 = 256 << 20;
+/// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their limit wait for a commit.
+const CLEAN_NS: u64 = 60_000_000;
+/// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it may exceed them by one
+/// segment.
+const CLEAN_BYTES_MIN: u64 = 1 << 20;
+const CLEAN_BYTES_MAX: u64 = 64 << 20;
+/// Bytes to and from devices below which a commit's duration says little about their rate.
+const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
@@ -101,12 +107,39 @@ impl Inner {
             }
             Ok((txg, self.admission.removes.load(Ordering::Relaxed)))
         })?;
+        let (begun_ns, before) = (self.env.clock.monotonic_ns(), self.device_bytes());
         self.write_txg(txg, &heads)?;
+        self.rate_devices(self.device_bytes() - before, self.env.clock.monotonic_ns() - begun_ns);
         self.admission.removes_committed.store(removes, Ordering::Relaxed);
+        let owing = heads.iter().any(|head| head.owes_frees());
+        self.admission.freeing.store(owing || self.destroying.load(Ordering::Relaxed), Ordering::Relaxed);
         self.txgs.budget.release(txg);
         self.update_limits();
         self.txgs.commits.note_committed(txg);
         Ok(())
+    }
+
+    /// Bytes read and written since import.
+    fn device_bytes(&self) -> u64 {
+        self.space.device_counts().values().map(|counts| counts.read_bytes + counts.written_bytes).sum()
+    }
+
+    /// A commit moved `bytes` in `ns`: sets what the cleaner may copy in the next one, a read and a write a byte. Smoothed,
+    /// so that one slow flush does not stop the cleaner.
+    fn rate_devices(&self, bytes: u64, ns: u64) {
+        if bytes < RATED_BYTES {
+            return;
+        }
+        let now = (u128::from(bytes / 2) * u128::from(CLEAN_NS) / u128::from(ns.max(1))) as u64;
+        let before = self.clean_bytes.load(Ordering::Relaxed);
+        let smoothed = (before * 3 + now.clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX)) / 4;
+        self.clean_bytes.store(smoothed, Ordering::Relaxed);
+    }
+
+    /// Bytes that operations of later txgs than `txg` have reserved or may still reserve before it is committed.
+    fn promised_beside(&self, txg: Txg) -> u64 {
+        let budget = &self.txgs.budget;
+        budget.limits().space.max(budget.reserved().space).saturating_sub(budget.reserved_in(txg).space)
     }
 
     fn write_txg(&self, txg: Txg, heads: &[Arc<Dataset>]) -> Result<()> {
@@ -123,9 +156,7 @@ impl Inner {
             self.blockio.free(&old);
         }
         // 3
-        if self.space.needs_cleaning() {
-            self.space.clean(CLEAN_BYTES_MAX)?;
-        }
+        self.space.clean(self.clean_bytes.load(Ordering::Relaxed), self.promised_beside(txg))?;
         // 4
         let mut changes = self.table_items(txg);
         changes.extend(rows::items(&self.space.table_changes()));

@@ -166,6 +166,8 @@ impl Plan {
             suspended: Mutex::new(None),
             changed: AtomicBool::new(false),
             block_bytes_max: block_bytes_max(self.slot_size),
+            clean_bytes: AtomicU64::new(16 << 20),
+            destroying: AtomicBool::new(false),
             dirty_bytes_max: self.memory.dirty_bytes_max,
         }
     }

@@ -310,6 +310,7 @@ impl Inner {
     pub(crate) fn destroy_step(&self, txg: Txg) -> Result<()> {
         let doomed: Vec<DatasetId> =
             self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
+        let mut goes_on = false;
         for id in doomed {
             let (root, alone, head) = {
                 let table = self.table.read();
@@ -326,6 +327,7 @@ impl Inner {
                 (_, _, Some(head)) => {
                     let (done, result) = head.destroy_step(txg)?;
                     self.take_result(id, &result);
+                    goes_on |= !done;
                     done
                 }
                 (_, _, None) => false,
@@ -335,6 +337,7 @@ impl Inner {
             }
             self.changed.store(true, Ordering::Release);
         }
+        self.destroying.store(goes_on, Ordering::Relaxed);
         Ok(())
     }
 

@@ -90,6 +90,10 @@ pub(crate) struct Inner {
     /// Bytes of the longest block.
     pub block_bytes_max: u32,
     pub dirty_bytes_max: u64,
+    /// Bytes that the cleaner copies in one commit, about.
+    pub clean_bytes: AtomicU64,
+    /// The last commit destroyed a part of a dataset and not all of it.
+    pub destroying: AtomicBool,
 }
 
 impl Inner {
@@ -168,9 +172,8 @@ impl Inner {
         self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
         self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
         self.admission.hard_room.store(hard_room, Ordering::Relaxed);
-        let room = self.space.room_for_txg_bytes(self.block_bytes_max);
-        // One txg is syncing while the next fills: each may take half.
-        let space = (room / 2).max(u64::from(accounting.slot_size));
+        self.admission.room.store(self.space.room_for_txg_bytes(self.block_bytes_max), Ordering::Relaxed);
+        let space = self.space.txg_bytes_max(self.block_bytes_max, self.clean_bytes.load(Ordering::Relaxed));
         self.txgs.budget.set_limits(Limits { memory: self.dirty_bytes_max, space });
     }
 

@@ -41,13 +41,29 @@
 //! Ids likewise skip what an uncommitted txg can have used: as many as there are slots.
 //!
 //! ## Why cleaning gets on
-//! A cleaning txg copies living units of victims into streams that stay open across commits and splits runs at the
-//! end of a segment, so copies are packed without loss: victims with d dead units in all give back d units, wherever they
-//! are. File content leaves the cleaner two slots, and both leave what the commit may need for metadata (one for each
-//! stream without an open segment, and two), so a commit always ends and the cleaner always has a slot to copy into.
-//! Capacity leaves at least 12 slots' worth of units free or dead (24 on whole objects, where every commit takes new
-//! slots for its metadata), so there is always a victim. Greedy choice when slots are short, cost-benefit (Rosenblum and
-//! Ousterhout 1991) with age by segment id otherwise.
+//! Every commit's cleaner gives back about as many bytes as file content was appended since the last one (`Pressure`):
+//! twice as much if slots are short, nothing if many are free. It begins no further victim once its budget of copied bytes is
+//! used up, so no commit takes long because of it; what writers may reserve (`Space::txg_bytes_max`) follows what that budget
+//! gives back, so they are slowed instead of stopped.
+//!
+//! It copies into streams that stay open across commits and splits runs at the end of a segment, so copies are packed
+//! without loss: victims with d dead units in all give back d units, wherever they are. What may take which slots:
+//!
+//! | who                                | leaves free                                                                      |
+//! |------------------------------------|----------------------------------------------------------------------------------|
+//! | admission of file content          | a slot for each metadata stream without much room, 2 margin, 1 for the cleaner, 1 for each further owner |
+//! | an append of file content          | a slot for each metadata stream without much room, 2 margin                      |
+//! | the cleaner                        | a slot for each metadata stream without much room, and those promised to writers |
+//! | the cleaner, if nothing was written | a slot for each metadata stream that has no open segment                        |
+//! | metadata                           | nothing                                                                          |
+//!
+//! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
+//! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
+//! there is always a victim.
+//!
+//! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
+//! age itself), age counted in segments opened since; the cheapest only, when slots are short. The measuring instrument and
+//! the model to hold it against are `examples/cleaner_curve`.
 //!
 //! ## Lock order
 //! `sync` < a stream < `state`. Devices are read without a lock, and written under the lock of the stream only.

@@ -49,6 +49,18 @@ pub(crate) struct State {
     /// Segments that import reads before it has their rows.
     pub provisional: BTreeMap<SegmentId, (DeviceId, u32)>,
     pub loading: Option<crate::load::Loading>,
+    /// Living share of the victims of late: what a slot costs.
+    pub victim_live: f64,
+    pub cleaner_room: CleanerRoom,
+}
+
+/// Which slots the cleaner leaves alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CleanerRoom {
+    /// What the commit may need, and those that admitted file content will take.
+    Beside { promised_slots: u32 },
+    /// What the commit surely needs: nothing was written and slots are short, so only cleaning helps.
+    Alone,
 }
 
 pub(crate) struct Handle {
@@ -71,8 +83,8 @@ impl Space {
     pub const RESERVE_SLOTS_MIN: u32 = 12;
     /// The same if a device takes whole objects only: each commit then takes slots for streams that others have open.
     pub const RESERVE_SLOTS_MIN_OBJECTS: u32 = 24;
-    /// Free slots that file content leaves to the cleaner, besides what the commit needs.
-    const CLEANER_SLOTS: u32 = 2;
+    /// Free slots that admission leaves to the cleaner, besides what the commit needs.
+    const CLEANER_SLOTS: u32 = 1;
     /// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
     const STREAMS_PER_OWNER: u32 = 4;
 
@@ -96,6 +108,8 @@ impl Space {
                 open: BTreeMap::new(),
                 provisional: BTreeMap::new(),
                 loading: None,
+                victim_live: 0.5,
+                cleaner_room: CleanerRoom::Beside { promised_slots: 0 },
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
@@ -360,12 +374,17 @@ impl Space {
     pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
         let slots = {
             let table = &self.read_state().table;
-            let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
-            table.free_slots().saturating_sub(Self::floor(table, Class::Data, false) + (owners - 1))
+            table.free_slots().saturating_sub(Self::kept_slots(table))
         };
         let unit = self.geometry.unit;
         let rest = block_bytes_max.next_multiple_of(unit) - unit;
         u64::from(slots) * u64::from(self.geometry.slot_size.saturating_sub(rest))
+    }
+
+    /// Free slots that admission leaves alone: those of the commit, those of the cleaner, and one for every other owner.
+    pub(crate) fn kept_slots(table: &Table) -> u32 {
+        let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
+        table.commit_slots() + Self::CLEANER_SLOTS + (owners - 1)
     }
 
     /// Names an owner that is going to append (its key was loaded), so that room for its streams is counted from now on.
@@ -462,15 +481,21 @@ impl Space {
         Place { segment, slot: row.slot, slot_size: self.geometry.slot_size }
     }
 
-    /// Free slots that an append of this class leaves alone: file content leaves some to the cleaner, and both leave to
-    /// metadata what the commit needs. What the cleaner moves into a stream of metadata takes the slot that the
-    /// commit would take for it, and no other's.
-    pub(crate) fn floor(table: &Table, class: Class, for_cleaner: bool) -> u32 {
+    /// Free slots that an append of this class leaves alone: file content leaves to metadata what the commit may need, with
+    /// a margin; what the cleaner moves leaves what the commit is likely to need and what was promised to file content, or
+    /// only what the commit surely needs if nothing else moves any more. What the cleaner moves into a stream of
+    /// metadata takes the slot that the commit would take for it, and no other's.
+    fn floor(state: &State, class: Class, for_cleaner: bool) -> u32 {
+        let table = &state.table;
+        let cleaner = || match state.cleaner_room {
+            CleanerRoom::Beside { promised_slots } => table.metadata_slots().saturating_add(promised_slots),
+            CleanerRoom::Alone => table.closed_metadata_slots(),
+        };
         match class {
-            Class::Data => table.commit_slots() + Self::CLEANER_SLOTS,
-            Class::Clean => table.commit_slots(),
+            Class::Data => table.commit_slots(),
+            Class::Clean => cleaner(),
             Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 if for_cleaner => {
-                table.commit_slots() - 1
+                cleaner().saturating_sub(1)
             }
             Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 => 0,
         }
@@ -492,7 +517,7 @@ impl Space {
             self.close(stream)?;
         }
         let mut state = self.write_state();
-        let floor = Self::floor(&state.table, class, for_cleaner);
+        let floor = Self::floor(&state, class, for_cleaner);
         let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
         let row = &state.table.rows[&id];
         let (device, place) = (row.device, self.place(id, row));

@@ -13,6 +13,8 @@ use crate::{Class, SpaceChanges};
 
 /// Slots left to metadata whose open segment fills up during a commit.
 const COMMIT_MARGIN: u32 = 2;
+/// An open segment of metadata with less than this part of a slot left may not hold the next commit's.
+const ROOM_SHARE: u32 = 4;
 
 /// Sizes that the whole pool shares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,6 +94,8 @@ pub(crate) struct Table {
     pub owners: BTreeSet<DatasetId>,
     pub next_id: SegmentId,
     pub live_units: u64,
+    /// Units of file content appended, but not by the cleaner, since it looked last.
+    pub appended_units: u64,
     changed: BTreeSet<SegmentId>,
 }
 
@@ -113,6 +117,7 @@ impl Table {
             owners: BTreeSet::from([DatasetId(0)]),
             next_id: SegmentId(1),
             live_units: 0,
+            appended_units: 0,
             changed: BTreeSet::new(),
         }
     }
@@ -125,13 +130,31 @@ impl Table {
         self.devices.values().map(|device| device.slots.total()).sum()
     }
 
-    /// Slots that the next commit may take for metadata: one for each of its streams that has no open segment, and
-    /// [`COMMIT_MARGIN`] for those whose segment fills up.
+    /// Slots that the next commit is likely to take for metadata: one for each of its streams that has no open segment or
+    /// one with little room left.
+    pub fn metadata_slots(&self) -> u32 {
+        let enough = self.geometry.slot_units() - self.geometry.slot_units() / ROOM_SHARE;
+        self.metadata_streams(|row| row.filled > enough)
+    }
+
+    /// Slots that the next commit surely takes if it writes to all its streams.
+    pub fn closed_metadata_slots(&self) -> u32 {
+        self.metadata_streams(|_| false)
+    }
+
+    /// Streams of metadata without an open segment, or with one that `counts`.
+    fn metadata_streams(&self, counts: impl Fn(&Row) -> bool) -> u32 {
+        let needs = |owner: DatasetId, class: Class| {
+            let open = self.open.get(&(owner, class)).map(|id| &self.rows[id]);
+            u32::from(open.is_none_or(&counts))
+        };
+        let meta = self.owners.iter().map(|&owner| needs(owner, Class::Meta0) + needs(owner, Class::Meta1));
+        meta.sum::<u32>() + needs(DatasetId(0), Class::Pool0) + needs(DatasetId(0), Class::Pool1)
+    }
+
+    /// Slots that file content leaves to metadata: those it is likely to take, and [`COMMIT_MARGIN`].
     pub fn commit_slots(&self) -> u32 {
-        let closed = |owner: DatasetId, class: Class| u32::from(!self.open.contains_key(&(owner, class)));
-        let meta = self.owners.iter().map(|&owner| closed(owner, Class::Meta0) + closed(owner, Class::Meta1));
-        let pool = closed(DatasetId(0), Class::Pool0) + closed(DatasetId(0), Class::Pool1);
-        meta.sum::<u32>() + pool + COMMIT_MARGIN
+        self.metadata_slots() + COMMIT_MARGIN
     }
 
     /// Units in an address and a length, if they can lie within one segment.
@@ -190,6 +213,9 @@ impl Table {
         assert!(row.open && row.filled + units <= self.geometry.slot_units());
         row.filled += units;
         row.live += units;
+        if row.class == Class::Data {
+            self.appended_units += u64::from(units);
+        }
         self.changed.insert(id);
         self.live_units += u64::from(units);
         self.devices.get_mut(&row.device).expect("a row's device exists").live_units += u64::from(units);

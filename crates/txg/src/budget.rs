@@ -28,8 +28,6 @@ const DELAY_NS_MAX: u64 = 20_000_000;
 const DELAY_START: u32 = 600;
 /// How long a waiter sleeps before it looks again by itself.
 const STALL_PATIENCE: Duration = Duration::from_millis(100);
-/// How long a waiter pauses that is told that waiting is of no use, before it asks again.
-const STALLED_PAUSE: Duration = Duration::from_millis(10);
 /// Txgs that can hold reservations at once: open, frozen, and one being released. A power of two above that.
 const TXG_SLOTS: usize = 4;
 
@@ -66,6 +64,9 @@ pub enum Verdict {
     Admit,
     /// There may be room once what is reserved or freed now is committed: wait for a commit and ask again.
     AfterCommit,
+    /// There will be room once the cleaner, or a deletion that goes on from commit to commit, has got further: wait for a
+    /// commit and ask again, as often as this is the answer. The pool gives it only while it sees progress.
+    AfterCleaning,
     /// There is none.
     NoSpace,
     /// The pool takes no changes.
@@ -79,9 +80,9 @@ pub trait Space: Send + Sync {
     /// call the budget.
     fn admit(&self, kind: AdmitKind, bytes: u64, reserved_bytes: u64) -> Verdict;
 
-    /// An operation has to wait for a commit. A world without a sync thread commits here, then returns true; with one,
-    /// false (the default) lets the operation sleep. Called without gate or locks.
-    fn stalled(&self) -> bool {
+    /// Called, without gate or locks, when an operation has to wait for a commit: a world without a sync thread makes one
+    /// here and returns true. With a sync thread it is false, and the operation sleeps until that has committed.
+    fn commit_inline(&self) -> bool {
         false
     }
 }
@@ -127,15 +128,32 @@ struct State {
 impl State {
     /// Fullness in thousandths, of the limit that is nearer.
     fn fullness(&self, extra: Cost) -> u32 {
-        let part = |used: u64, limit: u64| u128::from(used) * 1000 / u128::from(limit.max(1));
-        let memory = part(self.total.memory + extra.memory, self.limits.memory);
-        let space = part(self.total.space + extra.space, self.limits.space);
-        u32::try_from(memory.max(space)).unwrap_or(u32::MAX)
+        let space = thousandths(self.total.space + extra.space, self.limits.space);
+        self.memory_fullness(extra).max(space)
+    }
+
+    fn memory_fullness(&self, extra: Cost) -> u32 {
+        thousandths(self.total.memory + extra.memory, self.limits.memory)
+    }
+
+    /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the pool: where it is small,
+    /// deleting is what helps, and has only to be bounded by memory and by admission.
+    fn felt(&self, kind: AdmitKind, extra: Cost) -> u32 {
+        match kind {
+            AdmitKind::Write => self.fullness(extra),
+            AdmitKind::Remove => self.memory_fullness(extra),
+        }
     }
 }
 
-/// Delay of an operation of `bytes` at `fullness` thousandths.
-pub(crate) fn delay_ns(fullness: u32, bytes: u64) -> u64 {
+fn thousandths(used: u64, limit: u64) -> u32 {
+    u32::try_from(u128::from(used) * 1000 / u128::from(limit.max(1))).unwrap_or(u32::MAX)
+}
+
+/// Delay, in nanoseconds, of an operation that leaves `bytes` in memory when reservations stand at `fullness`
+/// thousandths of their limit. Public for simulations of a pool.
+#[must_use]
+pub fn delay_ns(fullness: u32, bytes: u64) -> u64 {
     if fullness <= DELAY_START {
         return 0;
     }
@@ -203,7 +221,7 @@ impl Budget {
     ) -> Result<Reservation<'_>, Refusal> {
         let delay = {
             let mut state = self.state.lock();
-            let delay = delay_ns(state.fullness(Cost::default()), cost.memory);
+            let delay = delay_ns(state.felt(kind, Cost::default()), cost.memory);
             if delay == 0 {
                 0
             } else {
@@ -221,7 +239,7 @@ impl Budget {
             let releases = {
                 let mut state = self.state.lock();
                 // Something larger than the limit goes alone.
-                let fits = state.total == Cost::default() || state.fullness(cost) <= 1000;
+                let fits = state.total == Cost::default() || state.felt(kind, cost) <= 1000;
                 if fits {
                     match self.space.admit(kind, cost.space, state.total.space + cost.space) {
                         Verdict::Admit => {
@@ -236,6 +254,7 @@ impl Budget {
                         // What a commit frees may be usable only after the one that follows it, and what is live is
                         // known only after a sync: two full commits settle the question.
                         Verdict::AfterCommit if after_commit < 3 => after_commit += 1,
+                        Verdict::AfterCleaning => {}
                         Verdict::AfterCommit | Verdict::NoSpace => return Err(Refusal::NoSpace),
                         Verdict::ReadOnly => return Err(Refusal::ReadOnly),
                     }
@@ -251,12 +270,7 @@ impl Budget {
         let goal = commits.committed().next();
         loop {
             commits.check()?;
-            if self.space.stalled() {
-                // Whoever committed inline has released; if nothing was, asking again at once would only burn time.
-                let mut state = self.state.lock();
-                if state.releases == seen {
-                    self.released.wait_for(&mut state, STALLED_PAUSE);
-                }
+            if self.space.commit_inline() {
                 return Ok(());
             }
             // The txg after the last committed one is open or frozen; if frozen, the open one is the next to ask for.

@@ -99,7 +99,7 @@ impl Space for Full {
         if kind == AdmitKind::Remove || reserved_bytes <= self.room { Verdict::Admit } else { self.verdict }
     }
 
-    fn stalled(&self) -> bool {
+    fn commit_inline(&self) -> bool {
         self.stalls.fetch_add(1, Ordering::Relaxed);
         if let Some(txgs) = &*self.commits.lock() {
             let txg = txgs.gate.advance(|txg| txg);

@@ -132,7 +132,7 @@ impl MiniPool {
     }
 
     pub fn clean(&mut self, budget: u64) -> CleanReport {
-        let report = self.space.clean(budget).expect("cleaning works");
+        let report = self.space.clean(budget, 0).expect("cleaning works");
         self.moved += report.bytes_moved;
         report
     }
