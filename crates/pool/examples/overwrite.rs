@@ -182,7 +182,7 @@ fn main() {
     let bytes = wish.file_mib << 20;
     let mut draw = Draw(0x5eed);
     for name in [b"fresh".as_slice(), b"overwritten"] {
-        let file = fs.mknod(Caller { uid: 0, gid: 0 }, 1, name, 0o100_600, 0).expect("made").ino;
+        let file = fs.mknod(Caller { uid: 0, gid: 0, umask: 0 }, 1, name, 0o100_600, 0).expect("made").ino;
         let mut piece = vec![0; 1 << 20];
         for at in (0..bytes).step_by(piece.len()) {
             draw.fill(&mut piece, compressible);
