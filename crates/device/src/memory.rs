@@ -78,6 +78,8 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Operations that failed because of a fault or without power; these are counted nowhere else.
+    pub failed: u64,
 }
 
 type Pages = HashMap<u64, Arc<[u8; PAGE]>>;
@@ -163,6 +165,12 @@ impl MemoryDevice {
         self.lock().faults.clear();
     }
 
+    /// Takes away the faults that still wait, or strike every time, and returns them: for looking at what stands
+    /// without meeting them. A fault that strikes once is gone when it has struck.
+    pub fn take_faults(&self) -> Vec<Fault> {
+        std::mem::take(&mut self.lock().faults)
+    }
+
     /// Takes the power away: every operation fails until [`MemoryDevice::power_on`].
     pub fn power_off(&self) {
         self.lock().powered = false;
@@ -244,6 +252,7 @@ impl MemoryDevice {
             state.powered = !power_off;
         }
         if fails {
+            state.counts.failed += 1;
             // EIO. A write that fails may still reach the medium in part; tests of that use a torn fate.
             let source = io::Error::from_raw_os_error(5);
             return Err(Error::Io { device: self.identity.clone(), operation, offset, source });
