@@ -20,22 +20,17 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// Programs from crates.io: (name, version).
-const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
+pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
 /// Runs everything; `quick` leaves out what takes long to install. True if all passed.
 pub fn run(root: &Path, quick: bool) -> bool {
     let started = Instant::now();
-    let tools = root.join("target/tools");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut paths = vec![tools.join("bin")];
-    paths.extend(std::env::split_paths(&path));
-    let runner = Runner { root: root.to_path_buf(), path: std::env::join_paths(paths).unwrap_or(path) };
-
-    runner.packages();
-    runner.tool(PJDFSTEST, &tools);
+    let runner = Runner::new(root);
+    runner.packages(PACKAGES, true);
+    runner.tool(PJDFSTEST);
     if !quick {
-        runner.tool(CARGO_DENY, &tools);
+        runner.tool(CARGO_DENY);
     }
     let mut steps: Vec<(&str, Vec<&str>)> = vec![
         ("format of the code", vec!["fmt", "--all", "--check"]),
@@ -72,18 +67,41 @@ pub fn run(root: &Path, quick: bool) -> bool {
     failed.is_empty()
 }
 
-struct Runner {
+/// Runs programs with the tools that were installed for this repository on the path.
+pub struct Runner {
     root: PathBuf,
+    tools: PathBuf,
     path: std::ffi::OsString,
 }
 
 impl Runner {
-    fn cargo(&self, args: &[&str]) -> bool {
-        let mut command = Command::new("cargo");
+    /// For the tree at `root`.
+    pub fn new(root: &Path) -> Runner {
+        let tools = root.join("target/tools");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut paths = vec![tools.join("bin")];
+        paths.extend(std::env::split_paths(&path));
+        Runner { root: root.to_path_buf(), tools, path: std::env::join_paths(paths).unwrap_or(path) }
+    }
+
+    /// Where cargo builds.
+    pub fn target(&self) -> PathBuf {
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), PathBuf::from)
+    }
+
+    /// A program, to be given arguments.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("PATH", &self.path);
+        command
+    }
+
+    /// `cargo` with these words. True if it succeeded.
+    pub fn cargo(&self, args: &[&str]) -> bool {
+        let mut command = self.command(Path::new("cargo"));
         command
             .args(args)
             .current_dir(&self.root)
-            .env("PATH", &self.path)
             .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
         command.status().is_ok_and(|status| status.success())
     }
@@ -92,9 +110,9 @@ impl Runner {
         std::env::split_paths(&self.path).any(|folder| folder.join(program).exists())
     }
 
-    /// Installs missing packages where that is possible (root on Debian); says what is missing where not.
-    fn packages(&self) {
-        let missing: Vec<&str> = PACKAGES
+    /// Installs missing packages where that is wanted and possible (root on Debian); says what is missing where not.
+    pub fn packages(&self, wanted: &[(&'static str, &'static str)], install: bool) {
+        let missing: Vec<&str> = wanted
             .iter()
             .filter(|(mark, _)| !Path::new(mark).exists())
             .map(|(_, package)| *package)
@@ -103,8 +121,8 @@ impl Runner {
             return;
         }
         let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-        if !root || !self.has("apt-get") {
-            println!("some tests will be skipped; to run them: sudo apt-get install {}", missing.join(" "));
+        if !install || !root || !self.has("apt-get") {
+            println!("some will be skipped; to run them: sudo apt-get install {}", missing.join(" "));
             return;
         }
         println!("installing {}", missing.join(" "));
@@ -121,10 +139,11 @@ impl Runner {
         }
     }
 
-    fn tool(&self, (name, version): (&str, &str), tools: &Path) {
+    /// Installs a program from crates.io beside the build.
+    pub fn tool(&self, (name, version): (&str, &str)) {
         if !self.has(name) {
             println!("installing {name} {version}");
-            let tools = tools.display().to_string();
+            let tools = self.tools.display().to_string();
             if !self.cargo(&["install", name, "--version", version, "--locked", "--quiet", "--root", &tools])
             {
                 println!("{name} could not be installed; what needs it will be skipped");

@@ -3,6 +3,7 @@
 
 mod check;
 mod compare;
+mod suites;
 mod tidy;
 
 use std::path::PathBuf;
@@ -23,6 +24,10 @@ fn main() -> ExitCode {
             let quick = std::env::args().any(|arg| arg == "--quick");
             ExitCode::from(u8::from(!check::run(&root, quick)))
         }
+        Some(kind @ ("conformance" | "stress")) => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!suites::run(&root, kind, &words)))
+        }
         Some("compare") => {
             let value = |name: &str| std::env::args().skip_while(|arg| arg != name).nth(1);
             let number =
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         _ => {
             for line in [
                 "usage: cargo xtask test [--quick]   everything the server runs; installs what the tests need",
+                "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask compare [--rounds N] [--mib N] [--dir DIR]   the figures of docs/PERFORMANCE.md",
                 "       cargo xtask tidy             house rules that the compiler does not know",
             ] {

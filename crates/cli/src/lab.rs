@@ -2,14 +2,20 @@
 
 use crate::family::{Door, FAILED};
 use crate::world::World;
+use steadfast_lab_conformance::main as suites;
 use steadfast_lab_experiment::{Context, main as lab};
 
 /// `steadfast lab`.
 pub const LAB: Door = Door {
     name: "lab",
-    usage: "list | run experiment [option]... | show report.json",
+    usage: "list | run experiment [option]... | show report.json | conformance [option]... | stress [option]...",
     doc: "Repeats an experiment and draws its report; `steadfast lab --help` explains the options.",
-    run: |world, words| with_context(world, |context| lab(words, context)),
+    run: |world, words| {
+        with_context(world, |context| match words.first().map(String::as_str) {
+            Some("conformance" | "stress" | "stress-worker") => suites(words, context),
+            _ => lab(words, context),
+        })
+    },
 };
 
 /// `steadfast demo`.

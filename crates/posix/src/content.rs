@@ -141,7 +141,8 @@ impl FileSystem {
             Fallocate::Allocate { keep_size } => {
                 // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
                 let usage = std::sync::Arc::clone(&self.options.lock().usage);
-                if usage().available_bytes < end.saturating_sub(before.size) {
+                // What lies between the old end and the range stays a hole.
+                if usage().available_bytes < end.saturating_sub(before.size.max(offset)) {
                     return Err(Errno::ENOSPC);
                 }
                 let op = self.dataset.begin(AdmitKind::Write)?;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use steadfast_dataset::Settings;
 use steadfast_env::Env;
-use steadfast_posix::{AclKind, Atime, Caller, Errno, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time};
+use steadfast_posix::{
+    AclKind, Atime, Caller, Errno, Fallocate, RENAME_EXCHANGE, S_ISGID, SetAttr, SetTime, Time,
+};
 use support::{ROOT, World};
 
 fn world(recordsize: u32) -> World {
@@ -241,6 +243,20 @@ fn a_copy_within_a_file_does_not_copy_what_it_adds() {
     assert_eq!(world.fs.copy_file_range(file, 0, file, 456, 20_000), Ok(456));
     assert_eq!(world.content(file), vec![5; 912]);
     assert_eq!(world.fs.copy_file_range(file, 0, file, 100, 200), Err(Errno::EINVAL), "they overlap");
+}
+
+/// The pool of these tests has 1 TiB free.
+#[test]
+fn allocation_far_out_asks_only_for_its_range() {
+    let world = world(512);
+    let file = world.file("f");
+    let allocate = |offset: u64, length: u64| {
+        world.fs.fallocate(file, Fallocate::Allocate { keep_size: false }, offset, length, false)
+    };
+    assert_eq!(allocate(0, 1 << 41), Err(Errno::ENOSPC));
+    assert_eq!(allocate(1 << 43, (1 << 40) + 1), Err(Errno::ENOSPC));
+    assert_eq!(allocate(1 << 43, 4096), Ok(false));
+    assert_eq!(world.fs.getattr(file).expect("attributes").size, (1 << 43) + 4096);
 }
 
 /// The txg that is being written counts as not durable.

@@ -31,6 +31,7 @@ pub struct Commands {
     environment: Vec<(String, PathBuf)>,
     scratch: PathBuf,
     history: Vec<report::Command>,
+    patience: Duration,
 }
 
 /// What a command left behind.
@@ -53,7 +54,14 @@ impl Commands {
             environment,
             scratch: scratch.to_owned(),
             history: Vec::new(),
+            patience: PATIENCE,
         }
+    }
+
+    /// Gives each command so long before it is stopped.
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Everything that was run, in order.
@@ -121,12 +129,12 @@ impl Commands {
             if let Some(status) = child.try_wait().map_err(Error::io("wait for", &self.program))? {
                 break status;
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > self.patience {
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(Error::Timeout {
                     line: self.line(args, input),
-                    seconds: PATIENCE.as_secs(),
+                    seconds: self.patience.as_secs(),
                     log: self.environment.first().map_or_else(PathBuf::new, |(_, dir)| dir.clone()),
                 });
             }

@@ -47,7 +47,7 @@ pub use args::{RunRequest, USAGE};
 pub use command::Commands;
 pub use error::Error;
 pub use progress::Progress;
-pub use workdir::Workdir;
+pub use workdir::{Workdir, mounts_below};
 
 use args::Request;
 use experiment::Settings;

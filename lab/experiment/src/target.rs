@@ -407,7 +407,7 @@ impl Drop for Pools {
 
 /// Waits for our daemon to end, and ends it if it does not: first politely. `runtime` must stand in its command line
 /// or environment, so that a process id used anew is never hit.
-fn end_process(pid: u32, runtime: &Path) {
+pub fn end_process(pid: u32, runtime: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     let ours = || {
@@ -436,7 +436,7 @@ fn end_process(pid: u32, runtime: &Path) {
 }
 
 /// Takes a mount away whose daemon is gone: `fusermount3` works for everybody, `umount` for root.
-fn unmount(mount: &Path) {
+pub fn unmount(mount: &Path) {
     for (program, flags) in [("fusermount3", ["-u", "-z"]), ("umount", ["-l", "--"])] {
         let done = std::process::Command::new(program)
             .args(flags)
