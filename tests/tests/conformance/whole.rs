@@ -188,3 +188,22 @@ fn lists_can_be_switched_off() {
         .says("not yet built: must be sensitive");
     host.shell("zfs create -o normalization=formD tank/d").fails(1).says("not yet built: must be none");
 }
+
+/// Reading from a pool that may not be changed changes nothing, not even in memory, and writing is refused.
+#[test]
+fn a_read_only_pool_keeps_its_access_times() {
+    let Some(host) = tank("read-only", 128) else { return };
+    host.shell(
+        "mkdir t/d; echo text > t/d/a; ln -s a t/d/link; touch -a -d @1000 t/d/a t/d; touch -h -a -d @1000 t/d/link
+         zpool export tank; zpool import -o readonly=on -d $PWD/tank.img tank
+         cat t/d/a t/d/link; ls t/d; readlink t/d/link
+         test $(stat -c %X t/d/a t/d t/d/link | sort -u) = 1000
+         for try in 'touch t/d/a' 'rm t/d/a' 'mkdir t/x' 'chmod 600 t/d/a' 'setfattr -n user.x t/d/a' 'setfacl -m u:1:r t/d/a'; do
+             if said=$($try 2>&1); then echo \"$try went well\"; exit 3; fi
+             case $said in *Read-only*) ;; *) echo \"$try: $said\"; exit 4 ;; esac
+         done
+         zpool export tank; zpool import -d $PWD/tank.img tank; test $(stat -c %X t/d/a) = 1000",
+    )
+    .ok();
+    whole(&host);
+}
