@@ -1,18 +1,24 @@
 //! Verified, opened blocks of file content, kept for the next reader. Bounded; second chance (a clock) decides who goes.
+//!
+//! A block that is not here is read once, however many want it: the first who asks leads, the others wait for what the
+//! leader brings ([`Flight`]), with no lock held. If the leader fails, each of them reads for itself, so that the error
+//! is its own. A flight whose block is freed or whose dataset is forgotten meanwhile ends as usual, but leaves nothing here.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use steadfast_crypto::Verified;
+use steadfast_device::Buffer;
 use steadfast_format::{Address, BlockPointer, DatasetId};
 
 /// The bytes of a block, verified, opened and decompressed. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Block(Arc<Verified<Vec<u8>>>);
+pub struct Block(Arc<Verified<Buffer>>);
 
 impl Block {
-    pub(crate) fn new(bytes: Verified<Vec<u8>>) -> Block {
+    pub(crate) fn new(bytes: Verified<Buffer>) -> Block {
         Block(Arc::new(bytes))
     }
 }
@@ -34,13 +40,83 @@ impl AsRef<[u8]> for Block {
 /// Locks are held for a lookup only; this many keep threads out of each other's way.
 const SHARDS: usize = 16;
 /// A block larger than this share of a shard would push out everything else for itself.
-const BLOCK_SHARE: usize = 4;
+const BLOCK_SHARE: usize = 2;
 /// What an entry costs besides its bytes.
 const ENTRY_OVERHEAD: usize = 160;
 
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: usize,
+    shard_bytes_max: AtomicUsize,
+}
+
+/// Answer to a reader.
+pub(crate) enum Lookup<'c> {
+    /// Here it is.
+    Hit(Block),
+    /// Somebody reads it.
+    Follow(Arc<Flight>),
+    /// Read it, and say so.
+    Lead(Lead<'c>),
+    /// Read it: the address is being read as another block, which one of the two is not.
+    Alone,
+}
+
+/// A block being read.
+pub(crate) struct Flight {
+    dataset: DatasetId,
+    hash: [u8; 32],
+    /// `Some` once it has ended, with the block if it was good.
+    landed: Mutex<Option<Option<Block>>>,
+    ended: Condvar,
+}
+
+impl Flight {
+    /// Waits for the leader; `None` if it failed.
+    pub fn wait(&self) -> Option<Block> {
+        let landed = self.landed.lock().expect("no holder of this lock panics");
+        let landed = self.ended.wait_while(landed, |landed| landed.is_none());
+        landed.expect("no holder of this lock panics").clone().expect("it has ended")
+    }
+}
+
+/// The duty to end a flight. Dropped without a block, it ends as failed.
+pub(crate) struct Lead<'c> {
+    cache: &'c Cache,
+    address: Address,
+    flight: Arc<Flight>,
+}
+
+impl Lead<'_> {
+    /// The block is here: whoever waits gets it, and it is kept if `keep`.
+    pub fn land(self, pointer: &BlockPointer, block: &Block, keep: bool) {
+        self.end(Some(block), keep.then_some(pointer));
+    }
+
+    fn end(&self, block: Option<&Block>, keep_as: Option<&BlockPointer>) {
+        {
+            let mut shard = self.cache.shard(self.address);
+            // Whoever freed it or forgot the dataset took the flight out already.
+            let listed =
+                shard.flights.get(&self.address).is_some_and(|known| Arc::ptr_eq(known, &self.flight));
+            if listed {
+                shard.flights.remove(&self.address);
+                if let (Some(block), Some(pointer)) = (block, keep_as) {
+                    shard.insert(self.flight.dataset, pointer, block, self.cache.shard_bytes_max());
+                }
+            }
+        }
+        let mut landed = self.flight.landed.lock().expect("no holder of this lock panics");
+        if landed.is_none() {
+            *landed = Some(block.cloned());
+            self.flight.ended.notify_all();
+        }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.end(None, None);
+    }
 }
 
 #[derive(Default)]
@@ -49,6 +125,7 @@ struct Shard {
     /// The clock's circle; may name what is gone already.
     circle: VecDeque<Address>,
     bytes: usize,
+    flights: HashMap<Address, Arc<Flight>>,
 }
 
 struct Entry {
@@ -60,57 +137,63 @@ struct Entry {
 
 impl Entry {
     fn cost(&self) -> usize {
-        self.block.len() + ENTRY_OVERHEAD
+        self.block.0.memory_bytes() + ENTRY_OVERHEAD
     }
 }
 
 impl Cache {
     pub fn new(bytes_max: usize) -> Cache {
-        Cache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), shard_bytes_max: bytes_max / SHARDS }
+        let cache = Cache {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_bytes_max: AtomicUsize::new(0),
+        };
+        cache.set_bytes_max(bytes_max);
+        cache
     }
 
-    /// The block, if it is here for this dataset with this hash.
-    pub fn get(&self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
-        let mut shard = self.shard(pointer.copies[0]);
-        let entry = shard.entries.get_mut(&pointer.copies[0])?;
-        if entry.dataset != dataset
-            || entry.hash != pointer.hash
-            || entry.block.len() != pointer.lsize as usize
-        {
-            return None;
+    /// Changes the bound; what is too much goes at once.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.shard_bytes_max.store(bytes_max / SHARDS, Ordering::Relaxed);
+        for shard in &self.shards {
+            lock(shard).shrink(bytes_max / SHARDS);
         }
-        entry.referenced = true;
-        Some(entry.block.clone())
     }
 
-    pub fn insert(&self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
-        let entry = Entry { block: block.clone(), hash: pointer.hash, dataset, referenced: false };
-        if entry.cost() > self.shard_bytes_max / BLOCK_SHARE {
-            return;
+    pub fn bytes_max(&self) -> usize {
+        self.shard_bytes_max() * SHARDS
+    }
+
+    fn shard_bytes_max(&self) -> usize {
+        self.shard_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// The block, if it is here for this dataset with this hash; else who reads it.
+    pub fn begin(&self, dataset: DatasetId, pointer: &BlockPointer) -> Lookup<'_> {
+        let address = pointer.copies[0];
+        let mut shard = self.shard(address);
+        if let Some(block) = shard.find(dataset, pointer) {
+            return Lookup::Hit(block);
         }
+        if let Some(flight) = shard.flights.get(&address) {
+            let same = flight.dataset == dataset && flight.hash == pointer.hash;
+            return if same { Lookup::Follow(Arc::clone(flight)) } else { Lookup::Alone };
+        }
+        let (landed, ended) = (Mutex::new(None), Condvar::new());
+        let flight = Arc::new(Flight { dataset, hash: pointer.hash, landed, ended });
+        shard.flights.insert(address, Arc::clone(&flight));
+        Lookup::Lead(Lead { cache: self, address, flight })
+    }
+
+    /// True if the block is here or being read.
+    pub fn expects(&self, dataset: DatasetId, pointer: &BlockPointer) -> bool {
         let mut shard = self.shard(pointer.copies[0]);
-        let shard = &mut *shard;
-        shard.bytes += entry.cost();
-        match shard.entries.insert(pointer.copies[0], entry) {
-            Some(before) => shard.bytes -= before.cost(),
-            None => shard.circle.push_back(pointer.copies[0]),
-        }
-        while shard.bytes > self.shard_bytes_max {
-            let address = shard.circle.pop_front().expect("whatever has bytes is in the circle");
-            match shard.entries.get_mut(&address) {
-                Some(entry) if entry.referenced => {
-                    entry.referenced = false;
-                    shard.circle.push_back(address);
-                }
-                Some(_) => shard.remove(address),
-                None => {}
-            }
-        }
+        shard.flights.contains_key(&pointer.copies[0]) || shard.find(dataset, pointer).is_some()
     }
 
     pub fn remove(&self, address: Address) {
         let mut shard = self.shard(address);
         shard.remove(address);
+        shard.flights.remove(&address);
         // Names of what is gone are swept once they are the greater part.
         if shard.circle.len() > 2 * shard.entries.len() + 64 {
             shard.sweep();
@@ -121,6 +204,7 @@ impl Cache {
     pub fn forget(&self, dataset: DatasetId) {
         for shard in &self.shards {
             let mut shard = lock(shard);
+            shard.flights.retain(|_, flight| flight.dataset != dataset);
             shard.entries.retain(|_, entry| entry.dataset != dataset);
             shard.bytes = shard.entries.values().map(Entry::cost).sum();
             shard.sweep();
@@ -139,6 +223,46 @@ impl Cache {
 }
 
 impl Shard {
+    fn find(&mut self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
+        let entry = self.entries.get_mut(&pointer.copies[0])?;
+        if entry.dataset != dataset
+            || entry.hash != pointer.hash
+            || entry.block.len() != pointer.lsize as usize
+        {
+            return None;
+        }
+        entry.referenced = true;
+        Some(entry.block.clone())
+    }
+
+    fn insert(&mut self, dataset: DatasetId, pointer: &BlockPointer, block: &Block, bytes_max: usize) {
+        let entry = Entry { block: block.clone(), hash: pointer.hash, dataset, referenced: false };
+        if entry.cost() > bytes_max / BLOCK_SHARE {
+            return;
+        }
+        self.bytes += entry.cost();
+        match self.entries.insert(pointer.copies[0], entry) {
+            Some(before) => self.bytes -= before.cost(),
+            None => self.circle.push_back(pointer.copies[0]),
+        }
+        self.shrink(bytes_max);
+    }
+
+    /// Lets the clock's hand take what is too much.
+    fn shrink(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let address = self.circle.pop_front().expect("whatever has bytes is in the circle");
+            match self.entries.get_mut(&address) {
+                Some(entry) if entry.referenced => {
+                    entry.referenced = false;
+                    self.circle.push_back(address);
+                }
+                Some(_) => self.remove(address),
+                None => {}
+            }
+        }
+    }
+
     fn remove(&mut self, address: Address) {
         if let Some(entry) = self.entries.remove(&address) {
             self.bytes -= entry.cost();
@@ -176,7 +300,7 @@ mod tests {
     }
 
     fn block(len: usize) -> Block {
-        Block::new(Verified::sign(vec![7; len]).0)
+        Block::new(Verified::sign(Buffer::from(vec![7; len])).0)
     }
 
     #[test]
@@ -204,6 +328,93 @@ mod tests {
         cache.forget(DatasetId(1));
         assert!(cache.get(DatasetId(1), &at).is_none());
         assert_eq!(cache.bytes(), 0);
+    }
+
+    impl Cache {
+        fn get(&self, dataset: DatasetId, pointer: &BlockPointer) -> Option<Block> {
+            self.shard(pointer.copies[0]).find(dataset, pointer)
+        }
+
+        fn insert(&self, dataset: DatasetId, pointer: &BlockPointer, block: &Block) {
+            self.shard(pointer.copies[0]).insert(dataset, pointer, block, self.shard_bytes_max());
+        }
+    }
+
+    fn leads<'c>(cache: &'c Cache, at: &BlockPointer) -> Lead<'c> {
+        match cache.begin(DatasetId(1), at) {
+            Lookup::Lead(lead) => lead,
+            _ => panic!("it is neither here nor under way"),
+        }
+    }
+
+    fn follows(cache: &Cache, at: &BlockPointer) -> Arc<Flight> {
+        match cache.begin(DatasetId(1), at) {
+            Lookup::Follow(flight) => flight,
+            _ => panic!("it is under way"),
+        }
+    }
+
+    #[test]
+    fn a_block_that_many_want_is_read_once() {
+        let cache = Cache::new(16 << 20);
+        let at = pointer(1, 4096);
+        let lead = leads(&cache, &at);
+        let flights: Vec<_> = (0..3).map(|_| follows(&cache, &at)).collect();
+        assert!(cache.expects(DatasetId(1), &at));
+        assert!(matches!(cache.begin(DatasetId(1), &BlockPointer { hash: [9; 32], ..at }), Lookup::Alone));
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = flights.iter().map(|flight| scope.spawn(|| flight.wait())).collect();
+            lead.land(&at, &block(4096), true);
+            for waiter in waiting {
+                assert_eq!(waiter.join().unwrap().expect("it was read").len(), 4096);
+            }
+        });
+        assert!(matches!(cache.begin(DatasetId(1), &at), Lookup::Hit(_)));
+        assert!(cache.shards.iter().all(|shard| lock(shard).flights.is_empty()));
+    }
+
+    #[test]
+    fn a_reader_that_fails_lets_the_others_go() {
+        let cache = Cache::new(16 << 20);
+        let at = pointer(1, 4096);
+        let lead = leads(&cache, &at);
+        let flight = follows(&cache, &at);
+        drop(lead);
+        assert!(flight.wait().is_none());
+        drop(leads(&cache, &at));
+    }
+
+    #[test]
+    fn what_was_freed_or_forgotten_while_it_was_read_is_not_kept() {
+        let cache = Cache::new(16 << 20);
+        let at = pointer(1, 4096);
+        for turn in 0..2 {
+            let lead = leads(&cache, &at);
+            let flight = follows(&cache, &at);
+            match turn {
+                0 => cache.remove(at.copies[0]),
+                _ => cache.forget(DatasetId(1)),
+            }
+            // Whoever asks now reads anew, beside the one that goes on.
+            let second = leads(&cache, &at);
+            lead.land(&at, &block(4096), true);
+            assert!(flight.wait().is_some(), "whoever waited asked before");
+            assert!(cache.get(DatasetId(1), &at).is_none());
+            drop(second);
+            assert_eq!(cache.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_smaller_bound_counts_at_once() {
+        let cache = Cache::new(16 << 20);
+        for segment in 1..2000 {
+            cache.insert(DatasetId(1), &pointer(segment, 4096), &block(4096));
+        }
+        assert!(cache.bytes() > 4 << 20);
+        cache.set_bytes_max(1 << 20);
+        assert!(cache.bytes() <= 1 << 20 && cache.bytes() > 1 << 19);
+        assert_eq!(cache.bytes_max(), 1 << 20);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use steadfast_device::Buffer;
 use steadfast_format::Compression;
 
 use crate::zle;
@@ -70,14 +71,14 @@ impl Compressor {
 
     /// The `lsize` bytes that were compressed; `None` if `bytes` are not what compression made of that many. Never makes
     /// more than `lsize` bytes.
-    pub fn decompress(&self, compression: Compression, bytes: Vec<u8>, lsize: usize) -> Option<Vec<u8>> {
+    pub fn decompress(&self, compression: Compression, bytes: Buffer, lsize: usize) -> Option<Buffer> {
         match compression {
             Compression::Off => (bytes.len() == lsize).then_some(bytes),
-            Compression::Zle => zle::decompress(&bytes, lsize),
+            Compression::Zle => zle::decompress(&bytes, lsize).map(Buffer::from),
             Compression::Lz4 => {
                 let mut out = vec![0; lsize];
                 let made = lz4_flex::block::decompress_into(&bytes, &mut out).ok()?;
-                (made == lsize).then_some(out)
+                (made == lsize).then(|| out.into())
             }
             Compression::Zstd => {
                 let kept = self.unpackers.lock().expect("no holder panics").pop();
@@ -85,7 +86,7 @@ impl Compressor {
                 let mut out = vec![0; lsize];
                 let made = unpacker.decompress_to_buffer(&bytes, &mut out[..]);
                 self.unpackers.lock().expect("no holder panics").push(unpacker);
-                (made.ok()? == lsize).then_some(out)
+                (made.ok()? == lsize).then(|| out.into())
             }
         }
     }
@@ -185,13 +186,11 @@ mod tests {
             let (compression, packed) = compressor.compress(setting, Cow::Borrowed(&holes), 90_000);
             assert_ne!(compression, Compression::Off, "{setting:?}");
             assert!(packed.len() <= 90_000);
-            let packed = packed.into_owned();
-            assert_eq!(
-                compressor.decompress(compression, packed.clone(), holes.len()).as_ref(),
-                Some(&holes)
-            );
-            assert_eq!(compressor.decompress(compression, packed.clone(), holes.len() - 1), None);
-            assert_eq!(compressor.decompress(compression, packed, holes.len() + 1), None);
+            let packed = Buffer::from(packed.into_owned());
+            let unpacked = compressor.decompress(compression, packed.clone(), holes.len());
+            assert!(unpacked.is_some_and(|unpacked| unpacked == holes));
+            assert!(compressor.decompress(compression, packed.clone(), holes.len() - 1).is_none());
+            assert!(compressor.decompress(compression, packed, holes.len() + 1).is_none());
         }
     }
 
@@ -225,7 +224,7 @@ mod tests {
         fn foreign_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), lsize in 1..100_000_usize) {
             let compressor = Compressor::default();
             for compression in [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle] {
-                if let Some(out) = compressor.decompress(compression, bytes.clone(), lsize) {
+                if let Some(out) = compressor.decompress(compression, bytes.clone().into(), lsize) {
                     prop_assert_eq!(out.len(), lsize);
                 }
             }

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use steadfast_crypto::{AuthError, BlockKeys, Mismatch, SEAL_OVERHEAD, Verified};
+use steadfast_device::Buffer;
 use steadfast_env::{Env, Job};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, PoolGuid, Stamp, Txg};
 use steadfast_segment::{Class, ReadError, Space};
 
-use crate::cache::{Block, Cache};
+use crate::ahead::{Ahead, ReadAhead};
+use crate::cache::{Block, Cache, Lookup};
 use crate::compress::{CompressionSetting, Compressor};
 use crate::error::{Attempt, Badness, BlockFault, Error, ErrorLog};
 use crate::seal::Identity;
@@ -19,6 +21,8 @@ use crate::stats::{Counters, Statistics, add};
 const FAULTS_KEPT: usize = 256;
 /// Bytes of requests that are sealed at once, and held twice (one window is appended while the next is sealed).
 const WINDOW_BYTES: usize = 8 << 20;
+/// Read ahead of one stream at most: some ten milliseconds of a fast disk.
+const READ_AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Requests smaller than this in all are not worth waking other cores.
 const PARALLEL_BYTES_MIN: usize = 64 << 10;
 
@@ -61,6 +65,7 @@ pub struct BlockIo {
     pool: PoolGuid,
     compressor: Compressor,
     cache: Cache,
+    ahead: Ahead,
     counters: Counters,
     faults: Mutex<VecDeque<BlockFault>>,
     log: OnceLock<Arc<dyn ErrorLog>>,
@@ -83,6 +88,7 @@ impl BlockIo {
             pool,
             compressor: Compressor::default(),
             cache: Cache::new(cache_bytes),
+            ahead: Ahead::default(),
             counters: Counters::default(),
             faults: Mutex::default(),
             log: OnceLock::new(),
@@ -136,14 +142,34 @@ impl BlockIo {
         if pointer.is_sealed() && context.keys.is_none() {
             return Err(Error::KeyNotLoaded { dataset: context.dataset });
         }
-        let cached = pointer.kind == BlockKind::Data;
-        if cached {
-            if let Some(block) = self.cache.get(context.dataset, pointer) {
+        if pointer.kind != BlockKind::Data {
+            return self.read_stored(pointer, context);
+        }
+        let lead = match self.cache.begin(context.dataset, pointer) {
+            Lookup::Hit(block) => {
                 add(&self.counters.cache_hits, 1);
                 return Ok(block);
             }
-            add(&self.counters.cache_misses, 1);
+            Lookup::Follow(flight) => match flight.wait() {
+                Some(block) => {
+                    add(&self.counters.cache_waits, 1);
+                    return Ok(block);
+                }
+                None => None,
+            },
+            Lookup::Lead(lead) => Some(lead),
+            Lookup::Alone => None,
+        };
+        add(&self.counters.cache_misses, 1);
+        let block = self.read_stored(pointer, context)?;
+        if let Some(lead) = lead {
+            lead.land(pointer, &block, context.cache);
         }
+        Ok(block)
+    }
+
+    /// Reads a block from its first good copy.
+    fn read_stored(&self, pointer: &BlockPointer, context: &ReadContext<'_>) -> Result<Block, Error> {
         let mut attempts = Vec::new();
         for &address in &pointer.copies[..pointer.copy_count()] {
             match self.read_copy(address, pointer, context) {
@@ -154,11 +180,7 @@ impl BlockIo {
                         add(&self.counters.blocks_healed, 1);
                         self.note(fault(pointer, context, attempts, true));
                     }
-                    let block = Block::new(bytes);
-                    if cached && context.cache {
-                        self.cache.insert(context.dataset, pointer, &block);
-                    }
-                    return Ok(block);
+                    return Ok(Block::new(bytes));
                 }
                 Err(Failure::Unallocated) => return Err(Error::Unallocated { address }),
                 Err(Failure::Copy(attempt)) => attempts.push(attempt),
@@ -168,6 +190,55 @@ impl BlockIo {
         let fault = fault(pointer, context, attempts, false);
         self.note(fault.clone());
         Err(Error::Bad(Box::new(fault)))
+    }
+
+    /// Brings blocks of file content into the cache in the background. Those that are there are left out.
+    pub fn read_ahead(self: &Arc<Self>, wanted: ReadAhead<'_>) {
+        let missing: Vec<BlockPointer> = wanted
+            .pointers
+            .iter()
+            .filter(|pointer| {
+                let readable = !pointer.is_sealed() || wanted.keys.is_some();
+                readable && pointer.kind == BlockKind::Data && !self.cache.expects(wanted.dataset, pointer)
+            })
+            .copied()
+            .collect();
+        if !missing.is_empty() {
+            let wanted = ReadAhead { pointers: &missing, ..wanted };
+            self.ahead.push(&self.env, self, &wanted);
+        }
+    }
+
+    /// Bytes one stream should have read ahead of it at most: a share of the cache, or they would push each other out.
+    #[must_use]
+    pub fn read_ahead_bytes_max(&self) -> u64 {
+        (self.cache.bytes_max() as u64 / 16).min(READ_AHEAD_BYTES_MAX)
+    }
+
+    /// Drops what waits to be read ahead for a stream of a dataset.
+    pub fn cancel_read_ahead(&self, dataset: DatasetId, stream: u64) {
+        self.ahead.cancel_stream(dataset, stream);
+    }
+
+    /// Ends reading ahead for good; when this returns nothing is read in the background any more.
+    pub fn stop_read_ahead(&self) {
+        self.ahead.stop();
+    }
+
+    /// A block read ahead: unless it is here or under way it is read and kept. Errors are whoever asks for it gets.
+    pub(crate) fn read_for_later(
+        &self,
+        pointer: &BlockPointer,
+        dataset: DatasetId,
+        keys: Option<&BlockKeys>,
+    ) {
+        if let Lookup::Lead(lead) = self.cache.begin(dataset, pointer) {
+            let context = ReadContext { dataset, keys, cache: true };
+            if let Ok(block) = self.read_stored(pointer, &context) {
+                add(&self.counters.blocks_read_ahead, 1);
+                lead.land(pointer, &block, true);
+            }
+        }
     }
 
     /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed; that is counted
@@ -185,13 +256,19 @@ impl BlockIo {
 
     /// Drops opened bytes of a dataset from the cache: its key was unloaded, or it is gone.
     pub fn forget(&self, dataset: DatasetId) {
+        self.ahead.cancel_dataset(dataset);
         self.cache.forget(dataset);
     }
 
     /// Counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.counters.snapshot(self.cache.bytes() as u64)
+        self.counters.snapshot(self.cache.bytes() as u64, self.cache.bytes_max() as u64)
+    }
+
+    /// Changes how many bytes the cache may hold; what is too much goes at once.
+    pub fn set_cache_bytes(&self, bytes: usize) {
+        self.cache.set_bytes_max(bytes);
     }
 
     /// The latest blocks with bad copies, oldest first.
@@ -259,7 +336,15 @@ impl BlockIo {
         let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
         let stamp = match request.keys {
             Some(keys) => {
-                let mut buffer = bytes.into_owned();
+                // With room for the seal: growing would copy all of it once more.
+                let mut buffer = match bytes {
+                    Cow::Owned(buffer) if buffer.capacity() >= buffer.len() + SEAL_OVERHEAD => buffer,
+                    bytes => {
+                        let mut buffer = Vec::with_capacity(bytes.len() + SEAL_OVERHEAD);
+                        buffer.extend_from_slice(&bytes);
+                        buffer
+                    }
+                };
                 let stamp = keys.seal(&identity.aad(), &mut buffer);
                 bytes = Cow::Owned(buffer);
                 stamp
@@ -304,8 +389,8 @@ impl BlockIo {
         address: Address,
         pointer: &BlockPointer,
         context: &ReadContext<'_>,
-    ) -> Result<Verified<Vec<u8>>, Failure> {
-        let judge = |bytes: Vec<u8>| Verified::check(bytes, &pointer.hash);
+    ) -> Result<Verified<Buffer>, Failure> {
+        let judge = |bytes: Buffer| Verified::check(bytes, &pointer.hash);
         let stored = self.space.read(address, pointer.psize as usize, judge);
         let stored = stored.map_err(|error: ReadError<Mismatch>| match error {
             ReadError::Unallocated { .. } => Failure::Unallocated,
@@ -340,7 +425,10 @@ impl BlockIo {
             }
             Some(keys) => {
                 let aad = Identity::of(self.pool, context.dataset, pointer).aad();
-                let open = |mut bytes: Vec<u8>| keys.open(&pointer.stamp, &aad, &mut bytes).map(|()| bytes);
+                let open = |bytes: Buffer| {
+                    let mut bytes = bytes.into_vec();
+                    keys.open(&pointer.stamp, &aad, &mut bytes).map(|()| Buffer::from(bytes))
+                };
                 stored
                     .try_map(open)
                     .map_err(|AuthError| blameless(Badness::Authentication, "the seal does not open"))?

@@ -18,6 +18,8 @@
 //! (K3) Decompression writes at most `lsize` bytes whatever it is fed.         test: `foreign_bytes_never_panic`
 //! (K4) The cache holds opened bytes of file content only, by address; as an address never names a second block, an entry is
 //!      never wrong, only useless. A reader without the key gets nothing from it.   test: `the_cache_asks_for_the_key`
+//! (K6) A block that many want at once is read once; nobody holds a lock while it is read.
+//!                                                                test: `a_block_that_many_want_is_read_once`
 //! (K5) Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost
@@ -29,6 +31,7 @@
 //! Which blocks there are (trees), where they go (`segment`), which key is whose (`pool`).
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cache;
 mod compress;
 mod error;
@@ -37,6 +40,7 @@ pub mod seal;
 mod stats;
 pub mod zle;
 
+pub use ahead::ReadAhead;
 pub use cache::Block;
 pub use compress::CompressionSetting;
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};

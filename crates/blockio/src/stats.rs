@@ -22,8 +22,14 @@ pub struct Statistics {
     pub cache_hits: u64,
     /// Reads of file content it could not answer.
     pub cache_misses: u64,
+    /// Reads that waited for a block another reader or the read-ahead was bringing already.
+    pub cache_waits: u64,
+    /// Blocks read ahead of their reader.
+    pub blocks_read_ahead: u64,
     /// Bytes in the cache now.
     pub cache_bytes: u64,
+    /// Bytes it may hold.
+    pub cache_bytes_max: u64,
     /// Blocks of which one copy was bad and another good.
     pub blocks_healed: u64,
     /// Blocks of which no copy was good.
@@ -43,6 +49,8 @@ pub(crate) struct Counters {
     pub logical_bytes_read: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
+    pub cache_waits: AtomicU64,
+    pub blocks_read_ahead: AtomicU64,
     pub blocks_healed: AtomicU64,
     pub blocks_bad: AtomicU64,
     pub frees_refused: AtomicU64,
@@ -53,7 +61,7 @@ pub(crate) fn add(counter: &AtomicU64, value: u64) {
 }
 
 impl Counters {
-    pub fn snapshot(&self, cache_bytes: u64) -> Statistics {
+    pub fn snapshot(&self, cache_bytes: u64, cache_bytes_max: u64) -> Statistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Statistics {
             blocks_written: get(&self.blocks_written),
@@ -64,7 +72,10 @@ impl Counters {
             logical_bytes_read: get(&self.logical_bytes_read),
             cache_hits: get(&self.cache_hits),
             cache_misses: get(&self.cache_misses),
+            cache_waits: get(&self.cache_waits),
+            blocks_read_ahead: get(&self.blocks_read_ahead),
             cache_bytes,
+            cache_bytes_max,
             blocks_healed: get(&self.blocks_healed),
             blocks_bad: get(&self.blocks_bad),
             frees_refused: get(&self.frees_refused),

@@ -9,6 +9,7 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::{BlockPointer, InodeId};
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
+use crate::ahead::Advice;
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
 use crate::layer::{Terms, index, len, pieces, record_space};
@@ -41,6 +42,9 @@ impl Dataset {
                 };
                 (index(count), missing)
             };
+            if !missing.is_empty() {
+                self.look_ahead(inode, offset, count as u64);
+            }
             let stored = missing.into_iter().try_for_each(|range| {
                 let part = &mut out[index(range.start - offset)..index(range.end - offset)];
                 self.read_stored(inode.id, range, part)
@@ -62,28 +66,54 @@ impl Dataset {
 
     /// Fills `out` with the bytes of `range` as the last sync stored them.
     pub(crate) fn read_stored(&self, inode: InodeId, range: Range<u64>, out: &mut [u8]) -> Result<()> {
-        out.fill(0);
         // Asked before the extents: a cut that is worked off meanwhile leaves nothing to be seen, and one that is new
         // content's meanwhile was zeros when this read began.
         let cuts: Vec<Range<u64>> =
             self.cuts.read().of(inode).map(|cuts| cuts.within(range.clone()).collect()).unwrap_or_default();
-        let first = self.extents.floor(&extent_key(inode, range.start))?;
-        let own = |key: &[u8]| match ExtentsKey::decode(key) {
-            Ok(ExtentsKey::Extent { inode: owner, offset }) if owner == inode => Some(offset),
-            _ => None,
-        };
-        let mut take = |key: &[u8], value: &[u8]| -> Result<()> {
-            let Some(at) = own(key) else { return Ok(()) };
-            let extent = self.decode_extent(value)?;
+        let parts = self.extents_in(inode, &range)?;
+        // All but the first are fetched beside it; each is then waited for in turn.
+        let blocks = blocks_in(&parts, &range);
+        if blocks.len() > 1 {
+            self.blocks.read_ahead(inode.0, &blocks[1..], true);
+        }
+        // Zeros where no extent is; where one is, it brings all bytes itself, unless overlays leave holes in it.
+        let mut done = range.start;
+        for (at, extent) in &parts {
             let end = at + u64::from(extent.length());
-            let (from, to) = (range.start.max(at), range.end.min(end));
-            if from < to {
-                let part = &mut out[index(from - range.start)..index(to - range.start)];
-                self.fill_from_extent(inode, at, &extent, from..to, part)?;
+            let (from, to) = (done.max(*at), range.end.min(end));
+            if from >= to {
+                continue;
+            }
+            out[index(done - range.start)..index(from - range.start)].fill(0);
+            let part = &mut out[index(from - range.start)..index(to - range.start)];
+            if matches!(extent, Extent::Overlaid(_)) {
+                part.fill(0);
+            }
+            self.fill_from_extent(inode, *at, extent, from..to, part)?;
+            done = to;
+        }
+        out[index(done - range.start)..].fill(0);
+        for cut in cuts {
+            out[index(cut.start - range.start)..index(cut.end - range.start)].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Extents with bytes in `range`, and where they begin, in order.
+    fn extents_in(&self, inode: InodeId, range: &Range<u64>) -> Result<Vec<(u64, Extent)>> {
+        let mut parts = Vec::new();
+        let mut take = |key: &[u8], value: &[u8]| -> Result<()> {
+            if let Ok(ExtentsKey::Extent { inode: owner, offset }) = ExtentsKey::decode(key)
+                && owner == inode
+            {
+                let extent = self.decode_extent(value)?;
+                if range.start.max(offset) < range.end.min(offset + u64::from(extent.length())) {
+                    parts.push((offset, extent));
+                }
             }
             Ok(())
         };
-        if let Some((key, value)) = first {
+        if let Some((key, value)) = self.extents.floor(&extent_key(inode, range.start))? {
             take(&key, &value)?;
         }
         let from = extent_key(inode, range.start + 1);
@@ -91,10 +121,25 @@ impl Dataset {
             let (key, value) = item?;
             take(&key, &value)?;
         }
-        for cut in cuts {
-            out[index(cut.start - range.start)..index(cut.end - range.start)].fill(0);
+        Ok(parts)
+    }
+
+    /// Notes how a file is read, and has read ahead what comes next.
+    fn look_ahead(&self, inode: &Inode, offset: u64, count: u64) {
+        let window = self.blocks.read_ahead_bytes_max();
+        if window == 0 {
+            return;
         }
-        Ok(())
+        let advice = inode.reading.lock().note(offset, count, window);
+        match advice {
+            Advice::Nothing => {}
+            Advice::Cancel => self.blocks.cancel_read_ahead(inode.id.0),
+            // What cannot be looked up now is told to whoever reads it.
+            Advice::Ahead(range) => {
+                let parts = self.extents_in(inode.id, &range).unwrap_or_default();
+                self.blocks.read_ahead(inode.id.0, &blocks_in(&parts, &range), false);
+            }
+        }
     }
 
     /// Fills `out`, whose bytes are zeros, with the bytes of `range` (of the file) as far as an extent that begins at `at`
@@ -352,4 +397,21 @@ impl Dataset {
             None => Ok((false, u64::MAX)),
         }
     }
+}
+
+/// The blocks that hold the bytes of `range`, in order.
+fn blocks_in(parts: &[(u64, Extent)], range: &Range<u64>) -> Vec<BlockPointer> {
+    let mut blocks = Vec::new();
+    for (at, extent) in parts {
+        match extent {
+            Extent::Inline(_) => {}
+            Extent::Block { pointer, .. } => blocks.push(*pointer),
+            Extent::Overlaid(overlaid) => {
+                let end = range.end.min(at + u64::from(extent.length()));
+                let shown = range.start.max(*at) - at..end - at;
+                blocks.extend(overlaid::parts(overlaid, &shown).into_iter().map(|(pointer, _)| pointer));
+            }
+        }
+    }
+    blocks
 }

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
 
+use crate::ahead::Reading;
 use crate::layer::Layer;
 
 /// One inode in memory. Its attributes are authoritative here while it is cached.
@@ -15,6 +16,8 @@ pub struct Inode {
     pub(crate) state: Mutex<InodeState>,
     /// What the txg being synced changes of the content.
     pub(crate) frozen: Mutex<Option<Arc<Frozen>>>,
+    /// How it is being read.
+    pub(crate) reading: Mutex<Reading>,
 }
 
 /// What changes of an inode.
@@ -60,7 +63,7 @@ impl Inode {
             changed: Txg(0),
             gone: false,
         };
-        Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None) })
+        Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None), reading: Mutex::default() })
     }
 
     /// Attributes now.

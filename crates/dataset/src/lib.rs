@@ -47,6 +47,7 @@
 //! names tree. No lock but the gate is held while a block is read.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod check;
 mod cuts;
 mod data;

@@ -45,6 +45,22 @@ pub trait Blocks: Send + Sync {
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError>;
 
+    /// Blocks of file content that will be wanted soon, in this order, by whom `stream` names; if `urgent`, somebody waits
+    /// for them already. A hint: an implementation may read them in the background, or do nothing.
+    fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
+        let _ = (stream, pointers, urgent);
+    }
+
+    /// Bytes that should be read ahead of one stream at most; 0 if that is of no use.
+    fn read_ahead_bytes_max(&self) -> u64 {
+        0
+    }
+
+    /// What `stream` had wanted to be read ahead is not wanted any more.
+    fn cancel_read_ahead(&self, stream: u64) {
+        let _ = stream;
+    }
+
     /// The block is not referenced any more as of the txg being synced.
     fn free(&self, pointer: &BlockPointer);
 

@@ -1,8 +1,10 @@
 //! A regular file or a block device, by positional reads and writes.
 //!
-//! Buffered by default: the kernel's page cache then serves repeated reads and gathers small appends, and `fdatasync`
-//! is the flush. With [`OpenOptions::direct`], aligned transfers bypass the page cache through a second descriptor;
-//! what is not aligned still goes through the first, which the kernel keeps coherent with it.
+//! Large transfers, aligned to 4,096 bytes, bypass the kernel's page cache through a second descriptor
+//! ([`OpenOptions::direct`]): what they carry has a cache of its own above, and a copy into the page cache and out of it
+//! costs more processor time than everything else on the way (decision 0033). Small and unaligned ones go through the
+//! page cache, which gathers small appends, reads ahead for small reads, and is kept coherent with direct transfers by
+//! the kernel. `fdatasync` is the flush of both.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -18,7 +20,8 @@ use steadfast_format::medium::{
     label_offset, slot_count, slot_offset,
 };
 
-use crate::{Character, Device, Error, Kind, Operation, Place, Result};
+use crate::buffer::ALIGNMENT;
+use crate::{Buffer, Character, Device, Error, Kind, Operation, Place, Result};
 
 /// What a device is opened for, and what others may do meanwhile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,21 +39,22 @@ pub enum Access {
 pub struct OpenOptions {
     /// Access.
     pub access: Access,
-    /// Bypass the page cache for aligned transfers.
+    /// Bypass the page cache for large aligned transfers, where the file system can.
     pub direct: bool,
 }
 
 impl OpenOptions {
     /// For a pool in use.
-    pub const WRITE: OpenOptions = OpenOptions { access: Access::Write, direct: false };
+    pub const WRITE: OpenOptions = OpenOptions { access: Access::Write, direct: true };
     /// For an inspection of a pool nobody uses.
-    pub const READ: OpenOptions = OpenOptions { access: Access::Read, direct: false };
+    pub const READ: OpenOptions = OpenOptions { access: Access::Read, direct: true };
     /// For looking at labels.
     pub const PEEK: OpenOptions = OpenOptions { access: Access::Peek, direct: false };
 }
 
-/// Alignment of direct transfers, in memory and on the device. Covers every disk sold.
-const ALIGNMENT: usize = 4096;
+/// Smaller transfers go through the page cache: metadata gains more from what the kernel reads ahead and gathers than it
+/// loses by a copy.
+const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 /// A file or a block device.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub struct FileDevice {
     writable: bool,
     file: File,
     direct: Option<File>,
+    /// False once a direct transfer was refused as such: the file system wants more alignment, or cannot after all.
+    direct_works: AtomicBool,
     /// Keeps others away as long as it is open: a descriptor of its own, because a thread that still reads may hold the
     /// device when its pool is exported, and the next import must not find it in use.
     claim: Mutex<Option<File>>,
@@ -133,6 +139,7 @@ impl FileDevice {
             writable,
             file,
             direct,
+            direct_works: AtomicBool::new(true),
             claim: Mutex::new(claim),
             released: AtomicBool::new(false),
             size_bytes: AtomicU64::new(size_bytes),
@@ -141,10 +148,31 @@ impl FileDevice {
         })
     }
 
-    /// True if aligned transfers bypass the page cache.
+    /// True if large aligned transfers bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.direct.is_some()
+        self.direct.is_some() && self.direct_works.load(Ordering::Relaxed)
+    }
+
+    /// Does a transfer directly if it is of the kind for that; `None` if it is to go through the page cache.
+    fn directly(
+        &self,
+        at: u64,
+        length: usize,
+        transfer: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Option<io::Result<()>> {
+        let direct = self.direct.as_ref().filter(|_| length >= DIRECT_BYTES_MIN && self.is_direct())?;
+        if !at.is_multiple_of(ALIGNMENT as u64) || !length.is_multiple_of(ALIGNMENT) {
+            return None;
+        }
+        match transfer(direct) {
+            // Not a fault of the medium: the file system does not take this transfer as a direct one.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.direct_works.store(false, Ordering::Relaxed);
+                None
+            }
+            result => Some(result),
+        }
     }
 
     fn size(&self) -> u64 {
@@ -183,21 +211,30 @@ impl FileDevice {
         if self.flush_failed.load(Ordering::Acquire) {
             return Err(Error::Poisoned { device: self.identity.clone() });
         }
-        let aligned = at.is_multiple_of(ALIGNMENT as u64) && bytes.len().is_multiple_of(ALIGNMENT);
-        let written = match &self.direct {
-            Some(direct) if aligned && !bytes.is_empty() => {
-                let mut buffer = Aligned::new(bytes.len());
-                buffer.bytes().copy_from_slice(bytes);
-                direct.write_all_at(buffer.bytes(), at)
+        let direct = self.directly(at, bytes.len(), |file| {
+            if is_aligned(bytes) {
+                return file.write_all_at(bytes, at);
             }
-            _ => self.file.write_all_at(bytes, at),
-        };
+            let mut buffer = Buffer::with_capacity(bytes.len());
+            buffer.extend(bytes);
+            file.write_all_at(&buffer, at)
+        });
+        let written = direct.unwrap_or_else(|| self.file.write_all_at(bytes, at));
         written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        let read = match &self.direct {
-            Some(direct) => read_direct(direct, at, out),
+        let direct = self.directly(at, out.len(), |file| {
+            if is_aligned(out) {
+                return file.read_exact_at(out, at);
+            }
+            let mut buffer = Buffer::zeroed(out.len());
+            file.read_exact_at(&mut buffer, at)?;
+            out.copy_from_slice(&buffer);
+            Ok(())
+        });
+        let read = match direct {
+            Some(read) => read,
             None => self.file.read_exact_at(out, at),
         };
         read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
@@ -296,42 +333,8 @@ impl Device for FileDevice {
     }
 }
 
-/// Bytes whose address is a multiple of [`ALIGNMENT`]: the aligned part of a longer allocation.
-struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-    length: usize,
-}
-
-impl Aligned {
-    fn new(length: usize) -> Aligned {
-        let memory = vec![0; length + ALIGNMENT - 1];
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        assert!(start < ALIGNMENT, "a byte pointer can be aligned");
-        Aligned { memory, start, length }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.length]
-    }
-}
-
-/// Reads the aligned range around `out` and takes its part.
-fn read_direct(file: &File, at: u64, out: &mut [u8]) -> io::Result<()> {
-    let skip = usize::try_from(at % ALIGNMENT as u64).expect("below the alignment");
-    let mut buffer = Aligned::new((skip + out.len()).next_multiple_of(ALIGNMENT));
-    let buffer = buffer.bytes();
-    let mut have = 0;
-    while have < skip + out.len() {
-        match file.read_at(&mut buffer[have..], at - skip as u64 + have as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => have += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    out.copy_from_slice(&buffer[skip..skip + out.len()]);
-    Ok(())
+fn is_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
 }
 
 /// Size of a file or block device: where its end is.

@@ -57,6 +57,46 @@ fn what_is_written_is_read_buffered_and_direct() {
     }
 }
 
+/// Large transfers may bypass the page cache, small ones do not: each finds what the other wrote, whatever their order.
+#[test]
+fn large_and_small_transfers_see_each_other() {
+    const LARGE: u32 = 8 << 20;
+    let scratch = Scratch::new(64 << 20);
+    let device = FileDevice::open(&scratch.0, &OpenOptions::WRITE).unwrap();
+    let place = Place { segment: SegmentId(7), slot: 2, slot_size: LARGE };
+    let mut expected = vec![0; LARGE as usize];
+    let mut state = 5_u64;
+    let mut draw = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    device.put_segment(place, &Buffer::zeroed(LARGE as usize)).unwrap();
+    for step in 0..200_u32 {
+        // Aligned or not, in memory and on the device.
+        let unit = [1, 512, 4096][draw(3)];
+        let length = (1 + draw(300 << 10)).next_multiple_of(unit);
+        let at = draw(LARGE as usize - length) / unit * unit;
+        let bytes: Vec<u8> = (0..length).map(|n| (n as u32 * 7 + step) as u8).collect();
+        let mut aligned = Buffer::with_capacity(length);
+        aligned.extend(&bytes);
+        let source = if draw(2) == 0 { &bytes[..] } else { &aligned[..] };
+        device.append_segment(place, u32::try_from(at).unwrap(), source).unwrap();
+        expected[at..at + length].copy_from_slice(&bytes);
+        let length = (1 + draw(300 << 10)).next_multiple_of(unit);
+        let at = draw(LARGE as usize - length) / unit * unit;
+        let mut aligned = Buffer::zeroed(length);
+        let mut plain = vec![0; length];
+        let out = if draw(2) == 0 { &mut plain[..] } else { &mut aligned[..] };
+        device.read_segment(place, u32::try_from(at).unwrap(), out).unwrap();
+        assert!(*out == expected[at..at + length], "step {step}");
+    }
+    device.flush().unwrap();
+    drop(device);
+    let image = std::fs::read(&scratch.0).unwrap();
+    let start = usize::try_from(slot_offset(2, LARGE)).unwrap();
+    assert!(image[start..start + LARGE as usize] == expected);
+}
+
 #[test]
 fn labels_and_rings_lie_where_the_format_says() {
     let scratch = Scratch::new(SIZE + 5000);

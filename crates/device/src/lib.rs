@@ -15,6 +15,7 @@
 //!      verifies.
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod error;
 pub mod file;
 pub mod memory;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{SegmentId, Txg};
 
+pub use buffer::Buffer;
 pub use error::{Error, Operation, Result};
 pub use file::{Access, FileDevice, OpenOptions};
 pub use memory::MemoryDevice;

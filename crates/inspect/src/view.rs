@@ -311,7 +311,7 @@ impl View {
         use steadfast_blockio::Badness;
         let nothing = || (Badness::Unreadable, "nothing is stored there".to_owned());
         if pointer.is_sealed() && keys.is_none() {
-            let judge = |bytes: Vec<u8>| Verified::check(bytes, &pointer.hash).map(drop);
+            let judge = |bytes: steadfast_device::Buffer| Verified::check(bytes, &pointer.hash).map(drop);
             return match self.space.read(address, pointer.psize as usize, judge) {
                 Ok(()) => Ok(Content::Locked),
                 Err(ReadError::Unallocated { .. }) => Err(nothing()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use steadfast_blockio::{BlockIo, CompressionSetting, ReadContext, WriteRequest};
+use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
@@ -78,6 +78,19 @@ impl Blocks for DatasetBlocks {
         let context = ReadContext { dataset: self.dataset, keys: self.keys.as_deref(), cache };
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(BlockBytes::new(block))
+    }
+
+    fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
+        let (dataset, keys) = (self.dataset, self.keys.clone());
+        self.blockio.read_ahead(ReadAhead { dataset, keys, stream, pointers, urgent });
+    }
+
+    fn read_ahead_bytes_max(&self) -> u64 {
+        self.blockio.read_ahead_bytes_max()
+    }
+
+    fn cancel_read_ahead(&self, stream: u64) {
+        self.blockio.cancel_read_ahead(self.dataset, stream);
     }
 
     fn free(&self, pointer: &BlockPointer) {

@@ -208,6 +208,7 @@ impl Pool {
 
     fn finish(&self, state: Option<PoolState>) -> Result<()> {
         self.settle(state)?;
+        self.inner.blockio.stop_read_ahead();
         // A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
         for leaf in &self.inner.leaves {
             leaf.device.release();
@@ -368,6 +369,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.inner.blockio.stop_read_ahead();
         self.inner.stopping.store(true, Ordering::Release);
         if let Some(task) = self.task.lock().take() {
             // Whoever drops a pool without closing it wants what a crash would leave: no further commit.

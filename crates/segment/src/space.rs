@@ -3,19 +3,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use steadfast_device::{Error as DeviceError, Place, SharedDevice};
+use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
 use steadfast_env::{Env, Job};
 use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, SegmentId, SegmentRow};
 
 use crate::accounting::{Accounting, Counters, DeviceCounts, DeviceUsage};
 
 use crate::error::{Error, ReadError};
-use crate::stream::{Filling, OpenSegment, Stream};
+use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
 use crate::table::{Geometry, Piece, Row, Table, Unallocated};
 use crate::{Class, SpaceChanges, SpaceTail};
 
 /// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
 const WRITE_BYTES: usize = 1 << 20;
+
+/// Reads below this are not worth the few bytes that alignment costs.
+const ALIGNED_BYTES_MIN: usize = 64 << 10;
 
 /// Slots discarded per commit on devices that can be appended to. Discarding is a courtesy to the host.
 const DISCARDS_PER_COMMIT: usize = 32;
@@ -38,6 +41,7 @@ pub struct Space {
     pub(crate) sync: Mutex<()>,
     /// Free slots that still hold old bytes on their device, oldest first.
     discards: Mutex<VecDeque<(DeviceId, Place)>>,
+    spare: SpareBuffers,
 }
 
 /// One stream per owner and class.
@@ -113,6 +117,7 @@ impl Space {
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
+            spare: SpareBuffers::default(),
         }
     }
 
@@ -168,20 +173,25 @@ impl Space {
         &self,
         address: Address,
         len: usize,
-        mut verify: impl FnMut(Vec<u8>) -> Result<T, E>,
+        mut verify: impl FnMut(Buffer) -> Result<T, E>,
     ) -> Result<T, ReadError<E>> {
         let mut tried: Option<(Vec<Located>, ReadError<E>)> = None;
         for _ in 0..LOOKUPS_MAX {
-            let parts = match self.locate(address, len) {
+            // Whole units, as they lie on the device: a transfer of those can go straight into the buffer.
+            let padded = self.geometry.units(len) * self.geometry.unit as usize;
+            let parts = match self.locate(address, padded) {
                 Ok(parts) => parts,
                 Err(Unallocated) => return Err(ReadError::Unallocated { address }),
             };
             if tried.as_ref().is_some_and(|(before, _)| same_places(before, &parts)) {
                 break;
             }
-            let failure = match self.fetch(&parts, len) {
+            let failure = match self.fetch(&parts, padded) {
                 Err((device, source)) => ReadError::Device { device, source },
-                Ok(bytes) => match verify(bytes) {
+                Ok(mut bytes) => match verify({
+                    bytes.resize(len);
+                    bytes
+                }) {
                     Ok(value) => return Ok(value),
                     Err(verdict) => ReadError::Rejected { device: parts[0].device, verdict },
                 },
@@ -362,6 +372,15 @@ impl Space {
         }
     }
 
+    /// Memory that open segments and spare buffers hold, in bytes.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        let open: Vec<Arc<OpenSegment>> = self.read_state().open.values().cloned().collect();
+        let held =
+            |segment: &Arc<OpenSegment>| segment.bytes.read().expect("no append panics").memory_bytes();
+        open.iter().map(held).sum::<usize>() + self.spare.memory_bytes()
+    }
+
     /// Slots that can be taken now.
     #[must_use]
     pub fn free_slots(&self) -> u32 {
@@ -521,7 +540,8 @@ impl Space {
         let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
         let row = &state.table.rows[&id];
         let (device, place) = (row.device, self.place(id, row));
-        let segment = Arc::new(OpenSegment { id, device, place, bytes: RwLock::default() });
+        let bytes = RwLock::new(self.spare.take(self.geometry.slot_size));
+        let segment = Arc::new(OpenSegment { id, device, place, bytes });
         state.open.insert(id, Arc::clone(&segment));
         stream.open = Some(Filling { segment, filled_units: 0, written: 0 });
         Ok(())
@@ -571,9 +591,12 @@ impl Space {
             result.map_err(|source| Error::Device { device, source })?;
         }
         stream.open = None;
-        let mut state = self.write_state();
-        state.open.remove(&segment.id);
-        state.table.close(segment.id);
+        {
+            let mut state = self.write_state();
+            state.open.remove(&segment.id);
+            state.table.close(segment.id);
+        }
+        self.spare.put(segment);
         Ok(())
     }
 
@@ -613,9 +636,11 @@ impl Space {
         located.collect()
     }
 
-    fn fetch(&self, parts: &[Located], len: usize) -> Result<Vec<u8>, (DeviceId, DeviceError)> {
-        let mut bytes = vec![0; len];
-        let mut rest = bytes.as_mut_slice();
+    fn fetch(&self, parts: &[Located], len: usize) -> Result<Buffer, (DeviceId, DeviceError)> {
+        // What is small goes through the page cache, where alignment is of no use.
+        let mut bytes =
+            if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::zeroed(len) };
+        let mut rest = &mut bytes[..];
         for part in parts {
             let (out, after) = rest.split_at_mut(part.bytes);
             rest = after;

@@ -1,10 +1,10 @@
 //! Open segments: their bytes stay in memory until they are closed.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use steadfast_format::{DeviceId, SegmentId};
 
-use steadfast_device::Place;
+use steadfast_device::{Buffer, Place};
 
 /// A segment that is being filled. Readers share it; only its stream appends.
 #[derive(Debug)]
@@ -12,7 +12,8 @@ pub(crate) struct OpenSegment {
     pub id: SegmentId,
     pub device: DeviceId,
     pub place: Place,
-    pub bytes: RwLock<Vec<u8>>,
+    /// Room for the whole segment, so that bytes never move; memory is touched as it fills.
+    pub bytes: RwLock<Buffer>,
 }
 
 impl OpenSegment {
@@ -20,9 +21,9 @@ impl OpenSegment {
     pub fn push(&self, bytes: &[u8], unit: u32) -> u32 {
         let mut buffer = self.bytes.write().expect("no append panics");
         let offset = buffer.len();
-        buffer.extend_from_slice(bytes);
+        buffer.extend(bytes);
         let padded = buffer.len().next_multiple_of(unit as usize);
-        buffer.resize(padded, 0);
+        buffer.resize(padded);
         u32::try_from(offset).expect("segments are far below 4 GiB")
     }
 
@@ -33,6 +34,40 @@ impl OpenSegment {
         out[..have].copy_from_slice(&buffer[offset..offset + have]);
         // The padding of the last unit is all that a caller may ask for beyond the end.
         out[have..].fill(0);
+    }
+}
+
+/// Buffers of closed segments, kept for the next ones: memory that was touched once need not be touched anew by the kernel,
+/// which costs more than writing into it.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffers {
+    buffers: Mutex<Vec<Buffer>>,
+}
+
+/// Spare buffers kept at most: streams of file content fill one after another, the others rarely.
+const SPARE_BUFFERS_MAX: usize = 2;
+
+impl SpareBuffers {
+    /// An empty buffer for a segment of `slot_size` bytes.
+    pub fn take(&self, slot_size: u32) -> Buffer {
+        let spare = self.buffers.lock().expect("no holder panics").pop();
+        spare.unwrap_or_else(|| Buffer::with_capacity(slot_size as usize))
+    }
+
+    /// Takes the buffer of a segment that is closed, if no reader holds the segment any more.
+    pub fn put(&self, segment: Arc<OpenSegment>) {
+        let Ok(segment) = Arc::try_unwrap(segment) else { return };
+        let mut buffer = segment.bytes.into_inner().expect("no append panics");
+        buffer.resize(0);
+        let mut buffers = self.buffers.lock().expect("no holder panics");
+        if buffers.len() < SPARE_BUFFERS_MAX {
+            buffers.push(buffer);
+        }
+    }
+
+    /// Memory held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.buffers.lock().expect("no holder panics").iter().map(Buffer::memory_bytes).sum()
     }
 }
 

@@ -1,0 +1,198 @@
+//! A read that waits for its device holds nobody else up: no lock is held meanwhile.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
+use steadfast_device::{Character, Device, MemoryDevice, Place, Result};
+use steadfast_env::Env;
+use steadfast_format::Txg;
+use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_pool::Pool;
+use steadfast_posix::Errno;
+
+/// A device that holds back one read until it is told to go on.
+struct Holding {
+    below: MemoryDevice,
+    /// Reads of at least so many bytes are for holding; `usize::MAX`: none.
+    from_bytes: AtomicUsize,
+    gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Holding {
+    fn new() -> Arc<Holding> {
+        let below = MemoryDevice::new("memory", 64 * MIB);
+        Arc::new(Holding { below, from_bytes: AtomicUsize::new(usize::MAX), gate: Mutex::new(None) })
+    }
+
+    /// Holds the next read of at least `bytes`. Gives what says that it has come, and what lets it go.
+    fn hold(&self, bytes: usize) -> (Receiver<()>, Sender<()>) {
+        let (come, arrived) = channel();
+        let (release, go) = channel();
+        *self.gate.lock().unwrap() = Some((come, go));
+        self.from_bytes.store(bytes, Ordering::SeqCst);
+        (arrived, release)
+    }
+}
+
+impl Device for Holding {
+    fn character(&self) -> Character {
+        self.below.character()
+    }
+
+    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        self.below.put_segment(place, bytes)
+    }
+
+    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.below.append_segment(place, offset, bytes)
+    }
+
+    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        if out.len() >= self.from_bytes.load(Ordering::SeqCst) {
+            let gate = self.gate.lock().unwrap().take();
+            if let Some((come, go)) = gate {
+                come.send(()).expect("the test listens");
+                go.recv().expect("the test lets go");
+            }
+        }
+        self.below.read_segment(place, offset, out)
+    }
+
+    fn discard_segment(&self, place: Place) -> Result<()> {
+        self.below.discard_segment(place)
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        self.below.write_label(copy, bytes)
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        self.below.read_label(copy)
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        self.below.write_uberblock(copy, txg, bytes)
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        self.below.read_uberblocks(copy)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+}
+
+/// Does `work` on a thread of its own and fails, instead of hanging, if it never ends.
+fn ends(what: &str, work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let (done, finished) = channel();
+        scope.spawn(move || {
+            work();
+            done.send(()).expect("the test listens");
+        });
+        finished.recv_timeout(Duration::from_secs(300)).unwrap_or_else(|_| {
+            eprintln!("{what} waits for a read of somebody else");
+            std::process::abort();
+        });
+    });
+}
+
+/// A pool with two files of content and two thousand small ones, as it is found after an import: nothing is cached.
+fn imported(env: &Env) -> (Arc<Holding>, Pool) {
+    let device = Holding::new();
+    let pool = Pool::create(env, spec(vec![handle(&device)], None)).expect("a pool");
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"held", &noise(1, 1 << 20));
+        write_file(&fs, ROOT, b"other", &noise(2, 1 << 20));
+        let many = fs.mkdir(ME, ROOT, b"many", 0o755).expect("made").ino;
+        for number in 0..2_000 {
+            let name = format!("a name of some length, number {number}");
+            fs.mknod(ME, many, name.as_bytes(), 0o100_644, 0).expect("made");
+        }
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(env, vec![handle(&device)], None).expect("imported");
+    (device, pool)
+}
+
+#[test]
+fn a_held_read_of_content_stops_nobody_else() {
+    let env = Env::real();
+    let (device, pool) = imported(&env);
+    let (fs, _handle) = mount(&pool, "tank");
+    assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20));
+    let held = fs.lookup(ROOT, b"held").expect("found").ino;
+    let (arrived, release) = device.hold(64 << 10);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut out = vec![0; 4096];
+            fs.read(held, 0, &mut out).expect("read in the end");
+            out
+        });
+        arrived.recv().expect("the read came to the device");
+        ends("a cached read", || assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20)));
+        ends("a lookup", || {
+            fs.lookup(ROOT, b"other").expect("found");
+            assert_eq!(fs.lookup(ROOT, b"nothing").unwrap_err(), Errno::ENOENT);
+        });
+        ends("a read of the same file elsewhere", || {
+            let mut out = vec![0; 4096];
+            fs.read(held, 512 << 10, &mut out).expect("read");
+            assert!(out == noise(1, 1 << 20)[512 << 10..][..4096]);
+        });
+        ends("a write to the same file", || {
+            fs.write(held, 256 << 10, b"new", false).expect("written");
+        });
+        ends("a create", || _ = write_file(&fs, ROOT, b"new", &noise(3, 300_000)));
+        ends("a commit", || pool.sync().expect("durable"));
+        ends("a read of what was made", || {
+            assert!(read_file(&fs, ROOT, b"new") == noise(3, 300_000));
+        });
+        release.send(()).expect("the read waits");
+        assert!(reader.join().expect("it ends") == noise(1, 1 << 20)[..4096]);
+    });
+    drop(fs);
+}
+
+#[test]
+fn a_held_lookup_stops_nobody_else() {
+    let env = Env::real();
+    let (device, pool) = imported(&env);
+    let (fs, _handle) = mount(&pool, "tank");
+    let many = fs.lookup(ROOT, b"many").expect("found").ino;
+    assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20));
+    let (arrived, release) = device.hold(1);
+    std::thread::scope(|scope| {
+        // One of these names lies in a leaf that nobody has read yet.
+        let reader = scope.spawn(|| {
+            for number in 0..2_000 {
+                let name = format!("a name of some length, number {number}");
+                fs.lookup(many, name.as_bytes()).expect("found");
+            }
+        });
+        arrived.recv().expect("a node was wanted from the device");
+        ends("a cached read", || assert!(read_file(&fs, ROOT, b"other") == noise(2, 1 << 20)));
+        ends("lookups in the same folder", || {
+            for number in (0..2_000).rev().take(500) {
+                let name = format!("a name of some length, number {number}");
+                fs.lookup(many, name.as_bytes()).expect("found");
+            }
+        });
+        ends("a listing", || fs.readdir(many, 0, |_| true).expect("listed"));
+        ends("a create in the same folder", || _ = write_file(&fs, many, b"new", b"some bytes"));
+        ends("a removal", || fs.unlink(many, b"a name of some length, number 7").expect("removed"));
+        fs.mknod(ME, many, b"a name of some length, number 7", 0o100_644, 0).expect("made");
+        ends("a commit", || pool.sync().expect("durable"));
+        release.send(()).expect("the lookup waits");
+        reader.join().expect("it ends");
+    });
+    drop(fs);
+}
