@@ -16,6 +16,7 @@ pub mod inspect;
 pub mod json;
 pub mod key;
 pub mod lab;
+mod memory;
 pub mod options;
 pub mod steadfast;
 pub mod table;

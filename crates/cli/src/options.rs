@@ -81,6 +81,12 @@ impl Parsed {
         self.values(letter).last()
     }
 
+    /// The value of the option with this long name; the last, if it is given more than once.
+    #[must_use]
+    pub fn value_of_long(&self, long: &str) -> Option<&str> {
+        self.options.iter().rfind(|(flag, _)| flag.long == long).map(|(_, value)| value.as_str())
+    }
+
     /// All values of the option with this letter, in order.
     pub fn values(&self, letter: char) -> impl Iterator<Item = &str> {
         self.options.iter().filter(move |(flag, _)| flag.letter == letter).map(|(_, value)| value.as_str())

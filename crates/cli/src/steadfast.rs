@@ -16,10 +16,18 @@ use steadfast_control::client::{Client, EXIT_RUNNING};
 use steadfast_control::engine::{Engine, FuseFront};
 use steadfast_control::{Code, Host, Refusal, daemon};
 use steadfast_env::Env;
-use steadfast_pool::Memory;
 
 const DETACHED: Flag =
     Flag { letter: '\0', long: "detached", value: "", doc: "as the first command starts it" };
+const NODE_CACHE: Flag =
+    sized("node-cache-bytes", "with run: cache of names and attributes, all pools together");
+const BLOCK_CACHE: Flag = sized("block-cache-bytes", "with run: cache of content, all pools together");
+const DIRTY: Flag = sized("dirty-bytes", "with run: changes that wait for a commit, all pools together");
+
+const fn sized(long: &'static str, doc: &'static str) -> Flag {
+    Flag { letter: '\0', long, value: "size", doc }
+}
+
 /// Exit status of vdbench for any failure.
 const VDBENCH_FAILED: i32 = 157;
 /// The names that `compat` links.
@@ -37,12 +45,19 @@ pub const FAMILY: Family = Family {
         Command {
             names: &["daemon"],
             syntax: Syntax {
-                flags: &[flag('f', "with stop: even if files are open"), DETACHED],
-                operands: "run|pid|stop",
+                flags: &[
+                    flag('f', "with stop: even if files are open"),
+                    DETACHED,
+                    NODE_CACHE,
+                    BLOCK_CACHE,
+                    DIRTY,
+                    flag('p', "with memory: exact numbers"),
+                ],
+                operands: "run|pid|memory|stop",
                 least: 1,
                 most: 1,
             },
-            doc: "Runs the daemon in the foreground, prints its process id, or stops it.",
+            doc: "Runs the daemon in the foreground, prints its process id or what it uses of memory, or stops it.",
             run: daemon_command,
         },
         Command {
@@ -147,10 +162,10 @@ fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
                 // of a process group, who then has one already.
                 let _ = rustix::process::setsid();
             }
+            let memory = crate::memory::settings(parsed)?;
             let version = env!("CARGO_PKG_VERSION");
             let result = daemon::run(&runtime, version, || {
-                let engine =
-                    Engine::start(Env::real(), runtime.clone(), Memory::default(), Arc::new(FuseFront))?;
+                let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;
                 Ok(Arc::new(engine) as Arc<dyn Host>)
             });
             if let Err(refusal) = &result
@@ -167,10 +182,11 @@ fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
             session.line(report.pid.to_string());
             Ok(())
         }
+        "memory" => crate::memory::show(session, parsed),
         "stop" => {
             let client = Client::connect(&runtime, &session.typed).doing(|| "cannot stop".into())?;
             client.stop(parsed.has('f')).doing(|| "cannot stop the daemon".into())
         }
-        other => Err(Failure::Usage(format!("'{}' is none of run, pid, stop", tame(other)))),
+        other => Err(Failure::Usage(format!("'{}' is none of run, pid, memory, stop", tame(other)))),
     }
 }

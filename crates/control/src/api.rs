@@ -532,6 +532,59 @@ pub struct FsUnloadKey {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonPing {}
 
+/// What the daemon uses of memory.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DaemonMemory {}
+
+/// What the daemon uses of memory. All sizes are in bytes.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// Resident memory of the process now.
+    pub resident: u64,
+    /// The most it ever was.
+    pub resident_max: u64,
+    /// What the node caches of all pools may hold together.
+    pub node_cache_bytes: u64,
+    /// What the block caches of all pools may hold together.
+    pub block_cache_bytes: u64,
+    /// What changes that wait for a commit may take in all pools together.
+    pub dirty_bytes: u64,
+    /// Each pool.
+    pub pools: Vec<PoolMemory>,
+}
+
+/// What a pool uses of memory.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolMemory {
+    /// Name.
+    pub name: String,
+    /// Nodes of trees: names, attributes, where content lies.
+    pub nodes: CacheReport,
+    /// Content of files.
+    pub blocks: CacheReport,
+    /// Blocks that were read ahead of their readers since the import.
+    pub blocks_read_ahead: u64,
+    /// Changes that wait for a commit.
+    pub dirty: u64,
+    /// What they may be at most.
+    pub dirty_max: u64,
+    /// Buffers of open segments.
+    pub buffers: u64,
+}
+
+/// One cache of a pool.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// Bytes it may hold.
+    pub bytes_max: u64,
+    /// Times something was asked for and found, since the import.
+    pub hits: u64,
+    /// Times it was not.
+    pub misses: u64,
+}
+
 /// What the daemon is.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DaemonInfo {}
@@ -586,6 +639,8 @@ pub trait Host: Send + Sync {
     fn pool_status(&self, caller: &Caller, request: PoolStatus) -> Result<Vec<PoolReport>, Refusal>;
     /// Sets properties.
     fn pool_set(&self, caller: &Caller, request: PoolSet) -> Result<Outcome, Refusal>;
+    /// What all pools use of memory, and the process as a whole.
+    fn daemon_memory(&self, caller: &Caller, request: DaemonMemory) -> Result<MemoryReport, Refusal>;
     /// Tells the past, oldest first.
     fn pool_history(&self, caller: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal>;
     /// Commits now; returns when everything written before is durable.
@@ -672,6 +727,7 @@ verbs! {
     FsUnmount fs_unmount -> Outcome;
     FsLoadKey fs_load_key -> Outcome;
     FsUnloadKey fs_unload_key -> Outcome;
+    DaemonMemory daemon_memory -> MemoryReport;
 }
 
 impl Call for DaemonPing {

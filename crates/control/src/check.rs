@@ -92,6 +92,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::PoolSync(_)
         | Request::DaemonPing(_)
         | Request::DaemonInfo(_)
+        | Request::DaemonMemory(_)
         | Request::DaemonStop(_) => {}
     }
     Ok(request)

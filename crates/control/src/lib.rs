@@ -29,6 +29,7 @@ pub mod check;
 pub mod client;
 pub mod daemon;
 pub mod engine;
+pub mod memory;
 pub mod mount;
 pub mod refusal;
 pub mod runtime;

@@ -25,24 +25,8 @@ use crate::datasets::NewKey;
 use crate::error::{Error, Result};
 use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
+use crate::memory::Memory;
 use crate::table::Table;
-
-/// Sizes of memory that a pool may use.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// Cache of tree nodes.
-    pub node_cache_bytes: usize,
-    /// Cache of opened data blocks.
-    pub block_cache_bytes: usize,
-    /// Most bytes of changes that wait for a commit.
-    pub dirty_bytes_max: u64,
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { node_cache_bytes: 128 << 20, block_cache_bytes: 256 << 20, dirty_bytes_max: 256 << 20 }
-    }
-}
 
 /// A device to make or import a pool with, and the path that labels shall remember.
 #[derive(Clone)]
@@ -168,7 +152,7 @@ impl Plan {
             block_bytes_max: block_bytes_max(self.slot_size),
             clean_bytes: AtomicU64::new(16 << 20),
             destroying: AtomicBool::new(false),
-            dirty_bytes_max: self.memory.dirty_bytes_max,
+            dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
         }
     }
 }

@@ -9,9 +9,10 @@ use steadfast_format::{
 use steadfast_property::Local;
 
 use crate::Pool;
-use crate::create::{DeviceHandle, Memory, Plan, sealing_of};
+use crate::create::{DeviceHandle, Plan, sealing_of};
 use crate::error::{Error, Result};
 use crate::inner::{CommitState, Inner, Leaf};
+use crate::memory::Memory;
 use crate::scan::{self, FoundPool};
 use crate::table::{Entry, ROOT, Table};
 

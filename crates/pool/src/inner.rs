@@ -89,7 +89,7 @@ pub(crate) struct Inner {
     pub changed: AtomicBool,
     /// Bytes of the longest block.
     pub block_bytes_max: u32,
-    pub dirty_bytes_max: u64,
+    pub dirty_bytes_max: AtomicU64,
     /// Bytes that the cleaner copies in one commit, about.
     pub clean_bytes: AtomicU64,
     /// The last commit destroyed a part of a dataset and not all of it.
@@ -174,7 +174,8 @@ impl Inner {
         self.admission.hard_room.store(hard_room, Ordering::Relaxed);
         self.admission.room.store(self.space.room_for_txg_bytes(self.block_bytes_max), Ordering::Relaxed);
         let space = self.space.txg_bytes_max(self.block_bytes_max, self.clean_bytes.load(Ordering::Relaxed));
-        self.txgs.budget.set_limits(Limits { memory: self.dirty_bytes_max, space });
+        let memory = self.dirty_bytes_max.load(Ordering::Relaxed);
+        self.txgs.budget.set_limits(Limits { memory, space });
     }
 
     /// True if the pool's labels list a feature.

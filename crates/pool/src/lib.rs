@@ -21,6 +21,7 @@ mod history;
 mod import;
 mod inner;
 mod keys;
+mod memory;
 mod rows;
 pub mod scan;
 mod table;
@@ -37,12 +38,13 @@ use steadfast_format::{
 use steadfast_property::{Local, Resolved};
 use steadfast_segment::{Accounting, DeviceCounts};
 
-pub use create::{CreateSpec, DeviceHandle, Memory};
+pub use create::{CreateSpec, DeviceHandle};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use error::{Error, Result};
 pub use import::ImportSpec;
 pub use keys::new_user_key;
+pub use memory::{CacheUse, Memory, MemoryUse};
 pub use scan::{FoundDevice, FoundPool, label_of, scan};
 
 use inner::Inner;

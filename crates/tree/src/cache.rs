@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use steadfast_format::{Address, BlockPointer};
@@ -23,7 +23,7 @@ const SHARD_BYTES_MIN: usize = 1 << 20;
 #[derive(Debug)]
 pub struct NodeCache {
     shards: Box<[RwLock<Shard>]>,
-    shard_bytes_max: usize,
+    shard_bytes_max: AtomicUsize,
 }
 
 /// What a cache has done so far.
@@ -46,8 +46,26 @@ impl NodeCache {
         let shards = (bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         Arc::new(NodeCache {
             shards: (0..shards).map(|_| RwLock::default()).collect(),
-            shard_bytes_max: bytes / shards,
+            shard_bytes_max: AtomicUsize::new(bytes / shards),
         })
+    }
+
+    /// Changes how many bytes of nodes the cache may hold; what is too much goes at once. The number of shards stays.
+    pub fn set_bytes_max(&self, bytes: usize) {
+        let shard_bytes_max = bytes / self.shards.len();
+        self.shard_bytes_max.store(shard_bytes_max, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut shard = shard.write().expect("no panic while held");
+            while shard.bytes > shard_bytes_max {
+                shard.evict_one();
+            }
+        }
+    }
+
+    /// Bytes of nodes it may hold.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.shard_bytes_max.load(Ordering::Relaxed) * self.shards.len()
     }
 
     /// What the cache has done so far.
@@ -88,9 +106,10 @@ impl NodeCache {
 
     pub(crate) fn insert(&self, pointer: BlockPointer, node: Arc<Node>) {
         let bytes = node.memory_bytes() + size_of::<Entry>();
-        if bytes <= self.shard_bytes_max {
+        let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        if bytes <= bytes_max {
             let entry = Entry { pointer, node, bytes, referenced: AtomicBool::new(false) };
-            self.shard(&pointer).write().expect("no panic while held").insert(entry, self.shard_bytes_max);
+            self.shard(&pointer).write().expect("no panic while held").insert(entry, bytes_max);
         }
     }
 

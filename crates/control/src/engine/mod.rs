@@ -13,15 +13,17 @@
 mod devices;
 mod filesystems;
 mod fuse_front;
+mod memory;
 mod mounts;
 mod pools;
 mod refuse;
 mod report;
 
 use crate::api::{
-    Caller, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet, FsUnloadKey,
-    FsUnmount, Host, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolImport,
-    PoolImportScan, PoolInfo, PoolList, PoolPast, PoolReport, PoolSet, PoolStatus, PoolSync,
+    Caller, DaemonMemory, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet,
+    FsUnloadKey, FsUnmount, Host, MemoryReport, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport,
+    PoolHistory, PoolImport, PoolImportScan, PoolInfo, PoolList, PoolPast, PoolReport, PoolSet, PoolStatus,
+    PoolSync,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::refusal::{Code, Refusal};
@@ -222,6 +224,10 @@ impl Host for Engine {
         }
         Engine::log(&held, caller);
         Ok(touched(&request.name))
+    }
+
+    fn daemon_memory(&self, _: &Caller, _: DaemonMemory) -> Result<MemoryReport, Refusal> {
+        Ok(self.memory_report())
     }
 
     fn pool_history(&self, _: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal> {

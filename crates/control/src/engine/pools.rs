@@ -106,6 +106,7 @@ impl Engine {
         Engine::log(&held, caller);
         self.lost.lock().remove(name);
         self.pools.write().insert(name.to_owned(), Arc::clone(&held));
+        self.share_memory();
         let mut warnings = if mount { self.mount_below(&held, name) } else { Vec::new() };
         if let Err(refusal) = self.remember() {
             warnings.push(refusal);
@@ -171,6 +172,7 @@ impl Engine {
 
     fn let_go(&self, name: &str) -> Result<Outcome, Refusal> {
         self.pools.write().remove(name);
+        self.share_memory();
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
@@ -356,6 +358,7 @@ impl Engine {
             mounts: Mutex::default(),
         });
         self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
+        self.share_memory();
         Ok(self.mount_below(&held, &cached.name))
     }
 

@@ -288,6 +288,10 @@ impl Host for FakeHost {
         touched(&request.name)
     }
 
+    fn daemon_memory(&self, _: &Caller, _: DaemonMemory) -> Result<MemoryReport, Refusal> {
+        Ok(MemoryReport::default())
+    }
+
     fn pool_history(&self, _: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal> {
         let pools = self.lock();
         let wanted =

@@ -1,0 +1,92 @@
+//! `steadfast daemon memory`, and the sizes that `steadfast daemon run` takes.
+
+use crate::family::{Doing, Failure, Session};
+use crate::options::Parsed;
+use crate::table::{Column, render, tame};
+use steadfast_control::api::{CacheReport, DaemonMemory};
+use steadfast_control::client::Client;
+use steadfast_control::memory::machine_bytes;
+use steadfast_pool::Memory;
+use steadfast_property::{nice_bytes, parse_size};
+
+/// What the daemon may use: options of `daemon run` first, then the environment (a daemon that a command starts inherits
+/// it), then parts of the machine's memory.
+pub(crate) fn settings(parsed: &Parsed) -> Result<Memory, Failure> {
+    let from = |option: &str, variable: &str, least: u64| -> Result<Option<u64>, Failure> {
+        let (text, origin) = match (parsed.value_of_long(option), std::env::var(variable)) {
+            (Some(text), _) => (text.to_owned(), format!("--{option}")),
+            (None, Ok(text)) if !text.is_empty() => (text, variable.to_owned()),
+            _ => return Ok(None),
+        };
+        match parse_size(&text) {
+            Some(bytes) if bytes >= least => Ok(Some(bytes)),
+            Some(_) => Err(Failure::Usage(format!(
+                "{origin} is {}; the least that works is {}",
+                tame(&text),
+                nice_bytes(least)
+            ))),
+            None => {
+                Err(Failure::Usage(format!("{origin} is '{}', which is no size such as 512M", tame(&text))))
+            }
+        }
+    };
+    let least = Memory::CACHE_BYTES_MIN as u64;
+    let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut memory = Memory::of_machine(machine_bytes());
+    if let Some(bytes) = from("node-cache-bytes", "STEADFAST_NODE_CACHE_BYTES", least)? {
+        memory.node_cache_bytes = whole(bytes);
+    }
+    if let Some(bytes) = from("block-cache-bytes", "STEADFAST_BLOCK_CACHE_BYTES", least)? {
+        memory.block_cache_bytes = whole(bytes);
+    }
+    if let Some(bytes) = from("dirty-bytes", "STEADFAST_DIRTY_BYTES", Memory::DIRTY_BYTES_MIN)? {
+        memory.dirty_bytes_max = bytes;
+    }
+    Ok(memory)
+}
+
+/// Prints what the daemon that runs uses.
+pub(crate) fn show(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let doing = || "no figures of memory".to_owned();
+    let mut client = Client::connect(&session.world.runtime(), &session.typed).doing(doing)?;
+    let report = client.call(DaemonMemory {}).doing(doing)?;
+    let exact = parsed.has('p');
+    let bytes = |bytes: u64| if exact { bytes.to_string() } else { nice_bytes(bytes) };
+    let (node, block, dirty) = (report.node_cache_bytes, report.block_cache_bytes, report.dirty_bytes);
+    session.line(format!(
+        "resident {}, at most {} so far; set are {} of nodes, {} of blocks, {} of changes",
+        bytes(report.resident),
+        bytes(report.resident_max),
+        bytes(node),
+        bytes(block),
+        bytes(dirty)
+    ));
+    let mut rows = Vec::new();
+    for pool in &report.pools {
+        let mut row = |what: &str, used: u64, limit: String, hits: String| {
+            rows.push(vec![tame(&pool.name), what.to_owned(), bytes(used), limit, hits]);
+        };
+        let none = || "-".to_owned();
+        row("node cache", pool.nodes.bytes, bytes(pool.nodes.bytes_max), rate(&pool.nodes, exact));
+        row("block cache", pool.blocks.bytes, bytes(pool.blocks.bytes_max), rate(&pool.blocks, exact));
+        row("changes", pool.dirty, bytes(pool.dirty_max), none());
+        row("segment buffers", pool.buffers, none(), none());
+    }
+    if !rows.is_empty() {
+        let column = |(index, heading): (usize, &str)| Column { heading: heading.into(), right: index > 1 };
+        let columns: Vec<Column> =
+            ["POOL", "MEMORY", "USED", "LIMIT", "HITS"].into_iter().enumerate().map(column).collect();
+        session.line(render(&columns, &rows, false).trim_end());
+    }
+    Ok(())
+}
+
+/// Share of what was asked for that was there; as a fraction if exact.
+fn rate(cache: &CacheReport, exact: bool) -> String {
+    let asked = cache.hits + cache.misses;
+    match (exact, asked) {
+        (true, _) => format!("{}/{asked}", cache.hits),
+        (false, 0) => "-".into(),
+        (false, _) => format!("{:.1}%", cache.hits as f64 * 100.0 / asked as f64),
+    }
+}

@@ -1,0 +1,46 @@
+//! Memory is the daemon's; pools share it.
+
+use crate::api::{CacheReport, MemoryReport, PoolMemory};
+use crate::memory::resident_bytes;
+use steadfast_pool::CacheUse;
+
+use super::Engine;
+
+impl Engine {
+    /// Gives every pool its share: when one comes, and when one goes.
+    pub(super) fn share_memory(&self) {
+        let pools = self.pools.read();
+        let share = self.memory.share(pools.len());
+        pools.values().for_each(|held| held.pool.set_memory(share));
+    }
+
+    /// What is used.
+    pub(super) fn memory_report(&self) -> MemoryReport {
+        let cache = |cache: CacheUse| {
+            let CacheUse { bytes, bytes_max, hits, misses } = cache;
+            CacheReport { bytes, bytes_max, hits, misses }
+        };
+        let pools = self.pools.read();
+        let pools = pools.iter().map(|(name, held)| {
+            let used = held.pool.memory();
+            PoolMemory {
+                name: name.clone(),
+                nodes: cache(used.nodes),
+                blocks: cache(used.blocks),
+                blocks_read_ahead: used.blocks_read_ahead,
+                dirty: used.dirty_bytes,
+                dirty_max: used.dirty_bytes_max,
+                buffers: used.buffer_bytes,
+            }
+        });
+        let (resident, resident_max) = resident_bytes();
+        MemoryReport {
+            resident,
+            resident_max,
+            node_cache_bytes: self.memory.node_cache_bytes as u64,
+            block_cache_bytes: self.memory.block_cache_bytes as u64,
+            dirty_bytes: self.memory.dirty_bytes_max,
+            pools: pools.collect(),
+        }
+    }
+}

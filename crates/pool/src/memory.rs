@@ -1,0 +1,146 @@
+//! Memory of a pool: what it may use, and what it uses.
+
+use std::sync::atomic::Ordering;
+
+use crate::Pool;
+
+/// Sizes of memory that a pool may use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Memory {
+    /// Cache of tree nodes.
+    pub node_cache_bytes: usize,
+    /// Cache of opened data blocks.
+    pub block_cache_bytes: usize,
+    /// Most bytes of changes that wait for a commit.
+    pub dirty_bytes_max: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { node_cache_bytes: 128 << 20, block_cache_bytes: 256 << 20, dirty_bytes_max: 256 << 20 }
+    }
+}
+
+impl Memory {
+    /// Least sizes that make sense: below, a tree's path or a record does not stay while it is used.
+    pub const CACHE_BYTES_MIN: usize = 4 << 20;
+    /// Least bytes of changes.
+    pub const DIRTY_BYTES_MIN: u64 = 16 << 20;
+
+    /// What suits a machine (or a group of processes) with `total` bytes of memory: a quarter for both caches, of which a
+    /// third for nodes, as a thousand small files need as many bytes of nodes as of content; and for changes 256 MiB, but
+    /// at most a sixteenth.
+    #[must_use]
+    pub fn of_machine(total: u64) -> Memory {
+        let part = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(Memory::CACHE_BYTES_MIN);
+        Memory {
+            node_cache_bytes: part(total / 12),
+            block_cache_bytes: part(total / 6),
+            dirty_bytes_max: (total / 16).clamp(Memory::DIRTY_BYTES_MIN, 256 << 20),
+        }
+    }
+
+    /// The share of each of `pools` pools.
+    #[must_use]
+    pub fn share(&self, pools: usize) -> Memory {
+        let pools = pools.max(1);
+        Memory {
+            node_cache_bytes: (self.node_cache_bytes / pools).max(Memory::CACHE_BYTES_MIN),
+            block_cache_bytes: (self.block_cache_bytes / pools).max(Memory::CACHE_BYTES_MIN),
+            dirty_bytes_max: (self.dirty_bytes_max / pools as u64).max(Memory::DIRTY_BYTES_MIN),
+        }
+    }
+}
+
+/// What a cache holds and did since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CacheUse {
+    /// Bytes it may hold.
+    pub bytes_max: u64,
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// What was asked for and found, also if it was just on its way.
+    pub hits: u64,
+    /// What was not.
+    pub misses: u64,
+}
+
+/// What a pool uses of memory.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MemoryUse {
+    /// Tree nodes.
+    pub nodes: CacheUse,
+    /// Opened data blocks.
+    pub blocks: CacheUse,
+    /// Blocks read ahead of their readers since the import.
+    pub blocks_read_ahead: u64,
+    /// Bytes of changes that wait for a commit: what operations reserved for them.
+    pub dirty_bytes: u64,
+    /// Most there may be.
+    pub dirty_bytes_max: u64,
+    /// Buffers of open segments.
+    pub buffer_bytes: u64,
+}
+
+impl Pool {
+    /// Changes what the pool may use. Caches shrink at once, changes that wait with the commits that follow.
+    pub fn set_memory(&self, memory: Memory) {
+        let inner = &self.inner;
+        inner.cache.set_bytes_max(memory.node_cache_bytes);
+        inner.blockio.set_cache_bytes(memory.block_cache_bytes);
+        inner.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
+        inner.update_limits();
+    }
+
+    /// What it uses.
+    #[must_use]
+    pub fn memory(&self) -> MemoryUse {
+        let inner = &self.inner;
+        let (nodes, blocks) = (inner.cache.statistics(), inner.blockio.statistics());
+        MemoryUse {
+            nodes: CacheUse {
+                bytes_max: inner.cache.bytes_max() as u64,
+                bytes: nodes.bytes as u64,
+                hits: nodes.hits,
+                misses: nodes.misses,
+            },
+            blocks: CacheUse {
+                bytes_max: blocks.cache_bytes_max,
+                bytes: blocks.cache_bytes,
+                hits: blocks.cache_hits + blocks.cache_waits,
+                misses: blocks.cache_misses,
+            },
+            blocks_read_ahead: blocks.blocks_read_ahead,
+            dirty_bytes: inner.txgs.budget.reserved().memory,
+            dirty_bytes_max: inner.dirty_bytes_max.load(Ordering::Relaxed),
+            buffer_bytes: inner.space.buffer_bytes() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_caches_are_a_quarter_of_the_machine() {
+        let memory = Memory::of_machine(24 << 30);
+        assert_eq!((memory.node_cache_bytes + memory.block_cache_bytes) as u64, 6 << 30);
+        assert_eq!(memory.dirty_bytes_max, 256 << 20);
+        let small = Memory::of_machine(512 << 20);
+        let caches = (small.node_cache_bytes + small.block_cache_bytes) as u64;
+        assert!((127 << 20..=128 << 20).contains(&caches));
+        assert_eq!(small.dirty_bytes_max, 32 << 20);
+        let none = Memory::of_machine(0);
+        assert_eq!((none.node_cache_bytes, none.dirty_bytes_max), (4 << 20, 16 << 20));
+    }
+
+    #[test]
+    fn pools_share() {
+        let memory = Memory::default();
+        assert_eq!(memory.share(1), memory);
+        assert_eq!(memory.share(0), memory);
+        assert_eq!(memory.share(4).block_cache_bytes, 64 << 20);
+        assert_eq!(memory.share(1000).node_cache_bytes, Memory::CACHE_BYTES_MIN);
+    }
+}
