@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         acl: true,
         allow_other: true,
         usage: Arc::new(usage),
+        switches: String::new(),
         log: Some(Arc::new(|event: &steadfast_fuse::LogEvent| eprintln!("{event}"))),
     };
     let mounted = MountedFs::mount(dataset, &spec)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    LogSink, MountOptions, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameArgs, Reply, Request, Session,
-    SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
+    LogSink, MountOptions, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, Session, SetAttr, SetTime,
+    SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Usage};
@@ -40,9 +40,14 @@ pub struct MountSpec {
     pub allow_other: bool,
     /// Space for `df`.
     pub usage: Arc<dyn Fn() -> Usage + Send + Sync>,
+    /// Switches of the transport (`steadfast_fuse::SWITCHES`), separated by commas, for measuring.
+    pub switches: String,
     /// Where events of the session go.
     pub log: Option<LogSink>,
 }
+
+/// Switches of the transport for every mount of this process, as `MountSpec::switches` has them; those win.
+pub const SWITCHES_VARIABLE: &str = "STEADFAST_FUSE";
 
 /// A mounted dataset. Dropping it unmounts lazily.
 pub struct MountedFs {
@@ -70,6 +75,9 @@ impl MountedFs {
         options.posix_acl = spec.acl;
         options.noatime = spec.atime == Atime::Off;
         options.log = spec.log.clone();
+        let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
+        options.set_switches(&usual)?;
+        options.set_switches(&spec.switches)?;
         let front = Arc::new(Front { fs: Arc::clone(&fs), umask_is_ours: spec.acl });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         Ok(MountedFs { session, fs, _handle: handle })
@@ -105,6 +113,9 @@ pub enum MountError {
     /// The dataset could not be read.
     #[error("the dataset cannot be read: {0}")]
     Dataset(std::io::Error),
+    /// A switch of the transport that is none.
+    #[error(transparent)]
+    Switch(#[from] steadfast_fuse::SwitchError),
     /// The kernel refused.
     #[error(transparent)]
     Fuse(#[from] steadfast_fuse::Error),
@@ -176,8 +187,9 @@ fn is_dying(req: &Request) -> bool {
     pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL != 0)
 }
 
+/// Nothing waits at close: errors of delayed writes are told by fsync, and space was promised at write.
 fn opened() -> Opened {
-    Opened { keep_cache: true, cache_dir: true, ..Opened::default() }
+    Opened { keep_cache: true, no_flush: true, ..Opened::default() }
 }
 
 impl Front {
@@ -203,6 +215,8 @@ impl Front {
     }
 }
 
+/// An open file takes no reference of its own: the kernel's lookup lives as long as the inode in its memory, which a file
+/// that is open keeps there. FORGET comes after the last RELEASE.
 impl Handler for Front {
     fn destroy(&self) {
         self.fs.forget_all();
@@ -277,11 +291,7 @@ impl Handler for Front {
     }
 
     fn open(&self, _req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
-        self.fs.open(ino).map_err(errno)?;
-        if let Err(error) = self.truncate_at_open(ino, args) {
-            self.fs.release(ino);
-            return Err(error);
-        }
+        self.truncate_at_open(ino, args)?;
         Ok(opened())
     }
 
@@ -329,23 +339,13 @@ impl Handler for Front {
         })
     }
 
-    fn release(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
-        self.fs.release(args.ino);
-        Ok(())
-    }
-
-    fn releasedir(&self, _req: &Request, args: &ReleaseArgs) -> Reply<()> {
-        self.fs.release(args.ino);
-        Ok(())
-    }
-
-    fn opendir(&self, _req: &Request, ino: u64, _args: &OpenArgs) -> Reply<Opened> {
-        self.fs.open(ino).map_err(errno)?;
-        Ok(opened())
+    fn opendir(&self, _req: &Request, _ino: u64, _args: &OpenArgs) -> Reply<Opened> {
+        // From now on the kernel opens, caches and closes directories without a word to us.
+        Err(Errno::ENOSYS)
     }
 
     fn flush(&self, _req: &Request, _ino: u64, _fh: u64, _lock_owner: u64) -> Reply<()> {
-        // Nothing waits here: errors of delayed writes are told by fsync, and space was promised at write.
+        // See `opened`.
         Err(Errno::ENOSYS)
     }
 

@@ -45,8 +45,12 @@ pub struct MountOptions {
     /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`; the handler
     /// applies the umask. Default false.
     pub posix_acl: bool,
-    /// Listing with attributes. Default true.
-    pub readdirplus: bool,
+    /// Listing with attributes. Default [`Readdirplus::Auto`].
+    pub readdirplus: Readdirplus,
+    /// Lookups and listings of one directory run in parallel. Default true.
+    pub parallel_dirops: bool,
+    /// Each thread reads and answers on a descriptor of its own instead of a shared one. Default true.
+    pub clone_device: bool,
     /// File handles (NFS, `open_by_handle_at`) can be resolved: the handler's `lookup` knows `.` and `..` of any
     /// inode that lives. Default true.
     pub export: bool,
@@ -79,7 +83,9 @@ impl MountOptions {
             max_background: 64,
             writeback_cache: false,
             posix_acl: false,
-            readdirplus: true,
+            readdirplus: Readdirplus::Auto,
+            parallel_dirops: true,
+            clone_device: true,
             export: true,
             via: MountVia::Auto,
             log: None,
@@ -103,6 +109,18 @@ pub enum MountVia {
     Direct,
     /// The set-user-id program `fusermount3`.
     Helper,
+}
+
+/// When a listing brings attributes with it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Readdirplus {
+    /// Never: each `stat` behind a listing is a lookup.
+    Off,
+    /// If the program looked at files of the directory before, as `ls -l` and `tar` do.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
 }
 
 /// Something an operator or developer may want to read.

@@ -8,7 +8,7 @@
 //!
 //! ## Why nothing hangs
 //! - The handshake is read by the thread that mounts, before any other program can get an answer from the mount.
-//! - Each thread reads requests from its own cloned descriptor and answers on it, so no reply waits for another.
+//! - Each thread reads requests from its own cloned descriptor (unless told otherwise) and answers on it.
 //! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
 //! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
 //! - No handler's panic ends a thread.
@@ -81,6 +81,8 @@ struct Shared {
     fd: Mutex<Option<Arc<OwnedFd>>>,
     dialect: Dialect,
     negotiated: Negotiated,
+    /// See [`MountOptions::clone_device`].
+    clone_device: bool,
     crew: Crew,
     notifier: Notifier,
     log: Option<LogSink>,
@@ -156,6 +158,7 @@ impl Session {
             fd: Mutex::new(Some(Arc::new(fd))),
             dialect: Dialect { setxattr_ext: out.flags & flag::SETXATTR_EXT != 0 },
             negotiated,
+            clone_device: options.clone_device,
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
             notifier: Notifier::new(),
             log,
@@ -376,7 +379,7 @@ impl Shared {
         let Some(first) = shared.first_fd() else {
             return Err(std::io::Error::other("the session has ended"));
         };
-        let fd = device::clone(&first)?;
+        let fd = if shared.clone_device { Arc::new(device::clone(&first)?) } else { first };
         let Some(seat) = shared.crew.join() else {
             return Err(std::io::Error::other("there are as many threads as allowed"));
         };
@@ -387,7 +390,7 @@ impl Shared {
         let spawned =
             std::thread::Builder::new().name("fuse".into()).stack_size(STACK_SIZE).spawn(move || {
                 let seat = taken.lock().unwrap_or_else(|e| e.into_inner()).take();
-                thread.serve(fd, seat.expect("the seat is put in before the thread starts"));
+                thread.serve(&fd, seat.expect("the seat is put in before the thread starts"));
             });
         if let Err(error) = spawned {
             if let Some(seat) = place.lock().unwrap_or_else(|e| e.into_inner()).take() {
@@ -435,14 +438,14 @@ impl Shared {
     }
 
     /// The life of one thread.
-    fn serve(&self, fd: OwnedFd, mut seat: Seat) {
+    fn serve(&self, fd: &OwnedFd, mut seat: Seat) {
         let mut request = RequestBuffer::new(self.negotiated.max_write);
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
         let reason = loop {
-            match self.crew.idle(|| device::receive(&fd, &mut request)) {
+            match self.crew.idle(|| device::receive(fd, &mut request)) {
                 Received::Message(len) => {
-                    self.crew.busy(&mut seat, || self.answer(&fd, request.message(len), &mut out));
+                    self.crew.busy(&mut seat, || self.answer(fd, request.message(len), &mut out));
                     seat = match self.crew.leave_if_surplus(seat) {
                         Ok(()) => return,
                         Err(seat) => seat,

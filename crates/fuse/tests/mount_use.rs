@@ -9,6 +9,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::time::Duration;
+use steadfast_fuse::Readdirplus;
 
 #[test]
 fn files_are_created_written_read_and_truncated() {
@@ -170,7 +171,7 @@ fn links_nodes_times_and_modes_are_kept() {
 fn a_directory_of_ten_thousand_names_is_listed_once_each() {
     for plus in [true, false] {
         let mut wish = options();
-        wish.readdirplus = plus;
+        wish.readdirplus = if plus { Readdirplus::Auto } else { Readdirplus::Off };
         mounted_with("names", wish, |b| {
             for i in 0..10_000 {
                 File::create(b.dir.join(format!("file-{i:05}"))).unwrap();

@@ -37,11 +37,13 @@ impl Front for FuseFront {
             acl: settings.acl,
             allow_other: settings.allow_other,
             usage,
+            switches: settings.switches.join(","),
             log: Some(Arc::new(move |event| eprintln!("steadfast: mount of '{source}': {event}"))),
         };
         match MountedFs::mount(dataset, &spec) {
             Ok(mounted) => Ok(Box::new(mounted)),
             Err(MountError::Fuse(error)) => Err(refusal(&error)),
+            Err(MountError::Switch(error)) => Err(Refusal::new(Code::PropValue, error.to_string())),
             Err(error) => Err(Refusal::new(Code::VdevIo, error.to_string())),
         }
     }

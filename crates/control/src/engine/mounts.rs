@@ -31,6 +31,8 @@ pub struct MountSettings {
     pub acl: bool,
     /// Users other than the daemon's may enter.
     pub allow_other: bool,
+    /// Switches of the transport, `NAME=VALUE` each.
+    pub switches: Vec<String>,
 }
 
 /// Tells how full a file system is, each time it is asked.
@@ -220,6 +222,7 @@ impl Engine {
             relatime: is_on("relatime")?,
             acl: self.value(held, name, "acltype")? == "posix",
             allow_other: self.front.may_allow_other(),
+            switches: Vec::new(),
         };
         for option in options {
             match option.as_str() {
@@ -239,10 +242,11 @@ impl Engine {
                 "noacl" => settings.acl = false,
                 "allow_other" => settings.allow_other = true,
                 "" | "defaults" | "remount" => {}
+                switch if is_switch(switch) => settings.switches.push(switch.to_owned()),
                 other => {
                     let what = format!(
                         "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
-                         [no]relatime, [no]acl or allow_other"
+                         [no]relatime, [no]acl, allow_other or a switch of the transport (PERFORMANCE.md)"
                     );
                     return Err(Refusal::new(Code::PropValue, what).with("option", other));
                 }
@@ -319,6 +323,12 @@ impl Engine {
         let done = self.unmount_below(held, &request.name, request.force)?;
         Ok(Outcome { touched: done, warnings: Vec::new() })
     }
+}
+
+/// Is this option of the form of a switch of the transport? Its value is looked at by the front.
+fn is_switch(option: &str) -> bool {
+    let Some((name, _)) = option.split_once('=') else { return false };
+    steadfast_fuse::SWITCHES.iter().any(|switch| switch.name == name)
 }
 
 /// What `df` is told of a file system: its own bytes, and what its pool still takes.

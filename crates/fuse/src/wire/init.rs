@@ -15,7 +15,7 @@
 //! | ASYNC_DIO | take | one large direct read or write becomes parallel requests |
 //! | WRITEBACK_CACHE | option | small buffered writes 3-4 times faster, large sequential ones half as fast |
 //! | NO_OPEN_SUPPORT, NO_OPENDIR_SUPPORT | n/a | the kernel tells; the handler uses it by answering `ENOSYS` to open |
-//! | PARALLEL_DIROPS | take | lookups and listings of one directory run in parallel |
+//! | PARALLEL_DIROPS | option | lookups and listings of one directory run in parallel |
 //! | HANDLE_KILLPRIV | leave | superseded by V2 |
 //! | HANDLE_KILLPRIV_V2 | take | no xattr round trip before each write; the requests say when to drop set-id bits |
 //! | POSIX_ACL | option | the kernel checks ACLs that the handler stores as xattrs |
@@ -38,7 +38,7 @@
 //! | REQUEST_TIMEOUT | leave | a slow disk is no reason to abort the mount |
 
 use super::{DecodeError, Fields, MAJOR, MINOR, MINOR_MIN, opcode};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Readdirplus};
 
 /// The flags' values; bits 32 and up travel in a second word.
 #[allow(missing_docs, reason = "the protocol's own names; the table above says what they do")]
@@ -196,7 +196,6 @@ pub fn negotiate(offer: &InitIn, options: &MountOptions) -> Result<InitOut, Mism
         | flag::BIG_WRITES
         | flag::EXPLICIT_INVAL_DATA
         | flag::ASYNC_DIO
-        | flag::PARALLEL_DIROPS
         | flag::HANDLE_KILLPRIV_V2
         | flag::ABORT_ERROR
         | flag::MAX_PAGES
@@ -207,8 +206,13 @@ pub fn negotiate(offer: &InitIn, options: &MountOptions) -> Result<InitOut, Mism
         | flag::HAS_EXPIRE_ONLY
         | flag::DIRECT_IO_ALLOW_MMAP;
     want |= if options.export { flag::EXPORT_SUPPORT } else { flag::NO_EXPORT_SUPPORT };
-    if options.readdirplus {
-        want |= flag::DO_READDIRPLUS | flag::READDIRPLUS_AUTO;
+    want |= match options.readdirplus {
+        Readdirplus::Off => 0,
+        Readdirplus::Auto => flag::DO_READDIRPLUS | flag::READDIRPLUS_AUTO,
+        Readdirplus::Always => flag::DO_READDIRPLUS,
+    };
+    if options.parallel_dirops {
+        want |= flag::PARALLEL_DIROPS;
     }
     if options.writeback_cache {
         want |= flag::WRITEBACK_CACHE;
@@ -274,11 +278,13 @@ mod tests {
         options.writeback_cache = true;
         options.posix_acl = true;
         options.export = false;
-        options.readdirplus = false;
+        options.readdirplus = Readdirplus::Off;
+        options.parallel_dirops = false;
         let flags = negotiate(&offer(45, u64::MAX), &options).unwrap().flags;
         let on = flag::WRITEBACK_CACHE | flag::POSIX_ACL | flag::DONT_MASK | flag::NO_EXPORT_SUPPORT;
         assert_eq!(flags & on, on);
         assert_eq!(flags & (flag::EXPORT_SUPPORT | flag::DO_READDIRPLUS | flag::READDIRPLUS_AUTO), 0);
+        assert_eq!(flags & flag::PARALLEL_DIROPS, 0);
     }
 
     #[test]

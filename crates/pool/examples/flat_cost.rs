@@ -1,0 +1,136 @@
+//! Does an operation cost the same among ten thousand files as among ten million? The engine alone: `posix` over a pool,
+//! no kernel, no FUSE.
+//!
+//! `cargo run --release -p steadfast-pool --example flat_cost -- [sizes=10000,100000,1000000] [ops=10000] [per_dir=1000]
+//! [device=memory|FILE] [device_bytes=17179869184]`
+//!
+//! For each size a new pool is filled with so many files, `per_dir` a directory, committed, and then `ops` files are
+//! created, looked up at random among all, listed with their neighbours, and unlinked. Prints one line of JSON a size:
+//! `fill_ns` is the mean of the fill with its commits; `create_ns`, `stat_ns`, `list_ns` and `unlink_ns` are a file's cost
+//! when the pool holds that many; `commit_ns` is the last commit's over the files created.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use common::{Dice, ME, ROOT, handle, mount, spec};
+use steadfast_device::{FileDevice, MemoryDevice, OpenOptions};
+use steadfast_env::Env;
+use steadfast_pool::{DeviceHandle, Pool};
+use steadfast_posix::{FileSystem, Result};
+
+struct Plan {
+    sizes: Vec<u64>,
+    ops: u64,
+    per_dir: u64,
+    device: Option<String>,
+    device_bytes: u64,
+}
+
+/// A file's directory (by its number) and name.
+fn place(plan: &Plan, file: u64) -> (usize, Vec<u8>) {
+    let directory = usize::try_from(file / plan.per_dir).expect("fits");
+    (directory, format!("file-{:010}", file % plan.per_dir).into_bytes())
+}
+
+fn create(fs: &FileSystem, plan: &Plan, directories: &mut Vec<u64>, file: u64) -> Result<()> {
+    let (directory, name) = place(plan, file);
+    if directory == directories.len() {
+        let made = fs.mkdir(ME, ROOT, format!("directory-{directory:08}").as_bytes(), 0o755)?;
+        directories.push(made.ino);
+    }
+    let made = fs.mknod(ME, directories[directory], &name, 0o100_644, 0)?;
+    fs.forget(made.ino, 1);
+    Ok(())
+}
+
+/// Nanoseconds of one of `count` steps.
+fn timed(count: u64, mut step: impl FnMut(u64) -> Result<()>) -> u64 {
+    let began = Instant::now();
+    (0..count).for_each(|index| step(index).unwrap_or_else(|errno| panic!("step {index}: {errno:?}")));
+    u64::try_from(began.elapsed().as_nanos()).expect("fits") / count.max(1)
+}
+
+fn measure(plan: &Plan, files: u64, device: DeviceHandle) -> String {
+    let mut spec = spec(vec![device], None);
+    spec.force = true;
+    let pool = Pool::create(&Env::real(), spec).expect("a pool");
+    let (fs, handle) = mount(&pool, "tank");
+    let mut directories = Vec::new();
+    let began = Instant::now();
+    timed(files, |file| create(&fs, plan, &mut directories, file));
+    pool.sync().expect("committed");
+    let fill_ns = began.elapsed().as_nanos() / u128::from(files.max(1));
+
+    let created = timed(plan.ops, |file| create(&fs, plan, &mut directories, files + file));
+    let commit = timed(1, |_| {
+        pool.sync().expect("committed");
+        Ok(())
+    }) / plan.ops.max(1);
+    let mut dice = Dice(files);
+    let stat = timed(plan.ops, |_| {
+        let (directory, name) = place(plan, dice.below(files));
+        let found = fs.lookup(directories[directory], &name)?;
+        fs.forget(found.ino, 1);
+        Ok(())
+    });
+    let lists = (plan.ops / plan.per_dir).max(1);
+    let mut listed = 0_u64;
+    let list = timed(lists, |_| {
+        let (directory, _) = place(plan, dice.below(files));
+        fs.readdir(directories[directory], 0, |_| {
+            listed += 1;
+            true
+        })
+    });
+    let list = list * lists / listed.max(1);
+    let unlink = timed(plan.ops, |file| {
+        let (directory, name) = place(plan, files + file);
+        fs.unlink(directories[directory], &name)
+    });
+    drop(fs);
+    drop(handle);
+    pool.close().expect("closed");
+    format!(
+        "{{\"files\":{files},\"fill_ns\":{fill_ns},\"create_ns\":{created},\"commit_ns\":{commit},\"stat_ns\":{stat},\
+         \"list_ns\":{list},\"unlink_ns\":{unlink}}}"
+    )
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut plan = Plan {
+        sizes: vec![10_000, 100_000, 1_000_000],
+        ops: 10_000,
+        per_dir: 1_000,
+        device: None,
+        device_bytes: 16 << 30,
+    };
+    for word in std::env::args().skip(1) {
+        match word.split_once('=').ok_or("NAME=VALUE")? {
+            ("sizes", list) => {
+                plan.sizes = list.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?
+            }
+            ("ops", count) => plan.ops = count.parse()?,
+            ("per_dir", count) => plan.per_dir = count.parse::<u64>()?.max(1),
+            ("device", "memory") => plan.device = None,
+            ("device", path) => plan.device = Some(path.to_owned()),
+            ("device_bytes", count) => plan.device_bytes = count.parse()?,
+            (name, _) => return Err(format!("'{name}' is not known").into()),
+        }
+    }
+    for &files in &plan.sizes {
+        let device = match &plan.device {
+            None => handle(&Arc::new(MemoryDevice::new("memory", plan.device_bytes))),
+            Some(path) => {
+                let file = std::fs::File::create(path)?;
+                file.set_len(plan.device_bytes)?;
+                handle(&Arc::new(FileDevice::open(Path::new(path), &OpenOptions::WRITE)?))
+            }
+        };
+        println!("{}", measure(&plan, files, device));
+    }
+    Ok(())
+}
