@@ -1,6 +1,6 @@
 //! [`Dataset`]: its parts, its inodes, its settings.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use steadfast_tree::{Change, NodeCache, Options, Snapshot, Tree};
 use steadfast_txg::{AdmitKind, Cost, Operation, Txgs};
 
 use crate::cuts::Cuts;
-use crate::inode::{Frozen, Inode, InodeState};
+use crate::inode::{Frozen, Inode, InodeMap, InodeState};
 use crate::store::{Blocks, TreeStore, occupied};
 use crate::{Damage, Error, Result};
 
@@ -95,7 +95,7 @@ pub(crate) struct FrozenSet {
 /// A part of the inodes in memory.
 #[derive(Default)]
 struct Shard {
-    inodes: HashMap<InodeId, Arc<Inode>>,
+    inodes: InodeMap<Arc<Inode>>,
     /// Number of inodes dropped: whoever read a record from the tree before one was dropped may hold an old one.
     dropped: u64,
 }
@@ -114,8 +114,8 @@ pub struct Dataset {
     pub(crate) hash_seed: [u8; 16],
     inodes: Vec<Mutex<Shard>>,
     /// Inodes nobody refers to that are kept until their last change is committed: until then `fsync` must find it.
-    retired: Mutex<HashMap<InodeId, Arc<Inode>>>,
-    dirty: Mutex<HashMap<InodeId, Arc<Inode>>>,
+    retired: Mutex<InodeMap<Arc<Inode>>>,
+    dirty: Mutex<InodeMap<Arc<Inode>>>,
     pub(crate) frozen: Mutex<Option<FrozenSet>>,
     pub(crate) counters: Mutex<Counters>,
     pub(crate) cuts: RwLock<Cuts>,
@@ -377,6 +377,15 @@ impl Dataset {
 
     /// An inode by number, with one reference more.
     pub fn inode_ref(&self, id: InodeId) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.shard(id).lock().inodes.get(&id) {
+            let mut state = inode.state.lock();
+            if state.gone {
+                return Err(Error::NoInode(id));
+            }
+            state.refs += 1;
+            drop(state);
+            return Ok(Arc::clone(inode));
+        }
         loop {
             let inode = self.inode(id)?;
             let shard = self.shard(id).lock();
@@ -420,12 +429,16 @@ impl Dataset {
         extent.pointers().into_iter().map(|pointer| occupied(&*self.blocks, pointer)).sum()
     }
 
-    /// Number and object of a new inode, known to nobody yet; `record` is what the caller puts into the names tree.
+    /// Number and object of a new inode, known to nobody yet, with one reference; `record` is what the caller puts into
+    /// the names tree.
     pub fn new_inode(&self, op: &Operation<'_>, mut record: InodeRecord) -> (Arc<Inode>, InodeRecord) {
         let id = InodeId(self.next_inode.fetch_add(1, Ordering::Relaxed));
         record.generation = op.txg().0;
         let inode = Inode::new(id, record);
-        inode.state.lock().changed = op.txg();
+        {
+            let mut state = inode.state.lock();
+            (state.changed, state.refs) = (op.txg(), 1);
+        }
         self.shard(id).lock().inodes.insert(id, Arc::clone(&inode));
         self.files.fetch_add(1, Ordering::Relaxed);
         self.changed.store(true, Ordering::Release);

@@ -1,5 +1,7 @@
 //! Inodes in memory.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -8,6 +10,29 @@ use steadfast_format::{InodeId, Txg};
 
 use crate::ahead::Reading;
 use crate::layer::Layer;
+
+/// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that collide, and one
+/// multiplication spreads them: `HashMap`'s own hash was the dearest step of finding an inode.
+pub(crate) type InodeMap<V> = HashMap<InodeId, V, BuildHasherDefault<InodeHasher>>;
+
+#[derive(Default)]
+pub(crate) struct InodeHasher(u64);
+
+impl Hasher for InodeHasher {
+    fn finish(&self) -> u64 {
+        // The table takes low bits for the place and high ones for the tag; the product is good at its top.
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 over the golden ratio, made odd.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 /// One inode in memory. Its attributes are authoritative here while it is cached.
 pub struct Inode {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use steadfast_dataset::{Dataset, Inode, InodeRecord};
 use steadfast_format::InodeId;
-use steadfast_format::dirent::Dirent;
+use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::NamesKey;
 
 use crate::attributes::{Attr, attr_of};
@@ -91,6 +91,16 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
+/// What the place of a name in its directory holds.
+pub(crate) enum Probe {
+    /// The name, at this cookie.
+    Found(u64, Dirent),
+    /// Not the name, which would get this cookie.
+    Free(u64),
+    /// Not the name, and no cookie for it.
+    Full,
+}
+
 /// A mounted dataset.
 pub struct FileSystem {
     pub(crate) dataset: Arc<Dataset>,
@@ -155,19 +165,41 @@ impl FileSystem {
 
     /// The entry of a name, with its cookie.
     pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Result<Option<(u64, Dirent)>> {
-        let first = steadfast_format::dirent::first_cookie(self.dataset.hash_seed(), name);
-        let key = |cookie| NamesKey::Entry { directory, cookie }.encode();
-        for item in self.dataset.names().range(key(first)..key(first + steadfast_format::dirent::PROBES)) {
-            let (key, value) = item?;
-            let entry = Dirent::decode(&value).map_err(|_| Errno::EIO)?;
-            if entry.name == name {
-                let Ok(NamesKey::Entry { cookie, .. }) = NamesKey::decode(&key) else {
-                    return Err(Errno::EIO);
-                };
-                return Ok(Some((cookie, entry)));
-            }
+        match self.probe(directory, name)? {
+            Probe::Found(cookie, entry) => Ok(Some((cookie, entry))),
+            Probe::Free(_) | Probe::Full => Ok(None),
         }
-        Ok(None)
+    }
+
+    /// Looks for a name, or else for the first cookie it may have, in one walk.
+    pub(crate) fn probe(&self, directory: InodeId, name: &[u8]) -> Result<Probe> {
+        let first = first_cookie(self.dataset.hash_seed(), name);
+        let key = |cookie| NamesKey::Entry { directory, cookie }.encode();
+        let mut result = Ok(Probe::Full);
+        // Cookies that follow each other are taken; the first gap is where a new name would go.
+        let (mut next, mut free) = (first, None);
+        self.dataset.names().scan(&key(first), &key(first + PROBES), |key, value| {
+            let Ok(NamesKey::Entry { cookie, .. }) = NamesKey::decode(key) else {
+                result = Err(Errno::EIO);
+                return false;
+            };
+            if cookie > next {
+                free.get_or_insert(next);
+            }
+            next = cookie + 1;
+            match Dirent::decode(value) {
+                Ok(entry) if entry.name == name => result = Ok(Probe::Found(cookie, entry)),
+                Ok(_) => return true,
+                Err(_) => result = Err(Errno::EIO),
+            }
+            false
+        })?;
+        if let Ok(Probe::Full) = result
+            && let Some(cookie) = free.or((next < first + PROBES).then_some(next))
+        {
+            return Ok(Probe::Free(cookie));
+        }
+        result
     }
 
     /// An entry for the caller, with one reference more.

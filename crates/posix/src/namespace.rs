@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use steadfast_dataset::{Inode, InodeRecord};
 use steadfast_format::InodeId;
-use steadfast_format::dirent::{Dirent, NAME_MAX, PROBES, first_cookie};
+use steadfast_format::dirent::{Dirent, NAME_MAX};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::{AdmitKind, Operation};
 
-use crate::filesystem::is_directory;
+use crate::filesystem::{Probe, is_directory};
 use crate::xattr::attribute_items;
 use crate::{Caller, Entry, Errno, FileSystem, Result, S_IFDIR, S_IFLNK, S_IFMT, S_ISGID};
 
@@ -65,16 +65,14 @@ fn kind_of(record: &InodeRecord) -> u8 {
 }
 
 impl FileSystem {
-    /// A cookie for a new name: the first free one of its hash.
-    fn free_cookie(&self, directory: InodeId, name: &[u8]) -> Result<u64> {
-        let first = first_cookie(self.dataset.hash_seed(), name);
-        for cookie in first..first + PROBES {
-            if !self.dataset.names().contains(&NamesKey::Entry { directory, cookie }.encode())? {
-                return Ok(cookie);
-            }
+    /// A cookie for a name that must be new: the first free one of its hash.
+    fn new_cookie(&self, directory: InodeId, name: &[u8]) -> Result<u64> {
+        match self.probe(directory, name)? {
+            Probe::Found(..) => Err(Errno::EEXIST),
+            Probe::Free(cookie) => Ok(cookie),
+            // 256 names of one 55-bit keyed hash value: nobody finds them without the key.
+            Probe::Full => Err(Errno::ENOSPC),
         }
-        // 256 names of one 55-bit keyed hash value: nobody finds them without the key.
-        Err(Errno::ENOSPC)
     }
 
     /// A directory's own changes when entries come and go.
@@ -129,10 +127,7 @@ impl FileSystem {
         if directory.record().nlink == 0 {
             return Err(Errno::ENOENT);
         }
-        if self.find(directory.id, name)?.is_some() {
-            return Err(Errno::EEXIST);
-        }
-        let cookie = self.free_cookie(directory.id, name)?;
+        let cookie = self.new_cookie(directory.id, name)?;
         let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
         let inherited = self.inherit(&directory, mode, umask)?;
         let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
@@ -153,7 +148,7 @@ impl FileSystem {
             return Err(error.into());
         }
         self.touch_directory(&op, &directory, 1, i32::from(is_directory(&record)));
-        self.entry(inode.id)
+        Ok(self.entry_of(&inode))
     }
 
     /// Makes a file, fifo, socket or device node (`mode` with its type bits), with one reference.
@@ -202,7 +197,7 @@ impl FileSystem {
             self.dataset.drop_new_inode(&inode);
             return Err(error.into());
         }
-        self.entry(inode.id)
+        Ok(self.entry_of(&inode))
     }
 
     /// Target of a symbolic link.
@@ -241,10 +236,7 @@ impl FileSystem {
         if record.nlink >= LINKS_MAX {
             return Err(Errno::EMLINK);
         }
-        if self.find(directory.id, new_name)?.is_some() {
-            return Err(Errno::EEXIST);
-        }
-        let cookie = self.free_cookie(directory.id, new_name)?;
+        let cookie = self.new_cookie(directory.id, new_name)?;
         let entry = Dirent { inode: inode.id, kind: kind_of(&record), name: new_name.to_vec() };
         let mut changes: Changes = vec![entry_item(directory.id, cookie, &entry)];
         if record.nlink == 0 {
@@ -362,9 +354,9 @@ impl FileSystem {
         }
         let (source_cookie, source_entry) = self.find(source_dir.id, name)?.ok_or(Errno::ENOENT)?;
         let source = self.dataset.inode(source_entry.inode)?;
-        let found = self.find(target_dir.id, new_name)?;
+        let found = self.probe(target_dir.id, new_name)?;
         if flags == RENAME_EXCHANGE {
-            let (target_cookie, target_entry) = found.ok_or(Errno::ENOENT)?;
+            let Probe::Found(target_cookie, target_entry) = found else { return Err(Errno::ENOENT) };
             return self.exchange(
                 &op,
                 (&source_dir, source_cookie, source_entry),
@@ -377,7 +369,7 @@ impl FileSystem {
             return Err(Errno::EINVAL);
         }
         let mut replaced = None;
-        if let Some((cookie, entry)) = found {
+        if let Probe::Found(cookie, entry) = &found {
             if flags == RENAME_NOREPLACE {
                 return Err(Errno::EEXIST);
             }
@@ -392,11 +384,11 @@ impl FileSystem {
                 (true, true) if record.size > 0 => return Err(Errno::ENOTEMPTY),
                 _ => {}
             }
-            replaced = Some((cookie, target));
+            replaced = Some((*cookie, target));
         }
-        let cookie = match &replaced {
-            Some((cookie, _)) => *cookie,
-            None => self.free_cookie(target_dir.id, new_name)?,
+        let cookie = match found {
+            Probe::Found(cookie, _) | Probe::Free(cookie) => cookie,
+            Probe::Full => return Err(Errno::ENOSPC),
         };
         let entry = Dirent { inode: source.id, kind: source_entry.kind, name: new_name.to_vec() };
         let mut changes: Changes = vec![
@@ -482,16 +474,16 @@ impl FileSystem {
             return Ok(());
         }
         let from = NamesKey::Entry { directory: directory.id, cookie: cookie.saturating_add(1) }.encode();
-        for item in self.dataset.names().range(from..NamesKey::xattrs(directory.id)) {
-            let (key, value) = item?;
-            let Ok(NamesKey::Entry { cookie, .. }) = NamesKey::decode(&key) else {
-                return Err(Errno::EIO);
+        let mut result = Ok(());
+        self.dataset.names().scan(&from, &NamesKey::xattrs(directory.id), |key, value| {
+            let (Ok(NamesKey::Entry { cookie, .. }), Ok(entry)) =
+                (NamesKey::decode(key), Dirent::decode(value))
+            else {
+                result = Err(Errno::EIO);
+                return false;
             };
-            let entry = Dirent::decode(&value).map_err(|_| Errno::EIO)?;
-            if !take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name }) {
-                return Ok(());
-            }
-        }
-        Ok(())
+            take(DirEntry { ino: entry.inode.0, cookie, kind: entry.kind, name: entry.name })
+        })?;
+        result
     }
 }

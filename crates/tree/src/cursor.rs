@@ -157,24 +157,48 @@ impl<'t> Range<'t> {
     }
 
     fn step(&mut self, forward: bool) -> Option<Result<Entry>> {
+        match self.advance(forward) {
+            Ok(false) => None,
+            Ok(true) => {
+                let end = if forward { &self.front } else { &self.back };
+                let (key, value) = end.as_ref().expect("just moved").entry();
+                Some(Ok((key.to_vec(), value.to_vec())))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Shows what is still to come to a function, until it says no.
+    pub(crate) fn visit(&mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        while self.advance(true)? {
+            let (key, value) = self.front.as_ref().expect("just moved").entry();
+            if !f(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one end to the next entry; false if there is none.
+    fn advance(&mut self, forward: bool) -> Result<bool> {
         while !self.ended {
             match self.try_step(forward) {
-                Ok(Some(entry)) => return Some(Ok(entry)),
-                Ok(None) => self.ended = true,
+                Ok(true) => return Ok(true),
+                Ok(false) => self.ended = true,
                 Err(LoadError::Stale) => {
                     self.origin = Cursor::new(self.tree);
                     (self.front, self.back) = (None, None);
                 }
                 Err(LoadError::Failed(error)) => {
                     self.ended = true;
-                    return Some(Err(error));
+                    return Err(error);
                 }
             }
         }
-        None
+        Ok(false)
     }
 
-    fn try_step(&mut self, forward: bool) -> Result<Option<Entry>, LoadError> {
+    fn try_step(&mut self, forward: bool) -> Result<bool, LoadError> {
         let end = if forward { &mut self.front } else { &mut self.back };
         let found = match end {
             Some(cursor) if forward => cursor.next(self.tree)?,
@@ -188,9 +212,9 @@ impl<'t> Range<'t> {
             }
         };
         if !found {
-            return Ok(None);
+            return Ok(false);
         }
-        let (key, value) = end.as_ref().expect("set above").entry();
+        let (key, _) = end.as_ref().expect("set above").entry();
         let within = match forward {
             true => match &self.upper {
                 Bound::Included(upper) => key <= upper.as_slice(),
@@ -204,7 +228,7 @@ impl<'t> Range<'t> {
             },
         };
         if !within {
-            return Ok(None);
+            return Ok(false);
         }
         let passed = if forward { &mut self.lower } else { &mut self.upper };
         match passed {
@@ -214,7 +238,7 @@ impl<'t> Range<'t> {
             }
             other => *other = Bound::Excluded(key.to_vec()),
         }
-        Ok(Some((key.to_vec(), value.to_vec())))
+        Ok(true)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tree: its state, its locks, and reading and changing it.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -151,8 +151,27 @@ impl Tree {
     /// still needs may be gone: from there on it sees a newer version, and goes on behind the last key it gave. A
     /// key that is there all the time is given exactly once. An error ends the iteration.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range<'_> {
-        let own = |bound: std::ops::Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         Range::new(self, own(bounds.start_bound()), own(bounds.end_bound()))
+    }
+
+    /// Shows keys from `from` up to but not including `to`, in order, to a function until it says no; no copies are made
+    /// and no lock is held meanwhile. What it sees of concurrent changes is as with [`Tree::range`].
+    pub fn scan(&self, from: &[u8], to: &[u8], mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        // Most scans are short and end in the leaf they begin in, which is found without a cursor.
+        let Some(leaf) = self.leaf(from)? else { return Ok(()) };
+        let first = leaf.page.search(from).unwrap_or_else(|index| index);
+        for index in first..leaf.page.len() {
+            let key = leaf.page.key(index);
+            if key >= to || !f(key, leaf.page.value(index)) {
+                return Ok(());
+            }
+        }
+        let lower = match leaf.page.len().checked_sub(1) {
+            Some(last) if last >= first => Bound::Excluded(leaf.page.key(last)),
+            _ => Bound::Included(from),
+        };
+        self.range::<&[u8]>((lower, Bound::Excluded(to))).visit(f)
     }
 
     /// Sets the value of a key; returns the value before.
