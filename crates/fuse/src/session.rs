@@ -96,7 +96,9 @@ struct Shared {
 fn handles_gained(operation: &Operation<'_>, outcome: Outcome) -> i64 {
     match (operation, outcome) {
         // From now on the kernel opens without asking, so nobody knows any more what is open.
-        (Operation::Open(_) | Operation::Opendir(_), Outcome::Failed(Errno::ENOSYS)) => i64::from(i32::MAX),
+        (Operation::Open(_), Outcome::Failed(Errno::ENOSYS)) => i64::from(i32::MAX),
+        // The same, but a directory that is open somewhere holds nothing that could be lost.
+        (Operation::Opendir(_), Outcome::Failed(Errno::ENOSYS)) => 0,
         (
             Operation::Open(_) | Operation::Opendir(_) | Operation::Create { .. } | Operation::Tmpfile { .. },
             Outcome::Filled(_),
