@@ -168,7 +168,9 @@ impl Dataset {
                 out[..count].copy_from_slice(&content[first..first + count]);
             }
             Extent::Overlaid(overlaid) => {
-                for (pointer, parts) in overlaid::parts(overlaid, &(range.start - at..range.end - at)) {
+                let blocks = overlaid::parts(overlaid, &(range.start - at..range.end - at));
+                self.note_pieces(inode, at, count, overlaid.length, blocks.len());
+                for (pointer, parts) in blocks {
                     let shown = at + parts[0].range.start..at + parts[parts.len() - 1].range.end;
                     let content = read(&pointer, shown)?;
                     for part in parts {
@@ -240,7 +242,7 @@ impl Dataset {
             } else {
                 self.settings.read().recordsize.into()
             };
-            if !self.takes_overlays(record_size) {
+            if !self.takes_overlays(record_size) || self.is_tight() {
                 return asked;
             }
             let offset = if append { state.record.size } else { offset };

@@ -61,6 +61,8 @@ pub struct InodeState {
     pub(crate) changed: Txg,
     /// Its items are gone from the trees.
     pub(crate) gone: bool,
+    /// The txg that closes next, or is being synced, folds records of it.
+    pub(crate) folding: bool,
 }
 
 /// Content changes of one file as handed to sync.
@@ -87,6 +89,7 @@ impl Inode {
             refs: 0,
             changed: Txg(0),
             gone: false,
+            folding: false,
         };
         Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None), reading: Mutex::default() })
     }

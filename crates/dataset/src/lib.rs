@@ -53,6 +53,7 @@ mod cuts;
 mod data;
 mod dataset;
 mod error;
+mod fold;
 mod inode;
 mod layer;
 mod memory;

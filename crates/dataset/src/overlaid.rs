@@ -15,7 +15,7 @@
 //! (O2) An overlay for which an operation reserved nothing but an overlay fits into its extent, whatever the sync under
 //!      way adds before it ([`has_room`]). So sync never has to fold a record whose fold nobody reserved.
 //! (O3) A fold is written from what operations of its txg reserved: that of its record (as a rewrite of the whole), or
-//!      what is spare of the others (`plan`).
+//!      what is spare of the others; or from a share of what nobody has reserved (`plan`, `fold`).
 //! (O4) Each block of an extent is freed once: when an extent without it replaces the extent.
 use std::ops::Range;
 
@@ -24,6 +24,7 @@ use steadfast_format::overlay::Overlay;
 use steadfast_format::{BlockPointer, InodeId, node};
 
 use crate::RangeSet;
+use crate::fold::ROOMY;
 use crate::store::{Blocks, occupied};
 
 /// Ranges of one overlay, at most: a record that was written in more pieces is folded.
@@ -34,7 +35,7 @@ const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_
 const UNKNOWN_POINTER: usize = 64;
 /// Waste at which a record is folded, in 32nds of what it would occupy folded: least and greatest. Which one counts
 /// differs by record, so that records written at the same rate are not all folded in the same txg.
-const FOLD_WASTE: Range<u64> = 21..37;
+const FOLD_WASTE: Range<u64> = 24..41;
 
 /// A part of a record that one block gives.
 #[derive(Debug, Eq, PartialEq)]
@@ -141,8 +142,14 @@ pub(crate) fn fits(extent: &Extent) -> bool {
     extent.encode().len() + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX
 }
 
-/// True if a record wastes so much that it is worth folding.
-pub(crate) fn is_worth_folding(blocks: &dyn Blocks, inode: InodeId, offset: u64, extent: &Extent) -> bool {
+/// True if a record wastes so much that it is worth folding, if so many 32nds are allowed of what is else.
+pub(crate) fn is_worth_folding(
+    blocks: &dyn Blocks,
+    inode: InodeId,
+    offset: u64,
+    extent: &Extent,
+    allowed: u64,
+) -> bool {
     let Extent::Overlaid(overlaid) = extent else { return false };
     let (mut taken, mut stored, mut plain, mut first) = (0, 0, 0, 0);
     for pointer in overlaid.pointers() {
@@ -158,7 +165,7 @@ pub(crate) fn is_worth_folding(blocks: &dyn Blocks, inode: InodeId, offset: u64,
     let mixed =
         (inode.0 ^ offset.rotate_left(20) ^ first.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let limit = FOLD_WASTE.start + (mixed >> 32) % (FOLD_WASTE.end - FOLD_WASTE.start);
-    taken.saturating_sub(folded) * 32 > folded * limit
+    taken.saturating_sub(folded) * 32 * ROOMY > folded * limit * allowed
 }
 
 fn wide(range: &Range<u32>) -> Range<u64> {

@@ -13,15 +13,25 @@ use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Frozen, Inode};
 use crate::layer::{Record, Reserve, index, len};
 use crate::overlaid::{self, RANGES_MAX};
-use crate::{RangeSet, Result};
+use crate::{Error, RangeSet, Result};
 
 /// What becomes of a record.
 pub(crate) struct Planned {
-    pub inode: Arc<Inode>,
+    pub inode: InodeId,
     pub offset: u64,
     pub record_size: u64,
     pub plan: Plan,
     pub old: Option<Extent>,
+}
+
+impl Planned {
+    /// Bytes of memory it holds, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        4096 + match &self.plan {
+            Plan::Whole(content) => len(content),
+            Plan::Over(over) => len(&over.content),
+        }
+    }
 }
 
 pub(crate) enum Plan {
@@ -42,6 +52,13 @@ enum ContentBytes {
     Made(Vec<u8>),
     /// Written as a whole: they stay where `write` put them, in the frozen record at this offset.
     Frozen(Arc<Frozen>, u64),
+}
+
+impl Content {
+    pub(crate) fn made(bytes: Vec<u8>) -> Content {
+        let length = bytes.len();
+        Content { bytes: ContentBytes::Made(bytes), length }
+    }
 }
 
 impl std::ops::Deref for Content {
@@ -174,19 +191,41 @@ impl Dataset {
             _ => match self.over(txg, changes, offset, below) {
                 Some((over, _)) if over.changes_nothing(below) => return Ok(None),
                 Some((over, extent)) if !self.folds(inode.id, changes, offset, extent.as_ref(), spare) => {
-                    self.overlays_written.fetch_add(u64::from(!over.content.is_empty()), Ordering::Relaxed);
-                    Plan::Over(over)
+                    self.plan_over(over)
                 }
-                _ => {
-                    let folded = matches!(below, Some(Extent::Overlaid(_)));
-                    self.records_folded.fetch_add(u64::from(folded), Ordering::Relaxed);
-                    let bytes = ContentBytes::Made(self.rebuild(inode.id, changes, offset, below)?);
-                    Plan::Whole(self.without_zeros(Content { bytes, length }, record))
-                }
+                // What cannot be read need not be: it stays under an overlay, and whoever reads it is told.
+                over => match (self.plan_whole(inode.id, changes, offset, below), over) {
+                    (Err(Error::Read { inode, range, .. }), Some((over, _))) => {
+                        self.note_damage(inode, range);
+                        self.plan_over(over)
+                    }
+                    (plan, _) => plan?,
+                },
             },
         };
-        let (inode, record_size) = (Arc::clone(inode), changes.record_size);
+        let (inode, record_size) = (inode.id, changes.record_size);
         Ok(Some(Planned { inode, offset, record_size, plan, old }))
+    }
+
+    fn plan_over(&self, over: Over) -> Plan {
+        if !over.content.is_empty() {
+            self.overlays_written.fetch_add(1, Ordering::Relaxed);
+            self.note_overlays();
+        }
+        Plan::Over(over)
+    }
+
+    fn plan_whole(
+        &self,
+        inode: InodeId,
+        changes: &Frozen,
+        offset: u64,
+        below: Option<&Extent>,
+    ) -> Result<Plan> {
+        let content = Content::made(self.rebuild(inode, changes, offset, below)?);
+        let folded = matches!(below, Some(Extent::Overlaid(_)));
+        self.records_folded.fetch_add(u64::from(folded), Ordering::Relaxed);
+        Ok(Plan::Whole(self.without_zeros(content, changes.layer.records.get(&offset))))
     }
 
     /// What was written of a record, as an overlay, and about what the extent will be; `None` if the record must be
@@ -252,8 +291,9 @@ impl Dataset {
         extent: Option<&Extent>,
         spare: &mut u64,
     ) -> bool {
-        let worth =
-            extent.is_some_and(|extent| overlaid::is_worth_folding(&*self.blocks, inode, offset, extent));
+        let allowed = self.allowed_waste();
+        let worth = extent
+            .is_some_and(|extent| overlaid::is_worth_folding(&*self.blocks, inode, offset, extent, allowed));
         // A record that was only cut gives back more than it takes, as cuts do.
         let Some(record) = changes.layer.records.get(&offset) else { return worth };
         match record.reserve(self.blocks.unit().into(), offset, changes.length_of(offset)) {
@@ -315,7 +355,7 @@ impl Dataset {
 
     /// Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case, those that
     /// were written only where compression may take them (else a disk filled with zeros stays empty).
-    fn without_zeros(&self, mut content: Content, record: Option<&Record>) -> Content {
+    pub(crate) fn without_zeros(&self, mut content: Content, record: Option<&Record>) -> Content {
         let length = content.len();
         let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         if !self.settings.read().zeros_are_holes {

@@ -11,7 +11,6 @@ use steadfast_tree::Change;
 
 use crate::dataset::{Counters, Dataset, extent_key};
 use crate::inode::{Frozen, Inode};
-use crate::layer::len;
 use crate::plan::{Over, Plan, Planned};
 use crate::store::BlockWrite;
 use crate::{Error, Result};
@@ -79,18 +78,14 @@ impl Dataset {
         let mut grown = Growth::default();
         let mut budget = self.free_budget();
         self.work_off_cuts(&mut budget, &mut grown)?;
-        let mut spare =
-            frozen.inodes.iter().filter_map(|i| i.frozen.lock().clone()).map(|f| self.spare_of(&f)).sum();
+        let changes = frozen.inodes.iter().filter_map(|inode| inode.frozen.lock().clone());
+        let mut spare = self.unreserved_for_folds() + changes.map(|f| self.spare_of(&f)).sum::<u64>();
         for inode in &frozen.inodes {
             let Some(changes) = inode.frozen.lock().clone() else { continue };
             self.free_cuts(inode, &changes, &mut budget, &mut grown)?;
             for offset in self.records_to_build(inode.id, &changes)? {
                 let Some(planned) = self.plan(txg, inode, &changes, offset, &mut spare)? else { continue };
-                batch_bytes += 4096
-                    + match &planned.plan {
-                        Plan::Whole(content) => len(content),
-                        Plan::Over(over) => len(&over.content),
-                    };
+                batch_bytes += planned.bytes();
                 batch.push(planned);
                 if batch_bytes >= BATCH_BYTES {
                     self.store(txg, std::mem::take(&mut batch), &mut grown)?;
@@ -98,7 +93,21 @@ impl Dataset {
                 }
             }
         }
+        // What is folded is read from the extents as they are now.
+        self.store(txg, std::mem::take(&mut batch), &mut grown)?;
+        batch_bytes = 0;
+        for (inode, offset) in &frozen.folds {
+            inode.state.lock().folding = false;
+            let Some(planned) = self.plan_fold(inode.id, *offset)? else { continue };
+            batch_bytes += planned.bytes();
+            batch.push(planned);
+            if batch_bytes >= BATCH_BYTES {
+                self.store(txg, std::mem::take(&mut batch), &mut grown)?;
+                batch_bytes = 0;
+            }
+        }
         self.store(txg, batch, &mut grown)?;
+        self.walk_for_waste()?;
         self.list_cuts()?;
         let snapshot = self.extents.snapshot();
         let extents_root = self.extents.sync(&snapshot)?;
@@ -169,7 +178,7 @@ impl Dataset {
         let mut plans = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for planned in &mut batch {
-            let (inode, offset) = (planned.inode.id, planned.offset);
+            let (inode, offset) = (planned.inode, planned.offset);
             stored.push((inode, offset..offset.saturating_add(planned.record_size)));
             let next = match &planned.plan {
                 Plan::Whole(content) if content.is_empty() => Next::Is(None),

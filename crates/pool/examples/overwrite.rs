@@ -2,8 +2,7 @@
 //! accepted, round by round; then what reading the file costs beside a fresh one.
 //!
 //! `cargo run --release -p steadfast-pool --example overwrite -- IMAGE [--mib N] [--file-mib N] [--rounds N]
-//! [--compression C] [--encrypted] [--without-overlays]`. The image is made, and stays; with a name that begins with
-//! `memory` all is in memory.
+//! [--compression C] [--encrypted] [--without-overlays] [--txg-pages N]`. The image is made, and stays. Reads go past the kernel's cache.
 
 #[path = "../tests/common/counting.rs"]
 mod counting;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counting::{CountingDevice, Counts};
-use steadfast_device::{Device, FileDevice, MemoryDevice, OpenOptions};
+use steadfast_device::{Device, FileDevice, OpenOptions};
 use steadfast_env::Env;
 use steadfast_format::KeyFormat;
 use steadfast_pool::{
@@ -31,6 +30,8 @@ struct Wish {
     compression: String,
     encrypted: bool,
     overlays: bool,
+    /// Pages to a txg; 0: as they come.
+    txg_pages: u64,
 }
 
 fn wish() -> Option<Wish> {
@@ -43,11 +44,13 @@ fn wish() -> Option<Wish> {
         compression: "off".into(),
         encrypted: false,
         overlays: true,
+        txg_pages: 0,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--mib" => wish.mib = words.next()?.parse().ok()?,
             "--file-mib" => wish.file_mib = words.next()?.parse().ok()?,
+            "--txg-pages" => wish.txg_pages = words.next()?.parse().ok()?,
             "--rounds" => wish.rounds = words.next()?.parse().ok()?,
             "--compression" => wish.compression = words.next()?,
             "--encrypted" => wish.encrypted = true,
@@ -98,10 +101,13 @@ fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b.max(1) as f64
 }
 
-/// Imports again, so that no cache of ours knows anything.
-fn again(env: &Env, pool: Pool, device: &Arc<CountingDevice>, encrypted: bool) -> Pool {
-    pool.export().expect("exported");
-    drop(pool);
+fn open(image: &str, direct: bool) -> Arc<CountingDevice> {
+    let options = OpenOptions { direct, ..OpenOptions::WRITE };
+    CountingDevice::new(Arc::new(FileDevice::open(image.as_ref(), &options).expect("a device")))
+}
+
+/// Imports an exported pool, so that no cache of ours knows anything.
+fn import(env: &Env, device: &Arc<CountingDevice>, encrypted: bool) -> Pool {
     let (mut pools, _) = scan(handle(device));
     let spec = ImportSpec {
         new_name: None,
@@ -154,13 +160,8 @@ fn main() {
         std::process::exit(2);
     };
     let env = Env::real();
-    let inner: Arc<dyn Device> = if wish.image.starts_with("memory") {
-        Arc::new(MemoryDevice::new(&wish.image, wish.mib << 20))
-    } else {
-        std::fs::File::create(&wish.image).and_then(|file| file.set_len(wish.mib << 20)).expect("an image");
-        Arc::new(FileDevice::open(wish.image.as_ref(), &OpenOptions::WRITE).expect("a device"))
-    };
-    let device = CountingDevice::new(inner);
+    std::fs::File::create(&wish.image).and_then(|file| file.set_len(wish.mib << 20)).expect("an image");
+    let device = open(&wish.image, false);
     let random = |out: &mut [u8]| env.random.fill(out);
     let user = wish.encrypted.then(|| new_user_key(KeyFormat::Raw, &SECRET, &random, None).expect("a key"));
     let spec = CreateSpec {
@@ -174,11 +175,11 @@ fn main() {
         host: "host".into(),
         memory: Memory::default(),
     };
-    let mut pool = Pool::create(&env, spec).expect("a pool");
+    let pool = Pool::create(&env, spec).expect("a pool");
     pool.set_property("tank", "compression", Some(&wish.compression)).expect("set");
     let compressible = wish.compression != "off";
-    let (fs, open) = mount(&pool);
-    open.dataset().allow_overlays(wish.overlays);
+    let (fs, head) = mount(&pool);
+    head.dataset().allow_overlays(wish.overlays);
     let bytes = wish.file_mib << 20;
     let mut draw = Draw(0x5eed);
     for name in [b"fresh".as_slice(), b"overwritten"] {
@@ -197,17 +198,20 @@ fn main() {
     let file = fs.lookup(1, b"overwritten").expect("there").ino;
     let mut page = vec![0; 4096];
     for round in 1..=wish.rounds {
-        let (before, txg, counts) = (device.counts(), pool.state().txg.0, open.dataset().overlay_counts());
+        let (before, txg, counts) = (device.counts(), pool.state().txg.0, head.dataset().overlay_counts());
         let start = Instant::now();
-        for _ in 0..bytes / PAGE {
+        for number in 1..=bytes / PAGE {
             draw.fill(&mut page, compressible);
             let at = draw.next() % (bytes / PAGE) * PAGE;
             fs.write(file, at, &page, false).expect("written");
+            if wish.txg_pages > 0 && number % wish.txg_pages == 0 {
+                pool.sync().expect("committed");
+            }
         }
         if round == wish.rounds {
             pool.sync().expect("committed");
         }
-        let (after, now) = (device.counts().since(before), open.dataset().overlay_counts());
+        let (after, now) = (device.counts().since(before), head.dataset().overlay_counts());
         println!(
             "{round:>3}: {:>6.2} {:>5} {:>8} {:>7} {:>7.1}",
             ratio(after.written_bytes, bytes),
@@ -217,13 +221,17 @@ fn main() {
             start.elapsed().as_secs_f64()
         );
     }
-    drop((fs, open));
+    drop((fs, head));
+    pool.export().expect("exported");
+    drop((pool, device));
     for how in [read, read_random] {
         for name in ["fresh", "overwritten", "fresh", "overwritten"] {
-            pool = again(&env, pool, &device, wish.encrypted);
-            let (fs, _open) = mount(&pool);
+            let device = open(&wish.image, true);
+            let pool = import(&env, &device, wish.encrypted);
+            let (fs, head) = mount(&pool);
             how(&fs, &device, name, bytes);
+            drop((fs, head));
+            pool.export().expect("exported");
         }
     }
-    pool.export().expect("exported");
 }

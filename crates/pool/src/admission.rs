@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use steadfast_txg::{AdmitKind, Space, Verdict};
+use steadfast_txg::{AdmitKind, Room, Space, Verdict};
 
 /// Figures of the last commit.
 #[derive(Debug, Default)]
@@ -64,6 +64,12 @@ impl Space for Admission {
             (true, true) => Verdict::AfterCommit,
             (true, false) => Verdict::NoSpace,
         }
+    }
+
+    fn room(&self) -> Room {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let free = capacity.saturating_sub(self.live.load(Ordering::Relaxed));
+        Room { free, capacity, placeable: free.min(self.room.load(Ordering::Relaxed)) }
     }
 }
 

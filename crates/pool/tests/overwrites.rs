@@ -13,7 +13,7 @@ use steadfast_env::Env;
 use steadfast_pool::Pool;
 
 const PAGE: u64 = 4096;
-const FILE_BYTES: u64 = 16 * MIB;
+const FILE_BYTES: u64 = 32 * MIB;
 /// Pages that a txg brings to a record on average: what the default settings give a 1 GiB file at full speed.
 const PAGES_PER_RECORD: u64 = 4;
 const SECRET: [u8; 32] = [7; 32];
@@ -22,7 +22,7 @@ const SECRET: [u8; 32] = [7; 32];
 /// on when folding has begun.
 fn amplification(compression: &str, sealed: bool) -> f64 {
     let env = Env::seeded(11);
-    let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 256 * MIB)));
+    let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 512 * MIB)));
     let pool_key = sealed.then(|| key(&env, &SECRET));
     let pool = Pool::create(&env, spec(vec![handle(&device)], pool_key)).expect("a pool");
     pool.set_property("tank", "compression", Some(compression)).expect("set");
@@ -79,4 +79,57 @@ fn a_small_overwrite_costs_at_most_two_and_a_half_times_its_bytes() {
         assert!(ratio <= 2.5, "{ratio:.2} with compression {compression}, sealed: {sealed}");
         assert!(ratio > 1.0, "nothing is lost on the way");
     }
+}
+
+/// Overlays keep their bases alive: a pool that gets full must not be fuller for it than its files are.
+#[test]
+fn a_pool_that_is_nearly_full_takes_overwrites_for_ever() {
+    let env = Env::seeded(12);
+    let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 160 * MIB)));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+    pool.set_property("tank", "compression", Some("off")).expect("set");
+    let (fs, open) = mount(&pool, "tank");
+    let write = |name: &[u8], bytes: u64| {
+        let file = fs.mknod(ME, ROOT, name, 0o100_600, 0).expect("made").ino;
+        for at in (0..bytes).step_by(1 << 20) {
+            fs.write(file, at, &noise(at, 1 << 20), false).expect("written");
+        }
+        file
+    };
+    let capacity = pool.state().accounting.capacity_bytes;
+    // A file that gets as many overlays as it may have while there is room; then others fill the pool.
+    let file = write(b"file", capacity / 4 / MIB * MIB);
+    let pages = capacity / 4 / MIB * MIB / PAGE;
+    let mut dice = Dice(6);
+    let mut overwrite = |number: u64| {
+        let at = dice.below(pages) * PAGE;
+        fs.write(file, at, &noise(number, usize::try_from(PAGE).expect("small")), false)
+            .unwrap_or_else(|errno| panic!("page {number}: {errno:?}, {:?}", pool.state().accounting));
+    };
+    for number in 0..pages {
+        overwrite(number);
+        if number % (pages / 8) == 0 {
+            pool.sync().expect("committed");
+        }
+    }
+    assert!(open.dataset().overlay_counts().written > pages / 8);
+    let wasted = open.dataset().counters().data;
+    assert!(wasted > capacity / 4 * 5 / 4, "the file has overlays: {wasted}");
+    let mut filled = 0;
+    while pool.state().accounting.live_bytes < capacity * 9 / 10 {
+        write(format!("filler {filled}").as_bytes(), MIB);
+        filled += 1;
+        if filled % 4 == 0 {
+            pool.sync().expect("committed");
+        }
+    }
+    for number in 0..2 * pages {
+        overwrite(number);
+        if number % (pages / 4) == 0 {
+            pool.sync().expect("committed");
+        }
+    }
+    pool.sync().expect("committed");
+    assert_eq!(open.dataset().check().expect("readable"), []);
+    drop(open);
 }

@@ -73,12 +73,28 @@ pub enum Verdict {
     ReadOnly,
 }
 
+/// How much of a pool is free.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Room {
+    /// Bytes that may come to live, besides those that do.
+    pub free: u64,
+    /// Bytes that may live at most.
+    pub capacity: u64,
+    /// Bytes of content that can be written before the cleaner has gained slots.
+    pub placeable: u64,
+}
+
 /// What the pool knows of its space.
 pub trait Space: Send + Sync {
     /// May an operation of this kind go on, if afterwards `reserved_bytes` (this operation's included, of which
     /// `bytes` are new) are promised and not yet placed? Called under the budget's lock: must be quick and must not
     /// call the budget.
     fn admit(&self, kind: AdmitKind, bytes: u64, reserved_bytes: u64) -> Verdict;
+
+    /// How much is free as of the last commit. Without end, if nobody says otherwise.
+    fn room(&self) -> Room {
+        Room { free: u64::MAX, capacity: u64::MAX, placeable: u64::MAX }
+    }
 
     /// Called, without gate or locks, when an operation has to wait for a commit: a world without a sync thread makes one
     /// here and returns true. With a sync thread it is false, and the operation sleeps until that has committed.
@@ -182,6 +198,12 @@ impl Budget {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.state.lock().limits
+    }
+
+    /// How much of the pool is free as of the last commit, whatever is reserved.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.space.room()
     }
 
     /// All that is reserved now.

@@ -47,7 +47,7 @@ mod close;
 mod commits;
 mod gate;
 
-pub use budget::{AdmitKind, Budget, Cost, Limits, Reservation, Space, Unlimited, Verdict, delay_ns};
+pub use budget::{AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, delay_ns};
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
 pub use gate::{Gate, Hold};

@@ -1,0 +1,206 @@
+//! Folding in the background, and what a pool that gets full does about waste.
+//!
+//! Sync folds what is written ([`crate::plan`]). Two more kinds of records are folded though nobody writes them: those that a
+//! reader found in many pieces, while little is written; and all that waste something, once the pool gets full. They are
+//! picked before a txg closes, so that the attributes which it flushes say "not noted" of what their files occupy, and
+//! folded by its sync, from space that nobody has reserved.
+//!
+//! ## When a pool gets full
+//! Overlays keep their base alive, so a file that is overwritten occupies up to some 1.9 times what it holds. With an eighth of
+//! the pool free or more that does not matter. Below, the waste that a record may have falls with what is free, to nothing at a
+//! 64th; and from a 16th on writes reserve whole records, as if there were no overlays, so that sync can fold each.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_format::InodeId;
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+
+use crate::dataset::{Dataset, extent_key};
+use crate::inode::Inode;
+use crate::layer::index;
+use crate::overlaid;
+use crate::plan::{Content, Plan, Planned};
+use crate::{Error, Result};
+
+/// Bytes of records folded in the background by one sync, at most.
+const BYTES_MAX: u64 = 64 << 20;
+/// Records waiting to be folded, at most.
+const WAITING_MAX: usize = 4_096;
+/// Items of the extents tree looked at by one sync.
+const WALK_ITEMS: usize = 16_384;
+/// Blocks from which one read of (most of) a record took its bytes, so that the record is worth folding.
+const PIECES: usize = 4;
+/// Share of the dirty budget from which on readers' wishes wait.
+const QUIET_SHARE: u64 = 8;
+/// A threshold that nothing lowers.
+pub(crate) const ROOMY: u64 = 32;
+/// The threshold below which writes reserve whole records: a 16th of the pool is free.
+const TIGHT: u64 = 14;
+
+/// Records to be folded.
+#[derive(Default)]
+pub(crate) struct Folding {
+    /// Found in many pieces by readers.
+    read: BTreeSet<(InodeId, u64)>,
+    /// Found wasteful in a pool that gets full.
+    wasteful: BTreeSet<(InodeId, u64)>,
+    /// Where the walk for wasteful ones goes on.
+    cursor: Option<Vec<u8>>,
+    /// The walk has found something since it began.
+    found: bool,
+    /// The last walk found nothing, and no overlay was written since.
+    clean: bool,
+    /// For the txg that closes next.
+    picked: Vec<(Arc<Inode>, u64)>,
+}
+
+impl Dataset {
+    /// How much waste is allowed, in 32nds of what is allowed in a roomy pool.
+    pub(crate) fn allowed_waste(&self) -> u64 {
+        let room = self.txgs.budget.room();
+        let share = u128::from(room.free) * 1024 / u128::from(room.capacity.max(1));
+        // An eighth is 128, a 64th is 16.
+        u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(16).min(112) * ROOMY / 112
+    }
+
+    /// True if writes are to reserve whole records.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.allowed_waste() < TIGHT
+    }
+
+    /// A reader took `bytes` of a record of `length` bytes from so many blocks.
+    pub(crate) fn note_pieces(&self, inode: InodeId, offset: u64, bytes: usize, length: u32, blocks: usize) {
+        if blocks >= PIECES && bytes >= length as usize / 2 {
+            let mut folding = self.folding.lock();
+            if folding.read.len() < WAITING_MAX {
+                folding.read.insert((inode, offset));
+            }
+        }
+    }
+
+    /// True if something waits to be folded.
+    pub(crate) fn has_folds(&self) -> bool {
+        let (walks, quiet) = (self.allowed_waste() < ROOMY, self.is_quiet());
+        let folding = self.folding.lock();
+        !folding.wasteful.is_empty() || walks && !folding.clean || quiet && !folding.read.is_empty()
+    }
+
+    /// Space that nobody has reserved and that folds of one txg may take; what they give back is more.
+    pub(crate) fn unreserved_for_folds(&self) -> u64 {
+        let free = self.txgs.budget.room().placeable.saturating_sub(self.txgs.budget.reserved().space);
+        (free / 4).min(BYTES_MAX)
+    }
+
+    fn is_quiet(&self) -> bool {
+        let budget = &self.txgs.budget;
+        budget.reserved().memory < budget.limits().memory / QUIET_SHARE
+    }
+
+    /// Picks what the txg that closes next folds. Loads inodes, so not in the exclusive moment.
+    pub(crate) fn pick_folds(&self) -> Result<()> {
+        let mut budget = self.unreserved_for_folds();
+        let waiting: BTreeSet<(InodeId, u64)> = {
+            let folding = self.folding.lock();
+            let read = folding.read.iter().filter(|_| self.is_quiet());
+            read.chain(&folding.wasteful).copied().collect()
+        };
+        for (id, offset) in waiting {
+            let inode = match self.inode(id) {
+                Ok(inode) => Some(inode),
+                Err(Error::NoInode(_)) => None,
+                Err(error) => return Err(error),
+            };
+            let record_size = inode.as_ref().map_or(0, |inode| inode.state.lock().record_size());
+            if record_size > budget {
+                return Ok(());
+            }
+            budget -= record_size;
+            let mut folding = self.folding.lock();
+            folding.wasteful.remove(&(id, offset));
+            folding.read.remove(&(id, offset));
+            let Some(inode) = inode else { continue };
+            let mut state = inode.state.lock();
+            if !state.gone {
+                state.folding = true;
+                self.mark_record(&inode, &mut state);
+                folding.picked.push((Arc::clone(&inode), offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what was picked, at freeze.
+    pub(crate) fn take_folds(&self) -> Vec<(Arc<Inode>, u64)> {
+        std::mem::take(&mut self.folding.lock().picked)
+    }
+
+    /// A record to be folded; `None` if it needs none any more, or cannot be read.
+    pub(crate) fn plan_fold(&self, inode: InodeId, offset: u64) -> Result<Option<Planned>> {
+        let is_cut = self.cuts.read().of(inode).is_some_and(|cuts| cuts.containing(offset).is_some());
+        let Some(value) = self.extents.get(&extent_key(inode, offset))? else { return Ok(None) };
+        let old = self.decode_extent(&value)?;
+        if is_cut || !matches!(old, Extent::Overlaid(_)) {
+            return Ok(None);
+        }
+        let length = u64::from(old.length());
+        let mut content = vec![0; index(length)];
+        match self.fill_from_extent(inode, offset, &old, offset..offset + length, &mut content) {
+            Ok(()) => {}
+            Err(Error::Read { inode, range, .. }) => {
+                // It stays as it is, and whoever reads it is told.
+                self.note_damage(inode, range);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+        self.records_folded.fetch_add(1, Ordering::Relaxed);
+        let plan = Plan::Whole(self.without_zeros(Content::made(content), None));
+        Ok(Some(Planned { inode, offset, record_size: length, plan, old: Some(old) }))
+    }
+
+    /// Walks on through the extents for wasteful ones, if the pool gets full. Once a sync.
+    pub(crate) fn walk_for_waste(&self) -> Result<()> {
+        let allowed = self.allowed_waste();
+        let (cursor, clean) = {
+            let folding = self.folding.lock();
+            (folding.cursor.clone(), folding.clean || folding.wasteful.len() >= WAITING_MAX)
+        };
+        if allowed >= ROOMY || clean {
+            return Ok(());
+        }
+        let from = match cursor {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Included(NamesKey::all_of(InodeId(1))),
+        };
+        let (mut seen, mut last, mut wasteful) = (0, None, Vec::new());
+        for item in self.extents.range((from, Bound::Unbounded)).take(WALK_ITEMS) {
+            let (key, value) = item?;
+            seen += 1;
+            if let (Ok(ExtentsKey::Extent { inode, offset }), extent @ Extent::Overlaid(_)) =
+                (ExtentsKey::decode(&key), self.decode_extent(&value)?)
+                && overlaid::is_worth_folding(&*self.blocks, inode, offset, &extent, allowed)
+            {
+                wasteful.push((inode, offset));
+            }
+            last = Some(key);
+        }
+        let mut folding = self.folding.lock();
+        folding.found |= !wasteful.is_empty();
+        folding.wasteful.extend(wasteful);
+        folding.cursor = last;
+        if seen < WALK_ITEMS {
+            folding.cursor = None;
+            folding.clean = !std::mem::take(&mut folding.found);
+        }
+        Ok(())
+    }
+
+    /// Overlays were written: a walk may find something again.
+    pub(crate) fn note_overlays(&self) {
+        self.folding.lock().clean = false;
+    }
+}

@@ -1,0 +1,120 @@
+//! What overlays promise: small overwrites that read nothing, and records that come together again.
+
+mod support;
+
+use steadfast_dataset::Settings;
+use steadfast_env::Env;
+use steadfast_posix::Fallocate;
+use support::{Draw, World};
+
+const RECORD: usize = 128 << 10;
+const PAGE: usize = 4096;
+
+/// A committed file of four records that nothing compresses or takes for a hole, and its content.
+fn prepared() -> (World, u64, Vec<u8>) {
+    let settings = Settings { recordsize: u32::try_from(RECORD).expect("small"), zeros_are_holes: true };
+    let mut world = World::new(Env::seeded(8), settings);
+    let file = world.file("f");
+    let content: Vec<u8> = (0..4 * RECORD).map(|at| u8::try_from(1 + at % 250).expect("small")).collect();
+    world.fs.write(file, 0, &content, false).expect("writes");
+    world.commit();
+    (world, file, content)
+}
+
+/// Overwrites one page.
+fn overwrite(world: &World, file: u64, content: &mut [u8], page: usize, byte: u8) {
+    let at = page * PAGE;
+    content[at..at + PAGE].fill(byte);
+    world.fs.write(file, at as u64, &[byte; PAGE], false).expect("writes");
+}
+
+#[test]
+fn small_writes_and_holes_read_no_content_and_write_no_record() {
+    let (mut world, file, mut content) = prepared();
+    let before = world.blocks.live_bytes();
+    world.blocks.fail_reads_after(Some(0));
+    for page in [0, 1, 40, 70] {
+        overwrite(&world, file, &mut content, page, 9);
+    }
+    // Not aligned to anything.
+    content[200_000..200_100].fill(7);
+    world.fs.write(file, 200_000, &[7; 100], false).expect("writes");
+    content[300_000..310_000].fill(0);
+    world.fs.fallocate(file, Fallocate::PunchHole, 300_000, 10_000, false).expect("punches");
+    world.commit();
+    world.blocks.fail_reads_after(None);
+    let counts = world.fs.dataset().overlay_counts();
+    assert_eq!((counts.written, counts.folded), (3, 0));
+    let written = world.blocks.live_bytes() - before;
+    assert!(written <= 8 * PAGE as u64, "{written} bytes for four pages, a piece and a hole");
+    world.reopen();
+    assert!(world.content(file) == content);
+    // The hole, as far as it can be told.
+    assert_eq!(world.fs.seek(file, 300_000, true), Ok(310_000));
+    assert_eq!(world.fs.seek(file, 0, false), Ok(300_000));
+    world.check();
+}
+
+#[test]
+fn records_are_folded_when_they_waste_what_they_hold() {
+    let (mut world, file, mut content) = prepared();
+    let mut draw = Draw(3);
+    for _ in 0..200 {
+        for _ in 0..8 {
+            let (page, byte) = (draw.below(4 * RECORD / PAGE), draw.below(256));
+            overwrite(&world, file, &mut content, page, u8::try_from(byte).expect("small"));
+        }
+        world.commit();
+        let used = world.blocks.live_bytes();
+        assert!(used < 5 * content.len() as u64 / 2, "{used} bytes for {}", content.len());
+    }
+    let counts = world.fs.dataset().overlay_counts();
+    assert!(counts.folded > 30, "{counts:?}");
+    world.reopen();
+    assert!(world.content(file) == content);
+    world.check();
+}
+
+#[test]
+fn what_readers_find_in_many_pieces_is_folded_in_the_background() {
+    let (mut world, file, mut content) = prepared();
+    let blocks = world.blocks.live();
+    for page in [3, 9, 20, 27, 31] {
+        overwrite(&world, file, &mut content, page, 9);
+        world.commit();
+    }
+    assert_eq!(world.blocks.live(), blocks + 5);
+    // A page of it is nobody's reason.
+    world.fs.read(file, 9 * PAGE as u64, &mut [0; PAGE]).expect("reads");
+    assert!(!world.fs.dataset().has_changes());
+    assert!(world.content(file) == content);
+    assert!(world.fs.dataset().has_changes());
+    world.check();
+    assert_eq!((world.blocks.live(), world.fs.dataset().overlay_counts().folded), (blocks, 1));
+    world.reopen();
+    assert!(world.content(file) == content);
+    world.check();
+}
+
+#[test]
+fn what_cannot_be_read_is_not_folded_and_nothing_else_suffers() {
+    let (mut world, file, mut content) = prepared();
+    world.blocks.fail_reads_after(Some(0));
+    for page in 0..32 {
+        overwrite(&world, file, &mut content, page, 9);
+        if page % 4 == 3 {
+            world.commit();
+        }
+    }
+    for page in 0..30 {
+        overwrite(&world, file, &mut content, 32 + page % 31, 8);
+        overwrite(&world, file, &mut content, 64 + page % 31, 8);
+        world.commit();
+    }
+    assert_eq!(world.fs.dataset().overlay_counts().folded, 0);
+    world.blocks.fail_reads_after(None);
+    let damage = world.fs.dataset().damage();
+    assert!(!damage.is_empty(), "it was to be folded");
+    assert!(world.content(file) == content);
+    world.check();
+}
