@@ -207,3 +207,25 @@ fn a_read_only_pool_keeps_its_access_times() {
     .ok();
     whole(&host);
 }
+
+/// `atime` and `relatime` say when reading moves an access time. Each read is made with an empty page cache (a new mount),
+/// because what the kernel answers from it is not told to any FUSE server.
+#[test]
+fn access_times_follow_the_properties() {
+    let Some(host) = tank("atime", 128) else { return };
+    host.shell(
+        "read_again() {
+             old=$(stat -c %.9X t/a); zfs unmount tank; zfs mount tank; sleep 0.02; cat t/a >/dev/null
+             test $(stat -c %.9X t/a) != $old
+         }
+         never() { if read_again; then echo \"moved: $*\"; exit 3; fi; }
+         echo text > t/a; touch -d '3 hours ago' t/a
+         read_again                                              # older than the last change of its attributes
+         never 'read after the last change, less than a day ago'
+         zfs set relatime=off tank; read_again; read_again
+         zfs set atime=off tank; never 'atime is off'; touch -a -d '2 days ago' t/a; never 'atime is still off'
+         zfs set atime=on relatime=on tank; read_again; never 'once is enough'",
+    )
+    .ok();
+    whole(&host);
+}
