@@ -101,7 +101,7 @@ pub fn long() -> bool {
 }
 
 /// Why nothing here can be asked on this machine.
-fn missing() -> Option<String> {
+pub fn missing() -> Option<String> {
     if let Some(why) = no_fuse() {
         return Some(why);
     }

@@ -1,6 +1,11 @@
 //! Promises that need more than one directory: several users, a full pool, a daemon that starts again.
 
-use crate::{Ask::Python, ask, long, tank, whole};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use steadfast_tests::{Host, skip};
+
+use crate::{Ask::Python, ask, long, missing, tank, whole};
 
 /// Requests of two users at once are never mixed up.
 #[test]
@@ -228,4 +233,80 @@ fn access_times_follow_the_properties() {
     )
     .ok();
     whole(&host);
+}
+
+/// A folder whose files stop answering when its server is stopped: what a hanging disk is to a daemon.
+struct Hanging {
+    server: Child,
+    at: std::path::PathBuf,
+}
+
+impl Hanging {
+    fn new(host: &Host) -> Hanging {
+        host.shell("mkdir sealed plain; gocryptfs -q -init -scryptn 10 -extpass 'echo word' sealed").ok();
+        let server = Command::new("gocryptfs")
+            .args(["-q", "-fg", "-extpass", "echo word"])
+            .args([host.at("sealed"), host.at("plain")])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("gocryptfs starts");
+        let hanging = Hanging { server, at: host.at("plain") };
+        host.shell("until mountpoint -q plain; do sleep 0.1; done").ok();
+        hanging
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.server.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // A test that failed leaves it stopped, and then nothing could be unmounted.
+        let _ = Command::new("kill").args(["-CONT", &self.server.id().to_string()]).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = self.server.wait();
+    }
+}
+
+/// Who waits for a disk that does not answer can be killed: a request is never kept longer than its caller lives.
+#[test]
+fn who_waits_for_a_hanging_disk_can_be_killed() {
+    let test = "killed while a disk hangs";
+    let gocryptfs = Command::new("gocryptfs").arg("--version").output();
+    let why = missing().or_else(|| gocryptfs.is_err().then(|| "gocryptfs is not installed".to_owned()));
+    if let Some(why) = why {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let disk = Hanging::new(&host);
+    host.shell("truncate -s 128M plain/img; zpool create -m $PWD/t tank $PWD/plain/img; zpool sync").ok();
+    disk.signal("-STOP");
+    let text = "import os; f = os.open('file', 66); os.write(f, b'x' * 9000); print('waits', flush=True); os.fsync(f)";
+    let mut waiter = Command::new("python3")
+        .args(["-c", text])
+        .current_dir(host.at("t"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut said = [0; 6];
+    let out = waiter.stdout.as_mut().expect("a pipe");
+    std::io::Read::read_exact(out, &mut said).expect("it says that it waits");
+    // Long enough that it waits in our hands; if not, the test is easier to pass, never harder.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(waiter.try_wait().expect("asked").is_none(), "fsync returned though the disk hangs");
+    waiter.kill().expect("killed");
+    let started = Instant::now();
+    let ended = loop {
+        match waiter.try_wait().expect("asked") {
+            None if started.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(50))
+            }
+            ended => break ended,
+        }
+    };
+    disk.signal("-CONT");
+    assert!(ended.is_some(), "it was killed and could not die");
+    host.shell("zpool sync; test $(stat -c %s t/file) = 9000; zpool export tank").ok();
 }
