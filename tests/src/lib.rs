@@ -202,6 +202,13 @@ impl Drop for Host {
         if stopped.status != 0 && !std::thread::panicking() {
             eprintln!("daemon stop: {} {}", stopped.out, stopped.err);
         }
+        if stopped.status != 0
+            && let Ok(pid) = std::fs::read_to_string(self.at("run/daemon.lock"))
+            && Path::new("/proc").join(pid.trim()).exists()
+        {
+            // It cannot export in order (a test may have seen to that), and it must not outlive its folder.
+            let _ = spawn(Command::new("kill").args(["-9", pid.trim()])).map(|mut child| child.wait());
+        }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let here = self.dir.path().display().to_string();
         for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {

@@ -24,6 +24,7 @@ pub fn run(
     version: &str,
     make_host: impl FnOnce() -> Result<Arc<dyn Host>, Refusal>,
 ) -> Result<(), Refusal> {
+    raise_descriptor_limit();
     runtime.prepare()?;
     let _lock = take_lock(runtime)?;
     let trouble = |error: io::Error| {
@@ -80,6 +81,15 @@ pub fn run(
     drop(gone);
     eprintln!("steadfast: daemon {} ends", std::process::id());
     result
+}
+
+/// Allows as many descriptors as the administrator does. Each thread of each mount has one, and the usual soft limit of
+/// 1,024 is meant for programs that use `select`.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // It can only fail if somebody lowered the limit meanwhile; then that one counts.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Removes the socket at the end, whichever way that comes.

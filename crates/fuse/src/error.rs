@@ -98,6 +98,12 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// What is mounted where cannot be told.
+    #[error("/proc/self/mountinfo, which tells what is mounted, cannot be read: {source}")]
+    TableUnreadable {
+        /// Why.
+        source: io::Error,
+    },
     /// Something else was mounted over the mountpoint.
     #[error("something else is mounted over {}: unmount that first", path.display())]
     MountedOver {

@@ -63,12 +63,15 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedF
             other => other?,
         }
     };
-    match top_mount(&mountpoint) {
-        Some(device) => Ok((fd, Mounted { mountpoint, device, by_helper })),
-        None => {
-            Err(Error::Handshake { message: "the new mount is not listed in /proc/self/mountinfo".into() })
-        }
-    }
+    let message = match top_mount(&mountpoint) {
+        Ok(Some(device)) => return Ok((fd, Mounted { mountpoint, device, by_helper })),
+        Ok(None) => "the new mount is not listed in /proc/self/mountinfo".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // It is on top, as it was made a moment ago, and nobody will serve it.
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    let _ = rustix::mount::unmount(&mountpoint, flags);
+    Err(Error::Handshake { message })
 }
 
 fn resolve(path: &Path) -> Result<PathBuf, Error> {
@@ -231,9 +234,9 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
 /// Detaches. A mount that is gone already is fine.
 pub(crate) fn unmount(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error> {
     let path = &mounted.mountpoint;
-    match top_mount(path) {
+    match top_mount(path)? {
         Some(device) if device == mounted.device => {}
-        Some(_) if is_mounted(mounted) => return Err(Error::MountedOver { path: path.clone() }),
+        Some(_) if is_mounted(mounted)? => return Err(Error::MountedOver { path: path.clone() }),
         _ => return Ok(()),
     }
     let flags = match mode {
@@ -246,7 +249,7 @@ pub(crate) fn unmount(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error>
         Err(OsErrno::PERM) if mounted.by_helper => unmount_by_helper(mounted, mode),
         Err(OsErrno::BUSY) => Err(Error::Busy { path: path.clone() }),
         // Somebody was faster.
-        Err(_) if !is_mounted(mounted) => Ok(()),
+        Err(_) if !is_mounted(mounted)? => Ok(()),
         Err(errno) => Err(Error::UnmountRefused { path: path.clone(), source: errno.into() }),
     }
 }
@@ -257,7 +260,7 @@ fn unmount_by_helper(mounted: &Mounted, mode: UnmountMode) -> Result<(), Error> 
     command.arg(if mode == UnmountMode::Clean { "-u" } else { "-uz" }).arg("--").arg(&mounted.mountpoint);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
     let output = command.output().map_err(|source| Error::HelperNotRun { program, source })?;
-    if output.status.success() || !is_mounted(mounted) {
+    if output.status.success() || !is_mounted(mounted)? {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -283,7 +286,7 @@ pub fn clear_stale(mountpoint: &Path) -> Result<bool, Error> {
         }
         _ => mountpoint.to_owned(),
     };
-    let Some(device) = top_mount(&path) else { return Ok(false) };
+    let Some(device) = top_mount(&path)? else { return Ok(false) };
     let by_helper = !rustix::process::geteuid().is_root();
     unmount(&Mounted { mountpoint: path, device, by_helper }, UnmountMode::Lazy)?;
     Ok(true)
@@ -308,13 +311,14 @@ pub(crate) fn open_abort(mounted: &Mounted) -> io::Result<OwnedFd> {
 }
 
 /// Is this very mount attached in this mount namespace?
-pub(crate) fn is_mounted(mounted: &Mounted) -> bool {
-    mount_table().iter().any(|line| line.device == mounted.device && line.mountpoint == mounted.mountpoint)
+pub(crate) fn is_mounted(mounted: &Mounted) -> Result<bool, Error> {
+    let ours = |line: &MountLine| line.device == mounted.device && line.mountpoint == mounted.mountpoint;
+    Ok(mount_table()?.iter().any(ours))
 }
 
 /// The device on top of the mounts at `path`.
-fn top_mount(path: &Path) -> Option<DeviceNumber> {
-    mount_table().into_iter().rev().find(|line| line.mountpoint == path).map(|line| line.device)
+fn top_mount(path: &Path) -> Result<Option<DeviceNumber>, Error> {
+    Ok(mount_table()?.into_iter().rev().find(|line| line.mountpoint == path).map(|line| line.device))
 }
 
 struct MountLine {
@@ -323,9 +327,10 @@ struct MountLine {
 }
 
 /// Reading the table never asks a file system anything, unlike `stat(2)` on a mountpoint.
-fn mount_table() -> Vec<MountLine> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|&b| b == b'\n').filter_map(parse_mount_line).collect()
+/// A table that cannot be read (no descriptor is free, say) is not an empty one: a mount would be taken for gone.
+fn mount_table() -> Result<Vec<MountLine>, Error> {
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|source| Error::TableUnreadable { source })?;
+    Ok(table.split(|&b| b == b'\n').filter_map(parse_mount_line).collect())
 }
 
 /// Fields: mount id, parent id, `major:minor`, root, mountpoint with octal escapes, and more.
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_table_of_this_machine_has_a_root() {
-        assert!(top_mount(Path::new("/")).is_some());
+        assert!(top_mount(Path::new("/")).unwrap().is_some());
     }
 
     #[test]

@@ -86,24 +86,20 @@ struct Shared {
     crew: Crew,
     notifier: Notifier,
     log: Option<LogSink>,
-    /// Files and directories the kernel has open, wherever (S3).
+    /// Files the kernel has open, wherever (S3).
     open_handles: AtomicI64,
     end: Mutex<End>,
     ended: Condvar,
 }
 
-/// What a request and its answer do to the number of open handles.
+/// What a request and its answer do to the number of open files. Directories do not count: nothing is written to one
+/// that could be lost.
 fn handles_gained(operation: &Operation<'_>, outcome: Outcome) -> i64 {
     match (operation, outcome) {
         // From now on the kernel opens without asking, so nobody knows any more what is open.
         (Operation::Open(_), Outcome::Failed(Errno::ENOSYS)) => i64::from(i32::MAX),
-        // The same, but a directory that is open somewhere holds nothing that could be lost.
-        (Operation::Opendir(_), Outcome::Failed(Errno::ENOSYS)) => 0,
-        (
-            Operation::Open(_) | Operation::Opendir(_) | Operation::Create { .. } | Operation::Tmpfile { .. },
-            Outcome::Filled(_),
-        ) => 1,
-        (Operation::Release(_) | Operation::Releasedir(_), _) => -1,
+        (Operation::Open(_) | Operation::Create { .. } | Operation::Tmpfile { .. }, Outcome::Filled(_)) => 1,
+        (Operation::Release(_), _) => -1,
         _ => 0,
     }
 }

@@ -272,7 +272,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     let error = |file: &steadfast_pool::DamagedFile| DataError {
         dataset: file.dataset.clone(),
         mountpoint: held.mounted_at(&file.dataset),
-        path: file.path.as_ref().map(|path| String::from_utf8_lossy(path).into_owned()),
+        path: file.path.as_deref().map(legible),
         inode: file.inode,
         offset: 0,
         length: 0,
@@ -321,4 +321,11 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         error_count: 0,
     };
     (info, report)
+}
+
+/// A path as text: bytes that are no UTF-8 as `\xff`, so that two names never look the same.
+fn legible(path: &[u8]) -> String {
+    let chunk =
+        |chunk: std::str::Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
+    path.utf8_chunks().map(chunk).collect()
 }
