@@ -388,7 +388,7 @@ fn noise_on_the_socket_is_answered_or_dropped_and_the_daemon_lives() {
     let mut noises: Vec<Vec<u8>> =
         vec![b"[".repeat(100_000), b"\n".repeat(1000), b"x".repeat(8 << 20), vec![]];
     noises.extend((0..40).map(|n| random(1 << (n % 16))));
-    noises.push(br#"{"version":1,"id":1,"command":"x","call":{"PoolList":{"names":[3]}}}"#.to_vec());
+    noises.push(br#"{"version":2,"id":1,"command":"x","call":{"PoolList":{"names":[3]}}}"#.to_vec());
     noises.push(br#"{"version":4294967295,"id":1}"#.to_vec());
     for mut noise in noises {
         noise.push(b'\n');

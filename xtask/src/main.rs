@@ -3,6 +3,7 @@
 
 mod check;
 mod compare;
+mod deb;
 mod suites;
 mod tidy;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!suites::run(&root, kind, &words)))
         }
+        Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
         Some("compare") => {
             let value = |name: &str| std::env::args().skip_while(|arg| arg != name).nth(1);
             let number =
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
                 "usage: cargo xtask test [--quick]   everything the server runs; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask compare [--rounds N] [--mib N] [--dir DIR]   the figures of docs/PERFORMANCE.md",
+                "       cargo xtask deb              a Debian package of the program and what belongs to it",
                 "       cargo xtask tidy             house rules that the compiler does not know",
             ] {
                 eprintln!("{line}");

@@ -34,6 +34,14 @@ pub fn history(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}.{hour:02}:{minute:02}:{second:02}")
 }
 
+/// As `zpool events` shows it: `Nov 21 2026 05:25:07.123456789`.
+#[must_use]
+pub fn event(nanos: u64) -> String {
+    let (year, month, day, hour, minute, second, _) = civil(nanos / 1_000_000_000);
+    let rest = nanos % 1_000_000_000;
+    format!("{} {day:>2} {year} {hour:02}:{minute:02}:{second:02}.{rest:09}", MONTHS[month - 1])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +53,7 @@ mod tests {
         assert_eq!(history(951_782_400), "2000-02-29.00:00:00");
         assert_eq!(history(1_795_238_707), "2026-11-21.05:25:07");
         assert_eq!(creation(1_795_238_707), "Sat Nov 21  5:25 2026");
+        assert_eq!(event(1_795_238_707_000_000_042), "Nov 21 2026 05:25:07.000000042");
         assert_eq!(history(4_102_444_799), "2099-12-31.23:59:59");
     }
 }

@@ -51,8 +51,8 @@ pub struct Family {
     pub commands: &'static [Command],
     /// Commands of other rooms.
     pub doors: &'static [Door],
-    /// Commands of ZFS that are not yet built.
-    pub later: &'static [&'static str],
+    /// Commands of ZFS that are not built, each with why or what to do instead, where there is something to say.
+    pub later: &'static [(&'static str, &'static str)],
 }
 
 /// Why a command did not succeed.
@@ -129,6 +129,17 @@ impl Session<'_, '_> {
     pub fn line(&mut self, text: impl AsRef<str>) {
         self.out.push_str(text.as_ref());
         self.out.push('\n');
+    }
+
+    /// Prints what has been gathered for standard output. False if nobody reads it any more.
+    pub fn flush(&mut self) -> bool {
+        let text = std::mem::take(&mut self.out);
+        self.world.out.write_all(text.as_bytes()).and_then(|()| self.world.out.flush()).is_ok()
+    }
+
+    /// Hangs up; the next question connects anew.
+    pub fn disconnect(&mut self) {
+        self.client = None;
     }
 
     /// Tells of a failure and goes on; the exit status will be 1.
@@ -229,8 +240,14 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
                 let door = family.doors.iter().find(|door| door.name == verb).expect("the guard found it");
                 (door.run)(world, tail)
             }
-            None if family.later.contains(&verb) => {
-                let refusal = Refusal::new(Code::Later, format!("'{shown} {verb}' is not yet built"));
+            None if family.later.iter().any(|(name, _)| *name == verb) => {
+                let why = family.later.iter().find(|(name, _)| *name == verb).map_or("", |(_, why)| why);
+                let what = if why.is_empty() {
+                    format!("'{shown} {verb}' is not yet built")
+                } else {
+                    format!("'{shown} {verb}' is not built: {why}")
+                };
+                let refusal = Refusal::new(Code::Later, what);
                 print(world, true, &explain("", &refusal, words));
                 FAILED
             }
@@ -298,7 +315,8 @@ impl Family {
             let _ = writeln!(text, "    {} {}\n        {}", door.name, door.usage, door.doc);
         }
         if !self.later.is_empty() {
-            let _ = writeln!(text, "not yet built: {}", self.later.join(", "));
+            let names: Vec<&str> = self.later.iter().map(|(name, _)| *name).collect();
+            let _ = writeln!(text, "not yet built: {}", names.join(", "));
         }
         let _ = writeln!(
             text,

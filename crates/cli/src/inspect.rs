@@ -146,6 +146,7 @@ mod tests {
             surroundings,
             uid: 0,
             connect: &mut |_, _| Err(Refusal::new(Code::DaemonAbsent, "no daemon is needed here")),
+            sleep: &mut |_| unreachable!("nothing repeats here"),
         };
         let arguments = ["steadfast", "inspect"].iter().chain(words).map(|word| (*word).to_owned());
         let status = family::run(&mut world, &arguments.collect::<Vec<_>>());

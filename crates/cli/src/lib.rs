@@ -9,6 +9,7 @@
 //! machine is touched).
 #![forbid(unsafe_code)]
 
+pub mod completions;
 pub mod date;
 pub mod demo;
 pub mod family;
@@ -16,14 +17,20 @@ pub mod inspect;
 pub mod json;
 pub mod key;
 pub mod lab;
+pub mod manual;
 mod memory;
 pub mod options;
+mod repeat;
 pub mod steadfast;
 pub mod table;
 pub mod world;
 pub mod zfs;
+mod zfs_rename;
 pub mod zpool;
+mod zpool_events;
+mod zpool_growth;
 mod zpool_import;
+mod zpool_iostat;
 mod zpool_status;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `steadfast` itself: the daemon, the compatibility links, and the doors to the other rooms.
 
+use crate::completions::Shell;
 use crate::family::{Command, Doing, Door, FAILED, Failure, Family, Session};
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::table::tame;
@@ -11,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use steadfast_control::api::{DaemonInfo, FsMount};
+use steadfast_control::api::{DaemonInfo, FsList, FsMount};
 use steadfast_control::client::{Client, EXIT_RUNNING};
 use steadfast_control::engine::{Engine, FuseFront};
 use steadfast_control::{Code, Host, Refusal, daemon};
@@ -40,7 +41,7 @@ pub const FAMILY: Family = Family {
     doc: "A pooled, copy-on-write file system for storage you do not trust.\n\
           `steadfast pool` and `steadfast fs` are zpool and zfs; --runtime-dir DIR before them chooses a daemon.",
     doors: &[BENCH, crate::lab::LAB, crate::lab::DEMO],
-    later: &["audit"],
+    later: &[("audit", "it comes with the anchor")],
     commands: &[
         Command {
             names: &["daemon"],
@@ -67,6 +68,18 @@ pub const FAMILY: Family = Family {
             run: compat,
         },
         crate::inspect::INSPECT,
+        Command {
+            names: &["completions"],
+            syntax: Syntax { flags: &[], operands: "bash|zsh|fish", least: 1, most: 1 },
+            doc: "Prints the completion script of a shell.",
+            run: completions,
+        },
+        Command {
+            names: &["man"],
+            syntax: Syntax { flags: &[], operands: "folder", least: 1, most: 1 },
+            doc: "Writes the manual pages into a folder.",
+            run: man,
+        },
     ],
 };
 
@@ -78,6 +91,30 @@ pub const BENCH: Door = Door {
     run: bench,
 };
 
+/// Options of a mount that mean something here; with `-s` others are passed over.
+const MOUNT_OPTIONS: [&str; 20] = [
+    "ro",
+    "rw",
+    "exec",
+    "noexec",
+    "suid",
+    "setuid",
+    "nosuid",
+    "nosetuid",
+    "dev",
+    "devices",
+    "nodev",
+    "nodevices",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "allow_other",
+    "remount",
+    "defaults",
+];
+
 /// `mount.steadfast`, which mount(8) calls.
 pub const MOUNT: Command = Command {
     names: &["mount"],
@@ -86,8 +123,14 @@ pub const MOUNT: Command = Command {
             flag('s', "tolerate unknown options"),
             flag('f', "only check"),
             flag('n', "accepted and without meaning"),
-            flag('v', "say more"),
-            valued('o', "options", "mount options"),
+            flag('v', "say what is mounted where"),
+            valued('N', "namespace", "accepted and without meaning"),
+            valued('t', "type", "accepted and without meaning"),
+            valued(
+                'o',
+                "options",
+                "ro, noexec, nosuid, nodev, noatime, relatime, allow_other, remount and their opposites",
+            ),
         ],
         operands: "filesystem folder",
         least: 2,
@@ -115,14 +158,29 @@ fn bench(world: &mut World<'_>, words: &[String]) -> u8 {
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let at = session.world.absolute(&parsed.operands[1]);
-    // mount(8) passes on words of fstab that concern only itself.
-    let ours = |option: &&str| {
-        !matches!(*option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users")
-            && !option.starts_with("x-")
-    };
-    let options = parsed.values('o').flat_map(|o| o.split(',')).filter(ours).map(str::to_owned).collect();
+    let mut options = Vec::new();
+    for option in parsed.values('o').flat_map(|list| list.split(',')) {
+        // mount(8) passes on words of fstab that concern only itself, or what all file systems do.
+        let own = matches!(option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev")
+            || matches!(option, "user" | "users" | "nouser" | "group" | "owner" | "async" | "nolazytime")
+            || option.starts_with("x-")
+            || option.starts_with("X-")
+            || option.starts_with("comment=");
+        if own {
+            continue;
+        }
+        if MOUNT_OPTIONS.contains(&option) || !parsed.has('s') {
+            options.push(option.to_owned());
+        }
+    }
+    let fs = FsList { names: vec![name.clone()], depth: Some(0) };
     if parsed.has('f') {
+        // Only check: that there is such a file system, and that the options are known.
+        session.ask(fs).doing(|| format!("cannot mount '{}'", tame(&name)))?;
         return Ok(());
+    }
+    if parsed.has('v') {
+        session.line(format!("{} is mounted at {}", tame(&name), tame(&at.display().to_string())));
     }
     let request = FsMount { name: name.clone(), at: Some(at), options, overlay: true };
     session.ask(request).doing(|| format!("cannot mount '{}'", tame(&name)))?;
@@ -149,6 +207,30 @@ fn compat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         }
         symlink(&program, &link).map_err(|error| refuse(&link, &error)).doing(doing)?;
         session.line(link.display().to_string());
+    }
+    Ok(())
+}
+
+fn completions(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].as_str();
+    let Some(shell) = Shell::parse(name) else {
+        return Err(Failure::Usage(format!("'{}' is none of bash, zsh, fish", tame(name))));
+    };
+    session.out.push_str(&crate::completions::script(shell));
+    Ok(())
+}
+
+fn man(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let folder = session.world.absolute(&parsed.operands[0]);
+    let doing = || "cannot write the manual".to_owned();
+    let refuse = |path: &Path, error: &io::Error| {
+        Refusal::new(Code::FileIo, format!("{}: {error}", path.display())).with("file", path.display())
+    };
+    std::fs::create_dir_all(&folder).map_err(|error| refuse(&folder, &error)).doing(doing)?;
+    for page in crate::manual::pages() {
+        let path = folder.join(&page.file);
+        std::fs::write(&path, page.text).map_err(|error| refuse(&path, &error)).doing(doing)?;
+        session.line(path.display().to_string());
     }
     Ok(())
 }

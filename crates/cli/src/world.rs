@@ -6,6 +6,7 @@ use rustix::termios::isatty;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use steadfast_control::client::Client;
 use steadfast_control::runtime::Surroundings;
 use steadfast_control::{Refusal, Runtime};
@@ -28,6 +29,8 @@ pub struct World<'a> {
     pub uid: u32,
     /// Connects to the daemon, and starts one if need be. The text is the command as typed.
     pub connect: &'a mut dyn FnMut(&Runtime, &str) -> Result<Client, Refusal>,
+    /// Lets time pass, for commands that repeat.
+    pub sleep: &'a mut dyn FnMut(Duration),
 }
 
 impl World<'_> {
@@ -69,6 +72,7 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
         surroundings,
         uid: getuid().as_raw(),
         connect: &mut |runtime, command| Client::connect_or_start(runtime, command, || start_daemon(runtime)),
+        sleep: &mut std::thread::sleep,
     })
 }
 

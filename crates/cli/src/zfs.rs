@@ -5,6 +5,7 @@ use crate::json;
 use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::table::{Column, render, tame};
+use crate::zfs_rename;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
 };
@@ -32,38 +33,36 @@ pub const FAMILY: Family = Family {
     doc: "Creates, mounts, watches and changes file systems.",
     doors: &[],
     later: &[
-        "allow",
-        "bookmark",
-        "change-key",
-        "clone",
-        "diff",
-        "groupspace",
-        "hold",
-        "holds",
-        "jail",
-        "program",
-        "project",
-        "projectspace",
-        "promote",
-        "receive",
-        "recv",
-        "redact",
-        "release",
-        "rename",
-        "rewrite",
-        "rollback",
-        "send",
-        "share",
-        "snap",
-        "snapshot",
-        "unallow",
-        "unjail",
-        "unshare",
-        "unzone",
-        "upgrade",
-        "userspace",
-        "wait",
-        "zone",
+        ("allow", ""),
+        ("bookmark", "snapshots come in a later version"),
+        ("clone", "snapshots come in a later version"),
+        ("diff", "snapshots come in a later version"),
+        ("groupspace", "space by owner comes with quotas"),
+        ("hold", "snapshots come in a later version"),
+        ("holds", "snapshots come in a later version"),
+        ("jail", "it is a thing of FreeBSD"),
+        ("program", "the JSON output (-j) is for programs"),
+        ("project", "it comes with quotas"),
+        ("projectspace", "space by owner comes with quotas"),
+        ("promote", "snapshots come in a later version"),
+        ("receive", "snapshots come in a later version"),
+        ("recv", "snapshots come in a later version"),
+        ("redact", "snapshots come in a later version"),
+        ("release", "snapshots come in a later version"),
+        ("rewrite", ""),
+        ("rollback", "snapshots come in a later version"),
+        ("send", "snapshots come in a later version"),
+        ("share", "export a mountpoint with the tools of your NFS or SMB server"),
+        ("snap", "snapshots come in a later version"),
+        ("snapshot", "snapshots come in a later version"),
+        ("unallow", ""),
+        ("unjail", "it is a thing of FreeBSD"),
+        ("unshare", "export a mountpoint with the tools of your NFS or SMB server"),
+        ("unzone", ""),
+        ("upgrade", "file systems have no version of their own; `zpool upgrade` enables a pool's features"),
+        ("userspace", "space by owner comes with quotas"),
+        ("wait", ""),
+        ("zone", ""),
     ],
     commands: &[
         Command {
@@ -172,6 +171,37 @@ pub const FAMILY: Family = Family {
             },
             doc: "Forgets a setting, so that the parent's counts.",
             run: inherit,
+        },
+        Command {
+            names: &["rename"],
+            syntax: Syntax {
+                flags: &[
+                    flag('f', "even if files are open"),
+                    flag('p', "missing parents of the new name too"),
+                    flag('r', "snapshots of all children, which are not yet built"),
+                    flag('u', "leave mounted where it is what is mounted"),
+                ],
+                operands: "filesystem newname",
+                least: 2,
+                most: 2,
+            },
+            doc: "Moves a file system, with all below it, to another name in its pool.",
+            run: zfs_rename::rename,
+        },
+        Command {
+            names: &["change-key"],
+            syntax: Syntax {
+                flags: &[
+                    flag('i', "take the key of the encryption root above"),
+                    flag('l', "load the present key first"),
+                    valued('o', "property=value", "keyformat= or keylocation= of the new key"),
+                ],
+                operands: "filesystem",
+                least: 1,
+                most: 1,
+            },
+            doc: "Changes the key of a file system; what is stored is not encrypted anew.",
+            run: zfs_rename::change_key,
         },
         Command {
             names: &["mount"],
@@ -739,7 +769,7 @@ fn load_keys(session: &mut Session<'_, '_>, found: &[FsInfo], location: Option<&
 }
 
 /// Loads the key that opens `name`, if it needs one.
-fn load_key_of(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
+pub(crate) fn load_key_of(session: &mut Session<'_, '_>, name: &str) -> Result<(), Failure> {
     let doing = || format!("cannot load the key of '{}'", tame(name));
     let found = session.ask(FsList { names: vec![name.to_owned()], depth: Some(0) }).doing(doing)?;
     let Some(fs) = found.first().filter(|fs| fs.value("keystatus") == "unavailable") else { return Ok(()) };

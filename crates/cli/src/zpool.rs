@@ -5,10 +5,11 @@ use crate::family::{Command, Doing, Failure, Family, Session};
 use crate::json;
 use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
+use crate::repeat::{Plan, TIME};
 use crate::table::{Column, render, tame};
-use crate::zpool_import;
-use crate::zpool_status;
+use crate::{zpool_events, zpool_growth, zpool_import, zpool_iostat, zpool_status};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use steadfast_control::api::{
     PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolInfo, PoolList, PoolSet, PoolSync, Properties,
     Source, Value, VdevClass, VdevKind, VdevSpec,
@@ -28,28 +29,26 @@ pub const FAMILY: Family = Family {
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
     later: &[
-        "add",
-        "attach",
-        "checkpoint",
-        "clear",
-        "detach",
-        "events",
-        "initialize",
-        "iostat",
-        "labelclear",
-        "offline",
-        "online",
-        "prefetch",
-        "reguid",
-        "remove",
-        "reopen",
-        "replace",
-        "resilver",
-        "scrub",
-        "split",
-        "trim",
-        "upgrade",
-        "wait",
+        ("attach", "it needs mirrors, which come with redundancy"),
+        (
+            "checkpoint",
+            "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
+        ),
+        ("detach", "it needs mirrors, which come with redundancy"),
+        ("initialize", "segments are written whole before they are read, so there is nothing to initialize"),
+        ("prefetch", ""),
+        ("reguid", ""),
+        ("remove", "the cleaner will move data off a device in a later version"),
+        ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
+        ("replace", "it needs redundancy; `zpool add` makes a pool larger"),
+        ("resilver", "it needs redundancy"),
+        (
+            "scrub",
+            "it comes with redundancy; `steadfast inspect check` reads and verifies an exported pool now",
+        ),
+        ("split", "it needs mirrors, which come with redundancy"),
+        ("trim", "free slots are discarded by themselves after every commit"),
+        ("wait", ""),
     ],
     commands: &[
         Command {
@@ -87,6 +86,7 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     flag('a', "import all that are found"),
                     valued('d', "folder|device", "where to look; may be repeated"),
+                    flag('D', "destroyed pools instead of living ones"),
                     flag('f', "although it seems to be in use"),
                     flag('l', "load keys too"),
                     flag('N', "mount nothing"),
@@ -122,8 +122,9 @@ pub const FAMILY: Family = Family {
                     flag('P', "full paths of devices, which is how they are always printed"),
                     flag('v', "devices too"),
                     valued('o', "property[,property]...", "which columns"),
+                    TIME,
                 ],
-                operands: "[pool]...",
+                operands: "[pool]... [interval [count]]",
                 least: 0,
                 most: MANY,
             },
@@ -138,10 +139,11 @@ pub const FAMILY: Family = Family {
                     JSON_INT,
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
-                    flag('v', "name the files that are damaged"),
+                    flag('v', "name the files that are damaged, and which bytes of them"),
                     flag('x', "only pools with trouble"),
+                    TIME,
                 ],
-                operands: "[pool]...",
+                operands: "[pool]... [interval [count]]",
                 least: 0,
                 most: MANY,
             },
@@ -181,6 +183,113 @@ pub const FAMILY: Family = Family {
             },
             doc: "Tells what was done to pools, oldest first (times are UTC).",
             run: history,
+        },
+        Command {
+            names: &["iostat"],
+            syntax: Syntax {
+                flags: &[
+                    flag('g', "devices by number"),
+                    flag('H', "no headings, tabs between columns"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('l', "average latencies too"),
+                    flag('L', "accepted and without meaning: links are never followed"),
+                    flag('n', "headings only once"),
+                    flag('p', "exact numbers; nanoseconds"),
+                    flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('v', "devices too"),
+                    flag('w', "histograms of latencies"),
+                    flag('y', "leave out the first report, which is since the import"),
+                    TIME,
+                ],
+                operands: "[pool]... [interval [count]]",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Tells what is asked of pools and devices: since the import, then in each interval.",
+            run: zpool_iostat::iostat,
+        },
+        Command {
+            names: &["events"],
+            syntax: Syntax {
+                flags: &[
+                    flag('c', "forget all events"),
+                    flag('f', "go on, and tell what comes"),
+                    flag('H', "no headings, tabs between columns"),
+                    JSON_FLAG,
+                    JSON_INT,
+                    flag('v', "all that is known of each"),
+                ],
+                operands: "[pool]",
+                least: 0,
+                most: 1,
+            },
+            doc: "Tells what happened lately: imports, changes, bad blocks, failing devices (times are UTC).",
+            run: zpool_events::events,
+        },
+        Command {
+            names: &["add"],
+            syntax: Syntax {
+                flags: &[
+                    flag('f', "overwrite devices that seem to be in use"),
+                    flag('n', "only check, and print the layout"),
+                ],
+                operands: "pool vdev...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Makes a pool larger by devices; there is no way back.",
+            run: zpool_growth::add,
+        },
+        Command {
+            names: &["online"],
+            syntax: Syntax {
+                flags: &[flag('e', "use all of a device that has grown")],
+                operands: "pool device...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Brings devices into use; with -e, all of them.",
+            run: zpool_growth::online,
+        },
+        Command {
+            names: &["offline"],
+            syntax: Syntax {
+                flags: &[flag('f', "as failed"), flag('t', "until the next import")],
+                operands: "pool device...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Takes devices out of use, which a pool without redundancy cannot bear.",
+            run: zpool_growth::offline,
+        },
+        Command {
+            names: &["clear"],
+            syntax: Syntax { flags: &[], operands: "pool", least: 1, most: 1 },
+            doc: "Forgets counted errors and damaged files; what is still bad is counted anew.",
+            run: zpool_growth::clear,
+        },
+        Command {
+            names: &["labelclear"],
+            syntax: Syntax {
+                flags: &[flag('f', "although its pool was not destroyed")],
+                operands: "device",
+                least: 1,
+                most: 1,
+            },
+            doc: "Removes a pool's labels from a device that no imported pool uses.",
+            run: zpool_growth::labelclear,
+        },
+        Command {
+            names: &["upgrade"],
+            syntax: Syntax {
+                flags: &[flag('a', "all pools"), flag('v', "list the features of this version")],
+                operands: "[pool]...",
+                least: 0,
+                most: MANY,
+            },
+            doc: "Lets pools use all features of this version; without a name, lists what they do not use.",
+            run: zpool_growth::upgrade,
         },
         Command {
             names: &["sync"],
@@ -265,7 +374,7 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 }
 
 /// Reads a device list.
-fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {
+pub(crate) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {
     let mut class = VdevClass::Main;
     let mut vdevs: Vec<VdevSpec> = Vec::new();
     let mut group: Option<VdevKind> = None;
@@ -298,10 +407,7 @@ fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, R
                 format!("pools on buckets ('{}') are not yet built", tame(word)),
             ));
         } else {
-            let device = session.world.absolute(word);
-            let in_dev = std::path::Path::new("/dev").join(word);
-            let device =
-                if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device };
+            let device = device_path(session, word);
             match (group, vdevs.last_mut()) {
                 (Some(_), Some(last)) => last.devices.push(device),
                 _ => vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![device] }),
@@ -309,6 +415,13 @@ fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, R
         }
     }
     Ok(vdevs)
+}
+
+/// The path of a device as typed: from the caller's folder, or in /dev.
+pub(crate) fn device_path(session: &Session<'_, '_>, word: &str) -> PathBuf {
+    let device = session.world.absolute(word);
+    let in_dev = Path::new("/dev").join(word);
+    if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device }
 }
 
 fn later(word: &str) -> Refusal {
@@ -366,7 +479,8 @@ pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Fa
         if name == "name" || is_user_property(name) {
             columns.push(name.to_owned());
         } else if let Some(property) = lookup(scope, name) {
-            columns.push(property.name.to_owned());
+            let one_of_many = property.name.ends_with("...");
+            columns.push(if one_of_many { name } else { property.name }.to_owned());
         } else {
             let error = steadfast_property::parse_assignment(scope, &format!("{name}=")).map(|_| ());
             let sentence = error.map_or_else(|e| e.to_string(), |()| format!("invalid property '{name}'"));
@@ -379,8 +493,10 @@ pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Fa
 /// The heading of a column, and whether it holds numbers.
 pub(crate) fn column(scope: Scope, name: &str) -> Column {
     match lookup(scope, name) {
-        Some(property) => Column { heading: property.heading.to_owned(), right: property.is_numeric() },
-        None => Column { heading: name.to_uppercase(), right: false },
+        Some(property) if !property.name.ends_with("...") => {
+            Column { heading: property.heading.to_owned(), right: property.is_numeric() }
+        }
+        _ => Column { heading: name.to_uppercase(), right: false },
     }
 }
 
@@ -388,10 +504,14 @@ const LIST_COLUMNS: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
 fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    no_interval(&parsed.operands)?;
+    let plan = Plan::read(parsed)?;
+    plan.run(session, |session| list_once(session, parsed, &plan.names).map(|()| true))
+}
+
+fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Result<(), Failure> {
     let given: Vec<&str> = parsed.values('o').collect();
     let names = columns_of(Scope::Pool, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
-    let request = PoolList { names: parsed.operands.clone() };
+    let request = PoolList { names: wanted.to_vec() };
     let pools = session.ask(request).doing(|| "cannot list pools".into())?;
     let exact = parsed.has('p');
     if parsed.has('j') {
@@ -448,17 +568,6 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     }
     session.out.push_str(&render(&columns, &rows, parsed.has('H')));
     Ok(())
-}
-
-/// Pools begin with a letter, so a number here is ZFS's interval.
-pub(crate) fn no_interval(operands: &[String]) -> Result<(), Failure> {
-    match operands.iter().find(|o| o.parse::<f64>().is_ok()) {
-        None => Ok(()),
-        Some(number) => {
-            let what = format!("repeating every {number} seconds is not yet built (use `watch`)");
-            Err(Failure::Refused(String::new(), Box::new(Refusal::new(Code::Later, what))))
-        }
-    }
 }
 
 /// A pool's property; `-` where it has none.

@@ -21,7 +21,7 @@ pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     match (parsed.has('a'), &parsed.operands[..]) {
         (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a imports all pools".into())),
         (false, []) => {
-            let found = scan(session, search)?;
+            let found = scan(session, parsed, search)?;
             if found.is_empty() {
                 session.tell("no pools available to import\n");
             }
@@ -34,7 +34,7 @@ pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
             Ok(())
         }
         (true, []) => {
-            let found = scan(session, search.clone())?;
+            let found = scan(session, parsed, search.clone())?;
             if found.is_empty() {
                 session.tell("no pools available to import\n");
             }
@@ -77,8 +77,14 @@ fn properties(parsed: &Parsed) -> Result<Properties, Failure> {
     Ok(properties)
 }
 
-fn scan(session: &mut Session<'_, '_>, search: Vec<PathBuf>) -> Result<Vec<PoolCandidate>, Failure> {
-    session.ask(PoolImportScan { search }).doing(|| "cannot look for pools".into())
+fn scan(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    search: Vec<PathBuf>,
+) -> Result<Vec<PoolCandidate>, Failure> {
+    session
+        .ask(PoolImportScan { search, destroyed: parsed.has('D') })
+        .doing(|| "cannot look for pools".into())
 }
 
 fn one(
@@ -96,6 +102,7 @@ fn one(
         search: search.to_vec(),
         new_name,
         force: parsed.has('f'),
+        destroyed: parsed.has('D'),
         no_mount: parsed.has('N'),
         properties: properties.clone(),
         key: None,

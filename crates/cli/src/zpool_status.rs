@@ -3,8 +3,8 @@
 use crate::family::{Doing, Failure, Session};
 use crate::json;
 use crate::options::Parsed;
+use crate::repeat::Plan;
 use crate::table::tame;
-use crate::zpool::no_interval;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
 use steadfast_control::api::{DataError, Health, PoolReport, PoolStatus, VdevKind, VdevReport};
@@ -16,8 +16,12 @@ use steadfast_property::{nice_bytes, nice_number};
 /// # Errors
 /// What the daemon refuses.
 pub(crate) fn status(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    no_interval(&parsed.operands)?;
-    let request = PoolStatus { names: parsed.operands.clone() };
+    let plan = Plan::read(parsed)?;
+    plan.run(session, |session| once(session, parsed, &plan.names).map(|()| true))
+}
+
+fn once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Result<(), Failure> {
+    let request = PoolStatus { names: wanted.to_vec() };
     let mut pools = session.ask(request).doing(|| "cannot tell status".into())?;
     let found = pools.len();
     if parsed.has('x') {
@@ -30,7 +34,7 @@ pub(crate) fn status(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     if found == 0 {
         session.line("no pools available");
     } else if pools.is_empty() {
-        match &parsed.operands[..] {
+        match wanted {
             [name] => session.line(format!("pool '{}' is healthy", tame(name))),
             _ => session.line("all pools are healthy"),
         }

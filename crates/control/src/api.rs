@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use steadfast_property::Resolved;
 
 /// Version of this API. Both ends must speak the same; it grows with every change that an older end would misread.
-pub const API_VERSION: u32 = 1;
+pub const API_VERSION: u32 = 2;
 
 /// Exact values by property name.
 pub type Properties = BTreeMap<String, String>;
@@ -201,6 +201,9 @@ pub struct PoolDestroy {
 pub struct PoolImportScan {
     /// Folders and devices to look at (`-d`); empty: the usual places.
     pub search: Vec<PathBuf>,
+    /// Destroyed pools instead of living ones (`-D`).
+    #[serde(default)]
+    pub destroyed: bool,
 }
 
 /// A pool that was found on devices and is not imported.
@@ -243,6 +246,9 @@ pub struct PoolImport {
     pub new_name: Option<String>,
     /// Although another host or daemon seems to use it (`-f`).
     pub force: bool,
+    /// A destroyed pool (`-D`).
+    #[serde(default)]
+    pub destroyed: bool,
     /// Mount nothing (`-N`).
     pub no_mount: bool,
     /// `-o`: `readonly`, `altroot`, `cachefile` and settable pool properties.
@@ -403,6 +409,171 @@ pub struct HistoryRecord {
 pub struct PoolSync {
     /// Which; empty: all.
     pub names: Vec<String>,
+}
+
+/// Make a pool larger by devices.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolAdd {
+    /// Name.
+    pub name: String,
+    /// Devices.
+    pub vdevs: Vec<VdevSpec>,
+    /// Overwrite devices that seem to be in use (`-f`).
+    pub force: bool,
+    /// Only check (`-n`).
+    pub dry_run: bool,
+}
+
+/// Bring devices into use; `touched` lists those that were not.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolOnline {
+    /// Name of the pool.
+    pub name: String,
+    /// Devices, by the names that status prints or a path to them.
+    pub devices: Vec<PathBuf>,
+    /// Use all of a device that has grown (`-e`).
+    pub expand: bool,
+}
+
+/// Take devices out of use.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolOffline {
+    /// Name of the pool.
+    pub name: String,
+    /// Devices.
+    pub devices: Vec<PathBuf>,
+}
+
+/// Forget counted errors and damaged files.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolClear {
+    /// Name.
+    pub name: String,
+}
+
+/// Remove a pool's labels from a device that no imported pool uses.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct LabelClear {
+    /// Path.
+    pub device: PathBuf,
+    /// Although the pool on it was not destroyed (`-f`).
+    pub force: bool,
+}
+
+/// Let pools use features; `touched` lists `pool feature`.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolUpgrade {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// Counters of pools and their devices, since import.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolIostat {
+    /// Which; empty: all.
+    pub names: Vec<String>,
+}
+
+/// Counters of one pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolIo {
+    /// Name.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// Nanoseconds since it was imported, when the counters began: the difference of two answers is what passed between
+    /// them.
+    pub age_ns: u64,
+    /// Its devices.
+    pub devices: Vec<DeviceIo>,
+}
+
+/// Counters of one device.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DeviceIo {
+    /// Path.
+    pub name: String,
+    /// Number that identifies it.
+    pub guid: u64,
+    /// Bytes that live blocks occupy.
+    pub allocated: u64,
+    /// Bytes that segments can fill, less those.
+    pub free: u64,
+    /// Reads.
+    pub read: CallCount,
+    /// Writes.
+    pub write: CallCount,
+    /// Flushes.
+    pub flush: CallCount,
+    /// Discards.
+    pub trim: CallCount,
+}
+
+/// Calls of one kind.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct CallCount {
+    /// How many.
+    pub calls: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// Nanoseconds they took together.
+    pub nanos: u64,
+    /// How many took 2^n to 2^(n+1) - 1 ns.
+    pub histogram: Vec<u64>,
+}
+
+/// What happened lately.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolEvents {
+    /// Of this pool; `None`: of all.
+    pub name: Option<String>,
+    /// Only those with a greater number.
+    pub after: u64,
+}
+
+/// Forget all events; `touched` has an entry for each.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolEventsClear {}
+
+/// One event.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolEvent {
+    /// Number; grows by one with each.
+    pub eid: u64,
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub time_ns: u64,
+    /// What kind: `sysevent.fs.steadfast.pool_import`, `ereport.fs.steadfast.checksum` and so on.
+    pub class: String,
+    /// Pool, where there is one.
+    pub pool: Option<String>,
+    /// More, by name.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// Move a file system, with all below it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsRename {
+    /// Name.
+    pub name: String,
+    /// New name, in the same pool.
+    pub to: String,
+    /// Create missing parents of the new name (`-p`).
+    pub parents: bool,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+    /// Leave mounted where it is what is mounted (`-u`).
+    pub no_remount: bool,
+}
+
+/// Change the key of a file system.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsChangeKey {
+    /// Name.
+    pub name: String,
+    /// The new key; `None`: that of the encryption root above (`-i`).
+    pub key: Option<Key>,
+    /// New `keylocation`; `None`: it stays, or becomes `prompt`.
+    pub location: Option<String>,
 }
 
 /// Create a file system.
@@ -645,6 +816,28 @@ pub trait Host: Send + Sync {
     fn pool_history(&self, caller: &Caller, request: PoolHistory) -> Result<Vec<PoolPast>, Refusal>;
     /// Commits now; returns when everything written before is durable.
     fn pool_sync(&self, caller: &Caller, request: PoolSync) -> Result<Outcome, Refusal>;
+    /// Adds devices.
+    fn pool_add(&self, caller: &Caller, request: PoolAdd) -> Result<Outcome, Refusal>;
+    /// Brings devices into use, and expands them.
+    fn pool_online(&self, caller: &Caller, request: PoolOnline) -> Result<Outcome, Refusal>;
+    /// Takes devices out of use.
+    fn pool_offline(&self, caller: &Caller, request: PoolOffline) -> Result<Outcome, Refusal>;
+    /// Forgets errors.
+    fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal>;
+    /// Removes labels.
+    fn label_clear(&self, caller: &Caller, request: LabelClear) -> Result<Outcome, Refusal>;
+    /// Enables features.
+    fn pool_upgrade(&self, caller: &Caller, request: PoolUpgrade) -> Result<Outcome, Refusal>;
+    /// Counters, sorted by name.
+    fn pool_iostat(&self, caller: &Caller, request: PoolIostat) -> Result<Vec<PoolIo>, Refusal>;
+    /// Events, oldest first.
+    fn pool_events(&self, caller: &Caller, request: PoolEvents) -> Result<Vec<PoolEvent>, Refusal>;
+    /// Forgets all events.
+    fn pool_events_clear(&self, caller: &Caller, request: PoolEventsClear) -> Result<Outcome, Refusal>;
+    /// Moves a file system; `touched` lists what was mounted and is mounted again.
+    fn fs_rename(&self, caller: &Caller, request: FsRename) -> Result<Outcome, Refusal>;
+    /// Changes a key.
+    fn fs_change_key(&self, caller: &Caller, request: FsChangeKey) -> Result<Outcome, Refusal>;
     /// Creates a file system and mounts it.
     fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal>;
     /// Destroys a file system; `touched` lists what went (or would go), children first.
@@ -718,6 +911,17 @@ verbs! {
     PoolSet pool_set -> Outcome;
     PoolHistory pool_history -> Vec<PoolPast>;
     PoolSync pool_sync -> Outcome;
+    PoolAdd pool_add -> Outcome;
+    PoolOnline pool_online -> Outcome;
+    PoolOffline pool_offline -> Outcome;
+    PoolClear pool_clear -> Outcome;
+    LabelClear label_clear -> Outcome;
+    PoolUpgrade pool_upgrade -> Outcome;
+    PoolIostat pool_iostat -> Vec<PoolIo>;
+    PoolEvents pool_events -> Vec<PoolEvent>;
+    PoolEventsClear pool_events_clear -> Outcome;
+    FsRename fs_rename -> Outcome;
+    FsChangeKey fs_change_key -> Outcome;
     FsCreate fs_create -> Outcome;
     FsDestroy fs_destroy -> Outcome;
     FsList fs_list -> Vec<FsInfo>;

@@ -83,6 +83,28 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_dataset_name(name).map_err(name_refusal)?;
             }
         }
+        Request::PoolAdd(r) => check_vdevs(&r.vdevs)?,
+        Request::PoolOnline(r) => check_paths(&r.devices)?,
+        Request::PoolOffline(r) => check_paths(&r.devices)?,
+        Request::LabelClear(r) => check_paths(std::slice::from_ref(&r.device))?,
+        Request::FsRename(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            check_dataset_name(&r.to).map_err(name_refusal)?;
+        }
+        Request::FsChangeKey(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            if let Some(key) = &r.key {
+                key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
+            }
+            if let Some(location) = &r.location {
+                let text = format!("keylocation={location}");
+                let (_, exact) = parse_assignment(Scope::Dataset, &text).map_err(property_refusal)?;
+                r.location = Some(exact);
+            }
+            if r.key.is_none() && r.location.is_some() {
+                return Err(Refusal::new(Code::KeyRules, "an inherited key has no keylocation of its own"));
+            }
+        }
         // Names of pools that exist are looked up, not created: an impossible one is simply absent.
         Request::PoolDestroy(_)
         | Request::PoolExport(_)
@@ -91,6 +113,11 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::PoolHistory(_)
         | Request::PoolSync(_)
         | Request::DaemonPing(_)
+        | Request::PoolClear(_)
+        | Request::PoolUpgrade(_)
+        | Request::PoolIostat(_)
+        | Request::PoolEvents(_)
+        | Request::PoolEventsClear(_)
         | Request::DaemonInfo(_)
         | Request::DaemonMemory(_)
         | Request::DaemonStop(_) => {}

@@ -9,8 +9,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::sync::{Arc, mpsc};
 
 /// Serves until a signal or a client ends it. `make_host` is called once the lock is held and the socket listens;
@@ -67,11 +68,13 @@ pub fn run(
         }),
     )?;
     eprintln!("steadfast: daemon {} serves {}", std::process::id(), runtime.socket().display());
+    notify("READY=1");
     let result = loop {
         match inbox.recv() {
             Ok(Event::Signal(SIGHUP)) => {}
             Ok(Event::Signal(signal)) => {
                 eprintln!("steadfast: signal {signal}: exporting all pools");
+                notify("STOPPING=1");
                 break server.stop(true);
             }
             Ok(Event::Stopped) | Err(_) => break Ok(()),
@@ -90,6 +93,20 @@ fn raise_descriptor_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // It can only fail if somebody lowered the limit meanwhile; then that one counts.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Tells whoever started the daemon as a service how far it is: a datagram to the socket that `NOTIFY_SOCKET` names, as
+/// sd_notify(3) describes. Where nobody asked, nothing happens.
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let told = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
+    if let Err(error) = told {
+        eprintln!("steadfast: {state} is told to nobody: {error}");
+    }
 }
 
 /// Removes the socket at the end, whichever way that comes.

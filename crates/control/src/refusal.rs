@@ -86,6 +86,10 @@ codes! {
         "Check the device and its permissions, then try again.";
     DevErrors "DEV-ERRORS" "A device answered wrongly, and nothing was lost so far."
         "Watch the counters; if they grow, copy the data away and use another device.";
+    VdevGone "VDEV-GONE" "A device was removed or cut short while its pool used it, so what is read from it is lost or will be."
+        "Copy the data to another pool at once, before the daemon ends; then destroy this pool.";
+    VdevNeeded "VDEV-NEEDED" "A pool without redundancy needs each of its devices all the time."
+        "Leave the device in, or move the data to another pool.";
     // Pools.
     PoolExists "POOL-EXISTS" "Each imported pool has its own name."
         "Choose another name, or export the other pool with `zpool export {pool}`.";
@@ -105,6 +109,10 @@ codes! {
         "Bring the device back or say where it is with -d, then import again.";
     PoolDamaged "POOL-DAMAGED" "What the devices hold is not a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one.";
+    PoolDestroyed "POOL-DESTROYED" "The pool was destroyed; its bytes are still there until something else is written to its devices."
+        "To have it back as it was, import it with `zpool import -D {pool}`.";
+    PoolFeature "POOL-FEATURE" "An older version of Steadfast made the pool, and what is asked for would make it unreadable there."
+        "Let the pool use all features of this version with `zpool upgrade {pool}`; there is no way back.";
     PoolVersion "POOL-VERSION" "The pool was written by a newer version of Steadfast."
         "Import it with that version.";
     PoolReadonly "POOL-READONLY" "The pool is imported without the right to write."
@@ -128,6 +136,8 @@ codes! {
         "Destroy the children first, or add -r to destroy them too.";
     FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
         "Use `zpool destroy {pool}` to destroy the pool.";
+    FsPlace "FS-PLACE" "A file system moves within its pool, not below itself, and stays encrypted (or not) as it was."
+        "Choose another name; to move data elsewhere copy it.";
     FsBusy "FS-BUSY" "Programs have files of it open, or stand in one of its folders."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
     FsMounted "FS-MOUNTED" "It is mounted already."

@@ -82,6 +82,11 @@ impl Mounted for Scene {
         self.ended.store(true, Ordering::SeqCst);
         Ok(())
     }
+
+    fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {
+        self.stage.mounts.lock().unwrap().insert(self.at.clone(), settings.clone());
+        Ok(())
+    }
 }
 
 /// A host over real pools in a folder of its own.
@@ -180,6 +185,7 @@ impl House {
             search: vec![self.folder.clone()],
             new_name: None,
             force: false,
+            destroyed: false,
             no_mount: false,
             properties: Properties::new(),
             key,
@@ -230,8 +236,9 @@ fn a_pool_is_made_mounted_remembered_exported_and_imported() {
     assert!(!house.folder.join("home/steadfast/tank").exists(), "folders we made go with the mount");
     house.restart();
     assert!(house.host().pool_list(&caller(), PoolList::default()).unwrap().is_empty());
-    let found =
-        house.host().pool_import_scan(&caller(), PoolImportScan { search: vec![house.folder.clone()] });
+    let found = house
+        .host()
+        .pool_import_scan(&caller(), PoolImportScan { search: vec![house.folder.clone()], destroyed: false });
     assert_eq!(found.unwrap().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["tank"]);
     house.import("tank", None).unwrap();
     assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolImported);
@@ -302,7 +309,10 @@ fn images_that_hold_no_pool_are_refused_by_import() {
     let house = House::new("images");
     let scan = |name: &str| {
         let search = vec![house.folder.join(name)];
-        house.host().pool_import_scan(&caller(), PoolImportScan { search }).map_err(|refusal| refusal.code)
+        house
+            .host()
+            .pool_import_scan(&caller(), PoolImportScan { search, destroyed: false })
+            .map_err(|refusal| refusal.code)
     };
     house.image("zeros.img");
     assert_eq!(scan("zeros.img").unwrap_err(), Code::PoolDamaged);
@@ -388,6 +398,11 @@ fn a_file_system_is_listed_where_it_is_mounted() {
     assert_eq!(listed[1].mounted_at.as_deref(), Some(at.as_path()));
     assert_eq!(listed[1].value("mountpoint"), "legacy");
     assert_eq!(mount(&[]).unwrap_err().code, Code::FsMounted);
+    mount(&["remount", "rw", "nosuid"]).unwrap();
+    let settings = house.stage.mounts.lock().unwrap()[&at].clone();
+    assert!(!settings.read_only && settings.exec && !settings.setuid);
+    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
+    assert_eq!(mount(&["remount", "ro"]).unwrap_err().code, Code::FsNotMounted);
 }
 
 #[test]
@@ -459,7 +474,7 @@ fn destroying_takes_children_only_when_told_to() {
     assert_eq!(destroy("tank/a", true).unwrap().touched, ["tank/a/b", "tank/a"]);
     assert_eq!(house.mounted(), ["tank"]);
     house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
-    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDamaged);
+    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDestroyed);
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
 }
 
@@ -481,4 +496,309 @@ fn a_file_system_belongs_to_whom_it_was_made_for() {
     house.stage.owners.lock().unwrap().clear();
     house.restart();
     assert_eq!(house.stage.owners.lock().unwrap().get("mine/docs"), Some(&(7, 7)));
+}
+
+/// Classes of all events so far.
+fn classes(house: &House) -> Vec<String> {
+    let events = house.host().pool_events(&caller(), PoolEvents::default()).unwrap();
+    assert!(events.windows(2).all(|pair| pair[0].eid < pair[1].eid));
+    events.into_iter().map(|event| event.class).collect()
+}
+
+#[test]
+fn a_pool_grows_by_devices_and_keeps_them() {
+    let mut house = House::new("add");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let size = |house: &House| {
+        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        pools[0].properties["size"].value.parse::<u64>().unwrap()
+    };
+    let before = size(&house);
+    let add = |house: &House, image: &str, force, dry_run| {
+        let device = vec![house.image(image)];
+        let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: device }];
+        house.host().pool_add(&caller(), PoolAdd { name: "tank".into(), vdevs, force, dry_run })
+    };
+    add(&house, "b.img", false, true).unwrap();
+    assert_eq!(size(&house), before, "a dry run changes nothing");
+    assert_eq!(std::fs::read(house.image("b.img")).unwrap().iter().filter(|byte| **byte != 0).count(), 0);
+    add(&house, "b.img", false, false).unwrap();
+    assert_eq!(size(&house), 2 * before);
+    assert_eq!(add(&house, "b.img", true, false).unwrap_err().code, Code::VdevInUse);
+    house.create_pool(house.create_request("other", "c.img")).unwrap();
+    house.export("other", false).unwrap();
+    assert_eq!(add(&house, "c.img", false, false).unwrap_err().code, Code::VdevForeign);
+    add(&house, "c.img", true, false).unwrap();
+    house.restart();
+    assert_eq!(size(&house), 3 * before);
+    house.export("tank", false).unwrap();
+    house.import("tank", None).unwrap();
+    assert_eq!(size(&house), 3 * before);
+    house.export("tank", false).unwrap();
+    std::fs::rename(house.folder.join("b.img"), house.folder.join("run/b.img")).unwrap();
+    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDevices);
+}
+
+#[test]
+fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
+    let mut house = House::new("expand");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let property = |house: &House, name: &str| {
+        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        pools[0].properties[name].value.clone()
+    };
+    let size = |house: &House| property(house, "size").parse::<u64>().unwrap();
+    let grow =
+        |mib: u64| File::options().write(true).open(house.folder.join("a.img")).unwrap().set_len(mib << 20);
+    let before = size(&house);
+    assert_eq!(property(&house, "expandsize"), "-");
+    grow(128).unwrap();
+    assert_eq!(property(&house, "expandsize"), (64_u64 << 20).to_string());
+    let device = house.folder.join("a.img");
+    let online = |device: PathBuf, expand| {
+        let request = PoolOnline { name: "tank".into(), devices: vec![device], expand };
+        house.host().pool_online(&caller(), request)
+    };
+    assert!(online(device.clone(), false).unwrap().touched.is_empty());
+    assert_eq!(size(&house), before);
+    assert_eq!(online(device.clone(), true).unwrap().touched.len(), 1);
+    assert_eq!(size(&house), before + (64 << 20));
+    assert!(online(device, true).unwrap().touched.is_empty(), "there is no more to gain");
+    assert_eq!(online("/missing".into(), true).unwrap_err().code, Code::VdevMissing);
+    let offline = PoolOffline { name: "tank".into(), devices: vec![house.folder.join("a.img")] };
+    assert_eq!(house.host().pool_offline(&caller(), offline).unwrap_err().code, Code::VdevNeeded);
+    grow(192).unwrap();
+    house.restart();
+    assert_eq!(size(&house), before + (64 << 20), "autoexpand is off");
+    let on = Properties::from([("autoexpand".to_owned(), "on".to_owned())]);
+    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties: on }).unwrap();
+    house.restart();
+    assert_eq!(size(&house), before + (128 << 20));
+    assert!(classes(&house).iter().any(|class| class.ends_with(".vdev_autoexpand")));
+}
+
+#[test]
+fn a_device_that_vanishes_while_in_use_is_told() {
+    let house = House::new("vanish");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_pool(house.create_request("pond", "b.img")).unwrap();
+    let report = |name: &str| {
+        let request = PoolStatus { names: vec![name.into()] };
+        house.host().pool_status(&caller(), request).unwrap().remove(0)
+    };
+    assert_eq!(report("tank").state, Health::Online);
+    std::fs::remove_file(house.folder.join("a.img")).unwrap();
+    let gone = report("tank");
+    assert_eq!((gone.state, gone.vdevs[0].state), (Health::Degraded, Health::Removed));
+    assert_eq!(gone.messages[0].code, Code::VdevGone);
+    File::options().write(true).open(house.folder.join("b.img")).unwrap().set_len(65 << 20 >> 1).unwrap();
+    let short = report("pond");
+    assert_eq!((short.state, short.vdevs[0].state), (Health::Degraded, Health::Faulted));
+    assert!(short.messages[0].what.contains("cut short"), "{}", short.messages[0].what);
+}
+
+#[test]
+fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
+    let house = House::new("undestroy");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    let scan = |destroyed| {
+        let request = PoolImportScan { search: vec![house.folder.clone()], destroyed };
+        house.host().pool_import_scan(&caller(), request).unwrap()
+    };
+    assert!(scan(false).is_empty());
+    let found = scan(true);
+    assert_eq!((found[0].name.as_str(), found.len()), ("tank", 1));
+    assert_eq!(found[0].message.as_ref().unwrap().code, Code::PoolDestroyed);
+    assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDestroyed);
+    let request = PoolImport {
+        pool: PoolSelector::Name("tank".into()),
+        search: vec![house.folder.clone()],
+        new_name: None,
+        force: false,
+        destroyed: true,
+        no_mount: false,
+        properties: Properties::new(),
+        key: None,
+    };
+    house.host().pool_import(&caller(), request).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/a"]);
+    house.export("tank", false).unwrap();
+    assert!(scan(true).is_empty(), "it lives again");
+}
+
+#[test]
+fn labels_are_cleared_only_where_nobody_needs_them() {
+    let house = House::new("labelclear");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let clear = |force| {
+        let request = LabelClear { device: house.folder.join("a.img"), force };
+        house.host().label_clear(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(clear(true), Err(Code::VdevInUse));
+    house.export("tank", false).unwrap();
+    assert_eq!(clear(false), Err(Code::VdevForeign));
+    clear(true).unwrap();
+    assert_eq!(clear(true), Err(Code::PoolDamaged), "there is no label any more");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+}
+
+#[test]
+fn file_systems_move_with_what_is_below_them() {
+    let mut house = House::new("rename");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[("compression", "zstd")], None).unwrap();
+    house.create_fs("tank/a/b", &[], None).unwrap();
+    house.create_fs("tank/young", &[("atime", "off")], None).unwrap();
+    let rename = |house: &House, name: &str, to: &str, parents: bool, no_remount: bool| {
+        let (name, to) = (name.to_owned(), to.to_owned());
+        let request = FsRename { name, to, parents, force: false, no_remount };
+        house.host().fs_rename(&caller(), request)
+    };
+    let refused =
+        |house: &House, name: &str, to: &str| rename(house, name, to, false, false).unwrap_err().code;
+    assert_eq!(refused(&house, "tank", "tank/x"), Code::FsPlace);
+    assert_eq!(refused(&house, "tank/a", "tank"), Code::FsPlace);
+    assert_eq!(refused(&house, "tank/a", "pond/a"), Code::FsPlace);
+    assert_eq!(refused(&house, "tank/a", "tank/a/b/c"), Code::FsPlace);
+    assert_eq!(refused(&house, "tank/a", "tank/young"), Code::FsExists);
+    assert_eq!(refused(&house, "tank/a", "tank/no/a"), Code::FsParent);
+    assert_eq!(refused(&house, "tank/none", "tank/x"), Code::FsAbsent);
+    assert_eq!(
+        house.mounted(),
+        ["tank", "tank/a", "tank/a/b", "tank/young"],
+        "what refuses leaves all as it was"
+    );
+    // Below a dataset that is younger than itself.
+    rename(&house, "tank/a", "tank/young/a", false, false).unwrap();
+    let moved = ["tank", "tank/young", "tank/young/a", "tank/young/a/b"];
+    assert_eq!(house.mounted(), moved);
+    assert_eq!(house.get("tank/young/a/b", "compression"), "zstd");
+    assert_eq!(house.get("tank/young/a/b", "atime"), "off");
+    house.restart();
+    assert_eq!(house.mounted(), moved);
+    rename(&house, "tank/young/a/b", "tank/x/y/b", true, false).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/x", "tank/x/y", "tank/x/y/b", "tank/young", "tank/young/a"]);
+    // What stays mounted is known by its new name.
+    rename(&house, "tank/x/y", "tank/z", false, true).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/x", "tank/x/y", "tank/x/y/b", "tank/young", "tank/young/a"]);
+    let unmount = FsUnmount { name: "tank/z/b".into(), force: false };
+    house.host().fs_unmount(&caller(), unmount).unwrap();
+    assert_eq!(house.get("tank/z", "mounted"), "yes");
+    house.export("tank", false).unwrap();
+    house.import("tank", None).unwrap();
+    assert_eq!(house.mounted(), ["tank", "tank/x", "tank/young", "tank/young/a", "tank/z", "tank/z/b"]);
+}
+
+#[test]
+fn a_key_is_changed_and_those_who_inherit_it_follow() {
+    let mut house = House::new("change-key");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let on = [("encryption", "on"), ("keyformat", "passphrase")];
+    house.create_fs("tank/p", &on, Some(passphrase("12345678"))).unwrap();
+    house.create_fs("tank/p/c", &[], None).unwrap();
+    house.create_fs("tank/p/c/d", &[], None).unwrap();
+    let change = |house: &House, name: &str, key: Option<Key>| {
+        let request = FsChangeKey { name: name.into(), key, location: None };
+        house.host().fs_change_key(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    let load = |house: &House, name: &str, text: &str| {
+        let request = FsLoadKey { name: name.into(), key: passphrase(text), dry_run: false };
+        house.host().fs_load_key(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(change(&house, "tank", Some(passphrase("87654321"))), Err(Code::KeyNone));
+    assert_eq!(change(&house, "tank/p", None), Err(Code::KeyRules), "there is no key above");
+    assert_eq!(change(&house, "tank/p/c", None), Err(Code::KeyInherited));
+    change(&house, "tank/p", Some(passphrase("87654321"))).unwrap();
+    house.restart();
+    assert_eq!(change(&house, "tank/p", Some(passphrase("12345678"))), Err(Code::KeyNeeded));
+    assert_eq!(load(&house, "tank/p", "12345678"), Err(Code::KeyWrong));
+    load(&house, "tank/p", "87654321").unwrap();
+    assert_eq!(house.get("tank/p/c/d", "keystatus"), "available");
+    // A child with a key of its own; what is below it follows.
+    change(&house, "tank/p/c", Some(passphrase("abcdefgh"))).unwrap();
+    assert_eq!(house.get("tank/p/c/d", "encryptionroot"), "tank/p/c");
+    house.restart();
+    load(&house, "tank/p", "87654321").unwrap();
+    assert_eq!(house.get("tank/p/c", "keystatus"), "unavailable");
+    load(&house, "tank/p/c", "abcdefgh").unwrap();
+    // It goes away with its key, and what it left behind outlives the dataset it was made under.
+    let rename = |house: &House, name: &str, to: &str| {
+        let (name, to) = (name.to_owned(), to.to_owned());
+        let request = FsRename { name, to, parents: false, force: false, no_remount: false };
+        house.host().fs_rename(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(rename(&house, "tank/p/c/d", "tank/d"), Err(Code::FsPlace), "its key stays behind");
+    rename(&house, "tank/p/c", "tank/c").unwrap();
+    let destroy = FsDestroy { name: "tank/p".into(), recursive: false, force: false, dry_run: false };
+    house.host().fs_destroy(&caller(), destroy).unwrap();
+    house.host().pool_sync(&caller(), PoolSync::default()).unwrap();
+    house.restart();
+    load(&house, "tank/c", "abcdefgh").unwrap();
+    let mount = |name: &str| FsMount { name: name.into(), at: None, options: Vec::new(), overlay: false };
+    house.host().fs_mount(&caller(), mount("tank/c")).unwrap();
+    house.host().fs_mount(&caller(), mount("tank/c/d")).unwrap();
+    // And back below an encrypted one, to take that one's key.
+    house.create_fs("tank/q", &on, Some(passphrase("qqqqqqqq"))).unwrap();
+    rename(&house, "tank/c", "tank/q/c").unwrap();
+    change(&house, "tank/q/c", None).unwrap();
+    assert_eq!(house.get("tank/q/c/d", "encryptionroot"), "tank/q");
+    house.restart();
+    load(&house, "tank/q", "qqqqqqqq").unwrap();
+    assert_eq!(house.get("tank/q/c/d", "keystatus"), "available");
+}
+
+#[test]
+fn a_sealed_pools_key_is_changed_too() {
+    let mut house = House::new("change-seal");
+    let mut request = house.create_request("seal", "a.img");
+    request.fs_properties =
+        Properties::from([("encryption".into(), "on".into()), ("keyformat".into(), "passphrase".into())]);
+    request.key = Some(passphrase("12345678"));
+    house.create_pool(request).unwrap();
+    let change = FsChangeKey { name: "seal".into(), key: Some(passphrase("87654321")), location: None };
+    house.host().fs_change_key(&caller(), change).unwrap();
+    house.restart();
+    assert_eq!(house.import("seal", Some(passphrase("12345678"))).unwrap_err().code, Code::KeyWrong);
+    house.import("seal", Some(passphrase("87654321"))).unwrap();
+    assert_eq!(house.mounted(), ["seal"]);
+}
+
+#[test]
+fn counters_and_events_tell_what_was_done() {
+    let house = House::new("counters");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let look = || house.host().pool_iostat(&caller(), PoolIostat::default()).unwrap().remove(0);
+    let before = look();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let after = look();
+    let (old, new) = (&before.devices[0], &after.devices[0]);
+    assert!(after.age_ns > before.age_ns);
+    assert!(new.write.calls > old.write.calls && new.write.bytes > old.write.bytes);
+    assert!(new.flush.calls >= old.flush.calls + 3, "a commit flushes three times");
+    for count in [&new.read, &new.write, &new.flush, &new.trim] {
+        assert_eq!(count.histogram.iter().sum::<u64>(), count.calls);
+    }
+    house.set("tank/a", "compression", "lz4").unwrap();
+    house.export("tank", false).unwrap();
+    house.import("tank", None).unwrap();
+    let told = classes(&house);
+    for class in ["pool_create", "history_event", "property_change", "pool_export", "pool_import"] {
+        let class = format!("sysevent.fs.steadfast.{class}");
+        assert!(told.contains(&class), "{class} is not among {told:?}");
+    }
+    let of = |name: &str| {
+        let request = PoolEvents { name: Some(name.into()), after: 0 };
+        house
+            .host()
+            .pool_events(&caller(), request)
+            .map(|events| events.len())
+            .map_err(|refusal| refusal.code)
+    };
+    assert_eq!(of("tank"), Ok(told.len()));
+    assert_eq!(of("pond"), Err(Code::PoolAbsent));
+    let gone = house.host().pool_events_clear(&caller(), PoolEventsClear {}).unwrap();
+    assert_eq!(gone.touched.len(), told.len());
+    assert!(classes(&house).is_empty());
 }

@@ -21,7 +21,7 @@ use steadfast_format::medium::{
 };
 
 use crate::buffer::ALIGNMENT;
-use crate::{Buffer, Character, Device, Error, Kind, Operation, Place, Result};
+use crate::{Buffer, Character, Device, Error, Kind, Operation, Place, Presence, Result};
 
 /// What a device is opened for, and what others may do meanwhile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -319,6 +319,21 @@ impl Device for FileDevice {
             self.flush_failed.store(true, Ordering::Release);
             io_error(&self.identity, Operation::Flush, 0, error)
         })
+    }
+
+    fn presence(&self) -> Presence {
+        if self.kind == Kind::File && self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0) {
+            return Presence::Removed;
+        }
+        match size(&self.file) {
+            Ok(size_bytes) if size_bytes < self.size() => Presence::Short { size_bytes },
+            Err(_) => Presence::Removed,
+            Ok(_) => Presence::Whole,
+        }
+    }
+
+    fn seen_bytes(&self) -> u64 {
+        size(&self.file).unwrap_or_else(|_| self.size())
     }
 
     fn refresh_size(&self) -> Result<u64> {

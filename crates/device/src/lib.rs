@@ -19,6 +19,7 @@ mod buffer;
 mod error;
 pub mod file;
 pub mod memory;
+pub mod metered;
 #[cfg(feature = "objects")]
 pub mod objects;
 
@@ -31,6 +32,7 @@ pub use buffer::Buffer;
 pub use error::{Error, Operation, Result};
 pub use file::{Access, FileDevice, OpenOptions};
 pub use memory::MemoryDevice;
+pub use metered::{Meter, Metered};
 #[cfg(feature = "objects")]
 pub use objects::ObjectDevice;
 
@@ -63,6 +65,20 @@ pub struct Character {
     pub identity: String,
 }
 
+/// What became of an opened device while it was in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Presence {
+    /// It is there as far as can be seen without reading it.
+    Whole,
+    /// Its last name was removed: its bytes are gone as soon as it is closed.
+    Removed,
+    /// It is smaller than when it was opened.
+    Short {
+        /// Its size now.
+        size_bytes: u64,
+    },
+}
+
 /// Where a segment lies. A device of slots uses the slot, a store of objects the id.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Place {
@@ -76,6 +92,8 @@ pub struct Place {
 
 /// One leaf of a pool. Every method may be called from many threads at once; writes to one place are the caller's to
 /// order.
+///
+/// [`Metered`] passes every method on: one that is added here is added there too.
 pub trait Device: Send + Sync {
     /// What it is.
     fn character(&self) -> Character;
@@ -116,6 +134,16 @@ pub trait Device: Send + Sync {
 
     /// Makes durable all that was written before the call.
     fn flush(&self) -> Result<()>;
+
+    /// Looks whether what was opened is still there.
+    fn presence(&self) -> Presence {
+        Presence::Whole
+    }
+
+    /// Its size now. Nothing changes place because of this call: [`Device::refresh_size`] does that.
+    fn seen_bytes(&self) -> u64 {
+        self.character().size_bytes
+    }
 
     /// Looks at the size again and returns it; from now on the back labels are at the new end.
     fn refresh_size(&self) -> Result<u64> {

@@ -8,6 +8,9 @@ use crate::{BlockPointer, DatasetId, DecodeError, Txg, WrappedKey};
 pub struct DatasetEncryption {
     /// Dataset whose user key wraps the master key; may be the dataset itself.
     pub root: DatasetId,
+    /// Owner of the segments its blocks lie in: its encryption root when it was made. It stays so when the dataset takes
+    /// its key from elsewhere later on.
+    pub owner: DatasetId,
     /// The dataset's own master key.
     pub wrapped: WrappedKey,
 }
@@ -32,7 +35,8 @@ pub struct DatasetEncryption {
 /// | 310 |   2 | reserved        | zero                                                     |
 /// | 312 |   8 | encryption_root | dataset whose user key wraps its key; 0: not encrypted   |
 /// | 320 |   8 | data            | bytes of file content on devices                         |
-/// | 328 |  56 | reserved        | zero (snapshots, quotas)                                 |
+/// | 328 |   8 | owner           | owner of its segments; 0: `encryption_root`              |
+/// | 336 |  48 | reserved        | zero (snapshots, quotas)                                 |
 /// | 384 |     | name            | last component, UTF-8; empty for the root dataset        |
 /// |     |     | wrapped         | wrapped master key (120 bytes) if encrypted              |
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -90,7 +94,8 @@ impl DatasetRow {
             ("reserved", 310, 2),
             ("encryption_root", 312, 8),
             ("data", 320, 8),
-            ("reserved", 328, 56),
+            ("owner", 328, 8),
+            ("reserved", 336, 48),
         ],
         &["name", "wrapped"],
     );
@@ -114,7 +119,8 @@ impl DatasetRow {
         out.u32("flags", u32::from(self.destroying));
         out.u16("name_len", u16::try_from(self.name.len()).expect("bounded")).reserved();
         out.u64("encryption_root", self.encryption.as_ref().map_or(0, |e| e.root.0));
-        out.u64("data", self.data).reserved();
+        let owner = self.encryption.as_ref().filter(|e| e.owner != e.root).map_or(0, |e| e.owner.0);
+        out.u64("data", self.data).u64("owner", owner).reserved();
         let wrapped = self.encryption.as_ref().map(|e| e.wrapped.encode());
         out.tail("name", self.name.as_bytes());
         out.tail("wrapped", wrapped.as_ref().map_or(&[], |w| w.as_slice())).finish()
@@ -124,7 +130,7 @@ impl DatasetRow {
     pub fn decode(bytes: &[u8]) -> Result<DatasetRow, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         let (id, parent) = (DatasetId(from.u64("id")), DatasetId(from.u64("parent")));
-        if id.0 == 0 || (parent.0 != 0 && parent.0 >= id.0) {
+        if id.0 == 0 || parent == id {
             return Err(from.refuse("parent", parent.0));
         }
         let (created_txg, created_ns) = (Txg(from.u64("created_txg")), from.u64("created_ns"));
@@ -143,6 +149,10 @@ impl DatasetRow {
         from.reserved()?;
         let root = DatasetId(from.u64("encryption_root"));
         let data = from.u64("data");
+        let owner = DatasetId(from.u64("owner"));
+        if owner.0 != 0 && (root.0 == 0 || owner == root) {
+            return Err(from.refuse("owner", owner.0));
+        }
         from.reserved()?;
         let name = from.tail_text("name", name_len)?;
         let encryption = if root.0 == 0 {
@@ -150,7 +160,8 @@ impl DatasetRow {
             None
         } else {
             let wrapped = WrappedKey::decode(from.tail("wrapped", WrappedKey::ENCODED_SIZE)?)?;
-            Some(DatasetEncryption { root, wrapped })
+            let owner = if owner.0 == 0 { root } else { owner };
+            Some(DatasetEncryption { root, owner, wrapped })
         };
         from.finish()?;
         Ok(DatasetRow {
@@ -200,10 +211,19 @@ mod tests {
         let wrapped =
             WrappedKey { key_format: KeyFormat::Raw, kdf: None, guid: 1, nonce: [2; 12], sealed: [3; 48] };
         let sealed = DatasetRow {
-            encryption: Some(DatasetEncryption { root: DatasetId(2), wrapped }),
+            encryption: Some(DatasetEncryption {
+                root: DatasetId(2),
+                owner: DatasetId(2),
+                wrapped: wrapped.clone(),
+            }),
             ..plain.clone()
         };
-        for row in [plain, sealed] {
+        let moved = DatasetRow {
+            parent: DatasetId(9),
+            encryption: Some(DatasetEncryption { root: DatasetId(2), owner: DatasetId(7), wrapped }),
+            ..plain.clone()
+        };
+        for row in [plain, sealed, moved] {
             let bytes = row.encode();
             assert_eq!(DatasetRow::decode(&bytes), Ok(row));
             for end in 0..bytes.len() {
@@ -213,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_older_than_its_parent_is_refused() {
+    fn a_dataset_inside_itself_and_an_owner_without_a_key_are_refused() {
         let row = DatasetRow {
             id: DatasetId(2),
             parent: DatasetId(1),
@@ -231,8 +251,10 @@ mod tests {
             destroying: false,
             encryption: None,
         };
-        let mut bytes = row.encode();
-        bytes[8] = 2;
-        assert!(DatasetRow::decode(&bytes).is_err());
+        for (at, byte) in [(8, 2), (328, 3)] {
+            let mut bytes = row.encode();
+            bytes[at] = byte;
+            assert!(DatasetRow::decode(&bytes).is_err(), "byte {at}");
+        }
     }
 }

@@ -65,6 +65,11 @@ impl Feature {
         ("sealed_metadata", Need::Read, "the pool's own metadata is sealed"),
         ("relocation", Need::Read, "living units may have been moved by the cleaner"),
         ("overlays", Need::Read, "records may have small overwrites beside them"),
+        (
+            "moved_datasets",
+            Need::Read,
+            "a dataset may have a younger parent, and segments of an owner that is not its encryption root",
+        ),
     ];
 
     /// The feature of that name, if this code knows it.

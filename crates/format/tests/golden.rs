@@ -308,7 +308,11 @@ fn dataset_rows() {
         encryption: None,
     };
     let sealed = DatasetRow {
-        encryption: Some(DatasetEncryption { root: DatasetId(2), wrapped: passphrase_key() }),
+        encryption: Some(DatasetEncryption {
+            root: DatasetId(2),
+            owner: DatasetId(2),
+            wrapped: passphrase_key(),
+        }),
         destroying: true,
         ..plain.clone()
     };

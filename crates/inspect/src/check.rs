@@ -127,7 +127,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     // Owners of which not everything was reached: what lives in their segments unseen is not called leaked.
     let mut partly: BTreeSet<DatasetId> = BTreeSet::new();
     for row in &meta.datasets {
-        let owner = row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.root);
+        let owner = row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
         if !check_dataset(&mut view, row, owner, summary, found) {
             partly.insert(owner);
         }

@@ -17,7 +17,7 @@ use crate::{Finding, Found};
 pub(crate) struct Meta {
     /// Its nodes.
     pub nodes: Vec<(BlockPointer, Bookmark)>,
-    /// Rows that contradict nothing, parents before children.
+    /// Rows that contradict nothing, by id.
     pub datasets: Vec<DatasetRow>,
     /// True if all of it could be read.
     pub whole: bool,
@@ -52,6 +52,7 @@ impl Meta {
         }
         let runs = |run: &RelocationRow| run.unit.checked_add(run.units).is_some();
         view.table.runs.retain(|_, run| runs(run));
+        meta.drop_orphans(found);
         let root = meta.datasets.first().map(|row| row.id);
         if meta.whole && root != Some(DatasetId(1)) {
             found(Finding::Dataset { dataset: DatasetId(1), reason: "the root dataset has no row" });
@@ -63,7 +64,7 @@ impl Meta {
     pub fn name(&self, pool: &str, id: DatasetId) -> String {
         let mut parts = Vec::new();
         let mut at = id;
-        // Parents have smaller numbers, so this ends.
+        // No circle came through `drop_orphans`, so this ends.
         while let Some(row) = self.datasets.iter().find(|row| row.id == at)
             && row.parent.0 != 0
         {
@@ -76,14 +77,13 @@ impl Meta {
     }
 
     fn dataset(&self, view: &View, id: DatasetId, row: &DatasetRow) -> Option<&'static str> {
-        let known = |id: DatasetId| self.datasets.iter().any(|row| row.id == id);
         if row.id != id {
             return Some("its row has another id than its key");
         }
         if id >= view.tail.next_dataset {
             return Some("its id was not given out yet");
         }
-        if (row.parent.0 == 0) != (id.0 == 1) || (row.parent.0 != 0 && !known(row.parent)) {
+        if (row.parent.0 == 0) != (id.0 == 1) {
             return Some("its parent does not exist");
         }
         if self
@@ -94,11 +94,34 @@ impl Meta {
         {
             return Some("another dataset of its parent has the same name");
         }
-        if row.encryption.as_ref().is_some_and(|encryption| encryption.root != id && !known(encryption.root))
-        {
-            return Some("its encryption root does not exist");
-        }
         None
+    }
+
+    /// Drops rows that no chain of parents joins to the root dataset, and rows without their encryption root. What is
+    /// dropped may have been what another row needed, so this goes on until nothing is found.
+    fn drop_orphans(&mut self, found: &mut Found<'_>) {
+        let mut joined = BTreeSet::from([DatasetId(0)]);
+        while let Some(row) =
+            self.datasets.iter().find(|row| !joined.contains(&row.id) && joined.contains(&row.parent))
+        {
+            joined.insert(row.id);
+        }
+        let mut orphan = |row: &DatasetRow, reason| found(Finding::Dataset { dataset: row.id, reason });
+        self.datasets.retain(|row| {
+            let keep = joined.contains(&row.id);
+            if !keep {
+                orphan(row, "its parent does not exist");
+            }
+            keep
+        });
+        let roots: BTreeSet<DatasetId> = self.datasets.iter().map(|row| row.id).collect();
+        self.datasets.retain(|row| {
+            let keep = row.encryption.as_ref().is_none_or(|encryption| roots.contains(&encryption.root));
+            if !keep {
+                orphan(row, "its encryption root does not exist");
+            }
+            keep
+        });
     }
 
     /// Keys of a dataset; `Err` if it is encrypted and they are not to be had.

@@ -4,11 +4,14 @@
 //! reservation ends only with the commit that makes its real usage part of these figures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use steadfast_txg::{AdmitKind, Room, Space, Verdict};
 
+use crate::events::Events;
+
 /// Figures of the last commit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Admission {
     pub read_only: AtomicBool,
     /// Bytes that live.
@@ -27,6 +30,18 @@ pub(crate) struct Admission {
     pub stalled: AtomicBool,
     /// A deletion goes on from commit to commit, and the last one freed something of it.
     pub freeing: AtomicBool,
+    /// Who hears of what was refused for want of space.
+    pub events: OnceLock<Arc<Events>>,
+}
+
+impl Admission {
+    /// Refuses for want of space, which is news.
+    fn refuse(&self) -> Verdict {
+        if let Some(events) = self.events.get() {
+            events.full();
+        }
+        Verdict::NoSpace
+    }
 }
 
 impl Space for Admission {
@@ -55,14 +70,14 @@ impl Space for Admission {
                 if waits {
                     Verdict::AfterCommit
                 } else {
-                    Verdict::NoSpace
+                    self.refuse()
                 }
             }
             (false, _) => Verdict::Admit,
             (true, _) if self.freeing.load(Ordering::Relaxed) => Verdict::AfterCleaning,
             // What others reserved is a worst case, and what was deleted comes back: the commit will tell.
             (true, true) => Verdict::AfterCommit,
-            (true, false) => Verdict::NoSpace,
+            (true, false) => self.refuse(),
         }
     }
 

@@ -42,6 +42,7 @@ use steadfast_txg::{CloseRule, Moment};
 
 use crate::anchor::Proposal;
 use crate::error::{Error, Result};
+use crate::events::{self, EventKind};
 use crate::history;
 use crate::inner::{CommitState, Inner};
 use crate::rows;
@@ -82,8 +83,13 @@ impl Inner {
                 continue;
             }
             let free_before = self.space.free_slots();
+            let began_ns = self.env.clock.monotonic_ns();
             if let Err(error) = self.commit() {
                 self.suspend(&error);
+            }
+            let nanos = self.env.clock.monotonic_ns().saturating_sub(began_ns);
+            if u128::from(nanos) >= events::STALL.as_nanos() {
+                self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
             }
             let gained = self.space.free_slots() > free_before;
             futile_commits = if cleaning && !gained { futile_commits + 1 } else { 0 };
@@ -250,12 +256,13 @@ impl Inner {
             let place = || self.space.place_of(address.segment).expect("the tail's segment has a row");
             address.is_some().then(place)
         };
+        let leaves = self.leaves();
         let uberblock = Uberblock {
             keyed: self.sealing.is_some(),
             pool: self.guid,
             txg,
             time_ns: self.now_ns(),
-            devices: u32::try_from(self.leaves.len()).expect("at most 255"),
+            devices: u32::try_from(leaves.len()).expect("at most 255"),
             meta,
             tail,
             tail_places: [place(0), place(1)],
@@ -265,7 +272,7 @@ impl Inner {
         let bytes = uberblock.encode(|bound| self.tag(bound));
         let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");
         for copies in [[0, 2], [1, 3]] {
-            for leaf in &self.leaves {
+            for leaf in &leaves {
                 for copy in copies {
                     leaf.device.write_uberblock(copy, txg, &bytes)?;
                 }
@@ -289,7 +296,7 @@ impl Inner {
     /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves two good ones.
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
         for copies in [[0, 2], [1, 3]] {
-            for leaf in &self.leaves {
+            for leaf in &self.leaves() {
                 let label = self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
                 let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
                 for copy in copies {

@@ -23,6 +23,7 @@ use crate::anchor::{Anchor, NoAnchor};
 use crate::blocks::MetaStore;
 use crate::datasets::NewKey;
 use crate::error::{Error, Result};
+use crate::events::Events;
 use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::memory::Memory;
@@ -74,7 +75,8 @@ pub(crate) struct Plan {
     pub ashift: u8,
     pub slot_size: u32,
     pub features: Vec<Feature>,
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<Arc<Leaf>>,
+    pub events: Arc<Events>,
     pub sealing: Option<Sealing>,
     pub memory: Memory,
     pub read_only: bool,
@@ -88,11 +90,15 @@ impl Plan {
         guid: PoolGuid,
         ashift: u8,
         slot_size: u32,
-        leaves: &[Leaf],
+        leaves: &[Arc<Leaf>],
         memory: Memory,
     ) -> (Arc<Space>, Arc<BlockIo>) {
         let geometry = Geometry { slot_size, unit: 1 << ashift };
-        let devices = leaves.iter().map(|leaf| (leaf.config.id, leaf.config.slots, Arc::clone(&leaf.device)));
+        let device = |leaf: &Arc<Leaf>| {
+            let config = leaf.config();
+            (config.id, config.slots, Arc::clone(&leaf.device))
+        };
+        let devices = leaves.iter().map(device);
         let space = Arc::new(Space::new(geometry, devices.collect(), env.clone()));
         let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
         (space, blockio)
@@ -118,6 +124,8 @@ impl Plan {
         let meta = Tree::open(Arc::new(store), Arc::clone(&cache), meta_root, Options::META);
         let admission = Arc::new(Admission::default());
         admission.read_only.store(self.read_only, std::sync::atomic::Ordering::Relaxed);
+        let _ = admission.events.set(Arc::clone(&self.events));
+        self.blockio.set_error_log(Arc::clone(&self.events) as Arc<dyn steadfast_blockio::ErrorLog>);
         let limits = Limits { memory: self.memory.dirty_bytes_max, space: u64::MAX };
         let for_txgs: Arc<dyn steadfast_txg::Space> = Arc::clone(&admission) as _;
         let txgs = Arc::new(Txgs::new(&self.env, committed, limits, for_txgs));
@@ -129,8 +137,9 @@ impl Plan {
             host: self.host,
             ashift: self.ashift,
             slot_size: self.slot_size,
-            features: self.features,
-            leaves: self.leaves,
+            features: RwLock::new(self.features),
+            leaves: RwLock::new(self.leaves),
+            events: self.events,
             space: self.space,
             blockio: self.blockio,
             cache,
@@ -166,20 +175,12 @@ impl Pool {
             if !seen.insert(handle.path.as_str()) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
-            if let Ok(config) = crate::scan::label_of(&*handle.device) {
-                let state = match config.state {
-                    PoolState::Active => "in use, or not exported",
-                    PoolState::Exported => "exported",
-                    PoolState::Destroyed => continue,
-                };
-                if !spec.force {
-                    return Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state });
-                }
-            }
+            crate::grow::check_unoccupied(handle, spec.force)?;
         }
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
         let smallest = spec.devices.iter().map(size).min().expect("a pool has a device");
         let slot_size = medium::slot_size_for(smallest);
+        let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let mut leaves = Vec::new();
         for (id, handle) in (1..).map(DeviceId).zip(spec.devices) {
             let bytes = handle.device.character().size_bytes;
@@ -188,7 +189,7 @@ impl Pool {
                 return Err(Error::TooSmall { path: handle.path, bytes });
             }
             let config = LeafConfig { id, guid: env.random.nonzero_u64(), slots, path: handle.path };
-            leaves.push(Leaf { config, device: handle.device });
+            leaves.push(Arc::new(Leaf::new(config, handle.device, env, &events)));
         }
         if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: spec.name });
@@ -219,6 +220,7 @@ impl Pool {
             slot_size,
             features,
             leaves,
+            events,
             sealing,
             memory: spec.memory,
             read_only: false,
@@ -234,7 +236,8 @@ impl Pool {
             props.values = spec.pool_props;
         }
         // Old rings go first: an uberblock of a former pool must not outlive the new labels.
-        inner.erase_rings()?;
+        inner.leaves().iter().try_for_each(|leaf| leaf.erase_rings())?;
+        inner.space.flush_devices()?;
         inner.add_dataset(DatasetId(0), "", spec.root_props, spec.key)?;
         inner.commit()?;
         inner.write_labels(PoolState::Active, Txg(1))?;
@@ -250,23 +253,9 @@ pub(crate) fn sealing_of(
     random: &dyn Fn(&mut [u8]),
 ) -> Sealing {
     let tag_key = steadfast_crypto::derive(&master, b"", "steadfast uberblock tag v1");
-    Sealing { keys: Arc::new(BlockKeys::new(master, &random)), tag_key, wrapped, location }
-}
-
-impl Inner {
-    /// Zeros all uberblock slots and labels of all devices.
-    fn erase_rings(&self) -> Result<()> {
-        let zeros = [0; steadfast_format::Uberblock::ENCODED_SIZE];
-        for leaf in &self.leaves {
-            for copy in 0..4 {
-                leaf.device.write_label(copy, &[0; 512])?;
-                if leaf.device.character().appendable {
-                    for slot in 0..medium::RING_SLOTS {
-                        leaf.device.write_uberblock(copy, Txg(slot), &zeros)?;
-                    }
-                }
-            }
-        }
-        Ok(self.space.flush_devices()?)
+    Sealing {
+        keys: Arc::new(BlockKeys::new(master, &random)),
+        tag_key,
+        wrapped: RwLock::new((wrapped, location)),
     }
 }

@@ -141,7 +141,7 @@ impl Inner {
         Arc::new(DatasetBlocks {
             blockio: Arc::clone(&self.blockio),
             dataset: row.id,
-            owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.root),
+            owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner),
             keys,
             compression: RwLock::new(compression),
             unit: 1 << self.ashift,
@@ -198,7 +198,10 @@ impl Inner {
                 let (wrapped, keys) = self.new_master(&user, id);
                 let user = (root == id).then_some(user);
                 self.space.expect_owner(root);
-                (Some(DatasetEncryption { root, wrapped }), Some(LoadedKeys { blocks: keys, user }))
+                (
+                    Some(DatasetEncryption { root, owner: root, wrapped }),
+                    Some(LoadedKeys { blocks: keys, user }),
+                )
             }
         };
         let row = DatasetRow {
@@ -244,7 +247,7 @@ impl Inner {
         (wrapped, Arc::new(BlockKeys::new(master, &random)))
     }
 
-    fn user_key_of(&self, root: DatasetId) -> Result<Arc<UserKey>> {
+    pub(crate) fn user_key_of(&self, root: DatasetId) -> Result<Arc<UserKey>> {
         let table = self.table.read();
         let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
         loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })
@@ -282,8 +285,7 @@ impl Inner {
                 let children = children.into_iter().map(|child| table.full_name(child)).collect();
                 return Err(Error::HasChildren { name: name.to_owned(), children });
             }
-            let root = table.encryption_root(id);
-            let alone = root.is_some_and(|root| table.keyed_by(root) == [id]);
+            let alone = table.owned_alone(id).is_some();
             let entry = table.get_mut(id).expect("just found");
             if entry.is_in_use() {
                 return Err(Error::Busy { name: name.to_owned() });
@@ -312,25 +314,29 @@ impl Inner {
             self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
         let mut goes_on = false;
         for id in doomed {
-            let (root, alone, head) = {
+            let (alone, head) = {
                 let table = self.table.read();
-                let root = table.encryption_root(id);
-                let alone = root.is_some_and(|root| table.keyed_by(root) == [id]);
-                (root, alone, table.get(id).and_then(|entry| Some(Arc::clone(&entry.open.as_ref()?.head))))
+                // A row outlives those below it: import joins every row to the root dataset by its parents.
+                if table.iter_all().any(|(_, entry)| entry.row.parent == id) {
+                    self.changed.store(true, Ordering::Release);
+                    continue;
+                }
+                let head = table.get(id).and_then(|entry| Some(Arc::clone(&entry.open.as_ref()?.head)));
+                (table.owned_alone(id), head)
             };
-            let done = match (root, alone, head) {
+            let done = match (alone, head) {
                 // Nobody else's blocks lie in these segments: no block is looked at, no key needed (decision 0003).
-                (Some(root), true, _) => {
-                    self.space.drop_owner(root);
+                (Some(owner), _) => {
+                    self.space.drop_owner(owner);
                     true
                 }
-                (_, _, Some(head)) => {
+                (_, Some(head)) => {
                     let (done, result) = head.destroy_step(txg)?;
                     self.take_result(id, &result);
                     goes_on |= !done;
                     done
                 }
-                (_, _, None) => false,
+                (None, None) => false,
             };
             if done {
                 self.table.write().remove(id);

@@ -172,6 +172,40 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
+    /// A dataset cannot lie inside itself.
+    #[error("'{name}' cannot be moved to '{to}', which lies inside it")]
+    InsideItself {
+        /// Dataset.
+        name: String,
+        /// Where it was to go.
+        to: String,
+    },
+    /// A dataset keeps its way of being encrypted when it moves.
+    #[error("'{name}' cannot be moved to '{to}': {reason}")]
+    KeyBorder {
+        /// Dataset.
+        name: String,
+        /// Where it was to go.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// There is no key above that a dataset could take its own from.
+    #[error("'{name}' cannot inherit a key: '{parent}' is not encrypted")]
+    NothingToInherit {
+        /// Dataset.
+        name: String,
+        /// Its parent.
+        parent: String,
+    },
+    /// The pool does not use a feature that this needs.
+    #[error("pool '{pool}' does not use the feature {feature} yet")]
+    FeatureOff {
+        /// Pool.
+        pool: String,
+        /// Feature's name.
+        feature: &'static str,
+    },
     /// A dataset is in use.
     #[error("'{name}' is busy")]
     Busy {

@@ -1,16 +1,20 @@
 //! Importing a pool: from labels to uberblock to tail to table to datasets. Reads only, until the first commit.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use steadfast_blockio::ReadContext;
 use steadfast_env::Env;
 use steadfast_format::{
     CommitTail, DatasetId, DatasetRow, DecodeError, LabelConfig, MetaKey, Need, PoolState, RelocationRow,
-    SegmentRow, meta_keys,
+    SegmentRow, Uberblock, meta_keys,
 };
 use steadfast_property::Local;
 
 use crate::Pool;
 use crate::create::{DeviceHandle, Plan, sealing_of};
 use crate::error::{Error, Result};
+use crate::events::Events;
 use crate::inner::{CommitState, Inner, Leaf};
 use crate::memory::Memory;
 use crate::scan::{self, FoundPool};
@@ -46,7 +50,8 @@ impl Pool {
         if !found.missing.is_empty() {
             return Err(Error::MissingDevices { pool: config.name.clone(), missing: found.missing });
         }
-        let leaves = leaves_of(&found)?;
+        let events = Arc::new(Events::new(Arc::clone(&env.clock)));
+        let leaves = leaves_of(env, &events, &found)?;
         let random = |out: &mut [u8]| env.random.fill(out);
 
         // A sealed pool: its key first, for nothing below can be read without it.
@@ -75,6 +80,7 @@ impl Pool {
         let newest = scan::newest_uberblock(config.pool, &devices, tag_of)
             .ok_or_else(|| Error::NoUberblock { pool: config.name.clone() })?;
         let uberblock = newest.uberblock;
+        check_devices(config, &uberblock)?;
 
         let (space, blockio) =
             Plan::space_of(env, config.pool, config.ashift, config.slot_size, &leaves, spec.memory);
@@ -114,6 +120,7 @@ impl Pool {
             slot_size: config.slot_size,
             features: config.features.clone(),
             leaves,
+            events,
             sealing,
             memory: spec.memory,
             read_only: spec.read_only,
@@ -137,7 +144,12 @@ impl Pool {
         if let (Some(user), Some(secret)) = (user, &spec.secret) {
             drop(user);
             let root = inner.name();
-            inner.load_key(&root, secret, false)?;
+            match inner.load_key(&root, secret, false) {
+                // A change of key was cut off between the root dataset's row and the labels: the old key opens the pool,
+                // and the new one its root dataset.
+                Err(Error::WrongKey { .. }) => {}
+                other => other?,
+            }
         }
         inner.open_unlocked()?;
         inner.update_limits();
@@ -148,6 +160,37 @@ impl Pool {
             inner.commit()?;
         }
         Ok(Pool::start(inner))
+    }
+}
+
+/// Orders rows so that each comes after its parent. Refuses those that no chain of parents joins to the root dataset, and
+/// those whose encryption root is none.
+fn parents_first(rows: Vec<DatasetRow>) -> Result<Vec<DatasetRow>> {
+    let is_root = |id: DatasetId| {
+        rows.iter().any(|row| row.id == id && row.encryption.as_ref().is_some_and(|e| e.root == id))
+    };
+    let lost = rows.iter().find(|row| row.encryption.as_ref().is_some_and(|e| !is_root(e.root)));
+    if let Some(row) = lost {
+        let reason = "its encryption root is none".to_owned();
+        return Err(Error::BadDataset { dataset: row.id, reason });
+    }
+    let mut waiting: BTreeMap<DatasetId, Vec<DatasetRow>> = BTreeMap::new();
+    for row in rows {
+        waiting.entry(row.parent).or_default().push(row);
+    }
+    let mut ordered: Vec<DatasetRow> = waiting.remove(&DatasetId(0)).unwrap_or_default();
+    let mut at = 0;
+    while at < ordered.len() {
+        let children = waiting.remove(&ordered[at].id).unwrap_or_default();
+        ordered.extend(children);
+        at += 1;
+    }
+    match waiting.values().flatten().next() {
+        None => Ok(ordered),
+        Some(row) => {
+            let reason = "no chain of parents joins it to the root dataset".to_owned();
+            Err(Error::BadDataset { dataset: row.id, reason })
+        }
     }
 }
 
@@ -185,11 +228,23 @@ fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
     Ok(())
 }
 
+/// The newest root knows how many devices it was written to. Labels that list fewer are older than it, and a device is
+/// missing; labels that list more were written by an `add` that did not come to its commit, and carry the root's txg.
+fn check_devices(config: &LabelConfig, uberblock: &Uberblock) -> Result<()> {
+    let listed = config.leaves.len();
+    let counted = uberblock.devices as usize;
+    if counted == listed || counted < listed && config.txg >= uberblock.txg {
+        return Ok(());
+    }
+    let reason = format!("it was written to {counted} devices, and the labels list {listed}");
+    Err(Error::BadRoot { pool: config.name.clone(), txg: uberblock.txg, reason })
+}
+
 /// The pool's devices in the order of the label, with the paths by which they were found now.
-fn leaves_of(found: &FoundPool) -> Result<Vec<Leaf>> {
+fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<Arc<Leaf>>> {
     let mut leaves = Vec::new();
     for leaf in &found.config.leaves {
-        if leaves.iter().any(|other: &Leaf| other.config.guid == leaf.guid) {
+        if leaves.iter().any(|other: &Arc<Leaf>| other.config().guid == leaf.guid) {
             return Err(Error::Twice { path: leaf.path.clone() });
         }
         let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
@@ -200,12 +255,12 @@ fn leaves_of(found: &FoundPool) -> Result<Vec<Leaf>> {
         }
         let bytes = handle.character().size_bytes;
         let slots = steadfast_format::medium::slot_count(bytes, found.config.slot_size);
-        if slots < leaf.slots && handle.character().appendable {
+        if slots < leaf.slots {
             return Err(Error::Shrunk { path, bytes, slots: leaf.slots });
         }
         let mut config = leaf.clone();
         config.path = path;
-        leaves.push(Leaf { config, device: handle });
+        leaves.push(Arc::new(Leaf::new(config, handle, env, events)));
     }
     Ok(leaves)
 }
@@ -254,11 +309,8 @@ impl Inner {
             let (MetaKey::Dataset(id), value) = item? else { continue };
             let row = DatasetRow::decode(&value);
             let row = row.map_err(|source| self.corrupt(pool, "a dataset row", source))?;
-            let known = |id: DatasetId| rows.iter().any(|row: &DatasetRow| row.id == id);
             let next = self.table.read().next_id();
-            let parent_known = if id == ROOT { row.parent.0 == 0 } else { known(row.parent) };
-            let root_known = row.encryption.as_ref().is_none_or(|e| e.root == id || known(e.root));
-            if row.id != id || id.0 >= next.0 || !parent_known || !root_known {
+            if row.id != id || id.0 >= next.0 || (row.parent.0 == 0) != (id == ROOT) {
                 let reason = "its row contradicts the others".to_owned();
                 return Err(Error::BadDataset { dataset: id, reason });
             }
@@ -275,11 +327,9 @@ impl Inner {
         if rows.first().is_none_or(|row| row.id != ROOT) {
             return Err(Error::BadDataset { dataset: ROOT, reason: "the root dataset is missing".into() });
         }
-        let mut table = self.table.write();
-        for row in rows {
-            table.insert(Entry::new(row, Local::new()));
+        for row in parents_first(rows)? {
+            self.table.write().insert(Entry::new(row, Local::new()));
         }
-        drop(table);
         let text = |value: Vec<u8>| {
             String::from_utf8(value).map_err(|_| {
                 let source = DecodeError::Text { structure: "property", field: "value" };

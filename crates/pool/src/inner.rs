@@ -8,10 +8,10 @@ use parking_lot::{Mutex, RwLock};
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::Dataset;
-use steadfast_device::Device;
+use steadfast_device::{Device, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
-    BlockPointer, DatasetId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, WrappedKey,
+    BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, WrappedKey,
 };
 use steadfast_property::Local;
 use steadfast_segment::Space;
@@ -21,13 +21,44 @@ use steadfast_txg::{Limits, Txgs};
 use crate::admission::Admission;
 use crate::anchor::Anchor;
 use crate::error::{Error, Result};
+use crate::events::{EventKind, Events};
 use crate::history::History;
 use crate::table::Table;
 
 /// One leaf device of an imported pool.
 pub(crate) struct Leaf {
-    pub config: LeafConfig,
+    /// As labels list it.
+    pub config: RwLock<LeafConfig>,
+    /// Behind its meter.
     pub device: Arc<dyn Device>,
+    pub meter: Arc<Meter>,
+}
+
+impl Leaf {
+    pub fn new(config: LeafConfig, device: Arc<dyn Device>, env: &Env, events: &Arc<Events>) -> Leaf {
+        let ear = Arc::clone(events);
+        let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
+        let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
+        Leaf { config: RwLock::new(config), device: Arc::new(metered), meter }
+    }
+
+    pub fn config(&self) -> LeafConfig {
+        self.config.read().clone()
+    }
+
+    pub fn id(&self) -> DeviceId {
+        self.config.read().id
+    }
+
+    pub fn path(&self) -> String {
+        self.config.read().path.clone()
+    }
+
+    /// Zeros all uberblock slots and labels.
+    pub fn erase_rings(&self) -> Result<()> {
+        crate::scan::erase(&*self.device)?;
+        Ok(())
+    }
 }
 
 /// What seals the pool's own metadata.
@@ -35,9 +66,8 @@ pub(crate) struct Sealing {
     pub keys: Arc<BlockKeys>,
     /// Keys the tags of uberblocks.
     pub tag_key: Key,
-    /// For the labels.
-    pub wrapped: WrappedKey,
-    pub location: String,
+    /// For the labels: the wrapped master key, and where its user key is to be found.
+    pub wrapped: RwLock<(WrappedKey, String)>,
 }
 
 /// Properties of the pool itself.
@@ -64,8 +94,9 @@ pub(crate) struct Inner {
     pub host: String,
     pub ashift: u8,
     pub slot_size: u32,
-    pub features: Vec<Feature>,
-    pub leaves: Vec<Leaf>,
+    pub features: RwLock<Vec<Feature>>,
+    pub leaves: RwLock<Vec<Arc<Leaf>>>,
+    pub events: Arc<Events>,
     pub space: Arc<Space>,
     pub blockio: Arc<BlockIo>,
     pub cache: Arc<NodeCache>,
@@ -130,7 +161,12 @@ impl Inner {
     /// Stops all writing until the pool is opened again.
     pub fn suspend(&self, error: &Error) {
         let reason = error.to_string();
-        self.suspended.lock().get_or_insert_with(|| reason.clone());
+        let mut suspended = self.suspended.lock();
+        if suspended.is_none() {
+            self.events.note(EventKind::Suspended { reason: reason.clone() });
+            *suspended = Some(reason.clone());
+        }
+        drop(suspended);
         self.txgs.commits.suspend(&reason);
     }
 
@@ -180,25 +216,26 @@ impl Inner {
 
     /// True if the pool's labels list a feature.
     pub fn has_feature(&self, name: &str) -> bool {
-        self.features.iter().any(|feature| feature.name == name)
+        self.features.read().iter().any(|feature| feature.name == name)
     }
 
     /// The label of one device as of now.
     pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
+        let own = leaf.config();
         LabelConfig {
             pool: self.guid,
             name: self.name(),
-            device: leaf.config.id,
-            device_guid: leaf.config.guid,
+            device: own.id,
+            device_guid: own.guid,
             txg,
             created_ns: self.created_ns,
             state,
             host: self.host.clone(),
             ashift: self.ashift,
             slot_size: self.slot_size,
-            leaves: self.leaves.iter().map(|leaf| leaf.config.clone()).collect(),
-            features: self.features.clone(),
-            key: self.sealing.as_ref().map(|sealing| (sealing.wrapped.clone(), sealing.location.clone())),
+            leaves: self.leaves.read().iter().map(|leaf| leaf.config()).collect(),
+            features: self.features.read().clone(),
+            key: self.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
         }
     }
 

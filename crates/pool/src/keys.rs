@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use steadfast_crypto::{BlockKeys, Key, UserKey};
-use steadfast_format::{DatasetId, KdfParams, KeyFormat, PoolGuid, WrappedKey};
+use steadfast_format::{DatasetId, KdfParams, KeyFormat, PoolGuid, PoolState, WrappedKey};
 
+use crate::datasets::NewKey;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
-use crate::table::{Entry, LoadedKeys};
+use crate::table::{Entry, LoadedKeys, ROOT};
 
 /// What a dataset's wrapped master key is bound to.
 pub(crate) fn wrap_aad(pool: PoolGuid, dataset: DatasetId) -> Vec<u8> {
@@ -103,9 +104,11 @@ impl Inner {
                 entry.keys = Some(LoadedKeys { blocks, user });
             }
         }
-        self.space.expect_owner(root);
         let ids = self.table.read().keyed_by(root);
         for id in ids {
+            let owner =
+                self.table.read().get(id).and_then(|entry| Some(entry.row.encryption.as_ref()?.owner));
+            owner.into_iter().for_each(|owner| self.space.expect_owner(owner));
             self.open_head(id)?;
         }
         Ok(())
@@ -141,5 +144,107 @@ impl Inner {
             self.blockio.forget(id);
         }
         Ok(())
+    }
+
+    /// Gives an encryption root another user key, or makes an encryption root of a dataset that took its key from
+    /// above (`Some`); or makes an encryption root take its key from above (`None`). Datasets below that took their key
+    /// from where this one's came from follow. Master keys stay, so nothing is sealed anew; all rows change in one commit.
+    /// Durable when it returns.
+    pub(crate) fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
+        self.check_writable()?;
+        let id = self.table.read().find(name)?;
+        let (old_root, new_root, user) = self.key_change(id, name, new)?;
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        {
+            let mut table = self.table.write();
+            let followers: Vec<DatasetId> = table
+                .keyed_by(old_root)
+                .into_iter()
+                .filter(|follower| *follower == id || table.is_within(*follower, id))
+                .collect();
+            let moves = |follower: &&DatasetId| {
+                let encryption = table.get(**follower).and_then(|entry| entry.row.encryption.as_ref());
+                encryption.is_some_and(|encryption| encryption.owner != new_root)
+            };
+            if followers.iter().any(|follower| moves(&follower)) {
+                self.need_feature("moved_datasets")?;
+            }
+            // Everything that can fail comes before the first change.
+            let mut wrapped = Vec::new();
+            for &follower in &followers {
+                let locked = || Error::KeyNotLoaded { name: table.full_name(follower) };
+                let keys = table.get(follower).and_then(|entry| entry.keys.as_ref()).ok_or_else(locked)?;
+                let aad = wrap_aad(self.guid, follower);
+                wrapped.push(steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random));
+            }
+            for (follower, wrapped) in followers.into_iter().zip(wrapped) {
+                let entry = table.get_mut(follower).expect("just listed");
+                let encryption = entry.row.encryption.as_mut().expect("it has a key");
+                (encryption.root, encryption.wrapped) = (new_root, wrapped);
+                entry.row_dirty = true;
+                if let Some(keys) = &mut entry.keys {
+                    keys.user = (follower == new_root).then(|| Arc::clone(&user));
+                }
+            }
+            let entry = table.get_mut(id).expect("just found");
+            let format = (new_root == id).then(|| user.format().name());
+            for (property, value) in [("keyformat", format), ("keylocation", location)] {
+                match value.filter(|_| new_root == id) {
+                    Some(value) => _ = entry.props.insert(property.to_owned(), value.to_owned()),
+                    None if new_root == id => continue,
+                    None => _ = entry.props.remove(property),
+                }
+                entry.props_dirty.insert(property.to_owned());
+            }
+        }
+        self.commit_changes()?;
+        if id == ROOT
+            && let Some(sealing) = &self.sealing
+        {
+            // The pool's own key after the rows: the labels are not part of a commit. Import says what a crash between
+            // the two means.
+            let _turn = self.sync_turn.lock();
+            let aad = pool_wrap_aad(self.guid);
+            let wrapped = steadfast_crypto::wrap(&user, sealing.keys.master(), &aad, &random);
+            {
+                let mut stored = sealing.wrapped.write();
+                stored.0 = wrapped;
+                if let Some(location) = location {
+                    location.clone_into(&mut stored.1);
+                }
+            }
+            self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
+        }
+        Ok(())
+    }
+
+    /// Where a dataset's key comes from, where it shall come from, and the user key that is there.
+    fn key_change(
+        &self,
+        id: DatasetId,
+        name: &str,
+        new: Option<NewKey>,
+    ) -> Result<(DatasetId, DatasetId, Arc<UserKey>)> {
+        let table = self.table.read();
+        let not_encrypted = || Error::NotEncrypted { name: name.to_owned() };
+        let old_root = table.encryption_root(id).ok_or_else(not_encrypted)?;
+        if table.get(id).is_none_or(|entry| entry.keys.is_none()) {
+            return Err(Error::KeyNotLoaded { name: table.full_name(old_root) });
+        }
+        if let Some(new) = new {
+            return Ok((old_root, id, new.user));
+        }
+        if old_root != id {
+            let root = table.full_name(old_root);
+            return Err(Error::NotEncryptionRoot { name: name.to_owned(), root });
+        }
+        let parent = table.get(id).map_or(DatasetId(0), |entry| entry.row.parent);
+        let above = (id != ROOT).then(|| table.encryption_root(parent)).flatten();
+        let Some(new_root) = above else {
+            let parent = if id == ROOT { self.name() } else { table.full_name(parent) };
+            return Err(Error::NothingToInherit { name: name.to_owned(), parent });
+        };
+        drop(table);
+        Ok((old_root, new_root, self.user_key_of(new_root)?))
     }
 }

@@ -17,11 +17,14 @@ pub mod create;
 mod damage;
 mod datasets;
 mod error;
+mod events;
+mod grow;
 mod history;
 mod import;
 mod inner;
 mod keys;
 mod memory;
+mod rename;
 mod rows;
 pub mod scan;
 mod table;
@@ -33,7 +36,7 @@ use parking_lot::Mutex;
 use steadfast_dataset::Dataset;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{
-    DatasetId, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg, meta_keys,
+    DatasetId, Feature, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg, meta_keys,
 };
 use steadfast_property::{Local, Resolved};
 use steadfast_segment::{Accounting, DeviceCounts};
@@ -42,10 +45,14 @@ pub use create::{CreateSpec, DeviceHandle};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use error::{Error, Result};
+pub use events::{Event, EventKind};
+pub use grow::Growth;
 pub use import::ImportSpec;
 pub use keys::new_user_key;
 pub use memory::{CacheUse, Memory, MemoryUse};
-pub use scan::{FoundDevice, FoundPool, label_of, scan};
+pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
+pub use steadfast_device::Presence;
+pub use steadfast_device::metered::{Count, Sample};
 
 use inner::Inner;
 use table::ROOT;
@@ -87,6 +94,12 @@ pub struct LeafStatus {
     pub allocated_bytes: u64,
     /// What was asked of it, and how often it failed.
     pub counts: DeviceCounts,
+    /// The same as the device saw it, with times.
+    pub sample: Sample,
+    /// Is what was opened still there?
+    pub presence: Presence,
+    /// Could it be expanded?
+    pub growth: Growth,
 }
 
 /// What `zpool list` and `zpool status` measure.
@@ -164,19 +177,18 @@ impl Pool {
         let inner = &self.inner;
         let accounting = inner.space.accounting();
         let counts = inner.space.device_counts();
-        let usage = |leaf: &inner::Leaf| {
-            accounting
-                .devices
-                .iter()
-                .find(|usage| usage.device == leaf.config.id)
-                .cloned()
-                .unwrap_or_default()
-        };
-        let leaves = inner.leaves.iter().map(|leaf| LeafStatus {
-            config: leaf.config.clone(),
-            size_bytes: u64::from(leaf.config.slots) * u64::from(inner.slot_size),
-            allocated_bytes: usage(leaf).live_bytes,
-            counts: counts.get(&leaf.config.id).copied().unwrap_or_default(),
+        let leaves = inner.leaves().into_iter().map(|leaf| {
+            let config = leaf.config();
+            let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
+            LeafStatus {
+                size_bytes: u64::from(config.slots) * u64::from(inner.slot_size),
+                allocated_bytes: usage.map_or(0, |usage| usage.live_bytes),
+                counts: counts.get(&config.id).copied().unwrap_or_default(),
+                sample: leaf.meter.sample(),
+                presence: leaf.device.presence(),
+                growth: inner.growth(&leaf),
+                config,
+            }
         });
         PoolStatus {
             suspended: inner.suspended.lock().clone(),
@@ -185,6 +197,42 @@ impl Pool {
             accounting,
             damaged: inner.damaged_files(),
         }
+    }
+
+    /// What happened since this was last called, oldest first. At most some hundreds are kept.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        // Looking at what is damaged is what turns it into events.
+        self.inner.damaged_files();
+        self.inner.events.take()
+    }
+
+    /// Full name of a dataset by its number, as events give it.
+    #[must_use]
+    pub fn dataset_by_id(&self, id: DatasetId) -> String {
+        if id.0 == 0 { self.name() } else { self.inner.dataset_name(id) }
+    }
+
+    /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says whether it would. Durable
+    /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
+    pub fn add_devices(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_devices(devices, force, dry_run)
+    }
+
+    /// Uses all of a device that has grown. Gives the bytes gained.
+    pub fn expand(&self, path: &str) -> Result<u64> {
+        self.inner.expand(path)
+    }
+
+    /// Features that the pool may use.
+    #[must_use]
+    pub fn features(&self) -> Vec<Feature> {
+        self.inner.features.read().clone()
+    }
+
+    /// Lets the pool use a feature from now on; there is no way back. Durable when it returns.
+    pub fn enable_feature(&self, name: &str) -> Result<()> {
+        self.inner.enable_feature(name)
     }
 
     /// Forgets counted errors and damaged files.
@@ -212,7 +260,7 @@ impl Pool {
         self.settle(state)?;
         self.inner.blockio.stop_read_ahead();
         // A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
-        for leaf in &self.inner.leaves {
+        for leaf in self.inner.leaves() {
             leaf.device.release();
         }
         Ok(())
@@ -329,6 +377,17 @@ impl Pool {
     /// Destroys a dataset without children that nobody uses; its space comes back in the background.
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         self.inner.destroy_dataset(name)
+    }
+
+    /// Moves a dataset, with all below it, to another name of the same pool. Durable when it returns.
+    pub fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
+        self.inner.rename_dataset(name, to)
+    }
+
+    /// Gives a dataset another user key (`Some`), or the one of the encryption root above it (`None`). Its key must be
+    /// loaded. Datasets below that take their key from the same place follow. Durable when it returns.
+    pub fn change_key(&self, name: &str, key: Option<NewKey>, location: Option<&str>) -> Result<()> {
+        self.inner.change_key(name, key, location)
     }
 
     /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.

@@ -1,7 +1,7 @@
 //! Looking at labels and uberblocks, without changing anything.
 
 use steadfast_device::Device;
-use steadfast_format::{LabelConfig, PoolGuid, Uberblock};
+use steadfast_format::{LabelConfig, PoolGuid, Txg, Uberblock, medium};
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
@@ -25,6 +25,20 @@ pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
         }
     }
     best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
+}
+
+/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. What its segments hold stays.
+pub fn erase(device: &dyn Device) -> Result<()> {
+    let zeros = [0; Uberblock::ENCODED_SIZE];
+    for copy in 0..4 {
+        device.write_label(copy, &[0; 512])?;
+        if device.character().appendable {
+            for slot in 0..medium::RING_SLOTS {
+                device.write_uberblock(copy, Txg(slot), &zeros)?;
+            }
+        }
+    }
+    Ok(device.flush()?)
 }
 
 /// A device with a pool's label.

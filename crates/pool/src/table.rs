@@ -2,8 +2,9 @@
 //!
 //! ## Invariants
 //! (D1) Every entry but the root has a parent in the table.                        assert: `insert`
-//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, not yet at import
+//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, not yet at import
 //! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
+//! (D4) Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -201,6 +202,18 @@ impl Table {
     /// Encryption root of an encrypted dataset.
     pub fn encryption_root(&self, id: DatasetId) -> Option<DatasetId> {
         Some(self.entries.get(&id)?.row.encryption.as_ref()?.root)
+    }
+
+    /// The owner of an encrypted dataset's segments, if no other dataset's blocks lie in them.
+    pub fn owned_alone(&self, id: DatasetId) -> Option<DatasetId> {
+        let owner = |entry: &Entry| entry.row.encryption.as_ref().map(|encryption| encryption.owner);
+        let own = owner(self.entries.get(&id)?)?;
+        self.iter_all().all(|(other, entry)| other == id || owner(entry) != Some(own)).then_some(own)
+    }
+
+    /// True if `id` is `above` or lies below it.
+    pub fn is_within(&self, id: DatasetId, above: DatasetId) -> bool {
+        self.ancestry(id).contains(&above)
     }
 
     /// Datasets that take their key from `root`, itself first.

@@ -22,6 +22,6 @@ mod value;
 
 pub use name::{NameError, check_dataset_name, check_pool_name};
 pub use resolve::{Local, Resolved, Source, resolve};
-pub use size::{nice_bytes, nice_number, parse_size};
+pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};
 pub use value::{PropertyError, check_user_property, is_user_property, lookup, parse_assignment};

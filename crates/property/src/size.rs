@@ -34,6 +34,18 @@ pub fn nice_number(number: u64) -> String {
     text
 }
 
+/// A time for people, as latencies are shown: `812ns`, `17us`, `3ms`, `12s`; `-` for none.
+#[must_use]
+pub fn nice_nanos(nanos: u64) -> String {
+    match nanos {
+        0 => "-".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}us", nanos / 1_000),
+        1_000_000..1_000_000_000 => format!("{}ms", nanos / 1_000_000),
+        _ => format!("{}s", nanos / 1_000_000_000),
+    }
+}
+
 /// Reads a size: digits, optionally a fraction, optionally a unit (`K`, `KB`, `KiB` up to `E`, either case; `B`).
 /// A fraction needs a unit. `None` for anything else and for more than 2^64 − 1 bytes.
 #[must_use]
@@ -94,6 +106,12 @@ mod tests {
             assert!(text.len() <= 5);
         }
         assert_eq!(nice_number(7), "7");
+    }
+
+    #[test]
+    fn times_carry_their_unit() {
+        let shown = [0, 999, 1_000, 17_900, 999_999, 3_000_000, 12_000_000_000].map(nice_nanos);
+        assert_eq!(shown, ["-", "999ns", "1us", "17us", "999us", "3ms", "12s"]);
     }
 
     #[test]

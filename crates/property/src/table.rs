@@ -194,6 +194,14 @@ pub const POOL: &[Property] = &[
     )
     .changes(Change::AtCreation),
     setting(
+        "autoexpand",
+        "EXPAND",
+        "on | off",
+        SWITCH,
+        "off",
+        "Use all of a device that has grown, when the pool is imported.",
+    ),
+    setting(
         "autotrim",
         "AUTOTRIM",
         "on | off",
@@ -231,13 +239,16 @@ pub const POOL: &[Property] = &[
         Kind::Ratio,
         "Saving by deduplication (not yet built).",
     ),
-    measured(
-        "feature@segments",
-        "FEATURE@SEGMENTS",
-        "active",
-        Kind::Text { bytes_max: 16 },
-        "Storage in write-once segments.",
-    ),
+    Property {
+        name: "feature@...",
+        heading: "FEATURE@...",
+        values: "disabled | enabled | active",
+        kind: Kind::Words { allowed: &["enabled"], later: &[] },
+        default: None,
+        inherit: false,
+        change: Change::Anytime,
+        doc: "May the pool use this feature of the format? Set to `enabled`; there is no way back.",
+    },
 ];
 
 /// Properties of a file system.

@@ -64,6 +64,8 @@ pub fn lookup(scope: Scope, name: &str) -> Option<&'static Property> {
         Scope::Pool => POOL,
         Scope::Dataset => DATASET,
     };
+    // One row stands for all features of the format; which there are is the format's business.
+    let name = if scope == Scope::Pool && name.starts_with("feature@") { "feature@..." } else { name };
     table
         .iter()
         .find(|p| p.name == name)
@@ -115,7 +117,9 @@ pub fn parse_assignment(scope: Scope, text: &str) -> Result<(String, String), Pr
     let Some(property) = lookup(scope, name) else {
         return Err(PropertyError::Unknown { name: name.to_owned(), hint: hint(scope, name) });
     };
-    Ok((property.name.to_owned(), property.parse(value)?))
+    let exact = property.parse(value)?;
+    let stored = if name.starts_with("feature@") { name } else { property.name };
+    Ok((stored.to_owned(), exact))
 }
 
 impl Property {
@@ -336,6 +340,16 @@ mod tests {
         assert_eq!(exact("mountpoint=//srv/./x/"), "/srv/x");
         assert_eq!(exact("mountpoint=/"), "/");
         assert_eq!(exact("keylocation=file:///etc//key"), "file:///etc/key");
+    }
+
+    #[test]
+    fn a_feature_can_only_be_enabled() {
+        let set = |text| parse_assignment(Scope::Pool, text);
+        assert_eq!(set("feature@zstd=enabled").unwrap(), ("feature@zstd".into(), "enabled".into()));
+        for text in ["feature@zstd=disabled", "feature@zstd=active"] {
+            assert!(matches!(set(text), Err(PropertyError::Value { .. })), "{text}");
+        }
+        assert!(dataset("feature@zstd=enabled").is_err());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Questions about space, for admission, for `df` and for statistics.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use steadfast_format::DeviceId;
+use steadfast_format::{Address, DeviceId};
 
 /// How space is used.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -72,7 +74,7 @@ pub struct DeviceCounts {
     pub read_errors: u64,
     /// Writes, flushes and discards that failed.
     pub write_errors: u64,
-    /// Reads that gave bytes nobody accepted.
+    /// Blocks that gave bytes nobody accepted, each counted once however often it is read.
     pub checksum_errors: u64,
 }
 
@@ -86,7 +88,12 @@ pub(crate) struct Counters {
     read_errors: AtomicU64,
     write_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    /// Blocks counted in `checksum_errors`. An address is never used again, so it tells blocks apart for ever.
+    rejected: Mutex<BTreeSet<Address>>,
 }
+
+/// Bad blocks told apart; of a device with more, each bad read counts.
+const REJECTED_KEPT: usize = 65_536;
 
 impl Counters {
     pub fn read(&self, bytes: usize, good: bool) {
@@ -111,11 +118,15 @@ impl Counters {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn rejected(&self) {
-        self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    pub fn rejected(&self, address: Address) {
+        let mut known = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REJECTED_KEPT || known.insert(address) {
+            self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub fn clear_errors(&self) {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clear();
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -131,5 +142,25 @@ impl Counters {
             write_errors: self.write_errors.load(Ordering::Relaxed),
             checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::SegmentId;
+
+    use super::*;
+
+    #[test]
+    fn a_bad_block_counts_once_until_errors_are_cleared() {
+        let counters = Counters::default();
+        let block = |offset| Address { segment: SegmentId(3), offset };
+        for offset in [0, 4096, 0, 0, 4096] {
+            counters.rejected(block(offset));
+        }
+        assert_eq!(counters.snapshot().checksum_errors, 2);
+        counters.clear_errors();
+        counters.rejected(block(0));
+        assert_eq!(counters.snapshot().checksum_errors, 1);
     }
 }

@@ -75,6 +75,7 @@
 mod accounting;
 mod bitmap;
 mod cleaner;
+mod devices;
 mod error;
 mod load;
 mod relocation;

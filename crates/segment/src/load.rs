@@ -127,7 +127,7 @@ impl Space {
     /// Gives how many there were.
     pub fn discard_leftovers(&self) -> Result<usize, crate::Error> {
         let mut count = 0;
-        for (&device, handle) in &self.devices {
+        for (&device, handle) in self.devices.iter() {
             let stored = handle.device.stored_segments();
             let stored = stored.map_err(|source| crate::Error::Device { device, source })?;
             for segment in stored.unwrap_or_default() {

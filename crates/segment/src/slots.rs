@@ -22,6 +22,24 @@ impl Slots {
         Slots { taken, total, free: total, hint: 0 }
     }
 
+    /// Adds free slots until there are `total`; gives how many were added, 0 if there are as many already.
+    pub fn grow(&mut self, total: u32) -> u32 {
+        let added = total.saturating_sub(self.total);
+        if added > 0 {
+            let words = (total as usize).div_ceil(64);
+            let old_end = u32::try_from(self.taken.len() * 64).unwrap_or(u32::MAX);
+            // The bits behind the old end stood for slots that did not exist.
+            each_word(self.total, old_end.min(total) - self.total, |at, mask| self.taken[at] &= !mask);
+            self.taken.resize(words, 0);
+            let beyond = u32::try_from(words * 64).unwrap_or(u32::MAX) - total;
+            each_word(total, beyond, |at, mask| self.taken[at] |= mask);
+            self.hint = self.hint.min((self.total / 64) as usize);
+            self.total = total;
+            self.free += added;
+        }
+        added
+    }
+
     /// All slots there are.
     #[must_use]
     pub fn total(&self) -> u32 {
@@ -83,6 +101,21 @@ mod tests {
         slots.release(70);
         slots.release(3);
         assert_eq!((slots.take(), slots.take(), slots.take()), (Some(3), Some(70), None));
+    }
+
+    #[test]
+    fn growing_adds_free_slots_and_keeps_what_is_taken() {
+        for (from, to) in [(1, 2), (10, 64), (63, 65), (64, 128), (70, 300), (130, 130), (130, 100)] {
+            let mut slots = Slots::new(from);
+            let taken = slots.take().unwrap();
+            let added = slots.grow(to);
+            assert_eq!(added, to.saturating_sub(from), "{from} to {to}");
+            let total = from.max(to);
+            assert_eq!((slots.total(), slots.free()), (total, total - 1));
+            assert!(slots.is_taken(taken) && slots.is_taken(total));
+            let rest: Vec<u32> = std::iter::from_fn(|| slots.take()).collect();
+            assert_eq!(rest, (1..total).collect::<Vec<_>>(), "{from} to {to}");
+        }
     }
 
     #[test]

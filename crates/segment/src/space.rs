@@ -7,8 +7,8 @@ use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
 use steadfast_env::{Env, Job};
 use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, SegmentId, SegmentRow};
 
-use crate::accounting::{Accounting, Counters, DeviceCounts, DeviceUsage};
-
+use crate::accounting::{Accounting, DeviceCounts, DeviceUsage};
+use crate::devices::Devices;
 use crate::error::{Error, ReadError};
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
 use crate::table::{Geometry, Piece, Row, Table, Unallocated};
@@ -34,7 +34,7 @@ const LOOKUPS_MAX: usize = 4;
 pub struct Space {
     pub(crate) env: Env,
     pub(crate) geometry: Geometry,
-    pub(crate) devices: BTreeMap<DeviceId, Handle>,
+    pub(crate) devices: Devices,
     streams: Mutex<Streams>,
     pub(crate) state: RwLock<State>,
     /// Held by whoever frees or moves, so that a block does not die while it is copied.
@@ -67,12 +67,6 @@ pub(crate) enum CleanerRoom {
     Alone,
 }
 
-pub(crate) struct Handle {
-    pub device: SharedDevice,
-    appendable: bool,
-    counters: Counters,
-}
-
 /// A part of a block's bytes and where they are.
 struct Located {
     device: DeviceId,
@@ -98,14 +92,10 @@ impl Space {
         assert!(geometry.unit.is_power_of_two() && geometry.slot_size.is_power_of_two());
         assert!(geometry.unit <= geometry.slot_size && geometry.slot_size <= 1 << 30);
         let table = Table::new(geometry, devices.iter().map(|(id, slots, _)| (*id, *slots)));
-        let handle = |device: SharedDevice| {
-            let appendable = device.character().appendable;
-            Handle { device, appendable, counters: Counters::default() }
-        };
         Space {
             env,
             geometry,
-            devices: devices.into_iter().map(|(id, _, device)| (id, handle(device))).collect(),
+            devices: Devices::new(devices.into_iter().map(|(id, _, device)| (id, device))),
             streams: Mutex::default(),
             state: RwLock::new(State {
                 table,
@@ -119,6 +109,23 @@ impl Space {
             discards: Mutex::default(),
             spare: SpareBuffers::default(),
         }
+    }
+
+    /// Adds an empty device of so many slots. False if its id is taken or the pool has as many as a label lists. One
+    /// caller at a time; nothing is placed on it before this returns.
+    pub fn add_device(&self, id: DeviceId, slots: u32, device: SharedDevice) -> bool {
+        let _sync = lock(&self.sync);
+        if !self.devices.add(id, device) {
+            return false;
+        }
+        self.write_state().table.add_device(id, slots);
+        true
+    }
+
+    /// Gives a device that has grown as many slots as it has now; it never loses any. Gives how many it gained.
+    pub fn grow_device(&self, id: DeviceId, slots: u32) -> u32 {
+        let _sync = lock(&self.sync);
+        self.write_state().table.grow_device(id, slots)
     }
 
     /// Slot and unit sizes.
@@ -200,7 +207,7 @@ impl Space {
         }
         let (_, failure) = tried.expect("at least one place was tried");
         if let ReadError::Rejected { device, .. } = failure {
-            self.devices[&device].counters.rejected();
+            self.devices[&device].counters.rejected(address);
         }
         Err(failure)
     }

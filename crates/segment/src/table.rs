@@ -122,6 +122,15 @@ impl Table {
         }
     }
 
+    pub fn add_device(&mut self, id: DeviceId, slots: u32) {
+        let space = DeviceSpace { slots: Slots::new(slots), live_units: 0 };
+        assert!(self.devices.insert(id, space).is_none(), "a device is added once");
+    }
+
+    pub fn grow_device(&mut self, id: DeviceId, slots: u32) -> u32 {
+        self.devices.get_mut(&id).map_or(0, |space| space.slots.grow(slots))
+    }
+
     pub fn free_slots(&self) -> u32 {
         self.devices.values().map(|device| device.slots.free()).sum()
     }

@@ -81,7 +81,7 @@ impl Engine {
             held.pool.create_dataset(parent, Properties::new(), None).map_err(refuse::pool)?;
         }
         held.pool.create_dataset(&request.name, props, key).map_err(refuse::pool)?;
-        Engine::log(&held, caller);
+        self.log(&held, caller);
         let mut warnings: Vec<Refusal> =
             created.iter().filter_map(|name| give(&held, name, caller).err()).collect();
         if !request.no_mount {
@@ -126,7 +126,7 @@ impl Engine {
             // Its mountpoint goes with it, unless somebody keeps something there.
             let _ = std::fs::remove_dir(at);
         }
-        Engine::log(&held, caller);
+        self.log(&held, caller);
         Ok(Outcome { touched: doomed, warnings: Vec::new() })
     }
 
@@ -192,7 +192,12 @@ impl Engine {
                 return Err(refuse::pool(error));
             }
         }
-        Engine::log(&held, caller);
+        self.log(&held, caller);
+        for (property, value) in &edits {
+            let value = value.clone().unwrap_or_else(|| "(inherited)".into());
+            let fields = [("dataset", name.to_owned()), ("property", property.clone()), ("value", value)];
+            self.post("property_change", &held.pool, &held.pool.name(), &fields);
+        }
         let mut warnings = Vec::new();
         if place {
             warnings = self.mount_below(&held, name);

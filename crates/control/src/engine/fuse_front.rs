@@ -3,6 +3,7 @@
 use super::mounts::{Front, MountSettings, Mounted, UsageOf};
 use crate::mount::{MountError, MountSpec, MountedFs};
 use crate::refusal::{Code, Refusal};
+use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 use std::sync::Arc;
 use steadfast_fuse::Error;
@@ -26,11 +27,7 @@ impl Front for FuseFront {
             mountpoint: at.to_owned(),
             fs_name: settings.source.clone(),
             read_only: settings.read_only,
-            atime: match (settings.atime && !settings.read_only, settings.relatime) {
-                (false, _) => Atime::Off,
-                (true, true) => Atime::Relative,
-                (true, false) => Atime::Strict,
-            },
+            atime: atime(settings),
             nosuid: !settings.setuid,
             nodev: !settings.devices,
             noexec: !settings.exec,
@@ -66,6 +63,35 @@ impl Mounted for MountedFs {
 
     fn unmount(&self, force: bool) -> Result<(), Refusal> {
         MountedFs::unmount(self, force).map_err(|error| refusal(&error))
+    }
+
+    fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {
+        let at = self.mountpoint();
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, settings.read_only);
+        flags.set(MountFlags::NOEXEC, !settings.exec);
+        flags.set(MountFlags::NOSUID, !settings.setuid);
+        flags.set(MountFlags::NODEV, !settings.devices);
+        flags.set(MountFlags::NOATIME, !settings.atime);
+        mount_remount(at, flags, "").map_err(|error| {
+            let (code, why) = match error {
+                rustix::io::Errno::BUSY => (Code::FsBusy, "a program has a file open for writing"),
+                rustix::io::Errno::PERM => (Code::FuseMount, "only root may change a mount's options"),
+                _ => (Code::FuseMount, "the kernel refused"),
+            };
+            let what = format!("{} cannot be mounted otherwise: {why} ({error})", at.display());
+            Refusal::new(code, what).with("mountpoint", at.display())
+        })?;
+        self.set_atime(atime(settings));
+        Ok(())
+    }
+}
+
+fn atime(settings: &MountSettings) -> Atime {
+    match (settings.atime && !settings.read_only, settings.relatime) {
+        (false, _) => Atime::Off,
+        (true, true) => Atime::Relative,
+        (true, false) => Atime::Strict,
     }
 }
 

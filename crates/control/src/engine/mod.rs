@@ -11,19 +11,23 @@
 //! (E4) What a verb refuses, it has not begun: everything that can be checked is checked before the first change.
 
 mod devices;
+mod events;
 mod filesystems;
 mod fuse_front;
+mod growth;
 mod memory;
 mod mounts;
 mod pools;
 mod refuse;
+mod rename;
 mod report;
 
 use crate::api::{
-    Caller, DaemonMemory, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet,
-    FsUnloadKey, FsUnmount, Host, MemoryReport, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport,
-    PoolHistory, PoolImport, PoolImportScan, PoolInfo, PoolList, PoolPast, PoolReport, PoolSet, PoolStatus,
-    PoolSync,
+    Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount,
+    FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome, PoolAdd, PoolCandidate,
+    PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory,
+    PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast,
+    PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::refusal::{Code, Refusal};
@@ -48,12 +52,15 @@ pub struct Engine {
     pools: RwLock<BTreeMap<String, Arc<Held>>>,
     lost: Mutex<BTreeMap<String, Lost>>,
     verbs: Mutex<()>,
+    events: Mutex<events::Ring>,
 }
 
 /// An imported pool.
 struct Held {
     pool: Pool,
-    devices: Vec<PathBuf>,
+    devices: RwLock<Vec<PathBuf>>,
+    /// When it was imported, on the monotonic clock.
+    since_ns: u64,
     /// Prefix of its mountpoints.
     altroot: Option<PathBuf>,
     /// Is it remembered for the next start?
@@ -90,6 +97,7 @@ impl Engine {
             pools: RwLock::default(),
             lost: Mutex::default(),
             verbs: Mutex::default(),
+            events: Mutex::default(),
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {
@@ -156,7 +164,7 @@ impl Engine {
             pools.push(CachedPool {
                 name: name.clone(),
                 guid: held.pool.guid().0,
-                devices: held.devices.clone(),
+                devices: held.devices.read().clone(),
                 readonly: held.pool.is_read_only(),
                 altroot: held.altroot.clone(),
             });
@@ -171,8 +179,10 @@ impl Engine {
     }
 
     /// Notes a command that succeeded.
-    fn log(held: &Held, caller: &Caller) {
+    fn log(&self, held: &Held, caller: &Caller) {
         held.pool.log(caller.uid, false, &caller.command);
+        let fields = [("command", caller.command.clone()), ("uid", caller.uid.to_string())];
+        self.post("history_event", &held.pool, &held.pool.name(), &fields);
     }
 }
 
@@ -195,7 +205,7 @@ impl Host for Engine {
     }
 
     fn pool_import_scan(&self, _: &Caller, request: PoolImportScan) -> Result<Vec<PoolCandidate>, Refusal> {
-        self.candidates(&request.search)
+        self.candidates(&request.search, request.destroyed)
     }
 
     fn pool_import(&self, caller: &Caller, request: PoolImport) -> Result<Outcome, Refusal> {
@@ -220,9 +230,15 @@ impl Host for Engine {
         let _turn = self.verbs.lock();
         let held = self.held(&request.name)?;
         for (name, value) in &request.properties {
-            held.pool.set_pool_prop(name, Some(value)).map_err(refuse::pool)?;
+            match name.strip_prefix("feature@") {
+                Some(feature) => held.pool.enable_feature(feature),
+                None => held.pool.set_pool_prop(name, Some(value)),
+            }
+            .map_err(refuse::pool)?;
+            let fields = [("property", name.clone()), ("value", value.clone())];
+            self.post("property_change", &held.pool, &request.name, &fields);
         }
-        Engine::log(&held, caller);
+        self.log(&held, caller);
         Ok(touched(&request.name))
     }
 
@@ -241,6 +257,57 @@ impl Host for Engine {
             outcome.touched.push(name);
         }
         Ok(outcome)
+    }
+
+    fn pool_add(&self, caller: &Caller, request: PoolAdd) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.add_devices(caller, &request)
+    }
+
+    fn pool_online(&self, caller: &Caller, request: PoolOnline) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.online(caller, &request)
+    }
+
+    fn pool_offline(&self, _: &Caller, request: PoolOffline) -> Result<Outcome, Refusal> {
+        self.offline(&request)
+    }
+
+    fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.clear(caller, &request)
+    }
+
+    fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.clear_label(&request)
+    }
+
+    fn pool_upgrade(&self, caller: &Caller, request: PoolUpgrade) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.upgrade(caller, &request)
+    }
+
+    fn pool_iostat(&self, _: &Caller, request: PoolIostat) -> Result<Vec<PoolIo>, Refusal> {
+        self.io_counters(&request.names)
+    }
+
+    fn pool_events(&self, _: &Caller, request: PoolEvents) -> Result<Vec<PoolEvent>, Refusal> {
+        self.events_after(&request)
+    }
+
+    fn pool_events_clear(&self, _: &Caller, _: PoolEventsClear) -> Result<Outcome, Refusal> {
+        Ok(self.forget_events())
+    }
+
+    fn fs_rename(&self, caller: &Caller, request: FsRename) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.rename_fs(caller, &request)
+    }
+
+    fn fs_change_key(&self, caller: &Caller, request: FsChangeKey) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.change_key(caller, &request)
     }
 
     fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {

@@ -3,6 +3,7 @@
 use super::{Engine, Held, refuse};
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::refusal::{Code, Refusal};
+use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,12 @@ pub trait Mounted: Send + Sync {
     /// # Errors
     /// [`Code::FsBusy`], [`Code::FuseMount`].
     fn unmount(&self, force: bool) -> Result<(), Refusal>;
+
+    /// Changes how it is mounted, while files stay open. Who may enter does not change.
+    ///
+    /// # Errors
+    /// [`Code::FsBusy`] if files are open for writing and it is to be read-only, [`Code::FuseMount`].
+    fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 }
 
 /// One entry of the mount table.
@@ -79,6 +86,8 @@ pub(super) struct Mount {
     pub at: PathBuf,
     /// Folders we made for it, outermost first; we remove them again.
     pub made: Vec<PathBuf>,
+    /// Its file system's name, which a rename changes: shared with what tells `df` how full it is.
+    pub name: Arc<Mutex<String>>,
 }
 
 impl Held {
@@ -105,6 +114,20 @@ impl Held {
         // By place, not by name: what is mounted inside another is what must go first.
         names.sort();
         names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// What was mounted at and below `from` is called `to` now.
+    pub(super) fn rename_mounts(&self, from: &str, to: &str) {
+        let below = format!("{from}/");
+        let mut mounts = self.mounts.lock();
+        let moved: Vec<String> =
+            mounts.keys().filter(|name| *name == from || name.starts_with(&below)).cloned().collect();
+        for old in moved {
+            let mount = mounts.remove(&old).expect("just listed");
+            let new = format!("{to}{}", &old[from.len()..]);
+            mount.name.lock().clone_from(&new);
+            mounts.insert(new, mount);
+        }
     }
 
     /// Unmounts one file system.
@@ -158,6 +181,9 @@ impl Engine {
         let name = request.name.as_str();
         held.reap();
         let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        if request.options.iter().any(|option| option == "remount") {
+            return self.remount_as(held, request);
+        }
         if let Some(at) = held.mounted_at(name) {
             let what = format!("'{name}' is mounted at {}", at.display());
             return Err(Refusal::new(Code::FsMounted, what).with("fs", name));
@@ -191,14 +217,32 @@ impl Engine {
             made.push(at.clone());
         }
         let handle = held.pool.open_dataset(name).map_err(refuse::pool)?;
-        match self.front.mount(handle, &at, &settings, usage_of(held, name)) {
+        let called = Arc::new(Mutex::new(name.to_owned()));
+        match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
-                held.mounts.lock().insert(name.to_owned(), Mount { served, at, made });
+                held.mounts.lock().insert(name.to_owned(), Mount { served, at, made, name: called });
                 Ok(())
             }
             Err(refusal) => {
                 unmake(&made);
                 Err(refusal.with("fs", name))
+            }
+        }
+    }
+
+    /// Gives a mount other options.
+    fn remount_as(&self, held: &Arc<Held>, request: &FsMount) -> Result<(), Refusal> {
+        let name = request.name.as_str();
+        let settings = self.settings(held, name, &request.options)?;
+        let mounts = held.mounts.lock();
+        match mounts.get(name) {
+            Some(mount) if request.at.as_ref().is_none_or(|at| *at == mount.at) => {
+                mount.served.remount(&settings).map_err(|refusal| refusal.with("fs", name))
+            }
+            _ => {
+                let place = request.at.as_ref().map_or(String::new(), |at| format!(" at {}", at.display()));
+                let what = format!("'{name}' is not mounted{place}, so there is nothing to change");
+                Err(Refusal::new(Code::FsNotMounted, what).with("fs", name))
             }
         }
     }
@@ -332,10 +376,11 @@ fn is_switch(option: &str) -> bool {
 }
 
 /// What `df` is told of a file system: its own bytes, and what its pool still takes.
-fn usage_of(held: &Arc<Held>, name: &str) -> UsageOf {
+fn usage_of(held: &Arc<Held>, name: Arc<Mutex<String>>) -> UsageOf {
     // Weak, because the mount is part of what is held.
-    let (held, name) = (Arc::downgrade(held), name.to_owned());
+    let held = Arc::downgrade(held);
     Arc::new(move || {
+        let name = name.lock().clone();
         let info = held.upgrade().and_then(|held| held.pool.dataset_info(&name).ok());
         info.map_or_else(Usage::default, |info| Usage {
             used_bytes: info.referenced,

@@ -8,11 +8,10 @@ use crate::api::{
 use crate::cachefile::CachedPool;
 use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::OpenOptions;
 use steadfast_format::PoolState;
 use steadfast_pool::{CreateSpec, FoundPool, ImportSpec, Pool};
 
@@ -52,27 +51,7 @@ impl Engine {
         {
             mounts::check(mountpoint, false)?;
         }
-        let paths: Vec<PathBuf> = request.vdevs.iter().flat_map(|vdev| vdev.devices.clone()).collect();
-        let mut identities = BTreeSet::new();
-        for path in &paths {
-            // Before any is opened: the lock of the first would refuse the second as in use by ourselves.
-            if let Some(identity) = devices::identity(path)
-                && !identities.insert(identity)
-            {
-                let what = format!("the device {} is listed twice under two paths", path.display());
-                return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
-            }
-        }
-        let mut handles = Vec::new();
-        for path in &paths {
-            handles.push(
-                devices::open(path, &OpenOptions::WRITE).map_err(|refusal| self.name_user(path, refusal))?,
-            );
-            if let Some(contents) = devices::contents(path).filter(|_| !request.force) {
-                let what = format!("the device {} holds {contents}", path.display());
-                return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
-            }
-        }
+        let (paths, handles) = self.open_new(&request.vdevs, request.force)?;
         if request.dry_run {
             return Ok(touched(&name));
         }
@@ -92,18 +71,41 @@ impl Engine {
         };
         let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
         let cached = request.properties.get("cachefile").is_none_or(|value| value != "none");
-        let held = Held { pool, devices: paths, altroot, cached, mounts: Mutex::default() };
+        let held = self.hold(pool, paths, altroot, cached);
+        self.post("pool_create", &held.pool, &name, &[]);
         let given = filesystems::give(&held, &name, caller);
         let mut outcome = self.take(caller, &name, held, true)?;
         outcome.warnings.extend(given.err());
         Ok(outcome)
     }
 
+    fn hold(&self, pool: Pool, devices: Vec<PathBuf>, altroot: Option<PathBuf>, cached: bool) -> Held {
+        let since_ns = self.env.clock.monotonic_ns();
+        Held { pool, devices: RwLock::new(devices), since_ns, altroot, cached, mounts: Mutex::default() }
+    }
+
+    /// What follows every import: the news, and devices that have grown, if the pool wants that.
+    fn imported(&self, held: &Held, name: &str) {
+        self.post("pool_import", &held.pool, name, &[]);
+        let wanted = held.pool.pool_props().get("autoexpand").is_some_and(|value| value == "on");
+        for leaf in held.pool.state().leaves.iter().filter(|_| wanted && !held.pool.is_read_only()) {
+            match held.pool.expand(&leaf.config.path) {
+                Ok(0) => {}
+                Ok(gained) => {
+                    let fields = [("vdev_path", leaf.config.path.clone()), ("bytes", gained.to_string())];
+                    self.post("vdev_autoexpand", &held.pool, name, &fields);
+                }
+                // The pool is imported all the same, with the size it had; status shows what could be gained.
+                Err(error) => eprintln!("steadfast: {} is not expanded: {error}", leaf.config.path),
+            }
+        }
+    }
+
     /// Holds a pool from now on: notes the command, mounts, remembers. The pool stands already, so what fails here is
     /// told and no refusal.
     fn take(&self, caller: &Caller, name: &str, held: Held, mount: bool) -> Result<Outcome, Refusal> {
         let held = Arc::new(held);
-        Engine::log(&held, caller);
+        self.log(&held, caller);
         self.lost.lock().remove(name);
         self.pools.write().insert(name.to_owned(), Arc::clone(&held));
         self.share_memory();
@@ -126,12 +128,12 @@ impl Engine {
     }
 
     /// Says which of our pools uses a device that could not be opened because it is in use.
-    fn name_user(&self, path: &Path, refusal: Refusal) -> Refusal {
+    pub(super) fn name_user(&self, path: &Path, refusal: Refusal) -> Refusal {
         let Some(identity) = devices::identity(path).filter(|_| refusal.code == Code::VdevInUse) else {
             return refusal;
         };
         for (name, held) in self.pools.read().iter() {
-            if held.devices.iter().any(|device| devices::identity(device) == Some(identity)) {
+            if held.devices.read().iter().any(|device| devices::identity(device) == Some(identity)) {
                 let what = format!("the device {} is in use by the imported pool '{name}'", path.display());
                 return Refusal::new(Code::VdevInUse, what).with("device", path.display()).with("pool", name);
             }
@@ -147,7 +149,9 @@ impl Engine {
             return Err(Refusal::new(Code::PoolReadonly, what).with("pool", name));
         }
         self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
+        self.harvest(name, &held.pool);
         held.pool.destroy().map_err(refuse::pool)?;
+        self.post("pool_destroy", &held.pool, name, &[]);
         self.let_go(name)
     }
 
@@ -159,13 +163,15 @@ impl Engine {
         }
         let held = self.held_pool(name)?;
         self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
-        Engine::log(&held, caller);
+        self.log(&held, caller);
         held.pool.export().map_err(refuse::pool)?;
+        self.harvest(name, &held.pool);
+        self.post("pool_export", &held.pool, name, &[]);
         self.let_go(name)
     }
 
     /// The pool of this name; names of file systems are none.
-    fn held_pool(&self, name: &str) -> Result<Arc<Held>, Refusal> {
+    pub(super) fn held_pool(&self, name: &str) -> Result<Arc<Held>, Refusal> {
         let mut found = self.select(&[name.to_owned()])?;
         Ok(found.remove(0).1)
     }
@@ -177,11 +183,15 @@ impl Engine {
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
 
-    pub(super) fn candidates(&self, search: &[PathBuf]) -> Result<Vec<PoolCandidate>, Refusal> {
+    pub(super) fn candidates(
+        &self,
+        search: &[PathBuf],
+        destroyed: bool,
+    ) -> Result<Vec<PoolCandidate>, Refusal> {
         let mut search = devices::search(&self.places(search))?;
         let held: Vec<u64> = self.pools.read().values().map(|held| held.pool.guid().0).collect();
         search.pools.retain(|found| !held.contains(&found.config.pool.0));
-        search.pools.retain(|found| found.config.state != PoolState::Destroyed);
+        search.pools.retain(|found| (found.config.state == PoolState::Destroyed) == destroyed);
         if search.pools.is_empty()
             && let Some(refusal) = search.refused.into_iter().next()
         {
@@ -207,6 +217,9 @@ impl Engine {
         let message = if missing {
             let what = format!("devices are missing: {}", found.missing.join(", "));
             Some(Refusal::new(Code::PoolDevices, what).with("pool", name))
+        } else if config.state == PoolState::Destroyed {
+            let what = format!("the pool '{name}' was destroyed");
+            Some(Refusal::new(Code::PoolDestroyed, what).with("pool", name))
         } else if config.state == PoolState::Active && config.host != self.host {
             let what = format!("the pool was last used by host '{}' and was not exported", config.host);
             Some(Refusal::new(Code::PoolActive, what).with("pool", name))
@@ -269,7 +282,7 @@ impl Engine {
                 devices::open_pool(&pool.devices, pool.guid, read_only(&request.properties))?
             }
             _ => {
-                let found = self.find(&request.search, &wanted, is_wanted)?;
+                let found = self.find(&request.search, &wanted, request.destroyed, is_wanted)?;
                 devices::reopen(&found, read_only(&request.properties))?
             }
         };
@@ -284,7 +297,7 @@ impl Engine {
         let spec = ImportSpec {
             new_name: request.new_name.clone(),
             force: request.force,
-            destroyed: false,
+            destroyed: request.destroyed,
             read_only: read_only(&request.properties),
             secret: request.key.as_ref().map(|key| filesystems::secret(key).to_vec()),
             host: self.host.clone(),
@@ -299,7 +312,8 @@ impl Engine {
         for (property, value) in &stored {
             pool.set_pool_prop(property, Some(value)).map_err(refuse::pool)?;
         }
-        let held = Held { pool, devices, altroot, cached, mounts: Mutex::default() };
+        let held = self.hold(pool, devices, altroot, cached);
+        self.imported(&held, &name);
         self.take(caller, &name, held, !request.no_mount)
     }
 
@@ -308,6 +322,7 @@ impl Engine {
         &self,
         search: &[PathBuf],
         wanted: &str,
+        destroyed: bool,
         is_wanted: impl Fn(&str, u64) -> bool,
     ) -> Result<FoundPool, Refusal> {
         let places = self.places(search);
@@ -319,8 +334,8 @@ impl Engine {
             }
         }
         // A name is that of a living pool first; a destroyed one is refused with that reason only if it is alone.
-        if found.len() > 1 {
-            found.retain(|pool| pool.config.state != PoolState::Destroyed);
+        if found.len() > 1 || destroyed {
+            found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
         }
         match found.len() {
             1 => Ok(found.remove(0)),
@@ -350,13 +365,8 @@ impl Engine {
             memory: self.memory,
         };
         let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
-        let held = Arc::new(Held {
-            pool,
-            devices: cached.devices.clone(),
-            altroot: cached.altroot.clone(),
-            cached: true,
-            mounts: Mutex::default(),
-        });
+        let held = Arc::new(self.hold(pool, cached.devices.clone(), cached.altroot.clone(), true));
+        self.imported(&held, &cached.name);
         self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
         self.share_memory();
         Ok(self.mount_below(&held, &cached.name))
@@ -380,11 +390,11 @@ impl Engine {
         }
         let mut first = None;
         for (name, held) in &pools {
-            match held.pool.close() {
-                Ok(()) => eprintln!("steadfast: pool '{name}' is closed"),
+            match held.pool.export() {
+                Ok(()) => eprintln!("steadfast: pool '{name}' is exported"),
                 Err(error) => {
                     let refusal = refuse::pool(error);
-                    eprintln!("steadfast: pool '{name}' is not closed in order: {}", refusal.what);
+                    eprintln!("steadfast: pool '{name}' is not exported in order: {}", refusal.what);
                     first.get_or_insert(refusal);
                 }
             }

@@ -20,9 +20,17 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoUberblock { pool }
         | Error::BadRoot { pool, .. }
         | Error::StaleRoot { pool, .. }
-        | Error::Destroyed { pool }
         | Error::Corrupt { pool, .. }
         | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
+        Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
+        Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),
+        Error::FeatureOff { pool, feature } => {
+            with(Code::PoolFeature).with("pool", pool).with("feature", feature)
+        }
+        Error::InsideItself { name, .. } | Error::KeyBorder { name, .. } => {
+            with(Code::FsPlace).with("fs", name)
+        }
+        Error::NothingToInherit { name, .. } => with(Code::KeyRules).with("fs", name),
         Error::BadDataset { .. } => with(Code::PoolDamaged),
         Error::Shrunk { path, .. } => with(Code::PoolDamaged).with("device", path),
         Error::NotExported { pool, host } => with(Code::PoolActive).with("pool", pool).with("host", host),

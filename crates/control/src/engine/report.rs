@@ -1,14 +1,14 @@
 //! What pools and file systems measure, as properties and reports.
 
-use super::{Engine, Held, Lost, missing, mounts, refuse};
+use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
 use crate::api::{
-    DataError, FsInfo, FsList, Health, HistoryRecord, PoolInfo, PoolPast, PoolReport, Source, Value,
-    VdevClass, VdevKind, VdevReport,
+    CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, PoolInfo, PoolIo, PoolPast,
+    PoolReport, Source, Value, VdevClass, VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_pool::{LeafStatus, PoolStatus as Measured};
+use steadfast_pool::{LeafStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
 impl Engine {
@@ -45,6 +45,32 @@ impl Engine {
         }
         reports.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(reports)
+    }
+
+    pub(super) fn io_counters(&self, names: &[String]) -> Result<Vec<PoolIo>, Refusal> {
+        let count = |count: &steadfast_pool::Count| CallCount {
+            calls: count.calls,
+            bytes: count.bytes,
+            nanos: count.nanos,
+            histogram: count.histogram.to_vec(),
+        };
+        let device = |leaf: &LeafStatus| DeviceIo {
+            name: leaf.config.path.clone(),
+            guid: leaf.config.guid,
+            allocated: leaf.allocated_bytes,
+            free: leaf.size_bytes.saturating_sub(leaf.allocated_bytes),
+            read: count(&leaf.sample.read),
+            write: count(&leaf.sample.write),
+            flush: count(&leaf.sample.flush),
+            trim: count(&leaf.sample.trim),
+        };
+        let pool = |(name, held): (String, std::sync::Arc<Held>)| PoolIo {
+            name,
+            guid: held.pool.guid().0,
+            age_ns: self.env.clock.monotonic_ns().saturating_sub(held.since_ns),
+            devices: held.pool.state().leaves.iter().map(device).collect(),
+        };
+        Ok(self.select(names)?.into_iter().map(pool).collect())
     }
 
     pub(super) fn pasts(&self, names: &[String]) -> Result<Vec<PoolPast>, Refusal> {
@@ -169,7 +195,26 @@ impl Engine {
 }
 
 fn health(measured: &Measured) -> Health {
-    if measured.suspended.is_some() { Health::Suspended } else { Health::Online }
+    let whole = measured.leaves.iter().all(|leaf| leaf.presence == Presence::Whole);
+    match (&measured.suspended, whole) {
+        (Some(_), _) => Health::Suspended,
+        (None, false) => Health::Degraded,
+        (None, true) => Health::Online,
+    }
+}
+
+/// State of a device, and what is remarkable about it.
+fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
+    match leaf.presence {
+        Presence::Whole if leaf.growth.fits > leaf.growth.slots => {
+            (Health::Online, Some("has grown; `zpool online -e` uses all of it".into()))
+        }
+        Presence::Whole => (Health::Online, None),
+        Presence::Removed => (Health::Removed, Some("was removed while in use".into())),
+        Presence::Short { size_bytes } => {
+            (Health::Faulted, Some(format!("was cut short to {size_bytes} bytes while in use")))
+        }
+    }
 }
 
 fn pool_info(name: &str, held: &Held) -> PoolInfo {
@@ -197,7 +242,9 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     let live = accounting.live_bytes;
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
-    let values: [(&str, String); 12] = [
+    let growth = measured.leaves.iter().map(|leaf| u64::from(leaf.growth.fits - leaf.growth.slots));
+    let gain: u64 = growth.sum::<u64>() * u64::from(accounting.slot_size);
+    let values: [(&str, String); 11] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
         ("free", size.saturating_sub(live).to_string()),
@@ -207,12 +254,14 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
         ("guid", held.pool.guid().0.to_string()),
         ("version", "1".into()),
         ("checkpoint", "-".into()),
-        ("expandsize", "-".into()),
+        ("expandsize", if gain == 0 { "-".into() } else { gain.to_string() }),
         ("dedupratio", "1.00".into()),
-        ("feature@segments", "active".into()),
     ];
     for (name, value) in values {
         properties.insert(name.into(), Value::measured(value));
+    }
+    for (name, state) in growth::feature_states(held) {
+        properties.insert(name, Value { value: state.into(), source: Source::Local });
     }
     properties
         .insert("ashift".into(), Value { value: held.pool.ashift().to_string(), source: Source::Local });
@@ -236,6 +285,12 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         let what = format!("the pool is suspended: {reason}");
         messages.push(Refusal::new(Code::PoolSuspended, what).with("pool", name));
     }
+    let lost = |leaf: &&LeafStatus| leaf.presence != Presence::Whole;
+    for leaf in measured.leaves.iter().filter(lost) {
+        let note = leaf_health(leaf).1.unwrap_or_default();
+        let what = format!("the device {} {note}", leaf.config.path);
+        messages.push(Refusal::new(Code::VdevGone, what).with("device", &leaf.config.path));
+    }
     if !measured.damaged.is_empty() {
         let count = measured.damaged.len();
         let files = if count == 1 { "a file".to_owned() } else { format!("{count} files") };
@@ -256,27 +311,32 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         }
     }
     let vdev = |leaf: &LeafStatus| VdevReport {
+        state: leaf_health(leaf).0,
+        note: leaf_health(leaf).1,
         name: leaf.config.path.clone(),
         guid: leaf.config.guid,
         class: VdevClass::Main,
         kind: VdevKind::Plain,
-        state: Health::Online,
         size: leaf.size_bytes,
         allocated: leaf.allocated_bytes,
         read_errors: leaf.counts.read_errors,
         write_errors: leaf.counts.write_errors,
         checksum_errors: leaf.counts.checksum_errors,
-        note: None,
         children: Vec::new(),
     };
-    let error = |file: &steadfast_pool::DamagedFile| DataError {
-        dataset: file.dataset.clone(),
-        mountpoint: held.mounted_at(&file.dataset),
-        path: file.path.as_deref().map(legible),
-        inode: file.inode,
-        offset: 0,
-        length: 0,
-    };
+    // One entry for each range; one without a range for metadata.
+    let errors = measured.damaged.iter().flat_map(|file| {
+        let ranges = if file.ranges.is_empty() { vec![(0, 0)] } else { file.ranges.clone() };
+        ranges.into_iter().map(move |(start, end)| DataError {
+            dataset: file.dataset.clone(),
+            mountpoint: held.mounted_at(&file.dataset),
+            path: file.path.as_deref().map(legible),
+            inode: file.inode,
+            offset: start,
+            length: end - start,
+        })
+    });
+    let errors: Vec<DataError> = errors.collect();
     PoolReport {
         name: name.to_owned(),
         guid: held.pool.guid().0,
@@ -284,8 +344,8 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         txg: measured.txg.0,
         messages,
         vdevs: measured.leaves.iter().map(vdev).collect(),
-        errors: measured.damaged.iter().take(1000).map(error).collect(),
-        error_count: measured.damaged.len() as u64,
+        error_count: errors.len() as u64,
+        errors: errors.into_iter().take(1000).collect(),
     }
 }
 

@@ -30,10 +30,16 @@ struct FakePool {
 pub struct FakeHost {
     pools: Mutex<BTreeMap<String, FakePool>>,
     exported: Mutex<BTreeMap<String, FakePool>>,
+    /// How often counters were looked at.
+    looks: std::sync::atomic::AtomicU64,
 }
 
 fn absent(name: &str) -> Refusal {
     Refusal::new(Code::FsAbsent, "dataset does not exist").with("fs", name)
+}
+
+fn no_pool(name: &str) -> Refusal {
+    Refusal::new(Code::PoolAbsent, format!("no such pool '{name}'")).with("pool", name)
 }
 
 fn touched(name: &str) -> Result<Outcome, Refusal> {
@@ -47,6 +53,15 @@ fn pool_of(name: &str) -> &str {
 impl FakeHost {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, FakePool>> {
         self.pools.lock().unwrap()
+    }
+
+    fn member(&self, pool: &str, devices: &[std::path::PathBuf]) -> Result<Outcome, Refusal> {
+        let pools = self.lock();
+        let known = &pools.get(pool).ok_or_else(|| no_pool(pool))?.devices;
+        match devices.iter().find(|device| !known.contains(&device.display().to_string())) {
+            Some(_) => Err(Refusal::new(Code::VdevMissing, "no device of the pool")),
+            None => touched(pool),
+        }
     }
 
     /// Damages a file, as a flipped bit would.
@@ -254,6 +269,9 @@ impl Host for FakeHost {
                 properties.insert(name.into(), Value::measured(value));
             }
             properties.insert("guid".into(), Value::measured(pool.guid));
+            for (name, value) in pool.properties.iter().filter(|(name, _)| name.starts_with("feature@")) {
+                properties.insert(name.clone(), Value { value: value.clone(), source: Source::Local });
+            }
             PoolInfo { name: name.clone(), guid: pool.guid, state: Health::Online, txg: 42, properties }
         };
         Ok(wanted.map(info).collect())
@@ -303,6 +321,130 @@ impl Host for FakeHost {
 
     fn pool_sync(&self, _: &Caller, request: PoolSync) -> Result<Outcome, Refusal> {
         Ok(Outcome { touched: request.names, warnings: Vec::new() })
+    }
+
+    fn pool_add(&self, _: &Caller, request: PoolAdd) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?;
+        if !request.dry_run {
+            let new = request.vdevs.iter().flat_map(|v| &v.devices).map(|d| d.display().to_string());
+            pool.devices.extend(new);
+        }
+        touched(&request.name)
+    }
+
+    fn pool_online(&self, _: &Caller, request: PoolOnline) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &request.devices)
+    }
+
+    fn pool_offline(&self, _: &Caller, request: PoolOffline) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &request.devices)?;
+        Err(Refusal::new(Code::VdevNeeded, "the pool has no redundancy"))
+    }
+
+    fn pool_clear(&self, _: &Caller, request: PoolClear) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?.errors.clear();
+        touched(&request.name)
+    }
+
+    fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {
+        if !request.device.exists() {
+            return Err(Refusal::new(Code::VdevMissing, "the device does not exist"));
+        }
+        touched("label")
+    }
+
+    fn pool_upgrade(&self, _: &Caller, request: PoolUpgrade) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        for (name, pool) in self.lock().iter_mut() {
+            let wanted = request.names.is_empty() || request.names.contains(name);
+            if wanted && pool.properties.insert("feature@moved_datasets".into(), "active".into()).is_none() {
+                outcome.touched.push(format!("{name} moved_datasets"));
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn pool_iostat(&self, _: &Caller, request: PoolIostat) -> Result<Vec<PoolIo>, Refusal> {
+        let pools = self.lock();
+        if let Some(missing) = request.names.iter().find(|n| !pools.contains_key(*n)) {
+            return Err(no_pool(missing));
+        }
+        // Each look finds one second more, with 100 reads of 4 KiB and 10 writes of 1 MiB on each device.
+        let looks = self.looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+        let count = |calls: u64, bytes: u64, nanos: u64| {
+            let mut histogram = vec![0; 40];
+            histogram[nanos.max(1).ilog2() as usize] = calls * looks;
+            let (calls, bytes, nanos) = (calls * looks, calls * bytes * looks, calls * nanos * looks);
+            CallCount { calls, bytes, nanos, histogram }
+        };
+        let device = |(at, name): (usize, &String)| DeviceIo {
+            name: name.clone(),
+            guid: 7 + at as u64,
+            allocated: 27_158_118,
+            free: (256 << 20) - 27_158_118,
+            read: count(100, 4096, 17_000),
+            write: count(10, 1 << 20, 2_500_000),
+            flush: count(3, 0, 9_000_000),
+            trim: count(0, 0, 0),
+        };
+        let wanted = pools.iter().filter(|(n, _)| request.names.is_empty() || request.names.contains(n));
+        let io = |(name, pool): (&String, &FakePool)| PoolIo {
+            name: name.clone(),
+            guid: pool.guid,
+            age_ns: looks * 1_000_000_000,
+            devices: pool.devices.iter().enumerate().map(device).collect(),
+        };
+        Ok(wanted.map(io).collect())
+    }
+
+    fn pool_events(&self, _: &Caller, request: PoolEvents) -> Result<Vec<PoolEvent>, Refusal> {
+        let mut events = Vec::new();
+        for (name, pool) in self.lock().iter() {
+            events.push(("sysevent.fs.steadfast.pool_create", name.clone(), BTreeMap::new()));
+            for error in &pool.errors {
+                let path = error.path.clone().unwrap_or_default();
+                let fields = BTreeMap::from([("path".to_owned(), path)]);
+                events.push(("ereport.fs.steadfast.data", name.clone(), fields));
+            }
+        }
+        let numbered = events.into_iter().zip(1..).map(|((class, pool, fields), eid)| PoolEvent {
+            eid,
+            time_ns: 1_795_238_707_000_000_042,
+            class: class.into(),
+            pool: Some(pool),
+            fields,
+        });
+        let wanted = |event: &PoolEvent| {
+            event.eid > request.after && (request.name.is_none() || request.name == event.pool)
+        };
+        Ok(numbered.filter(wanted).collect())
+    }
+
+    fn pool_events_clear(&self, _: &Caller, _: PoolEventsClear) -> Result<Outcome, Refusal> {
+        Ok(Outcome { touched: vec!["1".into(), "2".into()], warnings: Vec::new() })
+    }
+
+    fn fs_rename(&self, _: &Caller, request: FsRename) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(pool_of(&request.name)).ok_or_else(|| absent(&request.name))?;
+        let fs = pool.filesystems.remove(&request.name).ok_or_else(|| absent(&request.name))?;
+        pool.filesystems.insert(request.to.clone(), fs);
+        touched(&request.to)
+    }
+
+    fn fs_change_key(&self, _: &Caller, request: FsChangeKey) -> Result<Outcome, Refusal> {
+        self.with_fs(&request.name, |fs, _| {
+            if let Some(location) = &request.location {
+                fs.local.insert("keylocation".into(), location.clone());
+            }
+            if let Some(key) = &request.key {
+                fs.local.insert("keyformat".into(), key.format.as_str().into());
+            }
+            fs.key = request.key.clone();
+            touched(&request.name)
+        })
     }
 
     fn fs_create(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {

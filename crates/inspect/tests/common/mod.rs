@@ -153,7 +153,7 @@ impl Fixture {
                     [&b"steadfast dataset key"[..], &POOL.0.to_le_bytes(), &2_u64.to_le_bytes()].concat();
                 let wrapped = steadfast_crypto::wrap(&user, &master, &aad, &random);
                 keys = Some(Arc::new(BlockKeys::new(master, &random)));
-                encryption = Some(DatasetEncryption { root: DatasetId(2), wrapped });
+                encryption = Some(DatasetEncryption { root: DatasetId(2), owner: DatasetId(2), wrapped });
                 owner = 2;
             }
             let (used, data) = (Arc::default(), Arc::default());

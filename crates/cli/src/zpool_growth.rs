@@ -1,0 +1,128 @@
+//! `zpool add`, `online`, `offline`, `clear`, `labelclear`, `upgrade`: what a pool is made of and what it may use.
+
+use crate::family::{Doing, Failure, Session};
+use crate::options::Parsed;
+use crate::table::{Column, render, tame};
+use crate::zpool::{device_path, vdevs};
+use steadfast_control::api::{
+    LabelClear, PoolAdd, PoolClear, PoolInfo, PoolList, PoolOffline, PoolOnline, PoolStatus, PoolUpgrade,
+};
+use steadfast_format::Feature;
+
+pub(crate) fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let doing = || format!("cannot add to '{}'", tame(&name));
+    let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
+    let devices: Vec<String> =
+        vdevs.iter().flat_map(|vdev| &vdev.devices).map(|device| device.display().to_string()).collect();
+    let dry_run = parsed.has('n');
+    let before = if dry_run {
+        let request = PoolStatus { names: vec![name.clone()] };
+        session.ask(request).doing(doing)?.into_iter().flat_map(|pool| pool.vdevs).map(|v| v.name).collect()
+    } else {
+        Vec::new()
+    };
+    let request = PoolAdd { name: name.clone(), vdevs, force: parsed.has('f'), dry_run };
+    let outcome = session.ask(request).doing(doing)?;
+    if dry_run {
+        session.line(format!("would update '{name}' to the following configuration:\n\n\t{name}"));
+        for device in before.iter().chain(&devices) {
+            session.line(format!("\t  {}", tame(device)));
+        }
+    }
+    session.warn(&format!("'{name}' is larger, but"), &outcome.warnings);
+    Ok(())
+}
+
+pub(crate) fn online(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolOnline { name: name.clone(), devices, expand: parsed.has('e') };
+    let outcome = session.ask(request).doing(|| format!("cannot bring online in '{}'", tame(&name)))?;
+    session.warn(&format!("devices of '{name}' are online, but"), &outcome.warnings);
+    Ok(())
+}
+
+pub(crate) fn offline(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolOffline { name: name.clone(), devices };
+    session.ask(request).doing(|| format!("cannot take offline in '{}'", tame(&name)))?;
+    Ok(())
+}
+
+pub(crate) fn clear(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let request = PoolClear { name: name.clone() };
+    session.ask(request).doing(|| format!("cannot clear errors for '{}'", tame(&name)))?;
+    Ok(())
+}
+
+pub(crate) fn labelclear(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let device = device_path(session, &parsed.operands[0]);
+    let doing = || format!("cannot clear the label of {}", tame(&parsed.operands[0]));
+    session.ask(LabelClear { device, force: parsed.has('f') }).doing(doing)?;
+    Ok(())
+}
+
+/// Features that a pool could be given, by its properties.
+fn missing(pool: &PoolInfo) -> Vec<&'static str> {
+    // Sealing is decided when a pool is made.
+    let names = Feature::KNOWN.iter().map(|(name, ..)| *name).filter(|name| *name != "sealed_metadata");
+    let is_off = |name: &&str| {
+        pool.properties.get(&format!("feature@{name}")).is_some_and(|property| property.value == "disabled")
+    };
+    names.filter(is_off).collect()
+}
+
+pub(crate) fn upgrade(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let doing = || "cannot upgrade".to_owned();
+    if parsed.has('v') {
+        session.line("This version knows the following features of pools.\n");
+        let columns = ["FEATURE", "NEEDED TO", "DESCRIPTION"]
+            .map(|heading| Column { heading: heading.to_owned(), right: false });
+        let row = |(name, need, doc): &(&str, steadfast_format::feature::Need, &str)| {
+            let need = match need {
+                steadfast_format::feature::Need::Read => "read",
+                steadfast_format::feature::Need::Write => "write",
+                steadfast_format::feature::Need::Safe => "-",
+            };
+            vec![(*name).to_owned(), need.to_owned(), (*doc).to_owned()]
+        };
+        let rows: Vec<Vec<String>> = Feature::KNOWN.iter().map(row).collect();
+        session.out.push_str(&render(&columns, &rows, false));
+        return Ok(());
+    }
+    match (parsed.has('a'), &parsed.operands[..]) {
+        (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a means all pools".into())),
+        (false, []) => {
+            let pools = session.ask(PoolList::default()).doing(doing)?;
+            let rows: Vec<Vec<String>> = pools
+                .iter()
+                .flat_map(|pool| {
+                    missing(pool).into_iter().map(|name| vec![tame(&pool.name), name.to_owned()])
+                })
+                .collect();
+            if rows.is_empty() {
+                session.line("All imported pools use all features of this version.");
+            } else {
+                session.line("These pools do not use these features; `zpool upgrade POOL` lets them.\n");
+                let columns = ["POOL", "FEATURE"].map(|h| Column { heading: h.to_owned(), right: false });
+                session.out.push_str(&render(&columns, &rows, false));
+            }
+            Ok(())
+        }
+        (_, names) => {
+            let enabled = session.ask(PoolUpgrade { names: names.to_vec() }).doing(doing)?.touched;
+            if enabled.is_empty() {
+                session.line("All features of this version are enabled already.");
+            }
+            for line in enabled {
+                if let Some((pool, feature)) = line.split_once(' ') {
+                    session.line(format!("{}: enabled {}", tame(pool), tame(feature)));
+                }
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! `zpool iostat`: what is asked of pools and devices, and how long they take.
+
+use crate::family::{Doing, Failure, Session};
+use crate::json;
+use crate::options::Parsed;
+use crate::repeat::Plan;
+use crate::table::tame;
+use serde_json::{Value, json};
+use steadfast_control::api::{CallCount, DeviceIo, PoolIo, PoolIostat};
+use steadfast_property::{nice_bytes, nice_nanos, nice_number};
+
+/// What passed between two moments, of a pool or a device.
+struct Flow {
+    depth: usize,
+    name: String,
+    guid: u64,
+    allocated: u64,
+    free: u64,
+    seconds: f64,
+    /// Reads, writes, flushes, discards.
+    calls: [CallCount; 4],
+    devices: Vec<Flow>,
+}
+
+/// What a column says of its numbers.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    PerSecond,
+    BytesPerSecond,
+    Nanos,
+    /// There is no such queue or activity here.
+    Nothing,
+}
+
+/// Headings as in ZFS: a group above its columns.
+const GROUPS: [(&str, &[&str]); 3] =
+    [("capacity", &["alloc", "free"]), ("operations", &["read", "write"]), ("bandwidth", &["read", "write"])];
+/// With `-l`. Nothing is queued above a device, so the total wait is the disk wait, and there are no queues to wait in. The
+/// last column is ours: flushes are what a commit waits for.
+const LATENCY: [(&str, &[&str]); 8] = [
+    ("total_wait", &["read", "write"]),
+    ("disk_wait", &["read", "write"]),
+    ("syncq_wait", &["read", "write"]),
+    ("asyncq_wait", &["read", "write"]),
+    ("scrub", &["wait"]),
+    ("trim", &["wait"]),
+    ("rebuild", &["wait"]),
+    ("flush", &["wait"]),
+];
+/// With `-w`.
+const HISTOGRAM: [(&str, &[&str]); 4] = [
+    ("total_wait", &["read", "write"]),
+    ("disk_wait", &["read", "write"]),
+    ("trim", &["wait"]),
+    ("flush", &["wait"]),
+];
+
+type Groups = [(&'static str, &'static [&'static str])];
+
+/// Prints one report, or one after each interval.
+///
+/// # Errors
+/// What the daemon refuses.
+pub(crate) fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let plan = Plan::read(parsed)?;
+    if parsed.has('w') && (parsed.has('l') || parsed.has('H')) {
+        return Err(Failure::Usage("-w prints histograms, which go with neither -l nor -H".into()));
+    }
+    let mut before: Vec<PoolIo> = Vec::new();
+    let mut reports = 0_u64;
+    let mut first = true;
+    let skips_first = parsed.has('y') && plan.repeats();
+    plan.run(session, |session| {
+        let request = PoolIostat { names: plan.names.clone() };
+        let pools = session.ask(request).doing(|| "cannot tell iostat".into())?;
+        let flows: Vec<Flow> = pools.iter().map(|pool| flow(pool, &before)).collect();
+        before = pools;
+        if std::mem::take(&mut first) && skips_first {
+            return Ok(false);
+        }
+        if parsed.has('j') {
+            session.line(as_json(&flows, parsed));
+        } else if flows.is_empty() && !parsed.has('H') {
+            session.line("no pools available");
+        } else if parsed.has('w') {
+            flows.iter().for_each(|flow| histograms(session, flow, parsed));
+        } else {
+            // As in ZFS: headings once, or before every report that has several lines.
+            let headings = reports == 0 || (parsed.has('v') && !parsed.has('n'));
+            table(session, &flows, parsed, headings);
+        }
+        reports += 1;
+        Ok(true)
+    })
+}
+
+/// What passed since `before`, or since the import where there is nothing before.
+fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
+    // A pool that was exported and imported again meanwhile counts anew.
+    let old = before.iter().find(|old| old.guid == pool.guid && old.age_ns <= pool.age_ns);
+    let passed = pool.age_ns - old.map_or(0, |old| old.age_ns);
+    let seconds = (passed as f64 / 1e9).max(1e-9);
+    let device = |device: &DeviceIo| {
+        let old = old.and_then(|old| old.devices.iter().find(|old| old.guid == device.guid));
+        let now = [&device.read, &device.write, &device.flush, &device.trim];
+        let then = old.map(|old| [&old.read, &old.write, &old.flush, &old.trim]);
+        Flow {
+            depth: 1,
+            name: device.name.clone(),
+            guid: device.guid,
+            allocated: device.allocated,
+            free: device.free,
+            seconds,
+            calls: std::array::from_fn(|at| less(now[at], then.map(|then| then[at]))),
+            devices: Vec::new(),
+        }
+    };
+    let devices: Vec<Flow> = pool.devices.iter().map(device).collect();
+    Flow {
+        depth: 0,
+        name: pool.name.clone(),
+        guid: pool.guid,
+        allocated: devices.iter().map(|device| device.allocated).sum(),
+        free: devices.iter().map(|device| device.free).sum(),
+        seconds,
+        calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
+        devices,
+    }
+}
+
+fn less(now: &CallCount, then: Option<&CallCount>) -> CallCount {
+    let Some(then) = then else { return now.clone() };
+    let bucket = |at: usize| then.histogram.get(at).copied().unwrap_or(0);
+    CallCount {
+        calls: now.calls.saturating_sub(then.calls),
+        bytes: now.bytes.saturating_sub(then.bytes),
+        nanos: now.nanos.saturating_sub(then.nanos),
+        histogram: now.histogram.iter().enumerate().map(|(at, n)| n.saturating_sub(bucket(at))).collect(),
+    }
+}
+
+fn sum<'a>(counts: impl Iterator<Item = &'a CallCount>) -> CallCount {
+    let mut all = CallCount::default();
+    for count in counts {
+        all.calls += count.calls;
+        all.bytes += count.bytes;
+        all.nanos += count.nanos;
+        all.histogram.resize(all.histogram.len().max(count.histogram.len()), 0);
+        for (sum, calls) in all.histogram.iter_mut().zip(&count.histogram) {
+            *sum += calls;
+        }
+    }
+    all
+}
+
+impl Flow {
+    fn per_second(&self, amount: u64) -> u64 {
+        (amount as f64 / self.seconds).round() as u64
+    }
+
+    /// Nanoseconds of a call on average; 0 if there was none.
+    fn average(&self, call: usize) -> u64 {
+        self.calls[call].nanos.checked_div(self.calls[call].calls).unwrap_or(0)
+    }
+
+    fn cells(&self, parsed: &Parsed) -> Vec<(u64, Unit)> {
+        use Unit::{Bytes, BytesPerSecond, Nanos, Nothing, PerSecond};
+        let [read, write, ..] = &self.calls;
+        let mut cells = vec![
+            (self.allocated, Bytes),
+            (self.free, Bytes),
+            (self.per_second(read.calls), PerSecond),
+            (self.per_second(write.calls), PerSecond),
+            (self.per_second(read.bytes), BytesPerSecond),
+            (self.per_second(write.bytes), BytesPerSecond),
+        ];
+        if parsed.has('l') {
+            let waits = [self.average(0), self.average(1)].map(|nanos| (nanos, Nanos));
+            cells.extend([waits, waits, [(0, Nothing); 2], [(0, Nothing); 2]].concat());
+            cells.extend([(0, Nothing), (self.average(3), Nanos), (0, Nothing), (self.average(2), Nanos)]);
+        }
+        cells
+    }
+
+    fn label(&self, parsed: &Parsed) -> String {
+        let name = if parsed.has('g') && self.depth > 0 { self.guid.to_string() } else { tame(&self.name) };
+        // Scripts get names, people a tree.
+        if parsed.has('H') { name } else { format!("{:indent$}{name}", "", indent = 2 * self.depth) }
+    }
+}
+
+fn shown((value, unit): (u64, Unit), exact: bool) -> String {
+    match unit {
+        Unit::Nothing => "-".to_owned(),
+        Unit::Nanos if value == 0 => "-".to_owned(),
+        _ if exact => value.to_string(),
+        Unit::PerSecond => nice_number(value),
+        Unit::BytesPerSecond if value == 0 => "0".to_owned(),
+        Unit::Bytes | Unit::BytesPerSecond => nice_bytes(value),
+        Unit::Nanos => nice_nanos(value),
+    }
+}
+
+/// Width of a column: five characters as ZFS has it, or what a long group's name needs.
+fn widths(groups: &Groups, rows: &[Vec<String>]) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for (group, columns) in groups {
+        let width = if columns.len() == 1 { group.len().max(5) } else { 5 };
+        widths.extend(columns.iter().map(|_| width));
+    }
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    widths
+}
+
+/// Three lines: groups, columns, rules.
+fn headings(
+    session: &mut Session<'_, '_>,
+    title: &str,
+    name_width: usize,
+    groups: &Groups,
+    widths: &[usize],
+) {
+    let mut top = " ".repeat(name_width);
+    let mut names = format!("{title:name_width$}");
+    let mut at = 0;
+    for (group, columns) in groups {
+        let room = widths[at..at + columns.len()].iter().sum::<usize>() + 2 * (columns.len() - 1);
+        let left = room.saturating_sub(group.len()).div_ceil(2);
+        top.push_str(&format!("  {:room$}", format!("{:left$}{group}", "")));
+        for (column, width) in columns.iter().zip(&widths[at..]) {
+            names.push_str(&format!("  {column:>width$}"));
+        }
+        at += columns.len();
+    }
+    session.line(top.trim_end());
+    session.line(names);
+    rule(session, name_width, widths);
+}
+
+fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
+    let rules: Vec<String> =
+        std::iter::once(&name_width).chain(widths).map(|width| "-".repeat(*width)).collect();
+    session.line(rules.join("  "));
+}
+
+fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_headings: bool) {
+    let exact = parsed.has('p');
+    let lines: Vec<&Flow> = flows
+        .iter()
+        .flat_map(|flow| std::iter::once(flow).chain(flow.devices.iter().filter(|_| parsed.has('v'))))
+        .collect();
+    let cells = |flow: &&Flow| flow.cells(parsed).into_iter().map(|cell| shown(cell, exact)).collect();
+    let rows: Vec<Vec<String>> = lines.iter().map(cells).collect();
+    if parsed.has('H') {
+        for (flow, row) in lines.iter().zip(rows) {
+            session.line(format!("{}\t{}", flow.label(parsed), row.join("\t")));
+        }
+        return;
+    }
+    let groups: Vec<_> = GROUPS.iter().chain(LATENCY.iter().filter(|_| parsed.has('l'))).copied().collect();
+    let widths = widths(&groups, &rows);
+    let name_width = lines.iter().map(|flow| flow.label(parsed).chars().count()).max().unwrap_or(0).max(10);
+    if with_headings {
+        headings(session, "pool", name_width, &groups, &widths);
+    }
+    for (flow, row) in lines.iter().zip(rows) {
+        let mut line = format!("{:name_width$}", flow.label(parsed));
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("  {cell:>width$}"));
+        }
+        session.line(line);
+    }
+    if parsed.has('v') || flows.len() > 1 {
+        rule(session, name_width, &widths);
+    }
+}
+
+/// How many calls took how long, in powers of two, from the shortest that was seen to the longest.
+fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
+    for flow in std::iter::once(flow).chain(flow.devices.iter().filter(|_| parsed.has('v'))) {
+        let [read, write, flush, trim] = &flow.calls;
+        let columns = [read, write, read, write, trim, flush];
+        let used = |at: &usize| columns.iter().any(|count| count.histogram.get(*at).is_some_and(|n| *n > 0));
+        let buckets = columns.iter().map(|count| count.histogram.len()).max().unwrap_or(0);
+        let (low, high) = ((0..buckets).find(used), (0..buckets).rev().find(used));
+        let range = low.zip(high).map_or(0..0, |(low, high)| low..high + 1);
+        let cell = |count: &&CallCount, at: usize| {
+            let calls = count.histogram.get(at).copied().unwrap_or(0);
+            if parsed.has('p') { calls.to_string() } else { nice_number(calls) }
+        };
+        let rows: Vec<(String, Vec<String>)> = range
+            .map(|at| {
+                let edge = 1_u64 << at;
+                let edge = if parsed.has('p') { edge.to_string() } else { nice_nanos(edge) };
+                (edge, columns.iter().map(|count| cell(count, at)).collect())
+            })
+            .collect();
+        let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.clone()).collect();
+        let widths = widths(&HISTOGRAM, &cells);
+        let title = flow.label(parsed).trim_start().to_owned();
+        let name_width = title.chars().count().max(10);
+        headings(session, &title, name_width, &HISTOGRAM, &widths);
+        for (edge, row) in rows {
+            let mut line = format!("{edge:name_width$}");
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("  {cell:>width$}"));
+            }
+            session.line(line);
+        }
+        rule(session, name_width, &widths);
+    }
+}
+
+fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
+    let as_number = parsed.has_long("json-int");
+    let entry = |flow: &Flow| {
+        let number = |value: u64| json::number(value, as_number);
+        let call = |at: usize| {
+            let count = &flow.calls[at];
+            let mut call = json!({
+                "operations": number(flow.per_second(count.calls)),
+                "bandwidth": number(flow.per_second(count.bytes)),
+                "calls": number(count.calls),
+                "bytes": number(count.bytes),
+            });
+            if parsed.has('l') {
+                call["wait_ns"] = number(flow.average(at));
+            }
+            if parsed.has('w') {
+                call["histogram"] = count.histogram.iter().map(|calls| number(*calls)).collect();
+            }
+            call
+        };
+        json!({
+            "name": flow.name,
+            "guid": number(flow.guid),
+            "seconds": flow.seconds,
+            "alloc_space": number(flow.allocated),
+            "free_space": number(flow.free),
+            "read": call(0),
+            "write": call(1),
+            "flush": call(2),
+            "trim": call(3),
+        })
+    };
+    let mut by_name = serde_json::Map::new();
+    for flow in flows {
+        let mut pool = entry(flow);
+        if parsed.has('v') {
+            let devices: serde_json::Map<String, Value> =
+                flow.devices.iter().map(|device| (device.name.clone(), entry(device))).collect();
+            pool["vdevs"] = devices.into();
+        }
+        by_name.insert(flow.name.clone(), pool);
+    }
+    let mut document = json::document("zpool iostat");
+    document.insert("pools".into(), by_name.into());
+    json::text(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(calls: u64, bytes: u64, nanos: u64) -> CallCount {
+        CallCount { calls, bytes, nanos, histogram: vec![0, calls] }
+    }
+
+    fn pool(age_ns: u64, calls: u64) -> PoolIo {
+        let device = |guid| DeviceIo {
+            name: format!("/d{guid}"),
+            guid,
+            allocated: 10,
+            free: 20,
+            read: count(calls, calls * 4096, calls * 500),
+            write: count(0, 0, 0),
+            flush: count(1, 0, 7),
+            trim: count(0, 0, 0),
+        };
+        PoolIo { name: "tank".into(), guid: 9, age_ns, devices: vec![device(1), device(2)] }
+    }
+
+    #[test]
+    fn rates_are_what_passed_between_two_answers() {
+        let (old, new) = (pool(1_000_000_000, 10), pool(3_000_000_000, 30));
+        let since_import = flow(&old, &[]);
+        assert_eq!((since_import.per_second(since_import.calls[0].calls), since_import.allocated), (20, 20));
+        let between = flow(&new, std::slice::from_ref(&old));
+        assert_eq!(between.calls[0].calls, 40, "twenty more on each of two devices");
+        assert_eq!(between.per_second(between.calls[0].calls), 20);
+        assert_eq!(between.per_second(between.calls[0].bytes), 20 * 4096);
+        assert_eq!((between.average(0), between.average(1)), (500, 0));
+        assert_eq!(between.calls[2].calls, 0, "no flush was new");
+        assert_eq!(between.calls[0].histogram, [0, 40]);
+        let anew = flow(&pool(500_000_000, 5), &[old]);
+        assert_eq!(anew.calls[0].calls, 10, "a pool that was imported again counts from there");
+    }
+}

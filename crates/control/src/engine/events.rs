@@ -1,0 +1,133 @@
+//! What happened lately, for `zpool events`: what the engine did, and what its pools noticed. Kept in memory.
+
+use super::{Engine, Held};
+use crate::api::{Outcome, PoolEvent, PoolEvents};
+use crate::refusal::{Code, Refusal};
+use std::collections::{BTreeMap, VecDeque};
+use steadfast_pool::{Event, EventKind, Pool};
+
+/// Events kept.
+const KEPT: usize = 1024;
+/// What all classes begin with, after their kind.
+const SPACE: &str = "fs.steadfast";
+
+/// The events of all pools in the order in which they were heard of.
+#[derive(Default)]
+pub(super) struct Ring {
+    last: u64,
+    events: VecDeque<PoolEvent>,
+}
+
+impl Ring {
+    fn push(&mut self, time_ns: u64, class: String, pool: Option<String>, fields: BTreeMap<String, String>) {
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+        }
+        self.last += 1;
+        self.events.push_back(PoolEvent { eid: self.last, time_ns, class, pool, fields });
+    }
+}
+
+impl Engine {
+    /// Notes something that was done on purpose.
+    pub(super) fn post(&self, what: &str, pool: &Pool, name: &str, fields: &[(&str, String)]) {
+        let time_ns = u64::try_from(self.env.clock.wall_ns()).unwrap_or(0);
+        let mut all: BTreeMap<String, String> =
+            fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
+        all.insert("pool_guid".into(), pool.guid().0.to_string());
+        self.events.lock().push(time_ns, format!("sysevent.{SPACE}.{what}"), Some(name.to_owned()), all);
+    }
+
+    /// Takes over what a pool noticed. Called before a pool is let go, and by whoever asks for events.
+    pub(super) fn harvest(&self, name: &str, pool: &Pool) {
+        let found = pool.take_events();
+        if found.is_empty() {
+            return;
+        }
+        let device = |id| {
+            let leaves = pool.state().leaves;
+            leaves.into_iter().find(|leaf| Some(leaf.config.id) == id).map(|leaf| leaf.config.path)
+        };
+        let mut ring = self.events.lock();
+        for Event { time_ns, kind } in found {
+            let mut fields = BTreeMap::from([("pool_guid".to_owned(), pool.guid().0.to_string())]);
+            let mut set = |field: &str, value: String| _ = fields.insert(field.to_owned(), value);
+            let class = match kind {
+                EventKind::Block { device: id, dataset, address, badness, detail, healed } => {
+                    device(id).into_iter().for_each(|path| set("vdev_path", path));
+                    set("dataset", pool.dataset_by_id(dataset));
+                    set("segment", address.segment.0.to_string());
+                    set("offset", address.offset.to_string());
+                    set("detail", detail);
+                    set("healed", if healed { "yes" } else { "no" }.into());
+                    match badness.word() {
+                        "unreadable" => "io".to_owned(),
+                        word => word.to_owned(),
+                    }
+                }
+                EventKind::File { dataset, path, inode, offset, length } => {
+                    set("dataset", dataset);
+                    path.iter().for_each(|path| set("path", String::from_utf8_lossy(path).into_owned()));
+                    set("inode", inode.to_string());
+                    set("offset", offset.to_string());
+                    set("length", length.to_string());
+                    "data".to_owned()
+                }
+                EventKind::Device { device, detail, errno } => {
+                    set("vdev_path", device);
+                    set("detail", detail);
+                    errno.iter().for_each(|errno| set("errno", errno.to_string()));
+                    "io".to_owned()
+                }
+                EventKind::NoSpace => "nospace".to_owned(),
+                EventKind::Stall { txg, nanos } => {
+                    set("txg", txg.0.to_string());
+                    set("delay_ms", (nanos / 1_000_000).to_string());
+                    "delay".to_owned()
+                }
+                EventKind::Suspended { reason } => {
+                    set("reason", reason);
+                    "io_failure".to_owned()
+                }
+                other => {
+                    set("detail", format!("{other:?}"));
+                    "other".to_owned()
+                }
+            };
+            ring.push(time_ns, format!("ereport.{SPACE}.{class}"), Some(name.to_owned()), fields);
+        }
+    }
+
+    pub(super) fn events_after(&self, request: &PoolEvents) -> Result<Vec<PoolEvent>, Refusal> {
+        let held: Vec<(String, std::sync::Arc<Held>)> = self
+            .pools
+            .read()
+            .iter()
+            .map(|(name, held)| (name.clone(), std::sync::Arc::clone(held)))
+            .collect();
+        for (name, held) in &held {
+            self.harvest(name, &held.pool);
+        }
+        let ring = self.events.lock();
+        if let Some(name) = &request.name {
+            let known = held.iter().any(|(held, _)| held == name)
+                || ring.events.iter().any(|event| event.pool.as_ref() == Some(name));
+            if !known {
+                let what = format!("there is no pool '{name}', and no event of one");
+                return Err(Refusal::new(Code::PoolAbsent, what).with("pool", name));
+            }
+        }
+        let wanted = |event: &&PoolEvent| {
+            event.eid > request.after && (request.name.is_none() || event.pool == request.name)
+        };
+        Ok(ring.events.iter().filter(wanted).cloned().collect())
+    }
+
+    pub(super) fn forget_events(&self) -> Outcome {
+        for (name, held) in self.pools.read().iter() {
+            self.harvest(name, &held.pool);
+        }
+        let gone = self.events.lock().events.drain(..).map(|event| event.eid.to_string()).collect();
+        Outcome { touched: gone, warnings: Vec::new() }
+    }
+}

@@ -1,0 +1,194 @@
+//! Verbs that change what a pool is made of, and what it may use: add, online, offline, clear, labelclear, upgrade.
+
+use super::{Engine, Held, devices, refuse, touched};
+use crate::api::{
+    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolUpgrade, VdevSpec,
+};
+use crate::refusal::{Code, Refusal};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_device::OpenOptions;
+use steadfast_format::{Feature, PoolState};
+use steadfast_pool::DeviceHandle;
+
+impl Engine {
+    /// Opens devices that are to belong to a pool: refused are those listed twice, in use, or holding something else.
+    pub(super) fn open_new(
+        &self,
+        vdevs: &[VdevSpec],
+        force: bool,
+    ) -> Result<(Vec<PathBuf>, Vec<DeviceHandle>), Refusal> {
+        let paths: Vec<PathBuf> = vdevs.iter().flat_map(|vdev| vdev.devices.clone()).collect();
+        let mut identities = BTreeSet::new();
+        for path in &paths {
+            // Before any is opened: the lock of the first would refuse the second as in use by ourselves.
+            if let Some(identity) = devices::identity(path)
+                && !identities.insert(identity)
+            {
+                let what = format!("the device {} is listed twice under two paths", path.display());
+                return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
+            }
+        }
+        let mut handles = Vec::new();
+        for path in &paths {
+            handles.push(
+                devices::open(path, &OpenOptions::WRITE).map_err(|refusal| self.name_user(path, refusal))?,
+            );
+            if let Some(contents) = devices::contents(path).filter(|_| !force) {
+                let what = format!("the device {} holds {contents}", path.display());
+                return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
+            }
+        }
+        Ok((paths, handles))
+    }
+
+    pub(super) fn add_devices(&self, caller: &Caller, request: &PoolAdd) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let (paths, handles) = self.open_new(&request.vdevs, request.force)?;
+        held.pool.add_devices(handles, request.force, request.dry_run).map_err(refuse::pool)?;
+        if request.dry_run {
+            return Ok(touched(&request.name));
+        }
+        for path in &paths {
+            self.post("vdev_add", &held.pool, &request.name, &[("vdev_path", path.display().to_string())]);
+        }
+        held.devices.write().extend(paths);
+        self.log(&held, caller);
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![request.name.clone()], warnings })
+    }
+
+    /// The path under which a pool knows a device that was named as the pool or the operator knows it.
+    fn member(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
+        let leaves = held.pool.state().leaves;
+        let named = |path: &str| Path::new(path) == device;
+        let same = |path: &str| {
+            devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
+        };
+        let paths = || leaves.iter().map(|leaf| leaf.config.path.as_str());
+        let found = paths().find(|path| named(path)).or_else(|| paths().find(|path| same(path)));
+        found.map(str::to_owned).ok_or_else(|| {
+            let what = format!("{} is no device of the pool '{pool}'", device.display());
+            Refusal::new(Code::VdevMissing, what).with("device", device.display())
+        })
+    }
+
+    pub(super) fn online(&self, caller: &Caller, request: &PoolOnline) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let members = request
+            .devices
+            .iter()
+            .map(|device| Engine::member(&held, &request.name, device))
+            .collect::<Result<Vec<String>, Refusal>>()?;
+        let mut outcome = Outcome::default();
+        for path in members {
+            // Every device of an imported pool is online; what can change is how much of it is used.
+            let gained = if request.expand { held.pool.expand(&path).map_err(refuse::pool)? } else { 0 };
+            if gained > 0 {
+                let fields = [("vdev_path", path.clone()), ("bytes", gained.to_string())];
+                self.post("vdev_autoexpand", &held.pool, &request.name, &fields);
+                outcome.touched.push(path);
+            }
+        }
+        if !outcome.touched.is_empty() {
+            self.log(&held, caller);
+        }
+        Ok(outcome)
+    }
+
+    /// Nothing can be taken out yet: there is no second copy of what a device holds.
+    pub(super) fn offline(&self, request: &PoolOffline) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        for device in &request.devices {
+            Engine::member(&held, &request.name, device)?;
+        }
+        let names: Vec<String> = request.devices.iter().map(|device| device.display().to_string()).collect();
+        let what = format!(
+            "{} cannot be taken offline: the pool '{}' has no redundancy, so nobody else holds its data",
+            names.join(", "),
+            request.name
+        );
+        Err(Refusal::new(Code::VdevNeeded, what).with("pool", &request.name))
+    }
+
+    pub(super) fn clear(&self, caller: &Caller, request: &PoolClear) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        if let Some(reason) = held.pool.state().suspended {
+            let what = format!("the pool is suspended, and only an import brings it back: {reason}");
+            return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
+        }
+        self.harvest(&request.name, &held.pool);
+        held.pool.clear_errors();
+        self.post("vdev_clear", &held.pool, &request.name, &[]);
+        self.log(&held, caller);
+        Ok(touched(&request.name))
+    }
+
+    pub(super) fn clear_label(&self, request: &LabelClear) -> Result<Outcome, Refusal> {
+        let path = &request.device;
+        let handle = devices::open(path, &OpenOptions::WRITE).map_err(|error| self.name_user(path, error))?;
+        let config = steadfast_pool::label_of(&*handle.device).map_err(refuse::pool)?;
+        let state = match config.state {
+            PoolState::Destroyed => None,
+            PoolState::Active => Some("which is in use elsewhere, or was not exported"),
+            PoolState::Exported => Some("which was exported"),
+        };
+        if let Some(state) = state.filter(|_| !request.force) {
+            let what = format!("{} belongs to the pool '{}', {state}", path.display(), config.name);
+            return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
+        }
+        steadfast_pool::erase(&*handle.device).map_err(refuse::pool)?;
+        Ok(touched(&path.display().to_string()))
+    }
+
+    /// Lets pools use all features that this version knows, but those that are decided when a pool is made.
+    pub(super) fn upgrade(&self, caller: &Caller, request: &PoolUpgrade) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        for (name, held) in self.select(&request.names)? {
+            let missing = missing_features(&held);
+            for feature in &missing {
+                held.pool.enable_feature(feature).map_err(refuse::pool)?;
+                self.post("feature_enable", &held.pool, &name, &[("feature", (*feature).to_owned())]);
+                outcome.touched.push(format!("{name} {feature}"));
+            }
+            if !missing.is_empty() {
+                self.log(&held, caller);
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Features that an imported pool could be given.
+fn missing_features(held: &Arc<Held>) -> Vec<&'static str> {
+    let used = held.pool.features();
+    let can = |name: &&str| *name != "sealed_metadata" && !used.iter().any(|feature| feature.name == *name);
+    Feature::KNOWN.iter().map(|(name, ..)| *name).filter(can).collect()
+}
+
+/// State of each feature that this version or the pool knows, as `zpool get feature@...` prints it.
+pub(super) fn feature_states(held: &Held) -> Vec<(String, &'static str)> {
+    let used = held.pool.features();
+    let state = held.pool.state();
+    let encrypted = || {
+        let names = held.pool.datasets();
+        names.iter().any(|name| held.pool.dataset_info(name).is_ok_and(|info| info.encryption_root.is_some()))
+    };
+    let mut names: Vec<String> = Feature::KNOWN.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    names.extend(used.iter().filter(|feature| !feature.is_known()).map(|feature| feature.name.clone()));
+    let state_of = |name: &str| {
+        let active = match name {
+            "encryption" => encrypted(),
+            "relocation" => state.accounting.relocations > 0,
+            // Whether a block or row makes use of it is not counted: from the moment it is enabled one may.
+            _ => true,
+        };
+        match (used.iter().any(|feature| feature.name == name), active) {
+            (false, _) => "disabled",
+            (true, false) => "enabled",
+            (true, true) => "active",
+        }
+    };
+    names.into_iter().map(|name| (format!("feature@{name}"), name)).map(|(p, n)| (p, state_of(&n))).collect()
+}

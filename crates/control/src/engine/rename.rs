@@ -1,0 +1,117 @@
+//! Moving file systems, and changing their keys.
+
+use super::{Engine, Held, filesystems, refuse, touched};
+use crate::api::{Caller, FsChangeKey, FsMount, FsRename, Outcome, Properties};
+use crate::refusal::{Code, Refusal};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) fn rename_fs(&self, caller: &Caller, request: &FsRename) -> Result<Outcome, Refusal> {
+        let (name, to) = (request.name.as_str(), request.to.as_str());
+        let held = self.held(name)?;
+        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let place = |what: String| Err(Refusal::new(Code::FsPlace, what).with("fs", name));
+        let pool = name.split('/').next().unwrap_or(name);
+        if !name.contains('/') || !to.contains('/') {
+            return place(format!(
+                "a pool's own file system has the pool's name; `zpool export {pool}` and `zpool import {pool} NEWNAME` \
+                 change it"
+            ));
+        }
+        if to.split('/').next() != Some(pool) {
+            return place(format!("'{to}' lies in another pool than '{name}'"));
+        }
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", pool));
+        }
+        let all = held.pool.datasets();
+        let missing: Vec<String> = to
+            .match_indices('/')
+            .map(|(at, _)| to[..at].to_owned())
+            .filter(|parent| !all.contains(parent))
+            .collect();
+        if let Some(parent) = missing.first().filter(|_| !request.parents) {
+            let what = format!("the parent '{parent}' does not exist");
+            return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
+        }
+        if missing.iter().any(|parent| *parent == name || parent.starts_with(&format!("{name}/"))) {
+            return place(format!("'{to}' lies inside '{name}'"));
+        }
+        let mounted = if request.no_remount { Vec::new() } else { self.placed_below(&held, name)? };
+        if !request.no_remount {
+            self.unmount_below(&held, name, request.force)?;
+        }
+        let moved = missing
+            .iter()
+            .try_for_each(|parent| held.pool.create_dataset(parent, Properties::new(), None).map(drop))
+            .and_then(|()| held.pool.rename_dataset(name, to));
+        let renamed = |old: &str| match old.strip_prefix(name) {
+            Some(tail) if moved.is_ok() => format!("{to}{tail}"),
+            _ => old.to_owned(),
+        };
+        let mut warnings: Vec<Refusal> =
+            missing.iter().filter_map(|parent| filesystems::give(&held, parent, caller).err()).collect();
+        for parent in missing.iter().filter(|parent| held.pool.datasets().contains(parent)) {
+            warnings.extend(self.mount_below(&held, parent));
+        }
+        if request.no_remount && moved.is_ok() {
+            held.rename_mounts(name, to);
+        }
+        let mut remounted = Vec::new();
+        for (old, at) in mounted {
+            let name = renamed(&old);
+            if held.mounted_at(&name).is_some() {
+                continue;
+            }
+            let overlay = at.is_some();
+            let request = FsMount { name: name.clone(), at, options: Vec::new(), overlay };
+            match self.mount(&held, &request) {
+                Ok(()) => remounted.push(name),
+                Err(mut refusal) => {
+                    refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
+                    warnings.push(refusal);
+                }
+            }
+        }
+        moved.map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(Outcome { touched: remounted, warnings })
+    }
+
+    /// What is mounted at and below a name, outermost first, and where, if that is not where its mountpoint says.
+    fn placed_below(&self, held: &Arc<Held>, name: &str) -> Result<Vec<(String, Option<PathBuf>)>, Refusal> {
+        let mut placed = Vec::new();
+        for name in held.mounted_below(name) {
+            let own = self.mountpoint(held, &name)?;
+            let at = held.mounted_at(&name).filter(|at| Some(at) != own.as_ref());
+            placed.push((name, at));
+        }
+        Ok(placed)
+    }
+
+    pub(super) fn change_key(&self, caller: &Caller, request: &FsChangeKey) -> Result<Outcome, Refusal> {
+        let name = request.name.as_str();
+        let held = self.held(name)?;
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let Some(root) = &info.encryption_root else {
+            let what = format!("'{name}' is not encrypted");
+            return Err(Refusal::new(Code::KeyNone, what).with("fs", name));
+        };
+        // Before a passphrase is stretched.
+        if !info.key_loaded {
+            let what = format!("the key of '{root}' is not loaded, and what it wraps cannot be wrapped anew");
+            return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
+        }
+        let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
+        let location = match &request.location {
+            Some(location) => Some(location.as_str()),
+            None if root != name => Some("prompt"),
+            None => None,
+        };
+        held.pool.change_key(name, key, location.filter(|_| request.key.is_some())).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(touched(name))
+    }
+}

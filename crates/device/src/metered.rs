@@ -1,0 +1,267 @@
+//! A device that counts what is asked of it and how long that takes: what `zpool iostat` shows.
+//!
+//! The meter stands between a pool and its device, so whatever a pool does is counted: segments, labels, uberblocks.
+//! Time is that of the call, from the moment the device is asked until it answers. Nothing is queued above a device, so
+//! this is at once the *total wait* and the *disk wait* of other systems.
+//!
+//! Latencies fall into buckets of powers of two, as in `zpool iostat -w`: bucket `n` holds calls of `2^n` to `2^(n+1) - 1`
+//! nanoseconds. All counters only grow, so whoever wants a rate takes the difference of two [`Sample`]s.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use steadfast_env::Clock;
+use steadfast_format::medium::UBERBLOCK_SIZE;
+use steadfast_format::{SegmentId, Txg};
+
+use crate::{Character, Device, Error, Place, Presence, Result, SharedDevice};
+
+/// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
+pub const BUCKETS: usize = 40;
+
+/// What kinds of calls are told apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Call {
+    /// Reads of segments, labels and rings.
+    Read,
+    /// Writes of the same.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards.
+    Trim,
+}
+
+/// What was counted of one kind of call since the device was opened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Count {
+    /// Calls that ended, well or not.
+    pub calls: u64,
+    /// Bytes moved by those that ended well; for discards, bytes given back.
+    pub bytes: u64,
+    /// Nanoseconds they took together.
+    pub nanos: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Calls by the power of two of the nanoseconds they took.
+    pub histogram: [u64; BUCKETS],
+}
+
+/// All counters of one device at one moment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Sample {
+    /// Reads.
+    pub read: Count,
+    /// Writes.
+    pub write: Count,
+    /// Flushes.
+    pub flush: Count,
+    /// Discards.
+    pub trim: Count,
+}
+
+#[derive(Debug)]
+struct Counter {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+    nanos: AtomicU64,
+    errors: AtomicU64,
+    histogram: [AtomicU64; BUCKETS],
+}
+
+impl Default for Counter {
+    fn default() -> Counter {
+        let zero = || AtomicU64::new(0);
+        Counter {
+            calls: zero(),
+            bytes: zero(),
+            nanos: zero(),
+            errors: zero(),
+            histogram: std::array::from_fn(|_| zero()),
+        }
+    }
+}
+
+impl Counter {
+    fn add(&self, bytes: u64, nanos: u64, good: bool) {
+        let counter = if good { &self.bytes } else { &self.errors };
+        counter.fetch_add(if good { bytes } else { 1 }, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.histogram[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sample(&self) -> Count {
+        Count {
+            calls: self.calls.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            nanos: self.nanos.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            histogram: std::array::from_fn(|n| self.histogram[n].load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The bucket of a latency.
+fn bucket(nanos: u64) -> usize {
+    (nanos.max(1).ilog2() as usize).min(BUCKETS - 1)
+}
+
+/// Hears of every call that failed, from the thread that made it.
+pub type OnError = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// Counters of one device, shared with whoever reports them.
+pub struct Meter {
+    clock: Arc<dyn Clock>,
+    counters: [Counter; 4],
+    on_error: OnError,
+}
+
+impl Meter {
+    /// All counters now. They are read one after another, so calls that end meanwhile may be in some and not in others.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        let [read, write, flush, trim] = &self.counters;
+        Sample { read: read.sample(), write: write.sample(), flush: flush.sample(), trim: trim.sample() }
+    }
+
+    fn measure<T>(&self, call: Call, bytes: usize, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let begin = self.clock.monotonic_ns();
+        let result = act();
+        let nanos = self.clock.monotonic_ns().saturating_sub(begin);
+        self.counters[call as usize].add(bytes as u64, nanos, result.is_ok());
+        if let Err(error) = &result {
+            (self.on_error)(error);
+        }
+        result
+    }
+}
+
+/// A device behind a [`Meter`].
+pub struct Metered {
+    device: SharedDevice,
+    meter: Arc<Meter>,
+}
+
+impl Metered {
+    /// Puts a meter before a device. `on_error` hears of every failure.
+    #[must_use]
+    pub fn new(device: SharedDevice, clock: Arc<dyn Clock>, on_error: OnError) -> (Metered, Arc<Meter>) {
+        let meter =
+            Arc::new(Meter { clock, counters: std::array::from_fn(|_| Counter::default()), on_error });
+        (Metered { device, meter: Arc::clone(&meter) }, meter)
+    }
+}
+
+impl Device for Metered {
+    fn character(&self) -> Character {
+        self.device.character()
+    }
+
+    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        self.meter.measure(Call::Write, bytes.len(), || self.device.put_segment(place, bytes))
+    }
+
+    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.meter.measure(Call::Write, bytes.len(), || self.device.append_segment(place, offset, bytes))
+    }
+
+    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
+    }
+
+    fn discard_segment(&self, place: Place) -> Result<()> {
+        let bytes = place.slot_size as usize;
+        self.meter.measure(Call::Trim, bytes, || self.device.discard_segment(place))
+    }
+
+    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
+        self.device.stored_segments()
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        self.meter.measure(Call::Write, bytes.len(), || self.device.write_label(copy, bytes))
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        self.meter.measure(Call::Read, steadfast_format::medium::CONFIG_SIZE, || self.device.read_label(copy))
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        self.meter.measure(Call::Write, UBERBLOCK_SIZE, || self.device.write_uberblock(copy, txg, bytes))
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        let bytes = UBERBLOCK_SIZE * steadfast_format::medium::RING_SLOTS as usize;
+        self.meter.measure(Call::Read, bytes, || self.device.read_uberblocks(copy))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.meter.measure(Call::Flush, 0, || self.device.flush())
+    }
+
+    fn seen_bytes(&self) -> u64 {
+        self.device.seen_bytes()
+    }
+
+    fn refresh_size(&self) -> Result<u64> {
+        self.device.refresh_size()
+    }
+
+    fn presence(&self) -> Presence {
+        self.device.presence()
+    }
+
+    fn release(&self) {
+        self.device.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use steadfast_env::Env;
+
+    use super::*;
+    use crate::memory::{Effect, Fault};
+    use crate::{MemoryDevice, Operation};
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        assert_eq!([0, 1, 2, 3, 4, 1023, 1024].map(bucket), [0, 0, 1, 1, 2, 9, 10]);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn calls_bytes_and_failures_are_counted_by_kind() {
+        let memory = Arc::new(MemoryDevice::new("m", 64 << 20));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = Arc::clone(&heard);
+        let on_error: OnError = Box::new(move |error| ear.lock().unwrap().push(error.to_string()));
+        let clock = Env::seeded(1).clock;
+        let (device, meter) = Metered::new(Arc::clone(&memory) as SharedDevice, clock, on_error);
+        let place = Place { segment: SegmentId(1), slot: 0, slot_size: 1 << 20 };
+        device.put_segment(place, &[7; 8192]).unwrap();
+        device.append_segment(place, 8192, &[8; 4096]).unwrap();
+        let mut out = [0; 4096];
+        device.read_segment(place, 8192, &mut out).unwrap();
+        assert_eq!(out, [8; 4096]);
+        device.flush().unwrap();
+        device.discard_segment(place).unwrap();
+        memory.arm(Fault { operation: Operation::Read, skip: 0, effect: Effect::FailOnce });
+        device.read_segment(place, 0, &mut out).unwrap_err();
+        let sample = meter.sample();
+        let counted = |count: &Count| (count.calls, count.bytes, count.errors);
+        assert_eq!(counted(&sample.read), (2, 4096, 1));
+        assert_eq!(counted(&sample.write), (2, 12_288, 0));
+        assert_eq!(counted(&sample.flush), (1, 0, 0));
+        assert_eq!(counted(&sample.trim), (1, 1 << 20, 0));
+        for count in [&sample.read, &sample.write, &sample.flush, &sample.trim] {
+            assert_eq!(count.histogram.iter().sum::<u64>(), count.calls, "every call has its bucket");
+            assert!(count.nanos > 0, "the stepped clock moves with every look");
+        }
+        assert_eq!(heard.lock().unwrap().len(), 1);
+        assert!(heard.lock().unwrap()[0].contains("read"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Making a pool larger: a device more, or one that has grown. And its features: what it may use from now on.
+//!
+//! ## What a crash does
+//! *Add*: the labels of all devices, the new one's among them, list the new device before anything is placed on it, and
+//! they carry the txg of the last commit. A crash before the next commit leaves an uberblock that counts fewer devices
+//! than the newest labels list; import takes that as it is, for there is nothing on the others. (The other way round,
+//! an uberblock that counts more, means that a device is missing, and import refuses.)
+//! *Grow*: the front labels stay where they are and say at every moment how many slots the pool uses; back labels move to
+//! the new end. What they leave behind becomes part of a slot.
+
+use std::sync::Arc;
+
+use steadfast_format::{DeviceId, Feature, LabelConfig, LeafConfig, PoolState, medium};
+
+use crate::create::DeviceHandle;
+use crate::error::{Error, Result};
+use crate::inner::{Inner, Leaf};
+
+/// What a device of a pool would gain if it were expanded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Growth {
+    /// Slots the pool uses.
+    pub slots: u32,
+    /// Slots that fit on it now.
+    pub fits: u32,
+}
+
+/// Refuses devices that carry a pool, unless `force`.
+pub(crate) fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
+    let Ok(config) = crate::scan::label_of(&*handle.device) else { return Ok(()) };
+    let state = match config.state {
+        PoolState::Active => "in use, or not exported",
+        PoolState::Exported => "exported",
+        PoolState::Destroyed => return Ok(()),
+    };
+    if force {
+        return Ok(());
+    }
+    Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
+}
+
+impl Inner {
+    /// The devices now.
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.leaves.read().clone()
+    }
+
+    /// Adds devices. Durable when it returns.
+    pub(crate) fn add_devices(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_writable()?;
+        for (index, handle) in handles.iter().enumerate() {
+            let twice = handles[..index].iter().any(|other| other.path == handle.path);
+            if twice || self.leaves().iter().any(|leaf| leaf.path() == handle.path) {
+                return Err(Error::Twice { path: handle.path.clone() });
+            }
+            check_unoccupied(handle, force)?;
+            let bytes = handle.device.character().size_bytes;
+            if medium::slot_count(bytes, self.slot_size) == 0 {
+                return Err(Error::TooSmall { path: handle.path.clone(), bytes });
+            }
+        }
+        if self.leaves().len() + handles.len() > LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        if dry_run {
+            return Ok(());
+        }
+        {
+            // No commit runs meanwhile, so labels and uberblocks agree on what the last one was.
+            let _turn = self.sync_turn.lock();
+            let last = self.leaves().iter().map(|leaf| leaf.id().0).max().unwrap_or(0);
+            let ids = (last + 1..).map(DeviceId);
+            let mut added = Vec::new();
+            for (id, handle) in ids.zip(handles) {
+                let slots = medium::slot_count(handle.device.character().size_bytes, self.slot_size);
+                let guid = self.env.random.nonzero_u64();
+                let config = LeafConfig { id, guid, slots, path: handle.path };
+                added.push(Arc::new(Leaf::new(config, handle.device, &self.env, &self.events)));
+            }
+            for leaf in &added {
+                leaf.erase_rings()?;
+            }
+            let before = self.leaves();
+            self.leaves.write().extend(added.iter().cloned());
+            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+                // What some labels list by now is not part of any root.
+                *self.leaves.write() = before;
+                return Err(error);
+            }
+            for leaf in added {
+                let config = leaf.config();
+                let new = self.space.add_device(config.id, config.slots, Arc::clone(&leaf.device));
+                assert!(new, "the id is one more than the greatest");
+            }
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// What a device could gain now.
+    pub(crate) fn growth(&self, leaf: &Leaf) -> Growth {
+        let slots = leaf.config().slots;
+        let bytes = leaf.device.seen_bytes();
+        Growth { slots, fits: medium::slot_count(bytes, self.slot_size).max(slots) }
+    }
+
+    /// Uses all of a device that has grown. Gives the bytes gained. Durable when it returns.
+    pub(crate) fn expand(&self, path: &str) -> Result<u64> {
+        self.check_writable()?;
+        let leaf = self.leaves().into_iter().find(|leaf| leaf.path() == path);
+        let leaf = leaf.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })?;
+        let gained = {
+            let _turn = self.sync_turn.lock();
+            let config = leaf.config();
+            // Looked at first: a device that was cut short keeps its place of the back labels.
+            if medium::slot_count(leaf.device.seen_bytes(), self.slot_size) <= config.slots {
+                return Ok(0);
+            }
+            let slots = medium::slot_count(leaf.device.refresh_size()?, self.slot_size);
+            leaf.config.write().slots = slots;
+            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+                leaf.config.write().slots = config.slots;
+                return Err(error);
+            }
+            self.space.grow_device(config.id, slots)
+        };
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(u64::from(gained) * u64::from(self.slot_size))
+    }
+
+    /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it already stays as it is.
+    pub(crate) fn enable_feature(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let unknown = || Error::UnknownFeature { pool: self.name(), feature: name.to_owned() };
+        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed afterwards.
+        let feature = Feature::known(name).filter(|_| name != "sealed_metadata").ok_or_else(unknown)?;
+        let _turn = self.sync_turn.lock();
+        if self.features.read().contains(&feature) {
+            return Ok(());
+        }
+        self.features.write().push(feature);
+        let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
+        if written.is_err() {
+            self.features.write().retain(|known| known.name != name);
+        }
+        for head in self.heads() {
+            head.allow_overlays(self.has_feature("overlays"));
+        }
+        written
+    }
+
+    /// Refuses what needs a feature that the pool does not use.
+    pub(crate) fn need_feature(&self, name: &'static str) -> Result<()> {
+        if self.has_feature(name) {
+            return Ok(());
+        }
+        Err(Error::FeatureOff { pool: self.name(), feature: name })
+    }
+}

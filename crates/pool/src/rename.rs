@@ -1,0 +1,63 @@
+//! Moving a dataset, with all below it, to another name.
+//!
+//! A move changes one row: the dataset's parent and name. What lies below follows by itself, and so does what it
+//! inherits. Blocks stay where they are, as they name the dataset by its id.
+
+use steadfast_format::DatasetId;
+
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::table::{ROOT, Table};
+
+impl Inner {
+    /// `zfs rename`: durable when it returns.
+    pub(crate) fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
+        self.check_writable()?;
+        let id = {
+            let mut table = self.table.write();
+            let id = table.find(name)?;
+            let Some((parent_name, last)) = to.rsplit_once('/').filter(|_| id != ROOT) else {
+                return Err(Error::RootDataset { name: if id == ROOT { name } else { to }.to_owned() });
+            };
+            if table.find(to).is_ok() {
+                return Err(Error::DatasetExists { name: to.to_owned() });
+            }
+            let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
+            let parent = table.find(parent_name).map_err(missing)?;
+            if table.is_within(parent, id) {
+                return Err(Error::InsideItself { name: name.to_owned(), to: to.to_owned() });
+            }
+            if let Some(reason) = key_border(&table, id, parent) {
+                return Err(Error::KeyBorder { name: name.to_owned(), to: to.to_owned(), reason });
+            }
+            if parent > id {
+                self.need_feature("moved_datasets")?;
+            }
+            let entry = table.get_mut(id).expect("just found");
+            entry.row.parent = parent;
+            last.clone_into(&mut entry.row.name);
+            entry.row_dirty = true;
+            id
+        };
+        self.apply_settings(id);
+        self.commit_changes()
+    }
+}
+
+/// Why a dataset cannot be moved below `parent` as it is encrypted.
+fn key_border(table: &Table, id: DatasetId, parent: DatasetId) -> Option<String> {
+    let (own, above) = (table.encryption_root(id), table.encryption_root(parent));
+    match (own, above) {
+        // Its own key goes with it anywhere.
+        (Some(root), _) if root == id => None,
+        (Some(root), above) if above != Some(root) => {
+            let root = table.full_name(root);
+            Some(format!("it takes its key from '{root}'; give it one of its own first (zfs change-key)"))
+        }
+        (None, Some(root)) => {
+            let root = table.full_name(root);
+            Some(format!("it is not encrypted, and all below '{root}' is"))
+        }
+        _ => None,
+    }
+}

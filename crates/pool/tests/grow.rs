@@ -1,0 +1,138 @@
+//! Pools that grow, features that are enabled, datasets that move: what a crash leaves, and what forged labels meet.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{MIB, ROOT, handle, handles, import, import_spec, mount, noise, read_file, spec, write_file};
+use steadfast_device::{Device, FileDevice, MemoryDevice, OpenOptions};
+use steadfast_env::Env;
+use steadfast_format::LabelConfig;
+use steadfast_pool::{DeviceHandle, Error, Pool, scan};
+
+const SIZE: u64 = 64 * MIB;
+
+fn memory(name: &str) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::new(name, SIZE))
+}
+
+/// Puts the labels of one device in place of another's.
+fn copy_labels(from: &MemoryDevice, to: &MemoryDevice) {
+    for copy in 0..4 {
+        to.write_label(copy, &from.read_label(copy).expect("read")).expect("written");
+    }
+    to.flush().expect("flushed");
+}
+
+#[test]
+fn a_pool_grows_while_it_is_used_and_all_of_it_is_used() {
+    let env = Env::seeded(3);
+    let (one, two) = (memory("one"), memory("two"));
+    let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
+    let before = pool.state();
+    let (fs, _use) = mount(&pool, "tank");
+    let content = vec![7; 100_000];
+    write_file(&fs, ROOT, b"old", &content);
+    assert!(matches!(pool.add_devices(handles(&[Arc::clone(&one)]), false, false), Err(Error::Twice { .. })));
+    pool.add_devices(handles(&[Arc::clone(&two)]), false, true).expect("it could be added");
+    assert_eq!(pool.state().leaves.len(), 1, "a dry run changes nothing");
+    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    let after = pool.state();
+    assert_eq!(after.accounting.slots, 2 * before.accounting.slots);
+    assert!(after.accounting.capacity_bytes > before.accounting.capacity_bytes);
+    // Streams go on where they are until their segment is full; then they come to the new device too.
+    for at in 0..40_u8 {
+        write_file(&fs, ROOT, format!("n{at}").as_bytes(), &noise(u64::from(at), 1 << 20));
+        pool.sync().expect("committed");
+    }
+    assert!(pool.state().leaves[1].allocated_bytes > 0, "the new device is used");
+    drop((fs, _use));
+    pool.export().expect("exported");
+    let pool = import(&env, handles(&[one, two]), None).expect("imported");
+    let (fs, _use) = mount(&pool, "tank");
+    assert_eq!(read_file(&fs, ROOT, b"old"), content);
+    assert_eq!(pool.state().accounting.slots, after.accounting.slots);
+}
+
+#[test]
+fn an_add_that_was_cut_off_leaves_a_pool_that_opens_either_way() {
+    let env = Env::seeded(4);
+    let (one, two) = (memory("one"), memory("two"));
+    let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
+    pool.sync().expect("committed");
+    let before = one.image();
+    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    drop(pool);
+    // Labels of after, root of before: the crash came between the labels and the commit.
+    let cut = Arc::new(MemoryDevice::from_image("one", before.clone()));
+    copy_labels(&one, &cut);
+    let fresh = memory("two");
+    copy_labels(&two, &fresh);
+    let pool = import(&env, handles(&[cut, fresh]), None).expect("imported");
+    assert_eq!(pool.state().leaves.len(), 2);
+    pool.sync().expect("and it commits");
+    pool.export().expect("exported");
+    // Labels of before: nothing of the new device is known.
+    let old = Arc::new(MemoryDevice::from_image("one", before));
+    let pool = import(&env, handles(&[old]), None).expect("imported");
+    assert_eq!(pool.state().leaves.len(), 1);
+}
+
+#[test]
+fn labels_older_than_the_root_do_not_hide_a_missing_device() {
+    let env = Env::seeded(5);
+    let (one, two) = (memory("one"), memory("two"));
+    let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
+    let old = Arc::new(MemoryDevice::from_image("one", one.image()));
+    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.export().expect("exported");
+    copy_labels(&old, &one);
+    let error = import(&env, handles(&[one]), None).err().expect("a device is missing");
+    assert!(error.to_string().contains("written to 2 devices, and the labels list 1"), "{error}");
+}
+
+#[test]
+fn a_label_that_promises_more_slots_than_there_are_is_refused_before_they_are_counted() {
+    let env = Env::seeded(6);
+    for device in [memory("file"), Arc::new(MemoryDevice::whole_segments("objects", SIZE))] {
+        let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+        pool.export().expect("exported");
+        let hash = |bytes: &[u8]| steadfast_crypto::hash(bytes);
+        let mut label = LabelConfig::decode(&device.read_label(0).expect("read"), hash).expect("a label");
+        label.leaves[0].slots = u32::MAX;
+        for copy in 0..4 {
+            device.write_label(copy, &label.encode(hash).expect("it fits")).expect("written");
+        }
+        let refused = import(&env, vec![handle(&device)], None).err();
+        assert!(matches!(refused, Some(Error::Shrunk { slots: u32::MAX, .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("pool.img");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/pool.v1.img.zst");
+    let packed = std::fs::read(golden).expect("the golden pool");
+    std::fs::write(&path, zstd::bulk::decompress(&packed, 256 << 20).expect("an image")).expect("a copy");
+    let env = Env::real();
+    let open = || {
+        let device = FileDevice::open(&path, &OpenOptions::WRITE).expect("opened");
+        vec![DeviceHandle { path: path.display().to_string(), device: Arc::new(device) }]
+    };
+    let (mut pools, _) = scan(open());
+    let pool = Pool::import(&env, pools.remove(0), &import_spec(None)).expect("imported");
+    pool.create_dataset("tank/old", Default::default(), None).expect("made");
+    pool.create_dataset("tank/young", Default::default(), None).expect("made");
+    let refused = pool.rename_dataset("tank/old", "tank/young/old");
+    assert!(matches!(refused, Err(Error::FeatureOff { feature: "moved_datasets", .. })), "{refused:?}");
+    pool.rename_dataset("tank/young", "tank/old/young").expect("an older parent needs no feature");
+    pool.rename_dataset("tank/old/young", "tank/young").expect("and back");
+    assert!(matches!(pool.enable_feature("sealed_metadata"), Err(Error::UnknownFeature { .. })));
+    pool.enable_feature("moved_datasets").expect("enabled");
+    pool.rename_dataset("tank/old", "tank/young/old").expect("moved");
+    pool.export().expect("exported");
+    let pool = import(&env, open(), None).expect("imported");
+    assert_eq!(pool.datasets(), ["tank", "tank/vault", "tank/young", "tank/young/old"]);
+    assert!(pool.features().iter().any(|feature| feature.name == "moved_datasets"));
+}

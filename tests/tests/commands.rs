@@ -1,0 +1,239 @@
+//! The operator's view, through the program itself: growing, watching, renaming, keys, shells, services.
+
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use steadfast_tests::{Host, is_root, no_fuse, skip, steadfast_bin};
+
+const MIB: u64 = 1 << 20;
+
+/// A host with an imported pool `tank` of 128 MiB at `t/`.
+fn with_tank(test: &str) -> Option<Host> {
+    if let Some(why) = no_fuse() {
+        skip(test, &why);
+        return None;
+    }
+    let host = Host::new();
+    host.image("tank.img", 128 * MIB);
+    host.shell("zpool create -m $PWD/t tank $PWD/tank.img").ok();
+    Some(host)
+}
+
+/// A file's bytes that no compression makes smaller.
+fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        out.extend_from_slice(&seed.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+#[test]
+fn a_full_pool_takes_more_once_a_device_is_added() {
+    let Some(host) = with_tank("add") else { return };
+    host.image("more.img", 256 * MIB);
+    let content = noise(160 * MIB as usize, 1);
+    let full = std::fs::write(host.at("t/file"), &content)
+        .and_then(|()| std::fs::File::open(host.at("t/file"))?.sync_all());
+    assert_eq!(full.expect_err("it cannot fit").kind(), std::io::ErrorKind::StorageFull);
+    host.shell("zpool events -H tank").ok().says("ereport.fs.steadfast.nospace");
+    host.shell("zpool add -n tank more.img").ok().says("more.img");
+    host.shell("zpool add tank more.img").ok();
+    host.shell("zpool add tank more.img").fails(1).says("VDEV-IN-USE");
+    std::fs::write(host.at("t/file"), &content).expect("now it fits");
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    assert!(std::fs::read(host.at("t/file")).expect("it reads") == content, "after an import it is the same");
+    let rows = host.shell("zpool iostat -Hpv tank").ok().out;
+    assert_eq!(rows.lines().count(), 3, "the pool and two devices: {rows}");
+    host.shell("zpool offline tank $PWD/more.img").fails(1).says("VDEV-NEEDED");
+}
+
+#[test]
+fn iostat_counts_what_is_written_and_read() {
+    let Some(host) = with_tank("iostat") else { return };
+    let written = |host: &Host| {
+        let row = host.shell("zpool iostat -j --json-int tank").ok().out;
+        let field = |name: &str, from: &str| {
+            let text = from.split(&format!("\"{name}\":")).nth(1).expect(name);
+            text.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+                .parse::<u64>()
+                .expect("a number")
+        };
+        field("bytes", row.split("\"write\":").nth(1).expect("write"))
+    };
+    let before = written(&host);
+    std::fs::write(host.at("t/file"), noise(8 * MIB as usize, 2)).expect("written");
+    host.shell("zpool sync").ok();
+    let grown = written(&host) - before;
+    assert!((8 * MIB..24 * MIB).contains(&grown), "8 MiB of content are {grown} bytes on the device");
+    let table = host.shell("zpool iostat -yl tank 0.2 2").ok().out;
+    assert_eq!(table.lines().count(), 5, "three lines of headings and two reports: {table}");
+    assert!(table.lines().skip(1).all(|line| line.len() == table.lines().nth(1).unwrap().len()), "{table}");
+}
+
+#[test]
+fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
+    let Some(host) = with_tank("damage") else { return };
+    let content = noise(3 * 128 * 1024, 3);
+    std::fs::write(host.at("t/plan"), &content).expect("written");
+    host.shell("zpool export tank").ok();
+    // The second record's bytes, wherever they lie.
+    let image = std::fs::read(host.at("tank.img")).expect("the image");
+    let needle = &content[128 * 1024 + 4096..128 * 1024 + 4160];
+    let at = image.windows(needle.len()).position(|window| window == needle).expect("stored as it is");
+    let file = std::fs::File::options().write(true).open(host.at("tank.img")).expect("open");
+    file.write_all_at(&[!needle[0]], at as u64).expect("one byte changes");
+    drop(file);
+    host.shell("zpool import -d $PWD tank").ok();
+    for _ in 0..5 {
+        assert!(std::fs::read(host.at("t/plan")).is_err());
+    }
+    let status = host.shell("zpool status -v tank").ok();
+    let file = host.at("t/plan");
+    let status = status.says(&format!("{} (bytes 131072 to 262143)", file.display()));
+    let image = host.at("tank.img");
+    let line = status.out.lines().find(|line| line.trim_start().starts_with(&*image.to_string_lossy()));
+    let line = line.expect("the device has a line");
+    assert!(line.trim_end().ends_with(" 1"), "one block is bad, however often it was read: {line}");
+    let events = host.shell("zpool events -v tank").ok();
+    events.says("ereport.fs.steadfast.checksum").says("ereport.fs.steadfast.data").says("path = \"plan\"");
+    host.shell("zpool clear tank; zpool status -x").ok().says("all pools are healthy");
+}
+
+#[test]
+fn a_file_system_moves_while_its_neighbours_are_used() {
+    let Some(host) = with_tank("rename") else { return };
+    host.shell("zfs create tank/a; zfs create tank/a/b; zfs create tank/young; echo kept > t/a/b/file").ok();
+    host.shell("exec 5< t/a/b/file; zfs rename tank/a tank/young/a").fails(1).says("FS-BUSY");
+    host.shell("zfs rename tank/a tank/young/a; cat t/young/a/b/file").ok().says("kept");
+    host.shell("exec 5< t/young/a/b/file; zfs rename -u tank/young/a tank/c; df t/young/a").ok();
+    host.shell("zfs unmount tank/c; zfs mount tank/c; zfs mount tank/c/b; cat t/c/b/file").ok().says("kept");
+    host.shell("zfs rename -p tank/c/b tank/x/y/b; zpool export tank; zpool import -d $PWD tank").ok();
+    host.shell("cat t/x/y/b/file; zfs list -Ho name | tr '\\n' ' '").ok().says("tank/x tank/x/y tank/x/y/b");
+    host.shell("zfs rename tank/x pond/x").fails(1).says("FS-PLACE");
+}
+
+#[test]
+fn a_changed_passphrase_opens_what_the_old_one_sealed() {
+    let Some(host) = with_tank("change-key") else { return };
+    host.shell("echo 12345678 | zfs create -o encryption=on -o keyformat=passphrase tank/p").ok();
+    host.shell("zfs create tank/p/c; echo secret > t/p/c/file; echo 87654321 | zfs change-key tank/p").ok();
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    host.shell("echo 12345678 | zfs load-key tank/p").fails(1).says("KEY-WRONG");
+    host.shell("echo abcdefgh | zfs change-key tank/p").fails(1).says("KEY-NEEDED");
+    host.shell("echo 87654321 | zfs load-key tank/p; zfs mount -a; cat t/p/c/file").ok().says("secret");
+    std::fs::write(host.at("key"), [7; 32]).expect("a key file");
+    host.shell("zfs change-key -o keyformat=raw -o keylocation=file://$PWD/key tank/p").ok();
+    host.shell("zpool export tank; zpool import -l -d $PWD tank; cat t/p/c/file").ok().says("secret");
+}
+
+#[test]
+fn an_image_that_vanishes_is_told_and_a_destroyed_pool_comes_back() {
+    let Some(host) = with_tank("vanish") else { return };
+    host.shell("echo kept > t/file; zpool destroy tank; zpool import -d $PWD").ok();
+    host.shell("zpool import -d $PWD tank").fails(1).says("POOL-DESTROYED").says("zpool import -D tank");
+    host.shell("zpool import -D -d $PWD").ok().says("was destroyed");
+    host.shell("zpool import -D -d $PWD tank; cat t/file").ok().says("kept");
+    host.shell("rm tank.img; zpool status tank").ok().says("REMOVED").says("VDEV-GONE");
+}
+
+#[test]
+fn a_pool_of_an_older_version_is_upgraded() {
+    let Some(host) = with_tank("upgrade") else { return };
+    host.shell("zpool upgrade").ok().says("All imported pools use all features");
+    host.shell("zpool upgrade -v").ok().says("moved_datasets");
+    host.shell("zpool get -H -o value feature@moved_datasets,feature@sealed_metadata tank")
+        .ok()
+        .says("disabled");
+    host.shell("zpool set feature@sealed_metadata=enabled tank").fails(1).says("POOL-VERSION");
+    host.shell("zpool checkpoint tank").fails(1).says("LATER");
+}
+
+#[test]
+fn mount_understands_what_fstab_says() {
+    let Some(host) = with_tank("fstab") else { return };
+    if !is_root() {
+        return skip("fstab", "only root mounts by mount(8)");
+    }
+    host.shell("zfs create -o mountpoint=legacy tank/home; mkdir home").ok();
+    let helper = "mount.steadfast tank/home $PWD/home";
+    host.shell(&format!("{helper} -o defaults,noauto,nodev,x-systemd.automount,nofail,noatime")).ok();
+    host.shell("echo 1 > home/file; findmnt -no OPTIONS $PWD/home").ok().says("nodev");
+    host.shell(&format!("{helper} -o remount,ro; ! touch home/no")).ok().says("Read-only");
+    host.shell(&format!("exec 5< home/file; {helper} -o remount,rw,nodev; touch home/yes")).ok();
+    host.shell(&format!("{helper} -o sideways,remount")).fails(1).says("PROP-VALUE");
+    host.shell(&format!("{helper} -s -o sideways,remount")).ok();
+    host.shell("umount home").ok();
+    host.shell(&format!("{helper} -o remount,ro")).fails(1).says("FS-NOT-MOUNTED");
+    host.shell("mount.steadfast -f tank/none $PWD/home").fails(1).says("FS-ABSENT");
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_pools_are_there() {
+    let Some(host) = with_tank("notify") else { return };
+    host.shell("echo kept > t/file").ok();
+    host.run("daemon stop").ok();
+    let socket = UnixDatagram::bind(host.at("notify")).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(300))).expect("a timeout");
+    let mut daemon = Command::new(steadfast_bin())
+        .args(["daemon", "run"])
+        .env("STEADFAST_RUNTIME_DIR", host.at("run"))
+        .env("NOTIFY_SOCKET", host.at("notify"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let heard = |socket: &UnixDatagram| {
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).expect("the daemon says how far it is");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    assert_eq!(heard(&socket), "READY=1");
+    assert_eq!(std::fs::read_to_string(host.at("t/file")).expect("mounted when it is ready"), "kept\n");
+    let status = Command::new("kill").arg(daemon.id().to_string()).status().expect("kill runs");
+    assert!(status.success());
+    assert_eq!(heard(&socket), "STOPPING=1");
+    assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
+    host.shell("steadfast inspect label $PWD/tank.img").ok().says("exported");
+}
+
+/// What bash would offer after `line`.
+fn offered(host: &Host, script: &Path, line: &str) -> Vec<String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let ask = format!(
+        "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _steadfast; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        quoted.join(" "),
+        words.len() - 1
+    );
+    host.shell(&ask).ok().out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_verbs_options_and_names() {
+    let Some(host) = with_tank("completion") else { return };
+    host.shell("zfs create tank/home").ok();
+    let script = host.at("completion.bash");
+    std::fs::write(&script, host.run("completions bash").ok().out).expect("a script");
+    assert_eq!(offered(&host, &script, "zpool ios"), ["iostat"]);
+    assert_eq!(offered(&host, &script, "steadfast pool hist"), ["history"]);
+    assert_eq!(offered(&host, &script, "steadfast comple"), ["completions"]);
+    assert_eq!(offered(&host, &script, "steadfast completions f"), ["fish"]);
+    assert_eq!(offered(&host, &script, "zpool status ta"), ["tank"]);
+    assert_eq!(offered(&host, &script, "zfs rename tank/h"), ["tank/home"]);
+    assert_eq!(offered(&host, &script, "zfs get compressi"), ["compression"]);
+    assert_eq!(offered(&host, &script, "zpool import -"), ["-a", "-d", "-D", "-f", "-l", "-N", "-o", "-R"]);
+    assert_eq!(offered(&host, &script, "zpool add tank tank.i"), ["tank.img"]);
+    host.run("daemon stop").ok();
+    assert!(offered(&host, &script, "zpool status ta").is_empty());
+    host.run("daemon pid").fails(1).says("DAEMON-ABSENT");
+}
