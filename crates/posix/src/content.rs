@@ -59,7 +59,7 @@ impl FileSystem {
     }
 
     pub(crate) fn accessed(&self, inode: &std::sync::Arc<steadfast_dataset::Inode>, record: &InodeRecord) {
-        let atime = self.options.lock().atime;
+        let atime = self.options.read().atime;
         let now = || self.now();
         let old = |now: Time| {
             record.atime.as_ns() <= record.mtime.as_ns()
@@ -140,7 +140,7 @@ impl FileSystem {
         match mode {
             Fallocate::Allocate { keep_size } => {
                 // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
-                let usage = std::sync::Arc::clone(&self.options.lock().usage);
+                let usage = std::sync::Arc::clone(&self.options.read().usage);
                 // What lies between the old end and the range stays a hole.
                 if usage().available_bytes < end.saturating_sub(before.size.max(offset)) {
                     return Err(Errno::ENOSPC);

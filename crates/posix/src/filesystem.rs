@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use steadfast_dataset::{Dataset, Inode, InodeRecord};
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
@@ -106,7 +106,8 @@ pub struct FileSystem {
     pub(crate) dataset: Arc<Dataset>,
     /// (X3)
     pub(crate) names: Mutex<()>,
-    pub(crate) options: Mutex<Options>,
+    /// Read by every call, so shared.
+    pub(crate) options: RwLock<Options>,
     pub(crate) acls: AtomicBool,
 }
 
@@ -116,7 +117,7 @@ impl FileSystem {
         let fs = FileSystem {
             dataset,
             names: Mutex::new(()),
-            options: Mutex::new(options),
+            options: RwLock::new(options),
             acls: AtomicBool::new(false),
         };
         for orphan in fs.dataset.orphans()? {
@@ -136,7 +137,7 @@ impl FileSystem {
 
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
-        self.options.lock().atime = atime;
+        self.options.write().atime = atime;
     }
 
     /// Says whether access control lists are shown, taken and handed down; not so before this is called. Lists that are
@@ -213,7 +214,7 @@ impl FileSystem {
         Entry {
             ino: inode.id.0,
             generation: record.generation,
-            attr: attr_of(inode.id, &record, pending, self.options.lock().block_bytes),
+            attr: attr_of(inode.id, &record, pending, self.options.read().block_bytes),
         }
     }
 
@@ -306,7 +307,7 @@ impl FileSystem {
     #[must_use]
     pub fn statfs(&self) -> StatFs {
         let (usage, block_bytes) = {
-            let options = self.options.lock();
+            let options = self.options.read();
             (Arc::clone(&options.usage), options.block_bytes)
         };
         let usage = usage();
