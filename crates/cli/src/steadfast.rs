@@ -245,6 +245,7 @@ fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
                 let _ = rustix::process::setsid();
             }
             let memory = crate::memory::settings(parsed)?;
+            steadfast_control::memory::bound_slack();
             let version = env!("CARGO_PKG_VERSION");
             let result = daemon::run(&runtime, version, || {
                 let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;

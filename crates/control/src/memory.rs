@@ -12,6 +12,12 @@ pub fn machine_bytes() -> u64 {
     machine.into_iter().chain(limit(Path::new("/sys/fs/cgroup"), &groups)).min().unwrap_or(1 << 30)
 }
 
+/// Keeps what the allocator holds back small; see [`steadfast_fuse::arenas`]. For a daemon, before it starts threads.
+pub fn bound_slack() {
+    // Where there is no such setting there are no arenas either.
+    let _ = steadfast_fuse::arenas::share_two();
+}
+
 /// `MemTotal` of `/proc/meminfo`.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

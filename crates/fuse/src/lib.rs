@@ -32,6 +32,7 @@
 //! ```
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+pub mod arenas;
 mod device;
 pub mod dispatch;
 mod error;
