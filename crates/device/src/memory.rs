@@ -50,6 +50,8 @@ pub enum Effect {
     FailAlways,
     /// The power goes: that operation and all others fail until it is back.
     PowerOff,
+    /// That operation panics, as a bug on the way to the device would.
+    Panic,
 }
 
 /// A fault that waits for its operation.
@@ -236,7 +238,7 @@ impl MemoryDevice {
         let mut state = self.lock();
         let mut fails = !state.powered;
         if !fails {
-            let mut power_off = false;
+            let (mut power_off, mut panics) = (false, false);
             state.faults.retain_mut(|fault| {
                 if fault.operation != operation {
                     return true;
@@ -247,9 +249,11 @@ impl MemoryDevice {
                 }
                 fails = true;
                 power_off |= fault.effect == Effect::PowerOff;
+                panics |= fault.effect == Effect::Panic;
                 fault.effect == Effect::FailAlways
             });
             state.powered = !power_off;
+            assert!(!panics, "a fault that was armed panics");
         }
         if fails {
             state.counts.failed += 1;

@@ -29,7 +29,7 @@
 //!
 //! ## What a fault does
 //! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
-//! written, waiters get the error, reads go on. The way out is export and import.
+//! written, waiters get the error, reads go on. The way out is export and import. A panic of the sync task does the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,9 +58,21 @@ const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
+/// Suspends the pool if the sync task ends by a panic: nobody would ever wake those who wait for a commit.
+struct Watch<'a>(&'a Inner);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.suspend_because("its sync task ended by a bug; the log of the daemon tells where");
+        }
+    }
+}
+
 impl Inner {
     /// Body of the sync task: decides, commits, until told to stop.
     pub(crate) fn sync_loop(&self) {
+        let _watch = Watch(self);
         let rule = CloseRule::default();
         let mut opened_ns = self.env.clock.monotonic_ns();
         // Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.

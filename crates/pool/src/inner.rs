@@ -160,14 +160,18 @@ impl Inner {
 
     /// Stops all writing until the pool is opened again.
     pub fn suspend(&self, error: &Error) {
-        let reason = error.to_string();
+        self.suspend_because(&error.to_string());
+    }
+
+    /// The same, for what is no error of a call.
+    pub fn suspend_because(&self, reason: &str) {
         let mut suspended = self.suspended.lock();
         if suspended.is_none() {
-            self.events.note(EventKind::Suspended { reason: reason.clone() });
-            *suspended = Some(reason.clone());
+            self.events.note(EventKind::Suspended { reason: reason.to_owned() });
+            *suspended = Some(reason.to_owned());
         }
         drop(suspended);
-        self.txgs.commits.suspend(&reason);
+        self.txgs.commits.suspend(reason);
     }
 
     /// Refuses what cannot be done on this pool now.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Dice, ME, MIB, ROOT, handles, import, import_spec, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fate, Fault, Image};
 use steadfast_device::{Device, MemoryDevice, Operation};
-use steadfast_env::Env;
+use steadfast_env::{Clock, Env};
 use steadfast_inspect::{Finding, Leaf, Request, Severity};
 use steadfast_pool::{Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::{Errno, Fallocate, FileSystem, SetAttr};
@@ -419,4 +419,81 @@ fn memory_settings_of_next_to_nothing_work() {
         let pool = import(&env, handles(&devices), None).expect("imported");
         assert!(all(&mount(&pool, "tank").0) == before, "{memory:?}");
     }
+}
+
+/// A bug in the sync task is no hang: who waits gets an error, and what was committed is there.
+#[test]
+fn a_panic_of_the_sync_task_suspends_the_pool() {
+    let devices = devices_of(&prepared());
+    let env = Env::seeded(2);
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    let (fs, handle) = mount(&pool, "tank");
+    let before = all(&fs);
+    common::write_file(&fs, ROOT, b"lost", &noise(1, 10_000));
+    devices[0].arm(Fault { operation: Operation::Write, skip: 1, effect: Effect::Panic });
+    let error = pool.sync().expect_err("nobody commits");
+    assert!(matches!(error, Error::Suspended { .. }), "{error}");
+    assert!(error.to_string().contains("bug"), "{error}");
+    drop((fs, handle));
+    drop(pool);
+    devices.iter().for_each(|device| device.power_on(|_| Fate::Applied));
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    assert!(all(&mount(&pool, "tank").0) == before);
+}
+
+/// A clock that somebody sets.
+struct SetClock {
+    wall_ns: std::sync::Mutex<i128>,
+    passed_ns: std::sync::atomic::AtomicU64,
+}
+
+impl Clock for SetClock {
+    fn wall_ns(&self) -> i128 {
+        *self.wall_ns.lock().expect("nobody panics")
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.passed_ns.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn sleep(&self, duration: std::time::Duration) {
+        let passed = u64::try_from(duration.as_nanos()).expect("short");
+        self.passed_ns.fetch_add(passed, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The wall clock stamps files and orders nothing: whatever it says, the last commit is the one that is found.
+#[test]
+fn a_clock_that_jumps_changes_stamps_only() {
+    let clock = Arc::new(SetClock {
+        wall_ns: std::sync::Mutex::new(0),
+        passed_ns: std::sync::atomic::AtomicU64::new(1),
+    });
+    let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::seeded(4) };
+    let devices = devices_of(&prepared());
+    let mut stamps = BTreeMap::new();
+    // Now, long ago, before 1970, beyond 2038, 2106 and what 64 bits of nanoseconds hold, and back.
+    let seconds =
+        [1_800_000_000, 86_400, -2_000_000_000, 2_200_000_000, 4_300_000_000, 20_000_000_000, 0, -1];
+    for (round, second) in seconds.into_iter().enumerate() {
+        *clock.wall_ns.lock().expect("nobody panics") = i128::from(second) * 1_000_000_000 + 7;
+        let pool = import(&env, handles(&devices), None).expect("imported");
+        {
+            let (fs, _handle) = mount(&pool, "tank");
+            for (name, stamp) in &stamps {
+                let entry = fs.lookup(ROOT, format!("round {name}").as_bytes()).expect("committed");
+                fs.forget(entry.ino, 1);
+                assert_eq!((entry.attr.mtime.seconds, entry.attr.mtime.nanos), *stamp, "round {name}");
+            }
+            common::write_file(&fs, ROOT, format!("round {round}").as_bytes(), &noise(round as u64, 3_000));
+            stamps.insert(round, (second, 7));
+        }
+        // Both ways a daemon may end.
+        if round % 2 == 0 {
+            pool.export().expect("exported");
+        } else {
+            pool.sync().expect("committed");
+        }
+    }
+    checked(&devices, "a clock that jumps");
 }
