@@ -34,7 +34,7 @@
 //! | NO_EXPORT_SUPPORT | without export | handles are refused at once rather than stale later |
 //! | HAS_RESEND | leave | nobody takes over a dead server's connection |
 //! | ALLOW_IDMAP | leave | needs a handler that never relies on the caller's ids |
-//! | OVER_IO_URING | leave | not yet: the second transport |
+//! | OVER_IO_URING | leave | not yet: docs/decisions/0031 |
 //! | REQUEST_TIMEOUT | leave | a slow disk is no reason to abort the mount |
 
 use super::{DecodeError, Fields, MAJOR, MINOR, MINOR_MIN, opcode};
