@@ -7,7 +7,7 @@
 //! ## Definitions
 //! *Visible*: a byte of a base or an overlay is visible if no later overlay covers it.
 //! *Settled*: nothing of an extent can go without changing what is read: [`settled`].
-//! *Waste* of an extent: what its blocks occupy beyond what its visible bytes would occupy in one block.
+//! *Waste* of an extent: what its blocks store, or occupy, beyond what its visible bytes would in one block.
 //!
 //! ## Invariants
 //! (O1) A stored extent is settled: each of its blocks has a visible byte, at most one of its overlays is zeros (the last),
@@ -33,9 +33,12 @@ pub(crate) const RANGES_MAX: usize = 16;
 const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_bytes_max(RANGES_MAX);
 /// By how much numbers in a pointer that is not known yet may be longer than those of a made-up one.
 const UNKNOWN_POINTER: usize = 64;
-/// Waste at which a record is folded, in 32nds of what it would occupy folded: least and greatest. Which one counts
-/// differs by record, so that records written at the same rate are not all folded in the same txg.
-const FOLD_WASTE: Range<u64> = 24..41;
+/// Bytes stored beyond what the record would be folded, in 32nds of that, at which it is folded: least and greatest. Which
+/// one counts differs by record, so that records written at the same rate are not all folded in the same txg.
+const FOLD_STORED: Range<u64> = 16..41;
+/// The same of bytes occupied, over the one of bytes stored: seals and small overlays fill units badly, and that alone should
+/// not hasten folds until it is this much.
+const FOLD_OCCUPIED: (u64, u64) = (5, 3);
 
 /// A part of a record that one block gives.
 #[derive(Debug, Eq, PartialEq)]
@@ -161,11 +164,14 @@ pub(crate) fn is_worth_folding(
     let visible = parts(overlaid, &(0..overlaid.length.into()));
     let visible: u64 = visible.iter().flat_map(|(_, parts)| parts).map(|p| p.range.end - p.range.start).sum();
     // As if folded it were compressed as it is now.
-    let folded = (visible * stored).div_ceil(plain.max(1)).next_multiple_of(blocks.unit().into());
+    let folded = (visible * stored).div_ceil(plain.max(1));
+    let folded_units = folded.next_multiple_of(blocks.unit().into());
     let mixed =
         (inode.0 ^ offset.rotate_left(20) ^ first.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let limit = FOLD_WASTE.start + (mixed >> 32) % (FOLD_WASTE.end - FOLD_WASTE.start);
-    taken.saturating_sub(folded) * 32 * ROOMY > folded * limit * allowed
+    let limit = allowed * (FOLD_STORED.start + (mixed >> 32) % (FOLD_STORED.end - FOLD_STORED.start));
+    let exceeds =
+        |all: u64, folded: u64, limit: u64| all.saturating_sub(folded) * 32 * ROOMY > folded * limit;
+    exceeds(stored, folded, limit) || exceeds(taken, folded_units, limit * FOLD_OCCUPIED.0 / FOLD_OCCUPIED.1)
 }
 
 fn wide(range: &Range<u32>) -> Range<u64> {
