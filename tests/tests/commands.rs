@@ -202,20 +202,22 @@ fn a_service_manager_is_told_when_the_pools_are_there() {
     assert!(status.success());
     assert_eq!(heard(&socket), "STOPPING=1");
     assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
-    host.shell("steadfast inspect label $PWD/tank.img").ok().says("exported");
+    host.run("inspect label {}/tank.img").ok().says("exported");
 }
 
 /// What bash would offer after `line`.
 fn offered(host: &Host, script: &Path, line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let program = steadfast_bin();
     let ask = format!(
-        "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _steadfast; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "set +eu; PATH=$PATH:'{}'; source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _steadfast; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        program.parent().expect("a program lies in a folder").display(),
         script.display(),
         quoted.join(" "),
         words.len() - 1
     );
-    host.shell(&ask).ok().out.lines().map(str::to_owned).collect()
+    host.shell(&ask).ok().out.lines().filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 #[test]
