@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use steadfast_tests::{Host, no_fuse, skip, spawn, steadfast_bin};
+use steadfast_tests::{Host, is_root, no_fuse, skip, spawn, steadfast_bin};
 
 /// Everything below `work` is gone, and nothing is mounted there.
 #[track_caller]
@@ -44,6 +44,45 @@ fn compression_is_measured_beside_the_source_reports_and_cleaned_up() {
     // The same page again from the data alone.
     host.run("lab show {}/out/report.json -o {}/again.html").ok();
     assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+}
+
+/// Tiny sizes: whether it runs to its end and says what it must, not how fast anything is.
+#[test]
+fn the_engine_is_measured_beside_ext4_and_cleaned_up() {
+    let test = "the_engine_is_measured_beside_ext4_and_cleaned_up";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run engine --tiny --rounds 1 --arms ext4,plain,sealed --only file,names,tree,cow,pool,memory \
+                --dir {}/work --out {}/out --markdown {}/doc.md";
+    if !is_root() {
+        host.run(line).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    let probe = host.at("probe.img");
+    fs::File::create(&probe).unwrap().set_len(1 << 20).unwrap();
+    let loops = host.exec("losetup", &["--find", "--show", probe.to_str().unwrap()], b"");
+    if loops.status != 0 {
+        return skip(test, &format!("no loop devices here: {}", loops.err.trim()));
+    }
+    host.exec("losetup", &["--detach", loops.out.trim()], b"").ok();
+    let ran = host.run(line).ok();
+    nothing_left(&work);
+    for words in ["goals are met", "| ext4 |", "steadfast, encrypted", "sequential write 1 MiB", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    let html = fs::read_to_string(host.at("out/report.html")).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<polyline"));
+    let document = fs::read_to_string(host.at("doc.md")).unwrap();
+    assert!(document.starts_with("<!-- engine -->") && document.contains("(img/engine-pool.svg)"));
+    assert!(host.at("img/engine-pool.svg").exists());
+    host.run("lab show {}/out/report.json -o {}/again.html").ok();
+    assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+    let attached = host.exec("losetup", &["--list", "--noheadings", "--output", "BACK-FILE"], b"").ok();
+    assert!(!attached.out.contains(&work.display().to_string()), "still attached:\n{}", attached.out);
 }
 
 #[test]

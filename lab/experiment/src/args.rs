@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
 
@@ -16,8 +17,9 @@ Repeats an experiment and writes report.html and report.json.
 experiments:
   compression     lz4 against off: space, response times, processor use
   encryption      AES-256-GCM against off: response times, processor use
+  engine          rates, costs and curves beside ext4, xfs, btrfs and gocryptfs
 
-options of run:
+options of run, compression and encryption:
   --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
   --size SIZE     size of each image file          (default: 256M)
   --elapsed N     seconds of each run of the load  (default: what the parameter file says, 10)
@@ -44,6 +46,8 @@ pub enum Request {
     },
     /// Run one.
     Run(RunRequest),
+    /// Run `engine`.
+    Engine(EngineRequest),
 }
 
 /// What `run` was given.
@@ -97,6 +101,9 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
         None | Some("-h" | "--help" | "help") => Ok(Request::Help),
         Some("list") => Ok(Request::List),
         Some("show") => show(words.as_slice()),
+        Some("run") if words.as_slice().iter().any(|word| word == "engine") => {
+            Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
+        }
         Some("run") => run(words.as_slice()),
         Some(other) => Err(usage(format!("`{other}` is not a verb of lab: list, run or show"))),
     }
@@ -184,11 +191,17 @@ fn run(args: &[String]) -> Result<Request, Error> {
         }
     }
     let Some(named) = request else {
-        return Err(usage("lab run needs the name of an experiment: compression or encryption".to_owned()));
+        return Err(usage(
+            "lab run needs the name of an experiment: compression, encryption or engine".to_owned(),
+        ));
     };
     if crate::experiment::find(&named.experiment).is_none() {
         let names: Vec<_> = crate::experiment::all().iter().map(|e| e.name()).collect();
-        return Err(usage(format!("there is no experiment `{}`: {}", named.experiment, names.join(" or "))));
+        return Err(usage(format!(
+            "there is no experiment `{}`: {}",
+            named.experiment,
+            names.join(", ") + " or engine"
+        )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))
 }

@@ -21,6 +21,7 @@ mod args;
 mod command;
 mod compression;
 mod encryption;
+pub mod engine;
 mod error;
 pub mod experiment;
 mod feature;
@@ -88,18 +89,36 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
-        Request::Help => say(USAGE),
+        Request::Help => say(&format!("{USAGE}\n{}", engine::USAGE)),
         Request::List => {
-            let lines: Vec<String> =
+            let mut lines: Vec<String> =
                 experiment::all().iter().map(|e| format!("{:<14}  {}\n", e.name(), e.about())).collect();
+            lines.push(format!("{:<14}  {}\n", "engine", engine::ABOUT));
             say(&lines.concat())
         }
         Request::Show { report, html } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
-            let parsed = report::parse(&text)
-                .map_err(|error| Error::Usage(format!("{}: {error}", report.display())))?;
-            fs::write(&html, html::render(&parsed)).map_err(Error::io("write", &html))?;
+            let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
+            let page = match engine::data::parse(&text) {
+                Some(parsed) => engine::render(&parsed.map_err(wrong)?),
+                None => html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?),
+            };
+            fs::write(&html, page).map_err(Error::io("write", &html))?;
             say(&format!("{}\n", html.display()))
+        }
+        Request::Engine(request) => {
+            let stop = stop_on_signals()?;
+            let results = engine::run(&request, context, &stop)?;
+            if request.json {
+                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
+                return say(&text);
+            }
+            say(&format!(
+                "{}\n\n{}report: {}\n",
+                results.report.summary,
+                engine::table(&results.report),
+                results.html.display()
+            ))
         }
         Request::Run(request) => {
             let stop = stop_on_signals()?;

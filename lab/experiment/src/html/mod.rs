@@ -12,8 +12,11 @@ mod tables;
 
 pub use page::render;
 
+/// Style of every page.
+pub(crate) const STYLE: &str = include_str!("style.css");
+
 /// Text made safe between tags and inside quoted attributes.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

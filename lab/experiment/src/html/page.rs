@@ -1,10 +1,8 @@
 //! The page: its order of sections and their words.
 
-use super::{bars, colour, escape, lines, tables};
+use super::{STYLE, bars, colour, escape, lines, tables};
 use crate::number;
 use crate::report::Report;
-
-const STYLE: &str = include_str!("style.css");
 
 /// Opens what is folded before printing. Without scripts only the fold stays.
 const PRINT: &str =

@@ -1,0 +1,482 @@
+//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote, and taken away.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::args::EngineRequest;
+use super::data::ArmInfo;
+use super::shell::Shell;
+use crate::Context;
+use crate::command::quoted;
+use crate::error::Error;
+use crate::target::{end_process, on_path, unmount};
+use crate::workdir::{Workdir, mounts_below};
+
+/// Keys of all arms, in the order of the columns. The first that takes part is what ratios refer to.
+pub const KEYS: [&str; 8] = ["ext4", "xfs", "btrfs", "gocryptfs", "memfs", "plain", "lz4", "sealed"];
+
+/// A server that has mounted nothing by then never will.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What an arm is made of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Kind {
+    /// A kernel file system on a loop device: program that makes it, and its words.
+    Loop { mkfs: &'static str, words: &'static str },
+    /// gocryptfs over an ext4 of its own.
+    Gocryptfs,
+    /// A FUSE file system that keeps names in memory and does nothing else.
+    Memory { program: PathBuf },
+    /// A pool of ours: words for `pool create`.
+    Ours { words: String },
+}
+
+/// A file system while it is compared.
+pub struct Arm {
+    /// One of [`KEYS`].
+    pub key: &'static str,
+    /// Heading of its column.
+    pub label: &'static str,
+    kind: Kind,
+    /// Why it takes no part.
+    missing: Option<String>,
+    home: PathBuf,
+    image: PathBuf,
+    image_bytes: u64,
+    device: Option<String>,
+    server: Option<Child>,
+    up: bool,
+}
+
+impl Arm {
+    fn new(
+        key: &'static str,
+        workdir: &Workdir,
+        request: &EngineRequest,
+        context: &Context,
+    ) -> Result<Arm, Error> {
+        let beside = |name: &str| context.steadfast.parent().map(|at| at.join("examples").join(name));
+        let (label, kind) = match key {
+            "ext4" => ("ext4", Kind::Loop { mkfs: "mkfs.ext4", words: "-q" }),
+            "xfs" => ("xfs", Kind::Loop { mkfs: "mkfs.xfs", words: "-q" }),
+            "btrfs" => ("btrfs", Kind::Loop { mkfs: "mkfs.btrfs", words: "-q" }),
+            "gocryptfs" => ("gocryptfs on ext4", Kind::Gocryptfs),
+            "memfs" => {
+                let program = request.memfs.clone().or_else(|| beside("memfs")).unwrap_or_default();
+                ("empty FUSE file system", Kind::Memory { program })
+            }
+            "lz4" => ("steadfast, lz4", Kind::Ours { words: "-O compression=lz4".to_owned() }),
+            "sealed" => (
+                "steadfast, encrypted",
+                Kind::Ours {
+                    words: "-O compression=off -O encryption=on -O keyformat=raw -O keylocation=file://KEY"
+                        .to_owned(),
+                },
+            ),
+            _ => ("steadfast, compression off", Kind::Ours { words: "-O compression=off".to_owned() }),
+        };
+        let home = workdir.subdirectory(key)?;
+        let mut arm = Arm {
+            key,
+            label,
+            missing: None,
+            image: home.join(format!("{key}.img")),
+            image_bytes: request.sizes().image,
+            home,
+            kind,
+            device: None,
+            server: None,
+            up: false,
+        };
+        arm.missing = arm.lacks();
+        Ok(arm)
+    }
+
+    fn lacks(&self) -> Option<String> {
+        let program = |name: &str, package: &str| {
+            (!on_path(name)
+                && !Path::new("/usr/sbin").join(name).exists()
+                && !Path::new("/sbin").join(name).exists())
+            .then(|| format!("{name} is not installed: apt install {package}"))
+        };
+        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        let kernel = |name: &str| {
+            // What is a module is loaded by mount.
+            let listed = known.lines().any(|line| line.trim() == name)
+                || on_path("modprobe")
+                    && Command::new("modprobe")
+                        .args(["-n", "-q", name])
+                        .status()
+                        .is_ok_and(|status| status.success());
+            (!listed).then(|| format!("this kernel knows no {name}"))
+        };
+        match (&self.kind, self.key) {
+            (Kind::Loop { mkfs, .. }, key) => {
+                let package = match key {
+                    "xfs" => "xfsprogs",
+                    "btrfs" => "btrfs-progs",
+                    _ => "e2fsprogs",
+                };
+                program(mkfs, package).or_else(|| kernel(key))
+            }
+            (Kind::Gocryptfs, _) => {
+                program("gocryptfs", "gocryptfs").or_else(|| program("mkfs.ext4", "e2fsprogs"))
+            }
+            (Kind::Memory { program }, _) => (!program.is_file())
+                .then(|| "not built: cargo build --release -p steadfast-fuse --example memfs".to_owned()),
+            (Kind::Ours { .. }, _) => None,
+        }
+    }
+
+    /// Does it take part?
+    pub fn takes_part(&self) -> bool {
+        self.missing.is_none()
+    }
+
+    /// Is it one of our pools?
+    pub fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Ours { .. })
+    }
+
+    /// Does it keep contents on a disk?
+    pub fn stores(&self) -> bool {
+        !matches!(self.kind, Kind::Memory { .. })
+    }
+
+    /// Where the work is done.
+    pub fn place(&self) -> PathBuf {
+        self.home.join("mnt")
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.home.join("run")
+    }
+
+    /// `steadfast` with a daemon of its own: counters and caches are then this arm's alone.
+    fn ours(&self, words: &str) -> String {
+        format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.runtime().display().to_string()))
+    }
+
+    /// Makes the file system and mounts it.
+    pub(crate) fn make(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let (image, home, place) = (
+            quoted(&self.image.display().to_string()),
+            quoted(&self.home.display().to_string()),
+            quoted(&self.place().display().to_string()),
+        );
+        let bytes = self.image_bytes;
+        match self.kind.clone() {
+            Kind::Loop { mkfs, words } => {
+                shell.run(&format!(
+                    "truncate -s {bytes} {image} && {mkfs} {words} {image} && mkdir {place}"
+                ))?;
+                self.attach(shell)?;
+            }
+            Kind::Gocryptfs => {
+                shell.run(&format!(
+                    "cd {home} && truncate -s {bytes} {image} && mkfs.ext4 -q {image} && mkdir lower mnt && \
+                     echo a long comparison > pass"
+                ))?;
+                self.attach(shell)?;
+                shell.run(&format!(
+                    "cd {home} && mount {} lower && mkdir lower/cipher && \
+                     gocryptfs -q -init -scryptn 10 -passfile pass lower/cipher && umount lower",
+                    self.device.as_deref().unwrap_or_default()
+                ))?;
+            }
+            Kind::Memory { .. } => {
+                fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?
+            }
+            Kind::Ours { words } => {
+                shell.run(&format!("cd {home} && mkdir -m 700 run && head -c 32 /dev/urandom > key"))?;
+                let words = words.replace("KEY", &self.home.join("key").display().to_string());
+                let create = self.ours(&format!("pool create {words} -m {place} {} {image}", self.pool()));
+                shell.run(&format!("truncate -s {bytes} {image} && {create}"))?;
+                self.up = true;
+                return Ok(());
+            }
+        }
+        self.mount(shell)
+    }
+
+    fn attach(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let said =
+            shell.run(&format!("losetup --find --show {}", quoted(&self.image.display().to_string())))?;
+        self.device = Some(said.trim().to_owned());
+        Ok(())
+    }
+
+    /// Name of the pool.
+    pub fn pool(&self) -> String {
+        format!("lab{}{}", self.key, std::process::id())
+    }
+
+    fn mount(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let (home, place) =
+            (quoted(&self.home.display().to_string()), quoted(&self.place().display().to_string()));
+        let device = self.device.clone().unwrap_or_default();
+        match &self.kind {
+            Kind::Loop { .. } => drop(shell.run(&format!("mount {device} {place}"))?),
+            Kind::Gocryptfs => drop(shell.run(&format!(
+                "cd {home} && mount {device} lower && gocryptfs -q -passfile pass lower/cipher mnt"
+            ))?),
+            Kind::Memory { program } => {
+                let mut child = Command::new(program)
+                    .arg(self.place())
+                    // It serves until this ends, or until it is unmounted.
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .map_err(Error::io("run", program))?;
+                let began = Instant::now();
+                while mounts_below(&self.place()).is_empty() {
+                    let gone = child.try_wait().map_err(Error::io("wait for", program))?.is_some();
+                    if gone || began.elapsed() > PATIENCE {
+                        let _ = child.kill();
+                        let _ = child.wait();
+                        return Err(Error::Answer {
+                            line: format!("{} {place}", program.display()),
+                            answer: String::new(),
+                            expected: "a mount",
+                        });
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                self.server = Some(child);
+            }
+            Kind::Ours { .. } => {
+                let import = self.ours(&format!("pool import -l -d {home} {}", self.pool()));
+                shell.run(&import)?;
+            }
+        }
+        self.up = true;
+        Ok(())
+    }
+
+    fn unmount(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let (home, place) =
+            (quoted(&self.home.display().to_string()), quoted(&self.place().display().to_string()));
+        match &self.kind {
+            Kind::Loop { .. } => drop(shell.run(&format!("umount {place}"))?),
+            Kind::Gocryptfs => drop(shell.run(&format!(
+                "cd {home} && umount mnt && sync -f lower && \
+                 for _ in $(seq 100); do ! umount lower 2>/dev/null || exit 0; sleep 0.05; done; umount lower"
+            ))?),
+            Kind::Memory { .. } => {
+                shell.run(&format!("umount {place}"))?;
+                if let Some(mut child) = self.server.take() {
+                    drop(child.stdin.take());
+                    child.wait().map_err(Error::io("wait for", &self.home))?;
+                }
+            }
+            Kind::Ours { .. } => {
+                let export = self.ours(&format!("pool export {}", self.pool()));
+                shell.run(&export)?;
+            }
+        }
+        self.up = false;
+        Ok(())
+    }
+
+    /// Nothing of what was written is in anybody's memory afterwards (N1). A file system that has nothing but memory only
+    /// loses what the kernel keeps of it.
+    pub(crate) fn cold(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        if self.stores() {
+            // The kernel tells a server of a file's close after the program that closed it has gone on.
+            let began = Instant::now();
+            while let Err(error) = self.unmount(shell) {
+                if began.elapsed() > PATIENCE {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            // What the loop device wrote lies in the page cache of the image file: it cannot be dropped while it is dirty.
+            let image = File::open(&self.image).map_err(Error::io("open", &self.image))?;
+            image.sync_all().map_err(Error::io("sync", &self.image))?;
+        }
+        drop_kernel_caches()?;
+        if self.stores() {
+            self.mount(shell)?;
+        }
+        Ok(())
+    }
+
+    /// Everything accepted so far is on the disk.
+    pub(crate) fn settle(&self, shell: &mut Shell) -> Result<(), Error> {
+        if !self.stores() {
+            return Ok(());
+        }
+        shell.ask(&format!("sync -f {}", quoted(&self.place().display().to_string())))?;
+        if self.is_ours() {
+            let sync = self.ours(&format!("pool sync {}", self.pool()));
+            shell.ask(&sync)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes handed to the device since it was made: what the loop device was told to write, what the daemon's process
+    /// wrote. Only differences between two of these without [`Arm::cold`] in between mean something.
+    pub(crate) fn written(&self, shell: &mut Shell) -> Result<u64, Error> {
+        if self.is_ours() {
+            let pid = self.daemon(shell)?;
+            let path = PathBuf::from(format!("/proc/{pid}/io"));
+            let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+            return number_after(&text, "write_bytes:", &path);
+        }
+        let name = self.device.as_deref().and_then(|device| device.strip_prefix("/dev/")).unwrap_or("loop");
+        let path = PathBuf::from(format!("/sys/block/{name}/stat"));
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        // Field 7: sectors of 512 bytes written.
+        let sectors = text.split_ascii_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+        sectors.map(|sectors| sectors * 512).ok_or_else(|| unreadable(&path))
+    }
+
+    /// Process id of our daemon.
+    pub(crate) fn daemon(&self, shell: &mut Shell) -> Result<u32, Error> {
+        let line = self.ours("daemon pid");
+        let said = shell.ask(&line)?;
+        said.split_ascii_whitespace().find_map(|word| word.parse().ok()).ok_or_else(|| Error::Answer {
+            line,
+            answer: said.trim().to_owned(),
+            expected: "a process id",
+        })
+    }
+
+    /// Largest resident memory our daemon ever had, bytes; and now.
+    pub(crate) fn memory(&self, shell: &mut Shell) -> Result<(u64, u64), Error> {
+        let path = PathBuf::from(format!("/proc/{}/status", self.daemon(shell)?));
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        Ok((number_after(&text, "VmHWM:", &path)? * 1024, number_after(&text, "VmRSS:", &path)? * 1024))
+    }
+
+    /// Takes it away, by hand first and by force after.
+    fn remove(&mut self, shell: &mut Shell) {
+        if self.up {
+            let _ = match self.kind {
+                Kind::Ours { .. } => {
+                    let destroy = self.ours(&format!("pool destroy -f {}", self.pool()));
+                    shell.ask(&destroy).map(drop)
+                }
+                _ => self.unmount(shell),
+            };
+        }
+        if self.is_ours() && self.runtime().exists() {
+            let daemon = self.daemon(shell).ok();
+            let stop = self.ours("daemon stop");
+            let _ = shell.ask(&stop);
+            if let Some(pid) = daemon {
+                end_process(pid, &self.runtime());
+            }
+        }
+        for mount in mounts_below(&self.home) {
+            unmount(&mount);
+        }
+        if let Some(mut child) = self.server.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some(device) = self.device.take() {
+            let _ = shell.ask(&format!("losetup --detach {device}"));
+        }
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+fn unreadable(path: &Path) -> Error {
+    Error::Io { doing: "understand", path: path.to_owned(), source: std::io::ErrorKind::InvalidData.into() }
+}
+
+fn number_after(text: &str, name: &str, path: &Path) -> Result<u64, Error> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok())
+        .ok_or_else(|| unreadable(path))
+}
+
+/// Writes everything back and empties the kernel's caches of pages, names and inodes.
+pub fn drop_kernel_caches() -> Result<(), Error> {
+    let path = Path::new("/proc/sys/vm/drop_caches");
+    rustix::fs::sync();
+    fs::write(path, "3").map_err(Error::io("write", path))
+}
+
+/// All arms of a run; dropping them takes everything away.
+pub struct Arms {
+    list: Vec<Arm>,
+    /// A shell that works even while the run unwinds.
+    shell: Shell,
+}
+
+impl Arms {
+    /// Makes those that are asked for and can be made.
+    pub(crate) fn new(
+        workdir: &Workdir,
+        request: &EngineRequest,
+        context: &Context,
+        shell: &mut Shell,
+    ) -> Result<Arms, Error> {
+        let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
+        let mut arms = Arms { list: Vec::new(), shell: last };
+        for key in KEYS {
+            if request.arms.as_ref().is_some_and(|only| only.iter().all(|name| name != key)) {
+                continue;
+            }
+            arms.list.push(Arm::new(key, workdir, request, context)?);
+            if let Some(arm) = arms.list.last_mut().filter(|arm| arm.takes_part()) {
+                arm.make(shell)?;
+            }
+        }
+        Ok(arms)
+    }
+
+    /// One more pool of ours, for a curve.
+    pub(crate) fn pool(
+        name: &'static str,
+        bytes: u64,
+        workdir: &Workdir,
+        request: &EngineRequest,
+        context: &Context,
+        shell: &mut Shell,
+    ) -> Result<Arms, Error> {
+        let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
+        let mut arm = Arm::new(name, workdir, request, context)?;
+        arm.image_bytes = bytes;
+        let mut arms = Arms { list: vec![arm], shell: last };
+        arms.list[0].make(shell)?;
+        Ok(arms)
+    }
+
+    /// What the report says of them.
+    pub fn info(&self) -> Vec<ArmInfo> {
+        self.list
+            .iter()
+            .map(|arm| ArmInfo {
+                key: arm.key.to_owned(),
+                label: arm.label.to_owned(),
+                missing: arm.missing.clone(),
+            })
+            .collect()
+    }
+
+    /// Those that take part.
+    pub fn present(&mut self) -> Vec<&mut Arm> {
+        self.list.iter_mut().filter(|arm| arm.takes_part()).collect()
+    }
+
+    /// The arm with this key, if it takes part.
+    pub fn get(&mut self, key: &str) -> Option<&mut Arm> {
+        self.list.iter_mut().find(|arm| arm.key == key && arm.takes_part())
+    }
+}
+
+impl Drop for Arms {
+    fn drop(&mut self) {
+        for arm in &mut self.list {
+            if arm.takes_part() {
+                arm.remove(&mut self.shell);
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What was to be reached, and whether it was.
+
+use super::data::{EngineReport, Goal, Verdict, shown};
+
+/// `arm` at least `limit` times as good as `against` in `row`.
+struct Wanted {
+    row: &'static str,
+    arm: &'static str,
+    against: &'static str,
+    limit: f64,
+    text: &'static str,
+}
+
+const WANTED: &[Wanted] = &[
+    Wanted {
+        row: "write",
+        arm: "plain",
+        against: "ext4",
+        limit: 0.7,
+        text: "sequential write at least 0.7 of ext4",
+    },
+    Wanted {
+        row: "write",
+        arm: "sealed",
+        against: "plain",
+        limit: 0.9,
+        text: "encryption costs a sequential write at most 10 %",
+    },
+    Wanted {
+        row: "write25",
+        arm: "lz4",
+        against: "plain",
+        limit: 1.0,
+        text: "lz4 at ratio 2.5 not slower than off",
+    },
+    Wanted {
+        row: "read",
+        arm: "plain",
+        against: "ext4",
+        limit: 0.7,
+        text: "cold sequential read at least 0.7 of ext4",
+    },
+    Wanted {
+        row: "read",
+        arm: "sealed",
+        against: "plain",
+        limit: 0.9,
+        text: "encryption costs a cold sequential read at most 10 %",
+    },
+    Wanted {
+        row: "random_cold",
+        arm: "plain",
+        against: "ext4",
+        limit: 0.5,
+        text: "4 KiB random read, cold, at least 0.5 of ext4",
+    },
+    Wanted {
+        row: "random_warm",
+        arm: "plain",
+        against: "ext4",
+        limit: 1.0,
+        text: "4 KiB random read, warm, equal to ext4",
+    },
+    Wanted {
+        row: "create",
+        arm: "plain",
+        against: "memfs",
+        limit: 0.7,
+        text: "create at least 0.7 of an empty FUSE file system",
+    },
+    Wanted {
+        row: "stat",
+        arm: "plain",
+        against: "memfs",
+        limit: 0.7,
+        text: "stat at least 0.7 of an empty FUSE file system",
+    },
+    Wanted {
+        row: "unlink",
+        arm: "plain",
+        against: "memfs",
+        limit: 0.7,
+        text: "unlink at least 0.7 of an empty FUSE file system",
+    },
+    Wanted {
+        row: "untar",
+        arm: "plain",
+        against: "ext4",
+        limit: 0.6,
+        text: "unpack a source tree at least 0.6 of ext4",
+    },
+    Wanted {
+        row: "tar",
+        arm: "plain",
+        against: "ext4",
+        limit: 0.6,
+        text: "pack a source tree, cold, at least 0.6 of ext4",
+    },
+];
+
+/// Rows in which the encrypted pool must be so many times as good as gocryptfs.
+const GOCRYPTFS: f64 = 1.5;
+const AGAINST_GOCRYPTFS: [&str; 12] = [
+    "write",
+    "read",
+    "random_cold",
+    "random_warm",
+    "random_write",
+    "fsync",
+    "create",
+    "stat",
+    "unlink",
+    "untar",
+    "tar",
+    "cow_rate",
+];
+
+/// Rows whose figure itself is bounded: row, limit, text.
+const BOUNDED: &[(&str, f64, &str)] = &[
+    ("cow_bytes", 2.5, "4 KiB at random in a large file: at most 2.5 bytes to the device per byte accepted"),
+    ("cow_read", 1.5, "reads of that file at most 1.5 times slower afterwards"),
+    ("stall", 200.0, "no stall over 200 ms at any utilisation"),
+];
+
+/// Judges the figures of a report. Goals whose row was left out of this run are left out too.
+pub fn judge(report: &EngineReport) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut ratio = |row: &str, arm: &str, against: &str, limit: f64, text: String| {
+        let Some(found) = report.row(row) else { return };
+        let measured = found.ratio(arm, against);
+        let range = match (found.spread(arm), found.spread(against)) {
+            (Some(ours), Some(theirs)) if found.more => Some((ours.0 / theirs.1, ours.1 / theirs.0)),
+            (Some(ours), Some(theirs)) => Some((theirs.0 / ours.1, theirs.1 / ours.0)),
+            _ => None,
+        };
+        let verdict = match (measured, range) {
+            (Some(ratio), _) if ratio >= limit => Verdict::Met,
+            (Some(_), Some((_, best))) if best >= limit => Verdict::WithinSpread,
+            (Some(_), _) => Verdict::NotMet,
+            (None, _) => Verdict::NotMeasured,
+        };
+        goals.push(Goal {
+            text,
+            row: row.to_owned(),
+            arm: arm.to_owned(),
+            against: Some(against.to_owned()),
+            limit,
+            measured,
+            range,
+            verdict,
+        });
+    };
+    for wanted in WANTED {
+        ratio(wanted.row, wanted.arm, wanted.against, wanted.limit, wanted.text.to_owned());
+    }
+    for row in AGAINST_GOCRYPTFS {
+        let Some(label) = report.row(row).map(|row| row.label.clone()) else { continue };
+        ratio(row, "sealed", "gocryptfs", GOCRYPTFS, format!("{label}: encrypted at least 1.5 of gocryptfs"));
+    }
+    for (row, limit, text) in BOUNDED {
+        let Some(found) = report.row(row) else { continue };
+        let measured = found.median("plain");
+        let range = found.spread("plain");
+        let verdict = match (measured, range) {
+            (Some(value), _) if value <= *limit => Verdict::Met,
+            (Some(_), Some((least, _))) if least <= *limit => Verdict::WithinSpread,
+            (Some(_), _) => Verdict::NotMet,
+            (None, _) => Verdict::NotMeasured,
+        };
+        goals.push(Goal {
+            text: (*text).to_owned(),
+            row: (*row).to_owned(),
+            arm: "plain".to_owned(),
+            against: None,
+            limit: *limit,
+            measured,
+            range,
+            verdict,
+        });
+    }
+    goals
+}
+
+impl Goal {
+    /// "0.83 of 0.7"; the words of a table cell.
+    pub fn figure(&self) -> String {
+        match self.measured {
+            Some(value) => shown(value),
+            None => "not measured".to_owned(),
+        }
+    }
+
+    /// "at least 0.7", "at most 2.5".
+    pub fn bound(&self) -> String {
+        let word = if self.against.is_some() { "at least" } else { "at most" };
+        format!("{word} {}", self.limit)
+    }
+}
+
+impl Verdict {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::WithinSpread => "within the spread",
+            Verdict::NotMet => "not met",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// What came out, in a sentence or three.
+pub fn summary(report: &EngineReport) -> String {
+    let count = |verdict| report.goals.iter().filter(|goal| goal.verdict == verdict).count();
+    let judged = report.goals.len() - count(Verdict::NotMeasured);
+    let mut words = format!("{} of {judged} goals are met", count(Verdict::Met));
+    let near = count(Verdict::WithinSpread);
+    if near > 0 {
+        words.push_str(&format!(", {near} within the spread of the rounds"));
+    }
+    words.push('.');
+    let missed: Vec<String> = report
+        .goals
+        .iter()
+        .filter(|goal| goal.verdict == Verdict::NotMet)
+        .map(|goal| format!("{} ({})", goal.text, goal.figure()))
+        .collect();
+    if !missed.is_empty() {
+        words.push_str(&format!(" Not met: {}.", missed.join("; ")));
+    }
+    words
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::engine::data::{ArmInfo, Row, SCHEMA, VERSION};
+    use crate::report::Conditions;
+
+    /// A report with one row.
+    pub fn report(key: &str, more: bool, values: &[(&str, &[f64])]) -> EngineReport {
+        let mut row = Row::new(key, "a row", "1/s", more, "counted");
+        for (arm, figures) in values {
+            row.values.insert((*arm).to_owned(), figures.to_vec());
+        }
+        EngineReport {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            summary: String::new(),
+            conditions: Conditions { rounds: 3, ..Conditions::default() },
+            sizes: "small".to_owned(),
+            arms: values
+                .iter()
+                .map(|(arm, _)| ArmInfo {
+                    key: (*arm).to_owned(),
+                    label: format!("arm {arm}"),
+                    missing: None,
+                })
+                .collect(),
+            rows: vec![row],
+            goals: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_judged_with_their_spread() {
+        let verdict = |ours: &[f64]| {
+            judge(&report("write", true, &[("ext4", &[90.0, 100.0, 110.0]), ("plain", ours)]))[0].verdict
+        };
+        assert_eq!(verdict(&[70.0, 71.0, 72.0]), Verdict::Met);
+        assert_eq!(verdict(&[60.0, 65.0, 75.0]), Verdict::WithinSpread);
+        assert_eq!(verdict(&[50.0, 50.0, 51.0]), Verdict::NotMet);
+        assert_eq!(judge(&report("write", true, &[("plain", &[1.0])]))[0].verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_time_that_is_shorter_is_better() {
+        let goals = judge(&report("untar", false, &[("ext4", &[1.0]), ("plain", &[1.5])]));
+        assert_eq!(goals[0].verdict, Verdict::Met);
+        assert!((goals[0].measured.unwrap() - 0.667).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_bounded_figure_is_judged_by_itself() {
+        let goals = judge(&report("cow_bytes", false, &[("plain", &[3.0])]));
+        assert_eq!((goals[0].verdict, goals[0].bound().as_str()), (Verdict::NotMet, "at most 2.5"));
+        let mut whole = report("cow_bytes", false, &[("plain", &[3.0])]);
+        whole.goals = goals;
+        assert!(
+            summary(&whole).starts_with("0 of 1 goals are met. Not met: 4 KiB at random"),
+            "{}",
+            summary(&whole)
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! `steadfast lab run engine`: how fast the file system is beside others on the same disk, and what an operation costs as
+//! pools and trees grow.
+//!
+//! ```text
+//! options ─► arms (each a file system made by commands) ─[groups of work, interleaved rounds]→ rows
+//!         └► curves (files, pool size, utilisation, memory)                                    └► goals
+//!                                                        report.json, report.html, a table and pictures for a document
+//! ```
+//!
+//! The other experiments compare two settings of one system under a carried parameter file; this one compares many
+//! systems under many small loads, so it has a shape of its own. It too is a stranger to the engine: it types commands.
+//!
+//! ## Invariants
+//! (N1) What is called cold is cold for everybody: everything is unmounted (our pools exported), written back, the
+//!      kernel's caches are dropped, those of image files among them, and everything is mounted again.       [`arms`]
+//! (N2) All arms do the same calls on the same bytes in the same order; each round begins with another arm.
+//! (N3) What is not installed is a column that says so, never a number.
+//! (N4) Whatever way it ends, mounts, loop devices, daemons and files are gone.                              `Drop`
+//!
+//! ## Reading order
+//! [`data`] (what a result is), [`arms`], [`work`], [`goals`], `groups` and `curves` (what is run), `chart`, `page`.
+
+pub(crate) mod args;
+pub mod arms;
+mod chart;
+mod curves;
+pub mod data;
+pub mod goals;
+mod groups;
+mod markdown;
+mod page;
+mod shell;
+mod source_tree;
+pub mod work;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+pub use args::{EngineRequest, USAGE};
+pub use markdown::table;
+pub use page::render;
+
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::report::Conditions;
+use crate::space;
+use crate::target::check_fuse;
+use crate::workdir::Workdir;
+use crate::{Context, machine};
+
+use arms::Arms;
+use data::EngineReport;
+use shell::Shell;
+
+/// One line for `lab list`.
+pub const ABOUT: &str = "rates, costs and curves beside ext4, xfs, btrfs and gocryptfs";
+
+/// What it left behind.
+#[derive(Debug)]
+pub struct EngineResults {
+    /// The result as data.
+    pub report: EngineReport,
+    /// `report.html`.
+    pub html: PathBuf,
+    /// `report.json`.
+    pub json: PathBuf,
+}
+
+/// The stage while the experiment runs: what every group and curve gets.
+pub(crate) struct Run<'a> {
+    pub request: &'a EngineRequest,
+    pub arms: Arms,
+    pub shell: Shell,
+    pub scratch: PathBuf,
+    pub progress: Progress,
+    pub stop: &'a AtomicBool,
+    pub report: EngineReport,
+}
+
+impl Run<'_> {
+    /// Ends the experiment if somebody asked for it.
+    pub fn alive(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Runs it and writes the reports.
+///
+/// # Errors
+/// Whatever keeps it from its end. What is merely not installed does not.
+pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Result<EngineResults, Error> {
+    check_fuse()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Missing {
+            what: "This needs root: it mounts loop devices and drops the kernel's caches.".to_owned(),
+            action: "type `sudo steadfast lab run engine`.".to_owned(),
+        });
+    }
+    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let available = space::available(&parent)?;
+    let needed = request.sizes().room();
+    if available < needed {
+        return Err(Error::Missing {
+            what: format!(
+                "{} has {} free, and this needs {}.",
+                parent.display(),
+                crate::number::bytes(available),
+                crate::number::bytes(needed)
+            ),
+            action: "name another directory with --dir DIR, or measure less with --quick.".to_owned(),
+        });
+    }
+    let stamp = machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "");
+    let out = request.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-engine-{stamp}")));
+    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
+    let out = out.canonicalize().map_err(Error::io("find", &out))?;
+
+    let (started, clock) = (SystemTime::now(), Instant::now());
+    let workdir = Workdir::create(&parent)?;
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut machine = machine::describe(&parent);
+    machine.busy_before_percent = machine::busy();
+    let scratch = workdir.subdirectory("scratch")?;
+    let mut progress = Progress::new(groups::steps(request) + curves::steps(request));
+    progress.begin("making the file systems");
+    let arms = Arms::new(&workdir, request, context, &mut shell)?;
+    let report = EngineReport::new(request, &arms, context, machine);
+    // From here on `Run` owns what must be taken away; `workdir` outlives it and goes last.
+    let mut run = Run { request, arms, shell, scratch, progress, stop, report };
+    let done = groups::run(&mut run).and_then(|()| curves::run(&mut run, &workdir, context));
+    run.progress.end();
+    let Run { arms, shell, mut report, .. } = run;
+    drop(arms);
+    done?;
+    report.conditions = Conditions {
+        started: machine::stamp(started),
+        seconds: clock.elapsed().as_secs_f64(),
+        ..report.conditions
+    };
+    report.goals = goals::judge(&report);
+    report.summary = goals::summary(&report);
+    report.commands = shell.history();
+    write(report, &out, request.markdown.as_deref())
+}
+
+fn write(report: EngineReport, out: &Path, document: Option<&Path>) -> Result<EngineResults, Error> {
+    let (json, html) = (out.join("report.json"), out.join("report.html"));
+    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
+        doing: "encode",
+        path: json.clone(),
+        source: error.into(),
+    })?;
+    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
+    fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
+    if let Some(document) = document {
+        markdown::insert(&report, document)?;
+    }
+    Ok(EngineResults { report, html, json })
+}
