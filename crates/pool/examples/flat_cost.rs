@@ -7,7 +7,9 @@
 //! For each size a new pool is filled with so many files, `per_dir` a directory, committed, and then `ops` files are
 //! created, looked up at random among all, listed with their neighbours, and unlinked. Prints one line of JSON a size:
 //! `fill_ns` is the mean of the fill with its commits; `create_ns`, `stat_ns`, `list_ns` and `unlink_ns` are a file's cost
-//! when the pool holds that many; `commit_ns` is the last commit's over the files created.
+//! when the pool holds that many; `commit_ns` is the last commit's over the files created. `..._cpu_ns` is the calling
+//! thread's processor time for the same, which the kernel counts in steps of some milliseconds: on a busy machine that is
+//! the figure to look at, with many `ops`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -47,11 +49,24 @@ fn create(fs: &FileSystem, plan: &Plan, directories: &mut Vec<u64>, file: u64) -
     Ok(())
 }
 
-/// Nanoseconds of one of `count` steps.
-fn timed(count: u64, mut step: impl FnMut(u64) -> Result<()>) -> u64 {
-    let began = Instant::now();
+/// What one step of many took, in nanoseconds.
+struct Cost {
+    wall: u64,
+    cpu: u64,
+}
+
+/// Processor time of the calling thread so far, in nanoseconds; 0 where the kernel does not tell.
+fn cpu_ns() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// Does `count` steps.
+fn timed(count: u64, mut step: impl FnMut(u64) -> Result<()>) -> Cost {
+    let (began, cpu) = (Instant::now(), cpu_ns());
     (0..count).for_each(|index| step(index).unwrap_or_else(|errno| panic!("step {index}: {errno:?}")));
-    u64::try_from(began.elapsed().as_nanos()).expect("fits") / count.max(1)
+    let wall = u64::try_from(began.elapsed().as_nanos()).expect("fits");
+    Cost { wall: wall / count.max(1), cpu: (cpu_ns() - cpu) / count.max(1) }
 }
 
 fn measure(plan: &Plan, files: u64, device: DeviceHandle) -> String {
@@ -61,15 +76,14 @@ fn measure(plan: &Plan, files: u64, device: DeviceHandle) -> String {
     let (fs, handle) = mount(&pool, "tank");
     let mut directories = Vec::new();
     let began = Instant::now();
-    timed(files, |file| create(&fs, plan, &mut directories, file));
+    let filled = timed(files, |file| create(&fs, plan, &mut directories, file));
     pool.sync().expect("committed");
     let fill_ns = began.elapsed().as_nanos() / u128::from(files.max(1));
 
     let created = timed(plan.ops, |file| create(&fs, plan, &mut directories, files + file));
-    let commit = timed(1, |_| {
-        pool.sync().expect("committed");
-        Ok(())
-    }) / plan.ops.max(1);
+    let began_commit = Instant::now();
+    pool.sync().expect("committed");
+    let commit_ns = began_commit.elapsed().as_nanos() / u128::from(plan.ops.max(1));
     let mut dice = Dice(files);
     let stat = timed(plan.ops, |_| {
         let (directory, name) = place(plan, dice.below(files));
@@ -86,7 +100,8 @@ fn measure(plan: &Plan, files: u64, device: DeviceHandle) -> String {
             true
         })
     });
-    let list = list * lists / listed.max(1);
+    let each = |lists_ns: u64| lists_ns * lists / listed.max(1);
+    let list = Cost { wall: each(list.wall), cpu: each(list.cpu) };
     let unlink = timed(plan.ops, |file| {
         let (directory, name) = place(plan, files + file);
         fs.unlink(directories[directory], &name)
@@ -94,9 +109,12 @@ fn measure(plan: &Plan, files: u64, device: DeviceHandle) -> String {
     drop(fs);
     drop(handle);
     pool.close().expect("closed");
+    let steps = [("create", created), ("stat", stat), ("list", list), ("unlink", unlink)]
+        .map(|(name, cost)| format!("\"{name}_ns\":{},\"{name}_cpu_ns\":{}", cost.wall, cost.cpu));
     format!(
-        "{{\"files\":{files},\"fill_ns\":{fill_ns},\"create_ns\":{created},\"commit_ns\":{commit},\"stat_ns\":{stat},\
-         \"list_ns\":{list},\"unlink_ns\":{unlink}}}"
+        "{{\"files\":{files},\"fill_ns\":{fill_ns},\"fill_cpu_ns\":{},\"commit_ns\":{commit_ns},{}}}",
+        filled.cpu,
+        steps.join(",")
     )
 }
 
