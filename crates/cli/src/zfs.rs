@@ -132,7 +132,11 @@ pub const FAMILY: Family = Family {
                     JSON_INT,
                     flag('r', "children too"),
                     valued('d', "depth", "children so many levels down"),
-                    valued('o', "field[,field]...", "which of name, property, value, source"),
+                    valued(
+                        'o',
+                        "field[,field]...",
+                        "which of name, property, value, received, source; all is all but received",
+                    ),
                     valued(
                         's',
                         "source[,source]...",

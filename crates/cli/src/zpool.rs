@@ -617,10 +617,12 @@ pub(crate) fn get_fields(parsed: &Parsed) -> Result<Vec<&str>, Failure> {
     for field in list.split(',') {
         match field {
             "all" => fields.extend(GET_FIELDS),
+            // What a stream brought along; none has come yet, and pools have no such values at all.
+            "received" => fields.push(field),
             field if GET_FIELDS.contains(&field) => fields.push(field),
             field => {
                 return Err(Failure::Usage(format!(
-                    "invalid column name '{field}': must be name, property, value or source"
+                    "invalid column name '{field}': must be name, property, value, received or source"
                 )));
             }
         }
@@ -651,6 +653,7 @@ pub(crate) fn get_row(
         "name" => tame(name),
         "property" => tame(property),
         "value" => shown.clone(),
+        "received" => "-".to_owned(),
         _ => source_text(source),
     };
     fields.iter().map(field).collect()

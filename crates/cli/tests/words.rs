@@ -149,6 +149,7 @@ fn tables_have_the_shape_of_zfs() {
                tank  compression    on     default\n\
                tank  compressratio  2.49x  -\n";
     assert_eq!(machine.ok("zfs get compression,compressratio tank"), got);
+    assert_eq!(machine.ok("zfs get -Ho value,received compression tank"), "on\t-\n");
     let all = machine.ok("zfs get all tank");
     assert!(all.contains("creation") && all.contains("Sat Nov 21  5:25 2026"), "{all}");
     let verbose = machine.ok("zpool list -v -o name,size");
