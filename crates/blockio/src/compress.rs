@@ -106,6 +106,17 @@ impl Compressor {
     }
 }
 
+/// Entry for fuzzers: any bytes decompress to as many as were asked for, or to nothing. The first byte chooses the
+/// method, the next two how many bytes.
+pub fn fuzz(bytes: &[u8]) {
+    let Some((&[method, low, high], stored)) = bytes.split_first_chunk() else { return };
+    let methods = [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle];
+    let size = usize::from(u16::from_le_bytes([low, high]));
+    let stored = Buffer::from(stored.to_vec());
+    let plain = Compressor::default().decompress(methods[usize::from(method % 4)], stored, size);
+    assert!(plain.is_none_or(|plain| plain.len() == size));
+}
+
 fn lz4(data: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; lz4_flex::block::get_maximum_output_size(data.len())];
     let made = lz4_flex::block::compress_into(data, &mut out).ok()?;
@@ -224,6 +235,10 @@ mod tests {
         fn foreign_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), lsize in 1..100_000_usize) {
             let compressor = Compressor::default();
             for compression in [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle] {
+                let method = [Compression::Off, Compression::Lz4, Compression::Zstd, Compression::Zle]
+                    .iter().position(|method| *method == compression).expect("one of them") as u8;
+                let size = u16::try_from(lsize % 65_536).expect("below");
+                fuzz(&[&[method][..], &size.to_le_bytes(), &bytes].concat());
                 if let Some(out) = compressor.decompress(compression, bytes.clone().into(), lsize) {
                     prop_assert_eq!(out.len(), lsize);
                 }

@@ -42,7 +42,7 @@ pub mod zle;
 
 pub use ahead::ReadAhead;
 pub use cache::Block;
-pub use compress::CompressionSetting;
+pub use compress::{CompressionSetting, fuzz as fuzz_decompress};
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};
 pub use io::{BlockIo, ReadContext, WriteRequest};
 pub use stats::Statistics;

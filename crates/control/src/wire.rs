@@ -120,6 +120,18 @@ fn mismatch(other: &str, theirs: u32, own: &str, ours: u32) -> Refusal {
     Refusal::new(Code::ApiVersion, what).with(other, theirs).with(own, ours)
 }
 
+/// Entry for fuzzers: any line is a question, an answer or a refusal, and a question survives being written again.
+pub fn fuzz(bytes: &[u8]) {
+    let Ok(Some(line)) = read_line(&mut &*bytes, REQUEST_BYTES_MAX) else { return };
+    let _ = parse_answer(&line);
+    if let Ok(question) = parse_question(line) {
+        let mut again = Vec::new();
+        write_line(&mut again, &question).expect("memory takes all");
+        let line = read_line(&mut &*again, ANSWER_BYTES_MAX).expect("it is text").expect("it is a line");
+        parse_question(line).expect("what was understood once is understood again");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +169,41 @@ mod tests {
         let line = format!(r#"{{"version":{API_VERSION},{rest}"#);
         let refusal = parse_question(line).unwrap_err();
         assert!(!format!("{refusal:?}").contains("hunter"), "{refusal:?}");
+    }
+
+    #[test]
+    fn mutated_questions_never_panic() {
+        let calls = [
+            PoolList { names: vec!["tank".into()] }.into_request(),
+            crate::api::FsLoadKey {
+                name: "t".into(),
+                key: crate::Key { format: crate::KeyFormat::Hex, secret: crate::Secret::new(vec![7; 32]) },
+                dry_run: true,
+            }
+            .into_request(),
+        ];
+        let random = steadfast_env::Env::seeded(5).random;
+        let mut understood = 0;
+        for round in 0..20_000 {
+            let call = calls[round % calls.len()].clone();
+            let mut line = Vec::new();
+            let question = Question { version: API_VERSION, id: 7, command: "x".into(), call };
+            write_line(&mut line, &question).unwrap();
+            for _ in 0..random.nonzero_u64() % 3 {
+                let at = usize::try_from(random.nonzero_u64() % line.len() as u64).unwrap();
+                let byte = random.nonzero_u64().to_le_bytes()[0];
+                match byte % 4 {
+                    0 => line[at] ^= 1 << (byte >> 5),
+                    1 => drop(line.remove(at)),
+                    2 => line.insert(at, b"{}[]\",:0\\"[usize::from(byte >> 2) % 9]),
+                    _ => line.extend_from_slice(b"}\n"),
+                }
+            }
+            fuzz(&line);
+            let whole = read_line(&mut &*line, REQUEST_BYTES_MAX).ok().flatten();
+            understood += u32::from(whole.is_some_and(|line| parse_question(line).is_ok()));
+        }
+        assert!((2_000..18_000).contains(&understood), "{understood}: some are, some are not");
     }
 
     #[test]
