@@ -20,7 +20,7 @@ pub const PARTS: &[(&str, &str)] = &[
 /// Help, for the text of `steadfast lab --help`.
 pub const USAGE: &str = "\
 options of run engine (needs root):
-  --rounds N      interleaved rounds; the middle is reported   (default: 3)
+  --rounds N      interleaved rounds; the middle is reported   (default: 3, with --quick 2)
   --quick         a quarter of everything: four minutes
   --long          curves up to ten million files
   --only NAMES    parts, with commas between: file ratio names tree cow files pool cleaner memory
@@ -159,7 +159,7 @@ impl EngineRequest {
                 sources: 1_500,
                 cow: (256 * MIB, 8_192),
                 counts: vec![1_000, 3_000, 10_000, 30_000],
-                counts_limit_s: 20,
+                counts_limit_s: 10,
                 pools: vec![1, 30, 1_000],
                 cleaner: (384 * MIB, 3, vec![30, 70, 85, 95]),
             }
@@ -176,9 +176,9 @@ impl EngineRequest {
                 sources: 5_000,
                 cow: (GIB, 32_768),
                 counts,
-                counts_limit_s: if self.long { 7_200 } else { 150 },
+                counts_limit_s: if self.long { 7_200 } else { 45 },
                 pools: vec![1, 10, 100, 1_000],
-                cleaner: (512 * MIB, 5, vec![10, 30, 50, 70, 85, 90, 95]),
+                cleaner: (512 * MIB, 4, vec![10, 30, 50, 70, 85, 90, 95]),
             }
         }
     }
@@ -220,7 +220,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<EngineRequest>, Error> {
         match name {
             "engine" => {}
             "-h" | "--help" => return Ok(None),
-            "--quick" => request.quick = true,
+            "--quick" => (request.quick, request.rounds) = (true, request.rounds.min(2)),
             "--tiny" => request.tiny = true,
             "--long" => request.long = true,
             "--json" => request.json = true,
