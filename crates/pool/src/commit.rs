@@ -34,6 +34,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
@@ -48,11 +49,17 @@ use crate::inner::{CommitState, Inner};
 use crate::rows;
 
 /// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their limit wait for a commit.
-const CLEAN_NS: u64 = 60_000_000;
+const CLEAN_NS: u64 = 40_000_000;
 /// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it may exceed them by one
 /// segment.
 const CLEAN_BYTES_MIN: u64 = 1 << 20;
 const CLEAN_BYTES_MAX: u64 = 64 << 20;
+/// Slots discarded in one commit, and in one look of a sync loop with nothing else to do.
+const DISCARDS_PER_COMMIT: usize = 32;
+/// Slots that a pool at work leaves as they are: it is about to use them again.
+const DISCARDS_KEPT: usize = 16;
+/// Pause between looks while there are slots to discard.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// Bytes to and from devices below which a commit's duration says little about their rate.
 const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
@@ -91,7 +98,17 @@ impl Inner {
                 if self.is_stopping() {
                     return;
                 }
-                self.txgs.commits.park(open, rule.patience(&moment));
+                let mut patience = rule.patience(&moment);
+                if !self.is_suspended() && moment.fullness == 0 {
+                    let before = self.space.discard(0, 0);
+                    match self.space.discard(DISCARDS_PER_COMMIT, 0) {
+                        0 => {}
+                        // What the last commit freed is discarded after the next one, for which these are reason enough.
+                        left if left == before => self.changed.store(true, Ordering::Release),
+                        _ => patience = IDLE_PAUSE,
+                    }
+                }
+                self.txgs.commits.park(open, patience);
                 continue;
             }
             let free_before = self.space.free_slots();
@@ -199,6 +216,7 @@ impl Inner {
             state.labels_dirty = false;
         }
         // 9
+        self.space.discard(DISCARDS_PER_COMMIT, DISCARDS_KEPT);
         self.space.committed();
         Ok(())
     }

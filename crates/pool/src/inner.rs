@@ -212,6 +212,8 @@ impl Inner {
         self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
         self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
         self.admission.hard_room.store(hard_room, Ordering::Relaxed);
+        let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
+        self.space.set_discarding(autotrim);
         self.admission.room.store(self.space.room_for_txg_bytes(self.block_bytes_max), Ordering::Relaxed);
         let space = self.space.txg_bytes_max(self.block_bytes_max, self.clean_bytes.load(Ordering::Relaxed));
         let memory = self.dirty_bytes_max.load(Ordering::Relaxed);

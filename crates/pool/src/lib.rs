@@ -288,7 +288,7 @@ impl Pool {
         if inner.has_changes() {
             inner.commit()?;
         }
-        inner.space.discard(usize::MAX);
+        inner.space.discard_all();
         if let Some(state) = state {
             inner.write_labels(state, inner.txgs.commits.committed())?;
         }

@@ -205,9 +205,9 @@ pub const POOL: &[Property] = &[
         "autotrim",
         "AUTOTRIM",
         "on | off",
-        Kind::Only("off"),
-        "off",
-        "Tell devices which ranges are free again (not yet built).",
+        SWITCH,
+        "on",
+        "Tell devices which ranges are free again: image files get holes there.",
     ),
     setting(
         "cachefile",
@@ -230,7 +230,7 @@ pub const POOL: &[Property] = &[
         "FRAG",
         "<percent>",
         Kind::Percent,
-        "Share of the space in written segments that is dead and waits for the cleaner.",
+        "Share of the free space that lies in gaps of segments in use, not in whole free slots.",
     ),
     measured(
         "dedupratio",

@@ -27,7 +27,7 @@ pub struct Accounting {
     pub reserve_bytes: u64,
     /// Bytes of living blocks, padding and second copies included.
     pub live_bytes: u64,
-    /// Bytes of closed segments that hold nothing that lives: what cleaning can give back.
+    /// Bytes of closed segments that hold nothing that lives: free, but only cleaning makes whole slots of them.
     pub dead_bytes: u64,
     /// Bytes of open segments not filled yet.
     pub open_room_bytes: u64,
@@ -38,11 +38,13 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Share of the taken slots' bytes that is dead, in percent.
+    /// Share of the free space that new segments cannot use before the cleaner has worked, in percent: what is dead within
+    /// segments that live, of that and of the free slots. 0 of a pool without free space.
     #[must_use]
     pub fn fragmentation_percent(&self) -> u32 {
-        let taken = (self.slots - self.free_slots) * u64::from(self.slot_size);
-        u32::try_from(self.dead_bytes * 100 / taken.max(1)).unwrap_or(100)
+        let whole = (self.free_slots + self.emptied_slots) * u64::from(self.slot_size);
+        let free = self.dead_bytes + whole;
+        u32::try_from((self.dead_bytes * 100).checked_div(free).unwrap_or(0)).expect("a part of a whole")
     }
 }
 

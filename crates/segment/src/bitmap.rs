@@ -64,23 +64,33 @@ impl DeadUnits {
     /// Maximal runs (start, count) of living units below `units`.
     #[must_use]
     pub fn live_runs(&self, units: u32) -> Vec<(u32, u32)> {
+        let Some(words) = &self.words else {
+            return if units == 0 { Vec::new() } else { vec![(0, units)] };
+        };
         let mut runs = Vec::new();
-        let mut start = None;
-        for unit in 0..units {
-            match (self.count(unit, 1) == 0, start) {
-                (true, None) => start = Some(unit),
-                (false, Some(from)) => {
-                    runs.push((from, unit - from));
-                    start = None;
-                }
-                _ => {}
+        let mut at = 0;
+        while at < units {
+            let start = next_bit(words, at, units, false);
+            at = next_bit(words, start, units, true);
+            if start < at {
+                runs.push((start, at - start));
             }
-        }
-        if let Some(from) = start {
-            runs.push((from, units - from));
         }
         runs
     }
+}
+
+/// The first unit from `at` on whose bit is `set`, or `end`. Bits beyond the words are not set.
+fn next_bit(words: &[u64], mut at: u32, end: u32, set: bool) -> u32 {
+    while at < end {
+        let word = words.get((at / 64) as usize).copied().unwrap_or(0);
+        let wanted = (if set { word } else { !word }) >> (at % 64);
+        if wanted != 0 {
+            return end.min(at + wanted.trailing_zeros());
+        }
+        at += 64 - at % 64;
+    }
+    end
 }
 
 /// Calls `each` with every word that holds some of `count` bits from `start`, and the mask of those bits.

@@ -25,13 +25,13 @@ pub struct CleanReport {
     pub stopped_for_space: bool,
 }
 
-/// Free slots that cleaning keeps above what file content may not take, as a share of all slots, and its bounds. More of them
+/// Room, in slots, that cleaning keeps for file content, as a share of all slots, and its bounds. More of them
 /// would let larger txgs in; but a free slot holds nothing that dies, so each of them makes victims live longer.
 const SPARE_DIVISOR: u32 = 64;
 const SPARE_MIN: u32 = 4;
 const SPARE_MAX: u32 = 64;
-/// Free slots above what file content may not take, below which the cheapest victims are taken whatever their age or fill.
-const URGENT_ABOVE: i64 = 1;
+/// Room, in slots, below which the cheapest victims are taken whatever their age.
+const URGENT_SLOTS: i64 = 1;
 /// Age outweighs cost only so far: no victim gives back less than the cheapest one's gain divided by this.
 const WORTHWHILE_SHARE: u32 = 2;
 /// A victim of more runs than this is read whole: one large read costs less than many small ones.
@@ -39,28 +39,27 @@ const READ_WHOLE_RUNS: usize = 16;
 /// File content that a txg may hold however dear cleaning is, if there is room for it.
 const TXG_BYTES_MIN: u64 = 2 << 20;
 
-/// Free slots against what is wanted.
+/// Room for what is written against what is wanted, in units.
 struct Pressure {
-    soon_free: i64,
-    /// What cleaning works towards: at this, it gives back as much as is appended.
+    /// Room once this commit is done: free slots less those kept, and what open segments still take.
+    room: i64,
+    /// What cleaning works towards: at this, it gives back as much as is appended. At twice as much it has come down to nothing.
     target: i64,
-    /// At this much above the target cleaning has come down to nothing.
-    spread: i64,
     /// Below this, gain comes before cost.
     urgent: i64,
+    unit: u64,
 }
 
 impl Pressure {
     fn is_urgent(&self) -> bool {
-        self.soon_free < self.urgent
+        self.room < self.urgent
     }
 
-    /// Bytes to give back for `appended` bytes of file content: in proportion, more the fewer slots are free.
-    fn wanted(&self, appended: u64, slot_size: u64) -> u64 {
-        let missing = self.target - self.soon_free;
-        let share = (self.spread + missing).clamp(0, 2 * self.spread).unsigned_abs();
-        let overdue = missing.max(0).unsigned_abs() * slot_size;
-        appended * share / self.spread.unsigned_abs() + overdue
+    /// Bytes to give back for `appended` bytes of file content: in proportion, more the less room there is.
+    fn wanted(&self, appended: u64) -> u64 {
+        let missing = self.target - self.room;
+        let share = (self.target + missing).clamp(0, 2 * self.target).unsigned_abs();
+        appended * share / self.target.unsigned_abs() + missing.max(0).unsigned_abs() * self.unit
     }
 }
 
@@ -97,17 +96,19 @@ struct Victim {
 }
 
 impl Space {
-    /// How slots stand: those that are free once this commit is done, and what is wanted.
+    /// How room stands, and what is wanted.
     fn pressure(&self) -> Pressure {
         let table = &self.read_state().table;
-        let emptied = u32::try_from(table.emptied.len()).unwrap_or(u32::MAX);
-        let floor = i64::from(Self::kept_slots(table));
+        let slot_units = i64::from(self.geometry.slot_units());
         let spare = (table.total_slots() / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
+        let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX);
         Pressure {
-            soon_free: i64::from(table.free_slots() + emptied),
-            target: floor + i64::from(spare),
-            spread: i64::from(spare),
-            urgent: floor + URGENT_ABOVE,
+            room: table.headroom_units(Self::kept_slots(table))
+                + table.open_room_units(&[Class::Data, Class::Clean])
+                + emptied * slot_units,
+            target: i64::from(spare) * slot_units,
+            urgent: URGENT_SLOTS * slot_units,
+            unit: u64::from(self.geometry.unit),
         }
     }
 
@@ -115,7 +116,7 @@ impl Space {
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
         let pressure = self.pressure();
-        pressure.soon_free < pressure.target && !self.candidates(pressure.is_urgent()).is_empty()
+        pressure.room < pressure.target && !self.candidates(pressure.is_urgent()).is_empty()
     }
 
     /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
@@ -127,8 +128,8 @@ impl Space {
         let pressure = self.pressure();
         let live = self.read_state().victim_live.max(0.01);
         let gain = (clean_bytes as f64 * (1.0 - live).max(0.0) / live) as u64;
-        let above = (pressure.soon_free - pressure.target).max(0).unsigned_abs();
-        let wish = gain.saturating_mul(2) + above * u64::from(self.geometry.slot_size);
+        let above = (pressure.room - pressure.target).max(0).unsigned_abs() * pressure.unit;
+        let wish = gain.saturating_mul(2) + above;
         wish.max(TXG_BYTES_MIN).min(room / 2)
     }
 
@@ -152,7 +153,7 @@ impl Space {
         };
         // Every victim changes rows of the table, which the commit has to place.
         let budget_bytes = if alone { budget_bytes.min(slot_size / 2) } else { budget_bytes };
-        let wanted = pressure.wanted(appended, slot_size);
+        let wanted = pressure.wanted(appended);
         if wanted == 0 {
             return Ok(report);
         }

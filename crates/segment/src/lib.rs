@@ -49,13 +49,13 @@
 //! It copies into streams that stay open across commits and splits runs at the end of a segment, so copies are packed
 //! without loss: victims with d dead units in all give back d units, wherever they are. What may take which slots:
 //!
-//! | who                                | leaves free                                                                      |
-//! |------------------------------------|----------------------------------------------------------------------------------|
-//! | admission of file content          | a slot for each metadata stream without much room, 2 margin, 1 for the cleaner, 1 for each further owner |
-//! | an append of file content          | a slot for each metadata stream without much room, 2 margin                      |
-//! | the cleaner                        | a slot for each metadata stream without much room, and those promised to writers |
-//! | the cleaner, if nothing was written | a slot for each metadata stream that has no open segment                        |
-//! | metadata                           | nothing                                                                          |
+//! | who                                 | leaves free                                                                      |
+//! |-------------------------------------|----------------------------------------------------------------------------------|
+//! | admission of file content           | what each metadata stream can fill before it needs the slot after its present one, and whole slots: a margin of 1, 1 for the cleaner, 1 for each further owner |
+//! | an append of file content           | a slot for each metadata stream without much room, and the margin                |
+//! | the cleaner                         | a slot for each metadata stream without much room, and those promised to writers |
+//! | the cleaner, if nothing was written | a slot for each metadata stream that has no open segment                         |
+//! | metadata                            | nothing                                                                          |
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
 //! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so

@@ -37,6 +37,11 @@ impl Run {
         (first < end).then(|| self.part(first - self.to.1, end - first))
     }
 
+    /// True if `next` goes on where this run ends, by both addresses.
+    fn continues_in(self, next: Run) -> bool {
+        (self.from.0, self.from.1 + self.units) == next.from && (self.to.0, self.to.1 + self.units) == next.to
+    }
+
     /// `units` units of this run, leaving out the first `skip`.
     fn part(self, skip: u32, units: u32) -> Run {
         Run { from: (self.from.0, self.from.1 + skip), to: (self.to.0, self.to.1 + skip), units }
@@ -122,15 +127,18 @@ impl Relocations {
         true
     }
 
-    /// Notes a run that does not overlap any, joined with the run before it if both addresses continue.
+    /// Notes a run that does not overlap any, joined with the runs before and after it if both addresses continue.
     pub fn insert_joined(&mut self, mut run: Run) {
-        let before = self.by_from.range(..run.from).next_back();
-        if let Some((&from, &(to, units))) = before
-            && (from.0, from.1 + units) == run.from
-            && (to.0, to.1 + units) == run.to
-        {
-            self.remove(from);
-            run = Run { from, to, units: units + run.units };
+        let before =
+            self.by_from.range(..run.from).next_back().map(|(&from, &(to, units))| Run { from, to, units });
+        if let Some(before) = before.filter(|before| before.continues_in(run)) {
+            self.remove(before.from);
+            run = Run { units: before.units + run.units, ..before };
+        }
+        let after = self.get((run.from.0, run.from.1 + run.units));
+        if let Some(after) = after.filter(|after| run.continues_in(*after)) {
+            self.remove(after.from);
+            run.units += after.units;
         }
         assert!(self.insert(run), "runs do not overlap");
     }
@@ -201,6 +209,16 @@ mod tests {
         assert!(!runs.insert(run((2, 0), (9, 9), 1)));
         assert!(!runs.insert(run((2, 0), (9, u32::MAX), 2)));
         assert_eq!(runs.len(), 1);
+    }
+
+    #[test]
+    fn a_run_that_fills_the_gap_between_two_joins_them() {
+        let mut runs = Relocations::default();
+        runs.insert_joined(run((1, 10), (9, 0), 2));
+        runs.insert_joined(run((1, 15), (9, 5), 2));
+        runs.insert_joined(run((1, 12), (9, 2), 3));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), vec![run((1, 10), (9, 0), 7)]);
+        assert_eq!(runs.lying_on(SegmentId(9), 6, 1), vec![run((1, 16), (9, 6), 1)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! [`Space`]: append, read, free, and the hooks of a commit.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
@@ -20,9 +21,6 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Reads below this are not worth the few bytes that alignment costs.
 const ALIGNED_BYTES_MIN: usize = 64 << 10;
 
-/// Slots discarded per commit on devices that can be appended to. Discarding is a courtesy to the host.
-const DISCARDS_PER_COMMIT: usize = 32;
-
 /// What sealing adds to a block, generously.
 const SEAL_BYTES_MAX: usize = 64;
 
@@ -40,7 +38,10 @@ pub struct Space {
     /// Held by whoever frees or moves, so that a block does not die while it is copied.
     pub(crate) sync: Mutex<()>,
     /// Free slots that still hold old bytes on their device, oldest first.
-    discards: Mutex<VecDeque<(DeviceId, Place)>>,
+    discards: Mutex<VecDeque<Discard>>,
+    /// Commits so far, and whether the devices hear of the slots they free.
+    commits: AtomicU64,
+    discarding: AtomicBool,
     spare: SpareBuffers,
 }
 
@@ -65,6 +66,14 @@ pub(crate) enum CleanerRoom {
     Beside { promised_slots: u32 },
     /// What the commit surely needs: nothing was written and slots are short, so only cleaning helps.
     Alone,
+}
+
+/// A slot that a commit freed.
+struct Discard {
+    device: DeviceId,
+    place: Place,
+    /// Which commit that was.
+    commit: u64,
 }
 
 /// A part of a block's bytes and where they are.
@@ -107,6 +116,8 @@ impl Space {
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
+            commits: AtomicU64::new(0),
+            discarding: AtomicBool::new(true),
             spare: SpareBuffers::default(),
         }
     }
@@ -327,22 +338,21 @@ impl Space {
         state.table.rows.get(&segment).map(|row| Column { device: row.device, slot: row.slot })
     }
 
-    /// The commit is durable: slots of segments that its tail knew to be empty are free (T2), and some that have stayed
-    /// free since an earlier commit are discarded on their devices. Gives the slots freed.
+    /// The commit is durable: slots of segments that its tail knew to be empty are free (T2). Gives how many.
     pub fn committed(&self) -> usize {
-        self.discard(DISCARDS_PER_COMMIT);
         let released = self.write_state().table.release_committed();
+        let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
         let count = released.len();
         let mut at_once = Vec::new();
         {
             let mut discards = lock(&self.discards);
             for (id, row) in released {
-                let place = self.place(id, &row);
-                if self.devices[&row.device].appendable {
-                    discards.push_back((row.device, place));
-                } else {
+                let (device, place) = (row.device, self.place(id, &row));
+                if !self.devices[&device].appendable {
                     // A whole object has a name of its own: whoever takes its slot does not replace it.
-                    at_once.push((row.device, place));
+                    at_once.push((device, place));
+                } else if self.discarding.load(Ordering::Relaxed) {
+                    discards.push_back(Discard { device, place, commit });
                 }
             }
         }
@@ -352,10 +362,34 @@ impl Space {
         count
     }
 
-    /// Discards what free slots still hold, at most `slots_max` of them. Gives how many slots are still to be done.
-    pub fn discard(&self, slots_max: usize) -> usize {
+    /// Whether devices of slots are told which of them are free again (`autotrim`); they are if nobody says otherwise.
+    pub fn set_discarding(&self, on: bool) {
+        self.discarding.store(on, Ordering::Relaxed);
+        if !on {
+            lock(&self.discards).clear();
+        }
+    }
+
+    /// Discards what slots still hold that have stayed free since an earlier commit than the last, at most `slots_max` of
+    /// them, oldest first; `keep` of the newest are left, because a busy pool uses them again at once, and a host that has
+    /// to find room anew is slower than one that overwrites. Gives how many slots wait to be discarded, now or later.
+    pub fn discard(&self, slots_max: usize, keep: usize) -> usize {
+        self.discard_before(self.commits.load(Ordering::Relaxed), slots_max, keep)
+    }
+
+    /// Discards all free slots that still hold something, those of the last commit too: for a pool that is being closed.
+    pub fn discard_all(&self) {
+        self.discard_before(u64::MAX, usize::MAX, 0);
+    }
+
+    fn discard_before(&self, last: u64, slots_max: usize, keep: usize) -> usize {
         for _ in 0..slots_max {
-            let Some((device, place)) = lock(&self.discards).pop_front() else { break };
+            let next = {
+                let mut discards = lock(&self.discards);
+                let due = discards.len() > keep && discards.front().is_some_and(|slot| slot.commit < last);
+                if due { discards.pop_front() } else { None }
+            };
+            let Some(Discard { device, place, .. }) = next else { break };
             // The slot is taken while it is discarded, lest an append get there first and lose its bytes.
             let claimed = {
                 let mut state = self.write_state();
@@ -398,19 +432,24 @@ impl Space {
     /// with a rest that the next block does not fit into, and every owner fills a segment of its own.
     #[must_use]
     pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
-        let slots = {
+        let (whole, begun) = {
             let table = &self.read_state().table;
-            table.free_slots().saturating_sub(Self::kept_slots(table))
+            (table.headroom_units(Self::kept_slots(table)), table.open_room_units(&[Class::Data]))
         };
-        let unit = self.geometry.unit;
-        let rest = block_bytes_max.next_multiple_of(unit) - unit;
-        u64::from(slots) * u64::from(self.geometry.slot_size.saturating_sub(rest))
+        let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
+        let rest = u64::from(block_bytes_max.next_multiple_of(self.geometry.unit)) - unit;
+        let whole = whole.max(0).unsigned_abs() * unit;
+        let begun = (begun.unsigned_abs() * unit).saturating_sub(rest);
+        // Every slot may end with a rest; what is less than a slot counts the same way.
+        (whole / slot_size * slot_size.saturating_sub(rest))
+            + (whole % slot_size).saturating_sub(rest)
+            + if whole > 0 { begun.min(slot_size) } else { 0 }
     }
 
-    /// Free slots that admission leaves alone: those of the commit, those of the cleaner, and one for every other owner.
+    /// Free slots that admission leaves alone, besides those of metadata: the cleaner's, and one for every further owner.
     pub(crate) fn kept_slots(table: &Table) -> u32 {
         let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
-        table.commit_slots() + Self::CLEANER_SLOTS + (owners - 1)
+        Self::CLEANER_SLOTS + (owners - 1)
     }
 
     /// Names an owner that is going to append (its key was loaded), so that room for its streams is counted from now on.

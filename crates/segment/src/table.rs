@@ -11,8 +11,8 @@ use crate::relocation::{Relocations, Run};
 use crate::slots::Slots;
 use crate::{Class, SpaceChanges};
 
-/// Slots left to metadata whose open segment fills up during a commit.
-const COMMIT_MARGIN: u32 = 2;
+/// A slot left to metadata whose open segment fills up during a commit, besides what is counted.
+const COMMIT_MARGIN: u32 = 1;
 /// An open segment of metadata with less than this part of a slot left may not hold the next commit's.
 const ROOM_SHARE: u32 = 4;
 
@@ -164,6 +164,27 @@ impl Table {
     /// Slots that file content leaves to metadata: those it is likely to take, and [`COMMIT_MARGIN`].
     pub fn commit_slots(&self) -> u32 {
         self.metadata_slots() + COMMIT_MARGIN
+    }
+
+    /// Free slots, in units, less what is kept from file content: for each stream of metadata as much as it can fill before it
+    /// needs the slot after its present one, and `others` slots. Smooth on purpose: when a stream of metadata takes a slot,
+    /// its share of what is kept falls by as much. Negative if slots are short.
+    pub fn headroom_units(&self, others: u32) -> i64 {
+        let slot_units = i64::from(self.geometry.slot_units());
+        let kept = |owner: DatasetId, class: Class| {
+            self.open.get(&(owner, class)).map_or(slot_units, |id| i64::from(self.rows[id].filled))
+        };
+        let meta: i64 =
+            self.owners.iter().map(|&owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
+        let pool = kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1);
+        let others = i64::from(others + COMMIT_MARGIN) * slot_units;
+        i64::from(self.free_slots()) * slot_units - meta - pool - others
+    }
+
+    /// Units that open segments of these classes still take.
+    pub fn open_room_units(&self, classes: &[Class]) -> i64 {
+        let rows = self.open.iter().filter(|((_, class), _)| classes.contains(class));
+        rows.map(|(_, id)| i64::from(self.geometry.slot_units() - self.rows[id].filled)).sum()
     }
 
     /// Units in an address and a length, if they can lie within one segment.

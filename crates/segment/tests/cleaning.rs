@@ -23,9 +23,7 @@ impl Random {
 
 /// What a sync does about cleaning, and its commit.
 fn sync(pool: &mut MiniPool) {
-    if pool.space.needs_cleaning() {
-        pool.clean(CLEAN_BYTES_MAX);
-    }
+    pool.clean(CLEAN_BYTES_MAX);
     pool.commit();
 }
 
@@ -210,4 +208,74 @@ fn a_segment_that_cannot_be_read_is_left_alone_and_the_rest_is_cleaned() {
     for block in pool.blocks.values() {
         read(&pool.space, block).unwrap();
     }
+}
+
+#[test]
+fn a_commit_moves_no_more_than_its_budget_and_one_segment() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(7);
+    let (len, budget) = (8 << 10, 512 << 10);
+    let capacity = pool.space.accounting().capacity_bytes;
+    let names = capacity * 90 / 100 / len as u64;
+    let (mut done, mut moved, mut most) = (0, 0, 0);
+    while done < names * 3 {
+        let limit =
+            pool.space.txg_bytes_max(len as u32, budget).min(pool.space.room_for_txg_bytes(len as u32));
+        for _ in 0..limit / len as u64 {
+            let name = if done < names { done } else { random.below(names) };
+            pool.write(name, OWNER, len).expect("what was admitted finds room");
+            done += 1;
+        }
+        let bytes = pool.clean(budget).bytes_moved;
+        (moved, most) = (moved + bytes, most.max(bytes));
+        pool.commit();
+    }
+    assert!(moved > 20 * budget, "there was something to do: {moved}");
+    assert!(most <= budget + u64::from(GEOMETRY.slot_size), "{most} bytes in one commit");
+    pool.verify();
+}
+
+#[test]
+fn writers_are_let_in_by_as_much_as_the_cleaner_gives_back() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let empty = pool.space.txg_bytes_max(8 << 10, 1 << 20);
+    assert_eq!(empty, pool.space.room_for_txg_bytes(8 << 10) / 2, "nothing has to be cleaned");
+    let capacity = pool.space.accounting().capacity_bytes;
+    let mut random = Random(8);
+    let names = capacity * 95 / 100 / (8 << 10);
+    let mut done = 0;
+    while done < names * 2 {
+        for _ in 0..pool.space.room_for_txg_bytes(8 << 10).min(1 << 20) / (8 << 10) {
+            let name = if done < names { done } else { random.below(names) };
+            pool.write(name, OWNER, 8 << 10).expect("what was admitted finds room");
+            done += 1;
+        }
+        pool.clean(4 << 20);
+        pool.commit();
+    }
+    let limits = [1 << 20, 2 << 20].map(|budget| pool.space.txg_bytes_max(8 << 10, budget));
+    assert!(limits[0] <= limits[1] && limits[1] < empty / 4, "{limits:?} of {empty}");
+    assert!(limits[1] <= pool.space.room_for_txg_bytes(8 << 10), "{limits:?}");
+}
+
+#[test]
+fn relocations_are_no_more_than_living_blocks_and_go_with_them() {
+    let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+    let mut random = Random(9);
+    overwrite(&mut pool, 85, 4096, 3, |_, names| random.below(names));
+    let blocks = (pool.blocks.len() + pool.pool_blocks.len()) as u64;
+    let full = pool.space.accounting().relocations;
+    // A block that lies across the end of a segment it was moved into has two.
+    assert!(full > 1000 && full < blocks + u64::from(SLOTS), "{full} for {blocks} blocks");
+    let names: Vec<u64> = pool.blocks.keys().copied().collect();
+    for (at, part) in names.chunks(names.len() / 10 + 1).enumerate() {
+        part.iter().for_each(|&name| pool.free(name));
+        sync(&mut pool);
+        let left = (pool.blocks.len() + pool.pool_blocks.len()) as u64;
+        let relocations = pool.space.accounting().relocations;
+        assert!(relocations <= left + u64::from(SLOTS), "part {at}: {relocations} for {left} blocks");
+    }
+    assert!(pool.space.accounting().relocations < 20, "{:?}", pool.space.accounting());
+    pool.crash();
+    pool.verify();
 }

@@ -7,7 +7,7 @@
 //!   --percent 10,50,90   living file content, in hundredths of the capacity     --slots 256 --slot-mib 4
 //!   --block-kib 128      stored bytes of a block                                --fold 10 --warm 4
 //!   --hot 9              tenths of the writes that go to a tenth of the blocks  --rate-mb 400 --flush-us 2000
-//!   --clean-mib 16       bytes that the cleaner copies in a commit
+//!   --clean-mib 8        bytes that the cleaner copies in a commit
 //! ```
 
 mod device;
@@ -39,7 +39,7 @@ fn options() -> Result<Options, String> {
             device_rate: 400_000_000,
             flush_ns: 2_000_000,
             memory_rate: 1_000_000_000,
-            clean_bytes: 16 << 20,
+            clean_bytes: 8 << 20,
             hot_tenths: 1,
         },
         fold: 10.0,

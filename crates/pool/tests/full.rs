@@ -1,0 +1,152 @@
+//! Pools that are as full as they may be: overwriting goes on, deleting always works, and what was deleted comes back.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Dice, ME, MIB, ROOT, handles, import, mount, noise, spec, write_file};
+use steadfast_device::MemoryDevice;
+use steadfast_env::Env;
+use steadfast_pool::Pool;
+use steadfast_posix::{Errno, FileSystem};
+
+const RECORD: u64 = 128 << 10;
+
+fn written_bytes(pool: &Pool) -> u64 {
+    pool.state().leaves.iter().map(|leaf| leaf.counts.written_bytes).sum()
+}
+
+/// Appends records to a file until `percent` of the capacity live. Gives the records.
+fn fill(pool: &Pool, fs: &FileSystem, file: u64, percent: u64) -> u64 {
+    let mut records = 0;
+    loop {
+        let accounting = pool.state().accounting;
+        let left = (accounting.capacity_bytes * percent / 100).saturating_sub(accounting.live_bytes) / RECORD;
+        if left == 0 {
+            return records;
+        }
+        for _ in 0..left.min(64) {
+            let content = noise(records, RECORD as usize);
+            fs.write(file, records * RECORD, &content, false).expect("below the capacity there is room");
+            records += 1;
+        }
+        pool.sync().expect("committed");
+    }
+}
+
+#[test]
+fn random_overwriting_at_95_percent_goes_on_and_everything_can_be_deleted() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 256 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let (fs, open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let records = fill(&pool, &fs, file, 95);
+    let mut versions: Vec<u64> = (0..records).collect();
+    let mut dice = Dice(3);
+    let before = written_bytes(&pool);
+    for version in records..records * 2 {
+        let record = dice.below(records);
+        let content = noise(version, RECORD as usize);
+        fs.write(file, record * RECORD, &content, false).expect("an overwrite is admitted");
+        versions[record as usize] = version;
+    }
+    pool.sync().expect("committed");
+    // The model expects 6 to 7 at this share, metadata and what the fill left behind aside.
+    let amplification = (written_bytes(&pool) - before) as f64 / (records * RECORD) as f64;
+    assert!(amplification < 12.0, "{amplification} bytes written per byte accepted");
+    assert!(pool.state().accounting.relocations > 0, "the cleaner had something to do");
+
+    drop((fs, open));
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    let (fs, _open) = mount(&pool, "tank");
+    assert_eq!(fs.lookup(ROOT, b"file").expect("found").ino, file);
+    let mut content = vec![0; RECORD as usize];
+    for (record, version) in (0..).zip(&versions) {
+        assert_eq!(fs.read(file, record * RECORD, &mut content).expect("read"), content.len());
+        assert!(content == noise(*version, RECORD as usize), "record {record}");
+    }
+
+    // To the last byte, then everything goes.
+    let mut number = 0;
+    let refused = loop {
+        let name = format!("more {number}");
+        match fs.mknod(ME, ROOT, name.as_bytes(), 0o100_600, 0) {
+            Err(error) => break error,
+            Ok(entry) => {
+                let result = fs.write(entry.ino, 0, &noise(number, RECORD as usize), false);
+                fs.forget(entry.ino, 1);
+                match result {
+                    Err(error) => break error,
+                    Ok(_) => number += 1,
+                }
+            }
+        }
+    };
+    assert_eq!(refused, Errno::ENOSPC);
+    for at in 0..number {
+        fs.unlink(ROOT, format!("more {at}").as_bytes()).expect("deleting on a full pool works");
+    }
+    fs.forget(file, 1);
+    fs.unlink(ROOT, b"file").expect("deleting on a full pool works");
+    for _ in 0..4 {
+        pool.sync().expect("committed");
+    }
+    let accounting = pool.state().accounting;
+    assert!(accounting.live_bytes < 4 * MIB, "{accounting:?}");
+    assert!(accounting.free_slots + 16 > accounting.slots, "{accounting:?}");
+    // What is left may lie in metadata.
+    assert!(accounting.relocations < 50, "the table shrinks with what it speaks of: {accounting:?}");
+}
+
+#[test]
+fn a_writer_waits_for_a_deletion_that_takes_many_commits() {
+    let env = Env::real();
+    let devices = [Arc::new(MemoryDevice::new("a", 128 * MIB))];
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let (fs, open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let records = fill(&pool, &fs, file, 95);
+    // As if the file were ten thousand times as long.
+    open.dataset().set_frees_per_sync(2);
+    fs.forget(file, 1);
+    fs.unlink(ROOT, b"file").expect("deleted");
+    write_file(&fs, ROOT, b"next", &noise(9, (records * RECORD) as usize * 9 / 10));
+}
+
+#[test]
+fn a_sparse_image_shrinks_after_a_deletion_unless_autotrim_is_off() {
+    use std::os::unix::fs::MetadataExt;
+    use steadfast_device::{FileDevice, OpenOptions};
+
+    let env = Env::real();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("a.img");
+    std::fs::File::create(&path).and_then(|file| file.set_len(128 * MIB)).expect("an image");
+    let device = Arc::new(FileDevice::open(&path, &OpenOptions::WRITE).expect("a device"));
+    let pool = Pool::create(&env, spec(vec![common::handle(&device)], None)).expect("a pool");
+    let (fs, _open) = mount(&pool, "tank");
+    let occupied = || std::fs::metadata(&path).expect("the image").blocks() * 512;
+    let written_and_deleted = |name: &[u8]| {
+        write_file(&fs, ROOT, name, &noise(1, 40 << 20));
+        pool.sync().expect("committed");
+        let full = occupied();
+        assert!(full > 40 * MIB, "{full} bytes");
+        fs.unlink(ROOT, name).expect("deleted");
+        // One commit frees the extents, the next one may have emptied the last slots, and a later one discards them.
+        for turn in 0..6 {
+            fs.setxattr(ROOT, b"user.turn", &[turn], 0).expect("a change");
+            pool.sync().expect("committed");
+        }
+        (full, occupied())
+    };
+    pool.set_pool_prop("autotrim", Some("off")).expect("set");
+    let (full, after) = written_and_deleted(b"stays");
+    assert!(after >= full, "{full} bytes before, {after} after");
+    pool.set_pool_prop("autotrim", Some("on")).expect("set");
+    let (full, after) = written_and_deleted(b"goes");
+    // At work, a few slots are left for the next writes.
+    assert!(after + 10 * MIB < full, "{full} bytes before, {after} after");
+}
