@@ -145,11 +145,10 @@ impl Space {
             u64::from(self.geometry.unit) * std::mem::take(&mut self.write_state().table.appended_units);
         let pressure = self.pressure();
         let alone = appended == 0 && pressure.is_urgent();
+        let promised_slots = u32::try_from(promised_bytes.div_ceil(slot_size)).unwrap_or(u32::MAX);
         self.write_state().cleaner_room = match alone {
-            true => CleanerRoom::Alone,
-            false => CleanerRoom::Beside {
-                promised_slots: u32::try_from(promised_bytes.div_ceil(slot_size)).unwrap_or(u32::MAX),
-            },
+            true => CleanerRoom::Alone { promised_slots },
+            false => CleanerRoom::Beside { promised_slots },
         };
         // Every victim changes rows of the table, which the commit has to place.
         let budget_bytes = if alone { budget_bytes.min(slot_size / 2) } else { budget_bytes };

@@ -54,7 +54,7 @@
 //! | admission of file content           | what each metadata stream can fill before it needs the slot after its present one, and whole slots: a margin of 1, 1 for the cleaner, 1 for each further owner |
 //! | an append of file content           | a slot for each metadata stream without much room, and the margin                |
 //! | the cleaner                         | a slot for each metadata stream without much room, and those promised to writers |
-//! | the cleaner, if nothing was written | a slot for each metadata stream that has no open segment                         |
+//! | the cleaner, if nothing was written | the same, but datasets' metadata counts only where it has no open segment        |
 //! | metadata                            | nothing                                                                          |
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12

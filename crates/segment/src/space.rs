@@ -64,8 +64,8 @@ pub(crate) struct State {
 pub(crate) enum CleanerRoom {
     /// What the commit may need, and those that admitted file content will take.
     Beside { promised_slots: u32 },
-    /// What the commit surely needs: nothing was written and slots are short, so only cleaning helps.
-    Alone,
+    /// What the commit surely needs, and the same: nothing was written and slots are short, so only cleaning helps.
+    Alone { promised_slots: u32 },
 }
 
 /// A slot that a commit freed.
@@ -554,7 +554,7 @@ impl Space {
         let table = &state.table;
         let cleaner = || match state.cleaner_room {
             CleanerRoom::Beside { promised_slots } => table.metadata_slots().saturating_add(promised_slots),
-            CleanerRoom::Alone => table.closed_metadata_slots(),
+            CleanerRoom::Alone { promised_slots } => table.idle_commit_slots().saturating_add(promised_slots),
         };
         match class {
             Class::Data => table.commit_slots(),

@@ -13,8 +13,10 @@ use crate::{Class, SpaceChanges};
 
 /// A slot left to metadata whose open segment fills up during a commit, besides what is counted.
 const COMMIT_MARGIN: u32 = 1;
-/// An open segment of metadata with less than this part of a slot left may not hold the next commit's.
+/// An open segment of metadata with less than this part of a slot left, or less than so many bytes, may not hold the next
+/// commit's.
 const ROOM_SHARE: u32 = 4;
+const ROOM_BYTES_MIN: u32 = 64 << 10;
 
 /// Sizes that the whole pool shares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,13 +144,18 @@ impl Table {
     /// Slots that the next commit is likely to take for metadata: one for each of its streams that has no open segment or
     /// one with little room left.
     pub fn metadata_slots(&self) -> u32 {
-        let enough = self.geometry.slot_units() - self.geometry.slot_units() / ROOM_SHARE;
-        self.metadata_streams(|row| row.filled > enough)
+        self.metadata_streams(|row| self.is_nearly_full(row))
     }
 
-    /// Slots that the next commit surely takes if it writes to all its streams.
-    pub fn closed_metadata_slots(&self) -> u32 {
-        self.metadata_streams(|_| false)
+    /// Slots that a commit without file content takes at most: as above, but metadata of datasets has room enough in any open
+    /// segment.
+    pub fn idle_commit_slots(&self) -> u32 {
+        self.metadata_streams(|row| row.class.is_pool() && self.is_nearly_full(row))
+    }
+
+    fn is_nearly_full(&self, row: &Row) -> bool {
+        let little = (self.geometry.slot_size / ROOM_SHARE).max(ROOM_BYTES_MIN) / self.geometry.unit;
+        self.geometry.slot_units() - row.filled < little
     }
 
     /// Streams of metadata without an open segment, or with one that `counts`.

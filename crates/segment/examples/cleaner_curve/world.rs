@@ -9,7 +9,7 @@ use std::sync::Arc;
 use steadfast_device::SharedDevice;
 use steadfast_env::Env;
 use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, SegmentId, Txg};
-use steadfast_segment::{Class, Error, Geometry, Space};
+use steadfast_segment::{Class, Geometry, Space};
 
 use crate::device::Blank;
 use crate::tree::Leaves;
@@ -27,6 +27,9 @@ const METADATA_COST: u64 = 8 << 10;
 const FUTILE_MAX: u32 = 200;
 /// Items of a leaf of 4 KiB: extents, segment rows with a bitmap, relocations.
 const FILL: [usize; 3] = [130, 12, 100];
+
+/// An error here is one of the cleaner or its pacing: what was admitted finds room.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +144,7 @@ impl World {
     }
 
     /// Fills to the wanted share, overwrites `warm` times that much unseen, then `fold` times that much seen.
-    pub fn run(mut self, warm: f64, fold: f64) -> Result<Seen, Error> {
+    pub fn run(mut self, warm: f64, fold: f64) -> Outcome<Seen> {
         let capacity = self.space.accounting().capacity_bytes;
         let names = capacity * self.setting.percent / 100 / u64::from(self.setting.block_bytes);
         self.blocks = vec![Address::NONE; names as usize];
@@ -175,7 +178,7 @@ impl World {
     }
 
     /// Writes `count` blocks chosen by `pick`, through commits that overlap with the writing.
-    fn write(&mut self, count: u64, mut pick: impl FnMut(&mut World) -> u64) -> Result<(), Error> {
+    fn write(&mut self, count: u64, mut pick: impl FnMut(&mut World) -> u64) -> Outcome<()> {
         let mut left = count;
         let mut open: Vec<u64> = Vec::new();
         let mut futile = 0;
@@ -243,10 +246,12 @@ impl World {
     }
 
     /// One commit; how long the device works on it.
-    fn sync(&mut self, names: &[u64]) -> Result<u64, Error> {
+    fn sync(&mut self, names: &[u64]) -> Outcome<u64> {
         let before = self.space.device_counts()[&DeviceId(1)];
         for &name in names {
-            let address = self.space.append(OWNER, Class::Data, &self.content)?;
+            let address = self.space.append(OWNER, Class::Data, &self.content).map_err(|error| {
+                format!("content of a txg of {} writes: {error}: {:?}", names.len(), self.space.accounting())
+            })?;
             let old = std::mem::replace(&mut self.blocks[name as usize], address);
             if old.is_some() {
                 self.space.free(old, self.content.len())?;
@@ -270,7 +275,7 @@ impl World {
         Ok(u64::try_from(transfer).expect("less than centuries") + FLUSHES * self.setting.flush_ns)
     }
 
-    fn commit(&mut self) -> Result<(), Error> {
+    fn commit(&mut self) -> Outcome<()> {
         let changes = self.space.table_changes();
         for (SegmentId(id), row) in &changes.rows {
             self.rows.change((*id, 0), row.is_some());
