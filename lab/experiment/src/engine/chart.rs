@@ -50,7 +50,9 @@ impl Scale {
             let high = (greatest.log10() - 1e-9).ceil().max(low + 1.0);
             let ticks = (low as i32..=high as i32)
                 .map(|power| 10f64.powi(power))
-                .map(|value| (value, if value < 1.0 { number::tick(value, value) } else { shown(value) }))
+                .map(|value| {
+                    (value, if value < 1_000.0 { number::tick(value, value.min(1.0)) } else { shown(value) })
+                })
                 .collect();
             return Scale { log: true, low, high, ticks };
         }

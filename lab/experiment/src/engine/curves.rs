@@ -68,7 +68,8 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
     let limit = Duration::from_secs(sizes.counts_limit_s);
     for key in ["ext4", "plain"] {
         let Some(arm) = run.arms.get(key) else { continue };
-        let (label, place) = (arm.label, arm.place().join("growing"));
+        let label = if arm.is_ours() { "steadfast" } else { arm.label };
+        let place = arm.place().join("growing");
         arm.cold(&mut run.shell)?;
         fs::create_dir(&place).map_err(io(&place))?;
         let mut found = ["create", "stat, names not cached", "remove and create again"]
