@@ -213,7 +213,7 @@ fn stopped_peer(stream: &UnixStream) -> Option<i32> {
 /// `None` where nobody listens.
 fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
     let socket = runtime.socket();
-    let stream = match UnixStream::connect(&socket) {
+    let stream = match runtime.connect() {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             return Ok(None);

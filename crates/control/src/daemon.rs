@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
 
 /// Serves until a signal or a client ends it. `make_host` is called once the lock is held and the socket listens;
@@ -41,7 +41,7 @@ pub fn run(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble(error)),
         _ => {}
     }
-    let listener = UnixListener::bind(runtime.socket()).map_err(trouble)?;
+    let listener = runtime.bind().map_err(trouble)?;
     fs::set_permissions(runtime.socket(), Permissions::from_mode(0o600)).map_err(trouble)?;
     let gone = Gone { runtime };
     // Nothing of ours may keep the folder busy that we happened to be started in.

@@ -4,8 +4,13 @@ use crate::refusal::{Code, Refusal};
 use rustix::process::getuid;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+/// Bytes of a path in the address of a socket, without the zero at its end.
+const SOCKET_PATH_MAX: usize = 107;
 
 /// What of the environment matters here; the command line reads it, nobody else does.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -69,6 +74,27 @@ impl Runtime {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.join("daemon.sock")
+    }
+
+    /// Listens at [`Runtime::socket`].
+    pub(crate) fn bind(&self) -> io::Result<UnixListener> {
+        self.with_short_socket(|socket| UnixListener::bind(socket))
+    }
+
+    /// Reaches who listens at [`Runtime::socket`].
+    pub(crate) fn connect(&self) -> io::Result<UnixStream> {
+        self.with_short_socket(|socket| UnixStream::connect(socket))
+    }
+
+    /// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then the folder, opened, gives
+    /// a shorter one.
+    fn with_short_socket<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let socket = self.socket();
+        if socket.as_os_str().len() <= SOCKET_PATH_MAX {
+            return act(&socket);
+        }
+        let dir = File::open(&self.dir)?;
+        act(Path::new(&format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())))
     }
 
     /// Held exclusively while a daemon lives; holds its process id.
@@ -150,6 +176,7 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     fn around() -> Surroundings {
         Surroundings {
@@ -180,6 +207,26 @@ mod tests {
         let runtime = Runtime::locate(&chosen, 0);
         assert_eq!(runtime.cachefile(), Path::new("/x/pools.json"));
         assert!(runtime.is_isolated());
+    }
+
+    #[test]
+    fn a_folder_may_lie_deeper_than_the_address_of_a_socket_holds() {
+        let base = std::env::temp_dir().join(format!("steadfast-deep-{}", std::process::id()));
+        for length in [SOCKET_PATH_MAX, SOCKET_PATH_MAX + 1, 600] {
+            let fill = length - base.as_os_str().len() - "//daemon.sock".len();
+            let deep: PathBuf =
+                "x".repeat(fill).as_bytes().chunks(200).map(|part| str::from_utf8(part).unwrap()).collect();
+            let chosen = Surroundings { runtime_dir: Some(base.join(deep)), ..Surroundings::default() };
+            let runtime = Runtime::locate(&chosen, getuid().as_raw());
+            runtime.prepare().unwrap();
+            let listener = runtime.bind().unwrap();
+            assert!(runtime.socket().exists());
+            let mut near = runtime.connect().unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            near.write_all(b"x").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            fs::remove_dir_all(&base).unwrap();
+        }
     }
 
     #[test]
