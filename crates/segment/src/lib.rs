@@ -27,6 +27,8 @@
 //! (G5) A run leads to existing units of which one at least lives.
 //! (G6) Runs overlap neither by address nor by place, and what was moved is dead where it was.
 //! So no two living blocks share a unit: a living unit is known by exactly one address.
+//! (C1) The cleaner leaves the commit its room in open segments of metadata, unless a free slot can take its place.
+//!                                                                                 `Space::cleaner_units`; test: `commit_room`
 //!
 //! ## What a crash does
 //! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken

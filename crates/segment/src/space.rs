@@ -175,9 +175,12 @@ impl Space {
         let mut stream = lock(&stream);
         self.make_room(&mut stream, owner, class, 1, true)?;
         let filling = stream.open.as_mut().expect("room was made");
-        let room = self.geometry.slot_units() - filling.filled_units;
+        let room = Self::cleaner_units(&self.read_state(), filling.segment.id);
         let wanted = u32::try_from(bytes.len() / self.geometry.unit as usize).unwrap_or(u32::MAX);
         let units = room.min(wanted);
+        if units == 0 {
+            return Err(Error::NoSpace);
+        }
         let segment = filling.segment.id;
         let part = &bytes[..units as usize * self.geometry.unit as usize];
         let offset = filling.segment.push(part, self.geometry.unit);
@@ -552,10 +555,7 @@ impl Space {
     /// metadata takes the slot that the commit would take for it, and no other's.
     fn floor(state: &State, class: Class, for_cleaner: bool) -> u32 {
         let table = &state.table;
-        let cleaner = || match state.cleaner_room {
-            CleanerRoom::Beside { promised_slots } => table.metadata_slots().saturating_add(promised_slots),
-            CleanerRoom::Alone { promised_slots } => table.idle_commit_slots().saturating_add(promised_slots),
-        };
+        let cleaner = || Self::cleaner_floor(state);
         match class {
             Class::Data => table.commit_slots(),
             Class::Clean => cleaner(),
@@ -564,6 +564,24 @@ impl Space {
             }
             Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 => 0,
         }
+    }
+
+    /// Free slots that are not the cleaner's.
+    fn cleaner_floor(state: &State) -> u32 {
+        let table = &state.table;
+        match state.cleaner_room {
+            CleanerRoom::Beside { promised_slots } => table.metadata_slots().saturating_add(promised_slots),
+            CleanerRoom::Alone { promised_slots } => table.idle_commit_slots().saturating_add(promised_slots),
+        }
+    }
+
+    /// Units that the cleaner may append to an open segment. (C1) What it fills of a segment of metadata is room that the
+    /// commit counted on: it leaves what keeps the stream from needing a slot more, unless that slot is there.
+    fn cleaner_units(state: &State, id: SegmentId) -> u32 {
+        let (table, floor) = (&state.table, Self::cleaner_floor(state));
+        let alone = matches!(state.cleaner_room, CleanerRoom::Alone { .. });
+        let (room, kept) = table.room_beside_commit(id, alone);
+        if table.free_slots() > floor { room } else { room - kept }
     }
 
     /// Sees to it that the stream has an open segment with room for `units`.

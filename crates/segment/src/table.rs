@@ -154,8 +154,22 @@ impl Table {
     }
 
     fn is_nearly_full(&self, row: &Row) -> bool {
-        let little = (self.geometry.slot_size / ROOM_SHARE).max(ROOM_BYTES_MIN) / self.geometry.unit;
-        self.geometry.slot_units() - row.filled < little
+        self.geometry.slot_units() - row.filled < self.commit_units()
+    }
+
+    /// Units below which an open segment of metadata may not hold the next commit's.
+    fn commit_units(&self) -> u32 {
+        (self.geometry.slot_size / ROOM_SHARE).max(ROOM_BYTES_MIN) / self.geometry.unit
+    }
+
+    /// Units that an open segment still takes, and how many of them the commit counts on: none if no metadata goes there, or
+    /// if the stream's next slot is counted already. `idle` as in [`Table::idle_commit_slots`].
+    pub fn room_beside_commit(&self, id: SegmentId, idle: bool) -> (u32, u32) {
+        let row = &self.rows[&id];
+        let room = self.geometry.slot_units() - row.filled;
+        let is_metadata = row.class.copy_index().is_some();
+        let counted = self.is_nearly_full(row) && (row.class.is_pool() || !idle);
+        (room, if is_metadata && !counted { self.commit_units().min(room) } else { 0 })
     }
 
     /// Streams of metadata without an open segment, or with one that `counts`.

@@ -7,7 +7,7 @@
 //!
 //! ## Invariants
 //! (W1) Offsets and lengths of everything that moves or drops content are multiples of [`WORD`].
-//! (W2) An operation ends with success or with an error that a race on names explains ([`expected`]); anything else, EIO
+//! (W2) An operation ends with success or with an error that a race on names explains (`expected`); anything else, EIO
 //!      above all, ends the worker with a failure.
 
 use std::collections::BTreeMap;
