@@ -1,5 +1,5 @@
-//! One file beside an array of bytes, for a very long time: what `fsx` does through a mount, here without a kernel and so a
-//! thousand times faster. Commits, crashes and reopening happen at every point between freeze and sync.
+//! One file beside an array of bytes, for a very long time: what `fsx` does through a mount, here without a kernel and its
+//! round trips. Commits, crashes and reopening happen at every point between freeze and sync.
 //!
 //! `STEADFAST_OPS=10000000` runs so many operations instead of a few (over all shapes), `STEADFAST_SEED=n` begins elsewhere.
 
