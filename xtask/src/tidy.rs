@@ -15,6 +15,7 @@ const RANKS: &[(&str, u32)] = &[
     ("model", 0),
     ("crypto", 1),
     ("device", 1),
+    ("anchor", 2),
     ("segment", 2),
     ("blockio", 3),
     ("tree", 3),

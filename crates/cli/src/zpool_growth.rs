@@ -67,8 +67,8 @@ pub(crate) fn labelclear(session: &mut Session<'_, '_>, parsed: &Parsed) -> Resu
 
 /// Features that a pool could be given, by its properties.
 fn missing(pool: &PoolInfo) -> Vec<&'static str> {
-    // Sealing is decided when a pool is made.
-    let names = Feature::KNOWN.iter().map(|(name, ..)| *name).filter(|name| *name != "sealed_metadata");
+    let names = Feature::KNOWN.iter().map(|(name, ..)| *name);
+    let names = names.filter(|name| !Feature::STRUCTURAL.contains(name));
     let is_off = |name: &&str| {
         pool.properties.get(&format!("feature@{name}")).is_some_and(|property| property.value == "disabled")
     };

@@ -63,6 +63,7 @@ impl Feature {
         ("zstd", Need::Read, "blocks may be compressed with Zstandard"),
         ("encryption", Need::Read, "datasets may be sealed with AES-256-GCM"),
         ("sealed_metadata", Need::Read, "the pool's own metadata is sealed"),
+        ("anchor", Need::Read, "the only acceptable root is the one that the pool's anchor holds"),
         ("relocation", Need::Read, "living units may have been moved by the cleaner"),
         ("overlays", Need::Read, "records may have small overwrites beside them"),
         (
@@ -71,6 +72,9 @@ impl Feature {
             "a dataset may have a younger parent, and segments of an owner that is not its encryption root",
         ),
     ];
+
+    /// Features that follow from what a pool is made of, and are never switched on by themselves.
+    pub const STRUCTURAL: &'static [&'static str] = &["sealed_metadata", "anchor"];
 
     /// The feature of that name, if this code knows it.
     #[must_use]

@@ -5,8 +5,8 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::{
-    BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, MetaKey, RelocationRow, SegmentRow,
-    Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, MetaKey, RelocationRow,
+    SegmentRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -14,6 +14,7 @@ pub type Entry = (&'static str, fn(&[u8]));
 
 /// Every entry.
 pub const ALL: &[Entry] = &[
+    ("anchor_record", anchor_record),
     ("block_pointer", block_pointer),
     ("commit_tail", commit_tail),
     ("dataset_row", dataset_row),
@@ -50,6 +51,20 @@ pub fn block_pointer(bytes: &[u8]) {
     let mut again = [0; BlockPointer::ENCODED_SIZE];
     BlockPointer::encode_option(pointer.as_ref(), &mut again);
     assert_eq!(again, bytes[..BlockPointer::ENCODED_SIZE], "{CANONICAL}");
+}
+
+/// An anchor record; its mac is its caller's to judge. And the slot of a register that holds one: whatever checksum it
+/// carries counts as right.
+pub fn anchor_record(bytes: &[u8]) {
+    if let Ok(record) = AnchorRecord::decode(bytes) {
+        let (_, mac) = AnchorRecord::bound_and_mac(bytes).expect("it was long enough to be read");
+        assert_eq!(record.encode(|_| mac), bytes, "{CANONICAL}");
+    }
+    let Some(checksum) = bytes.get(1024..1056) else { return };
+    let checksum: [u8; 32] = checksum.try_into().expect("32 bytes");
+    if let Ok(Some(record)) = crate::anchor::decode_slot(bytes, |_| checksum) {
+        assert_eq!(crate::anchor::encode_slot(record, |_| checksum), bytes, "{CANONICAL}");
+    }
 }
 
 /// A commit tail.

@@ -38,6 +38,36 @@ pub struct LeafConfig {
     pub path: String,
 }
 
+/// What an auxiliary device is for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum AuxClass {
+    /// Intent log.
+    Log = 1,
+    /// Register that holds the only acceptable root.
+    Anchor = 2,
+}
+
+/// An auxiliary device of the pool, as every label lists it.
+///
+/// | off | len | field    | meaning                                         |
+/// |-----|-----|----------|-------------------------------------------------|
+/// |   0 |   8 | guid     | its guid, not 0                                 |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor                          |
+/// |   9 |   1 | reserved | zero                                            |
+/// |  10 |   2 | path_len | length of the path                              |
+/// |  12 |   4 | reserved | zero                                            |
+/// |  16 |     | path     | path by which it was last opened                |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuxConfig {
+    /// What it is for.
+    pub class: AuxClass,
+    /// Random name of the device.
+    pub guid: u64,
+    /// Path by which it was last opened.
+    pub path: String,
+}
+
 /// Configuration part of a label.
 ///
 /// | off | len | field        | meaning                                                          |
@@ -61,13 +91,15 @@ pub struct LeafConfig {
 /// | 100 |   2 | name_len     | length of the pool's name                                        |
 /// | 102 |   2 | host_len     | length of the host's name                                        |
 /// | 104 |   2 | location_len | length of the key's location                                     |
-/// | 106 |  86 | reserved     | zero                                                             |
+/// | 106 |   2 | aux          | number of auxiliary devices                                      |
+/// | 108 |  84 | reserved     | zero                                                             |
 /// | 192 |     | name         | pool's name, UTF-8                                               |
 /// |     |     | host         | host that wrote the label, UTF-8                                 |
 /// |     |     | location     | `prompt` or `file://...`; empty unless sealed                    |
 /// |     |     | wrapped      | pool master key, wrapped (120 bytes), if sealed                  |
 /// |     |     | leaf ...     | a leaf, `leaves` times                                           |
 /// |     |     | feature ...  | a feature, `features` times                                      |
+/// |     |     | aux ...      | an auxiliary device, `aux` times                                 |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelConfig {
     /// Pool.
@@ -94,6 +126,8 @@ pub struct LabelConfig {
     pub leaves: Vec<LeafConfig>,
     /// Features in use.
     pub features: Vec<Feature>,
+    /// Auxiliary devices: what the pool uses beside its leaves.
+    pub aux: Vec<AuxConfig>,
     /// Sealed pools: the pool master key, and where its user key is to be found.
     pub key: Option<(WrappedKey, String)>,
 }
@@ -125,9 +159,10 @@ impl LabelConfig {
             ("name_len", 100, 2),
             ("host_len", 102, 2),
             ("location_len", 104, 2),
-            ("reserved", 106, 86),
+            ("aux", 106, 2),
+            ("reserved", 108, 84),
         ],
-        &["name", "host", "location", "wrapped", "leaf", "feature"],
+        &["name", "host", "location", "wrapped", "leaf", "feature", "aux"],
     );
     /// Most bytes of a configuration.
     pub const SIZE_MAX: usize = 56 << 10;
@@ -149,6 +184,10 @@ impl LabelConfig {
         for feature in &self.features {
             features.extend_from_slice(&feature.encode()?);
         }
+        let mut aux = Vec::new();
+        for device in &self.aux {
+            aux.extend_from_slice(&device.encode()?);
+        }
         let location = self.key.as_ref().map_or("", |(_, location)| location);
         let wrapped = self.key.as_ref().map(|(wrapped, _)| wrapped.encode());
         let wrapped = wrapped.as_ref().map_or(&[][..], |w| w.as_slice());
@@ -158,7 +197,8 @@ impl LabelConfig {
             + location.len()
             + wrapped.len()
             + leaves.len()
-            + features.len();
+            + features.len()
+            + aux.len();
         if length > Self::SIZE_MAX || self.leaves.len() > Self::LEAVES_MAX {
             return None;
         }
@@ -171,10 +211,10 @@ impl LabelConfig {
         out.u8("key", u8::from(self.key.is_some())).reserved().u32("slot_size", self.slot_size);
         out.u16("leaves", short(self.leaves.len())?).u16("features", short(self.features.len())?);
         out.u16("name_len", short(self.name.len())?).u16("host_len", short(self.host.len())?);
-        out.u16("location_len", short(location.len())?).reserved();
+        out.u16("location_len", short(location.len())?).u16("aux", short(self.aux.len())?).reserved();
         out.tail("name", self.name.as_bytes()).tail("host", self.host.as_bytes());
         out.tail("location", location.as_bytes()).tail("wrapped", wrapped);
-        let mut bytes = out.tail("leaf", &leaves).tail("feature", &features).finish();
+        let mut bytes = out.tail("leaf", &leaves).tail("feature", &features).tail("aux", &aux).finish();
         let checksum = hash(&bytes[Self::BOUND_START..]);
         bytes[16..48].copy_from_slice(&checksum);
         Some(bytes)
@@ -239,6 +279,7 @@ impl LabelConfig {
         if sealed == 0 && location_len != 0 {
             return Err(from.refuse("location_len", location_len));
         }
+        let aux_count = from.u16("aux");
         from.reserved()?;
         let name = from.tail_text("name", name_len.into())?;
         let host = from.tail_text("host", host_len.into())?;
@@ -266,6 +307,13 @@ impl LabelConfig {
             length += taken;
         }
         from.tail("feature", length)?;
+        let (mut aux, mut length) = (Vec::new(), 0);
+        for _ in 0..aux_count {
+            let (device, taken) = AuxConfig::decode(&from.rest()[length..])?;
+            aux.push(device);
+            length += taken;
+        }
+        from.tail("aux", length)?;
         from.finish()?;
         let own = leaves.iter().any(|leaf| leaf.id == device && leaf.guid == device_guid);
         if device.0 == 0 || !own {
@@ -284,6 +332,7 @@ impl LabelConfig {
             slot_size,
             leaves,
             features,
+            aux,
             key,
         })
     }
@@ -320,6 +369,43 @@ impl LeafConfig {
     }
 }
 
+impl AuxConfig {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "aux",
+        &[("guid", 0, 8), ("class", 8, 1), ("reserved", 9, 1), ("path_len", 10, 2), ("reserved", 12, 4)],
+        &["path"],
+    );
+
+    /// The device's bytes; `None` if its path is too long for a label.
+    fn encode(&self) -> Option<Vec<u8>> {
+        assert!(self.guid != 0);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u64("guid", self.guid).u8("class", self.class as u8).reserved();
+        out.u16("path_len", u16::try_from(self.path.len()).ok()?).reserved();
+        Some(out.tail("path", self.path.as_bytes()).finish())
+    }
+
+    /// Reads one device off the front, and how many bytes it took.
+    fn decode(bytes: &[u8]) -> Result<(AuxConfig, usize), DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let guid = from.u64("guid");
+        if guid == 0 {
+            return Err(from.refuse("guid", 0u64));
+        }
+        let class = match from.u8("class") {
+            1 => AuxClass::Log,
+            2 => AuxClass::Anchor,
+            other => return Err(from.refuse("class", other)),
+        };
+        from.reserved()?;
+        let path_len = from.u16("path_len");
+        from.reserved()?;
+        let path = from.tail_text("path", path_len.into())?;
+        Ok((AuxConfig { class, guid, path }, from.taken()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,6 +429,7 @@ mod tests {
             slot_size: 1 << 20,
             leaves: vec![LeafConfig { id: DeviceId(1), guid: 2, slots: 255, path: "a.img".into() }],
             features: vec![Feature::known("zstd").unwrap()],
+            aux: vec![AuxConfig { class: AuxClass::Anchor, guid: 7, path: "a.anchor".into() }],
             key: None,
         }
     }

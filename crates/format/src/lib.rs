@@ -5,6 +5,7 @@
 //! field, written as zero and refused if not zero. Discriminant 0 is never valid, except where 0 means "absent".
 #![forbid(unsafe_code)]
 
+pub mod anchor;
 pub mod block_pointer;
 pub mod commit_tail;
 pub mod dataset_row;
@@ -29,6 +30,7 @@ pub mod uberblock;
 pub mod wrapped_key;
 pub mod xattr;
 
+pub use anchor::{AnchorRecord, LogHead};
 pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
 pub use commit_tail::CommitTail;
 pub use dataset_row::{DatasetEncryption, DatasetRow};
@@ -36,7 +38,7 @@ pub use error::DecodeError;
 pub use feature::{Feature, Need};
 pub use history_entry::HistoryEntry;
 pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
-pub use label::{LabelConfig, LeafConfig, PoolState};
+pub use label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, PoolState};
 pub use meta_keys::MetaKey;
 pub use relocation_row::RelocationRow;
 pub use segment_row::{Column, SegmentRow};

@@ -26,7 +26,7 @@ use crate::{BlockPointer, DecodeError, DeviceId, PoolGuid, Txg};
 /// |  300 |   4 | reserved     | zero                                                               |
 /// |  304 |  32 | parent       | tag of the uberblock it replaces; zero in the first                |
 /// |  336 |   8 | anchor       | sequence number of the anchor record; 0 without an anchor          |
-/// |  344 |3720 | reserved     | zero (log head, parity root)                                       |
+/// |  344 |3720 | reserved     | zero (log head, parity root); from 752 on for ever                 |
 /// | 4064 |  32 | tag          | BLAKE3 of bytes 0 to 4063, keyed if flag 0 is set                  |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Uberblock {

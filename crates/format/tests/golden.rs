@@ -9,12 +9,13 @@ mod support;
 
 use std::fmt::Write as _;
 
-use steadfast_format::label::{LabelConfig, LeafConfig, PoolState};
+use steadfast_format::anchor;
+use steadfast_format::label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, PoolState};
 use steadfast_format::layout::Layout;
 use steadfast_format::{
-    Address, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption, DatasetId,
-    DatasetRow, DeviceId, Feature, HistoryEntry, KdfParams, KeyFormat, MetaKey, PoolGuid, RelocationRow,
-    SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
+    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption,
+    DatasetId, DatasetRow, DeviceId, Feature, HistoryEntry, KdfParams, KeyFormat, LogHead, MetaKey, PoolGuid,
+    RelocationRow, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -174,7 +175,13 @@ fn labels() {
             LeafConfig { id: DeviceId(2), guid: 22, slots: 511, path: "/b.img".into() },
         ],
         features: vec![Feature::known("zstd").unwrap()],
+        aux: Vec::new(),
         key: None,
+    };
+    let anchored = LabelConfig {
+        features: vec![Feature::known("anchor").unwrap()],
+        aux: vec![AuxConfig { class: AuxClass::Anchor, guid: 33, path: "/c.reg".into() }],
+        ..plain.clone()
     };
     let sealed = LabelConfig {
         state: PoolState::Active,
@@ -182,7 +189,7 @@ fn labels() {
         features: Vec::new(),
         ..plain.clone()
     };
-    for (name, value) in [("label_plain", plain), ("label_sealed", sealed)] {
+    for (name, value) in [("label_plain", plain), ("label_sealed", sealed), ("label_anchored", anchored)] {
         let bytes = value.encode(checksum).unwrap();
         golden(name, "Label", &bytes, |page| {
             page.fixed(&LabelConfig::LAYOUT, &bytes, "");
@@ -202,6 +209,9 @@ fn labels() {
             for feature in &value.features {
                 page.fixed(&Feature::LAYOUT, take(2), "feature.")
                     .line(take(feature.name.len()), "feature.name");
+            }
+            for _ in &value.aux {
+                page.fixed(&AuxConfig::LAYOUT, take(16), "aux.").line(take(6), "aux.path");
             }
         });
         assert_eq!(LabelConfig::decode(&bytes, checksum), Ok(value));
@@ -240,6 +250,48 @@ fn uberblocks() {
         });
         assert_eq!(Uberblock::decode(&bytes), Ok(value));
     }
+}
+
+#[test]
+fn anchor_records() {
+    let root = Uberblock {
+        keyed: true,
+        pool: PoolGuid(0x0123_4567_89ab_cdef),
+        txg: Txg(77),
+        time_ns: 1_767_225_600_000_000_000,
+        devices: 1,
+        meta: pointer(BlockKind::Meta),
+        tail: BlockPointer { level: 0, ..pointer(BlockKind::Tail) },
+        tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
+        parent: [0xfa; 32],
+        anchor: 9,
+    };
+    let record = AnchorRecord {
+        keyed: true,
+        retired: false,
+        pool: root.pool,
+        seq: 10,
+        epoch: 3,
+        writer: 0x1122_3344_5566_7788,
+        time_ns: root.time_ns,
+        log: LogHead { seq: 6, head: [0xab; 32] },
+        por_gen: 0,
+        por_root: [0; 32],
+        prev: [0xcd; 32],
+        root_tag: [0xef; 32],
+        root,
+    };
+    let bytes = record.encode(|_| [0xee; 32]);
+    golden("anchor_record", "Anchor record", &bytes, |page| {
+        page.fixed(&AnchorRecord::LAYOUT, &bytes, "");
+    });
+    assert_eq!(AnchorRecord::decode(&bytes), Ok(record));
+    let slot = anchor::encode_slot(&bytes, |_| [0xcc; 32]);
+    golden("anchor_record_slot", "Register slot", &slot, |page| {
+        page.fixed(&AnchorRecord::LAYOUT, &bytes, "record.");
+        page.line(&slot[1024..1056], "checksum").line(&slot[1056..], "reserved");
+    });
+    assert_eq!(anchor::decode_slot(&slot, |_| [0xcc; 32]), Ok(Some(&bytes)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
+    AuxConfig, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
 };
 use steadfast_property::Local;
 use steadfast_segment::{Geometry, Space};
@@ -75,6 +75,7 @@ pub(crate) struct Plan {
     pub ashift: u8,
     pub slot_size: u32,
     pub features: Vec<Feature>,
+    pub aux: Vec<AuxConfig>,
     pub leaves: Vec<Arc<Leaf>>,
     pub events: Arc<Events>,
     pub sealing: Option<Sealing>,
@@ -138,6 +139,7 @@ impl Plan {
             ashift: self.ashift,
             slot_size: self.slot_size,
             features: RwLock::new(self.features),
+            aux: RwLock::new(self.aux),
             leaves: RwLock::new(self.leaves),
             events: self.events,
             space: self.space,
@@ -205,7 +207,11 @@ impl Pool {
             sealing_of(master, wrapped, location, &random)
         });
         let features = Feature::KNOWN.iter().map(|(name, ..)| *name);
-        let features = features.filter(|name| *name != "sealed_metadata" || sealing.is_some());
+        let wanted = |name: &&str| match *name {
+            "sealed_metadata" => sealing.is_some(),
+            name => !Feature::STRUCTURAL.contains(&name),
+        };
+        let features = features.filter(wanted);
         let features = features.filter_map(Feature::known).collect();
         let (space, blockio) = Plan::space_of(env, guid, spec.ashift, slot_size, &leaves, spec.memory);
         let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);
@@ -219,6 +225,7 @@ impl Pool {
             ashift: spec.ashift,
             slot_size,
             features,
+            aux: Vec::new(),
             leaves,
             events,
             sealing,

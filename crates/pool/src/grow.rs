@@ -134,8 +134,10 @@ impl Inner {
     pub(crate) fn enable_feature(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let unknown = || Error::UnknownFeature { pool: self.name(), feature: name.to_owned() };
-        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed afterwards.
-        let feature = Feature::known(name).filter(|_| name != "sealed_metadata").ok_or_else(unknown)?;
+        // Sealing is decided when a pool is made: what lies open on its devices cannot be sealed afterwards. An anchor
+        // comes and goes with its register.
+        let feature =
+            Feature::known(name).filter(|_| !Feature::STRUCTURAL.contains(&name)).ok_or_else(unknown)?;
         let _turn = self.sync_turn.lock();
         if self.features.read().contains(&feature) {
             return Ok(());

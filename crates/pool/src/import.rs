@@ -119,6 +119,7 @@ impl Pool {
             ashift: config.ashift,
             slot_size: config.slot_size,
             features: config.features.clone(),
+            aux: config.aux.clone(),
             leaves,
             events,
             sealing,

@@ -11,7 +11,8 @@ use steadfast_dataset::Dataset;
 use steadfast_device::{Device, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
-    BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, WrappedKey,
+    AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg,
+    WrappedKey,
 };
 use steadfast_property::Local;
 use steadfast_segment::Space;
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     pub ashift: u8,
     pub slot_size: u32,
     pub features: RwLock<Vec<Feature>>,
+    /// Auxiliary devices, as labels list them.
+    pub aux: RwLock<Vec<AuxConfig>>,
     pub leaves: RwLock<Vec<Arc<Leaf>>>,
     pub events: Arc<Events>,
     pub space: Arc<Space>,
@@ -241,6 +244,7 @@ impl Inner {
             slot_size: self.slot_size,
             leaves: self.leaves.read().iter().map(|leaf| leaf.config()).collect(),
             features: self.features.read().clone(),
+            aux: self.aux.read().clone(),
             key: self.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
         }
     }

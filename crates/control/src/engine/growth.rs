@@ -163,7 +163,9 @@ impl Engine {
 /// Features that an imported pool could be given.
 fn missing_features(held: &Arc<Held>) -> Vec<&'static str> {
     let used = held.pool.features();
-    let can = |name: &&str| *name != "sealed_metadata" && !used.iter().any(|feature| feature.name == *name);
+    let can = |name: &&str| {
+        !Feature::STRUCTURAL.contains(name) && !used.iter().any(|feature| feature.name == *name)
+    };
     Feature::KNOWN.iter().map(|(name, ..)| *name).filter(can).collect()
 }
 

@@ -388,6 +388,7 @@ impl Fixture {
                 slot_size: SLOT,
                 leaves: leaves.clone(),
                 features: vec![Feature::known("encryption").unwrap()],
+                aux: Vec::new(),
                 key: self.sealed.as_ref().map(|(_, _, wrapped)| (wrapped.clone(), "prompt".into())),
             };
             let bytes = label.encode(steadfast_crypto::hash).unwrap();

@@ -1,0 +1,488 @@
+//! One import's hold on a register: read and judge, take over, advance, notice that another took over.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use steadfast_crypto::Key;
+use steadfast_env::{Clock, Env};
+use steadfast_format::anchor::RecordBytes;
+use steadfast_format::{AnchorRecord, DecodeError, LogHead, PoolGuid, Txg, Uberblock};
+
+use crate::register::{Register, RegisterError, SwapError};
+use crate::witness::Witness;
+
+/// Pauses between the attempts of a swap whose outcome is not known. When they are used up the pool stops.
+const RETRY_PAUSES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_millis(2000),
+];
+
+/// What is wrong with a register, or with our hold on it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The register itself.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The register is another pool's.
+    #[error("the anchor {register} belongs to another pool ({})", found.0)]
+    Foreign {
+        /// The register.
+        register: String,
+        /// The pool in its record.
+        found: PoolGuid,
+    },
+    /// The record's mac is not one that this pool's key makes.
+    #[error("the record of the anchor {register} was not made with this pool's key")]
+    Forged {
+        /// The register.
+        register: String,
+    },
+    /// The record is not one.
+    #[error("the anchor {register} is damaged: {source}")]
+    Undecodable {
+        /// The register.
+        register: String,
+        /// Why it was refused.
+        source: DecodeError,
+    },
+    /// The register holds an older record than this host has seen, or another one of the same number.
+    #[error(
+        "the anchor {register} was put back: it holds record {seq} (txg {txg}), and this host has seen record {seen_seq} \
+         (txg {seen_txg})"
+    )]
+    Behind {
+        /// The register.
+        register: String,
+        /// Its record.
+        seq: u64,
+        /// Root of its record.
+        txg: Txg,
+        /// The record that was seen.
+        seen_seq: u64,
+        /// Root of that.
+        seen_txg: Txg,
+    },
+    /// Another writer has replaced our record: nothing that we write counts any more.
+    #[error(
+        "another daemon has taken over this pool: the anchor {register} is at record {seq}, epoch {epoch}, txg {txg}, \
+         and ours was record {ours_seq}, epoch {ours_epoch}"
+    )]
+    Fenced {
+        /// The register.
+        register: String,
+        /// Its record.
+        seq: u64,
+        /// Its epoch.
+        epoch: u64,
+        /// Its root.
+        txg: Txg,
+        /// The record that we expected.
+        ours_seq: u64,
+        /// Its epoch.
+        ours_epoch: u64,
+    },
+}
+
+/// An uberblock with its tag.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Root {
+    /// The uberblock.
+    pub uberblock: Uberblock,
+    /// Its tag.
+    pub tag: [u8; 32],
+}
+
+/// A record that was read from a register, and found to be of this pool and made with its key. There is no other way to
+/// have one.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    record: Box<AnchorRecord>,
+    bytes: Box<RecordBytes>,
+}
+
+impl Holding {
+    /// Reads a register and judges what it holds. `key` is the mac's, if the pool is sealed.
+    pub fn read(register: &dyn Register, pool: PoolGuid, key: Option<&Key>) -> Result<Holding, Error> {
+        Holding::judge(register.read()?, register, pool, key)
+    }
+
+    fn judge(
+        bytes: Box<RecordBytes>,
+        register: &dyn Register,
+        pool: PoolGuid,
+        key: Option<&Key>,
+    ) -> Result<Holding, Error> {
+        let name = || register.identity();
+        let record = AnchorRecord::decode(&bytes[..])
+            .map_err(|source| Error::Undecodable { register: name(), source })?;
+        if record.pool != pool {
+            return Err(Error::Foreign { register: name(), found: record.pool });
+        }
+        let (bound, mac) = AnchorRecord::bound_and_mac(&bytes[..]).expect("just read");
+        // A record without a key does not speak for a pool that has one, nor the reverse.
+        if record.keyed != key.is_some() || !steadfast_crypto::tags_equal(&mac_of(key, bound), &mac) {
+            return Err(Error::Forged { register: name() });
+        }
+        Ok(Holding { record: Box::new(record), bytes })
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn record(&self) -> &AnchorRecord {
+        &self.record
+    }
+
+    /// The only acceptable root.
+    #[must_use]
+    pub fn root(&self) -> Root {
+        Root { uberblock: self.record.root.clone(), tag: self.record.root_tag }
+    }
+
+    /// Refuses a register that holds less than a host remembers.
+    pub fn check_witness(&self, register: &dyn Register, witness: &dyn Witness) -> Result<(), Error> {
+        let Some(seen_bytes) = witness.recall() else { return Ok(()) };
+        let Ok(seen) = AnchorRecord::decode(&seen_bytes[..]) else { return Ok(()) };
+        if seen.pool != self.record.pool {
+            return Ok(());
+        }
+        let seen_hash = steadfast_crypto::hash(&seen_bytes[..]);
+        let holds = match self.record.seq {
+            seq if seq < seen.seq => false,
+            seq if seq == seen.seq => self.bytes == seen_bytes,
+            seq if seq == seen.seq + 1 => self.record.prev == seen_hash,
+            _ => true,
+        };
+        if holds {
+            return Ok(());
+        }
+        Err(Error::Behind {
+            register: register.identity(),
+            seq: self.record.seq,
+            txg: self.record.txg(),
+            seen_seq: seen.seq,
+            seen_txg: seen.txg(),
+        })
+    }
+}
+
+fn mac_of(key: Option<&Key>, bound: &[u8]) -> [u8; 32] {
+    match key {
+        Some(key) => steadfast_crypto::keyed_hash(key, bound),
+        None => steadfast_crypto::hash(bound),
+    }
+}
+
+/// How a writer comes to its register.
+pub enum Start {
+    /// The register holds this, and we take over from whoever wrote it.
+    TakeOver(Holding),
+    /// There is no record yet: the first advance makes it, over what may be there if `replace`.
+    New {
+        /// Over what may be there.
+        replace: bool,
+    },
+}
+
+/// What an operator wants to see.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Status {
+    /// Path or address of the register.
+    pub register: String,
+    /// Number of the record; 0 if there is none yet.
+    pub seq: u64,
+    /// Epoch.
+    pub epoch: u64,
+    /// Txg of the anchored root.
+    pub txg: Txg,
+    /// When the record was written, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// True if the mac is keyed.
+    pub keyed: bool,
+    /// Swaps since the import.
+    pub swaps: u64,
+    /// Swaps that failed since the import; they were sent again.
+    pub failures: u64,
+    /// Who fenced us, if anybody did.
+    pub fenced: Option<String>,
+    /// Why this host's memory of the register is not kept, if it is not.
+    pub witness_trouble: Option<String>,
+}
+
+struct State {
+    held: Option<Holding>,
+    replace: bool,
+    fenced: Option<Error>,
+    swaps: u64,
+    failures: u64,
+    witness_trouble: Option<String>,
+}
+
+/// One import's hold on a register.
+pub struct Anchor {
+    register: Arc<dyn Register>,
+    witness: Option<Arc<dyn Witness>>,
+    clock: Arc<dyn Clock>,
+    key: Option<Key>,
+    pool: PoolGuid,
+    writer: u64,
+    state: Mutex<State>,
+}
+
+impl Anchor {
+    /// A hold on a register. Nothing is written: see [`Anchor::take_over`] and [`Anchor::advance`].
+    #[must_use]
+    pub fn new(
+        env: &Env,
+        pool: PoolGuid,
+        register: Arc<dyn Register>,
+        witness: Option<Arc<dyn Witness>>,
+        key: Option<Key>,
+        start: Start,
+    ) -> Anchor {
+        let (held, replace) = match start {
+            Start::TakeOver(holding) => (Some(holding), false),
+            Start::New { replace } => (None, replace),
+        };
+        let state = State { held, replace, fenced: None, swaps: 0, failures: 0, witness_trouble: None };
+        Anchor {
+            register,
+            witness,
+            clock: Arc::clone(&env.clock),
+            key,
+            pool,
+            writer: env.random.nonzero_u64(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Path or address of the register.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.register.identity()
+    }
+
+    /// Becomes the register's writer: one epoch more, the same root, or with `root` another one that the operator decided
+    /// to accept. Whoever wrote before is fenced. Of two that take over from one record, one does.
+    pub fn take_over(&self, root: Option<Root>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let held = state.held.as_ref().expect("there is a record to take over");
+        let accepted = root.is_some();
+        let root = root.unwrap_or_else(|| held.root());
+        let record = AnchorRecord {
+            seq: held.record.seq + 1,
+            epoch: held.record.epoch + 1,
+            ..self.record_of(held, root, held.record.log)
+        };
+        if accepted && let Some(witness) = &self.witness {
+            // It remembers what the operator decided not to insist on.
+            let _ = witness.forget();
+        }
+        self.swap(&mut state, record, true)
+    }
+
+    /// The number that the record of the next advance will have: what its uberblock carries.
+    #[must_use]
+    pub fn next_seq(&self) -> u64 {
+        self.state.lock().held.as_ref().map_or(1, |held| held.record.seq + 1)
+    }
+
+    /// Makes `root` the only acceptable one. Everything reachable from it is durable (I1), and it replaces the one that was
+    /// acceptable until now. Durable when it returns; if it fails, nothing more may be written.
+    pub fn advance(&self, root: Root, log: LogHead) -> Result<(), Error> {
+        self.advance_as(root, log, false)
+    }
+
+    /// The same, and the last time: the pool lives without this register from now on.
+    pub fn retire(&self, root: Root) -> Result<(), Error> {
+        self.advance_as(root, LogHead::default(), true)
+    }
+
+    fn advance_as(&self, root: Root, log: LogHead, retired: bool) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let Some(held) = &state.held else {
+            let first = AnchorRecord {
+                keyed: self.key.is_some(),
+                retired,
+                pool: self.pool,
+                seq: 1,
+                epoch: 1,
+                writer: self.writer,
+                time_ns: self.now_ns(),
+                log,
+                por_gen: 0,
+                por_root: [0; 32],
+                prev: [0; 32],
+                root_tag: root.tag,
+                root: root.uberblock,
+            };
+            let bytes = Box::new(first.encode(|bound| mac_of(self.key.as_ref(), bound)));
+            self.register.create(&bytes, state.replace)?;
+            if let Some(witness) = &self.witness {
+                // What it knows of this pool is of a register that is no more.
+                let _ = witness.forget();
+            }
+            self.accept(&mut state, Holding { record: Box::new(first), bytes }, true);
+            return Ok(());
+        };
+        assert!(root.uberblock.txg > held.record.txg(), "a commit moves the register forward (I4)");
+        assert_eq!(root.uberblock.parent, held.record.root_tag, "a root names the one it replaces (I4)");
+        let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(held, root, log) };
+        self.swap(&mut state, next, false)
+    }
+
+    /// Anchors how far the intent log is promised; the root stays.
+    pub fn advance_log(&self, log: LogHead) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let held = state.held.as_ref().expect("a pool that is in use has a record");
+        let next = AnchorRecord { seq: held.record.seq + 1, ..self.record_of(held, held.root(), log) };
+        self.swap(&mut state, next, false)
+    }
+
+    /// Looks whether the register still holds our record. Before anything is written for a commit, and before anything is
+    /// discarded: what a fenced writer holds to be free may be another's by now.
+    pub fn check(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if let Some(fenced) = &state.fenced {
+            return Err(fenced.clone());
+        }
+        let Some(held) = &state.held else { return Ok(()) };
+        let mut pauses = RETRY_PAUSES.iter();
+        let now = loop {
+            match self.register.read() {
+                Ok(now) if now == held.bytes => return Ok(()),
+                Ok(now) => break now,
+                Err(error) => self.clock.sleep(next_pause(&mut pauses, error)?),
+            }
+        };
+        Err(self.fence(&mut state, now))
+    }
+
+    /// What is anchored: the root and how far the log is promised.
+    #[must_use]
+    pub fn held(&self) -> Option<(Root, LogHead)> {
+        self.state.lock().held.as_ref().map(|held| (held.root(), held.record.log))
+    }
+
+    /// Syncs what this host remembers.
+    pub fn settle(&self) {
+        let mut state = self.state.lock();
+        if let (Some(witness), Some(held)) = (&self.witness, &state.held)
+            && state.fenced.is_none()
+        {
+            let noted = witness.note(&held.bytes, true);
+            trouble(&mut state, noted);
+        }
+    }
+
+    /// Forgets what this host remembers: the pool lives without an anchor from now on.
+    pub fn forget(&self) {
+        if let Some(witness) = &self.witness {
+            let forgotten = witness.forget();
+            trouble(&mut self.state.lock(), forgotten);
+        }
+    }
+
+    /// What an operator wants to see.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let state = self.state.lock();
+        let record = state.held.as_ref().map(|held| &*held.record);
+        Status {
+            register: self.register.identity(),
+            seq: record.map_or(0, |record| record.seq),
+            epoch: record.map_or(0, |record| record.epoch),
+            txg: record.map_or(Txg(0), AnchorRecord::txg),
+            time_ns: record.map_or(0, |record| record.time_ns),
+            keyed: self.key.is_some(),
+            swaps: state.swaps,
+            failures: state.failures,
+            fenced: state.fenced.as_ref().map(ToString::to_string),
+            witness_trouble: state.witness_trouble.clone(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.clock.wall_ns()).unwrap_or(0)
+    }
+
+    /// A record after `held` with `root`, of the same seq and epoch.
+    fn record_of(&self, held: &Holding, root: Root, log: LogHead) -> AnchorRecord {
+        AnchorRecord {
+            writer: self.writer,
+            time_ns: self.now_ns(),
+            log,
+            prev: steadfast_crypto::hash(&held.bytes[..]),
+            root_tag: root.tag,
+            root: root.uberblock,
+            ..AnchorRecord::clone(&held.record)
+        }
+    }
+
+    fn swap(&self, state: &mut State, next: AnchorRecord, durable: bool) -> Result<(), Error> {
+        if let Some(fenced) = &state.fenced {
+            // (I5)
+            return Err(fenced.clone());
+        }
+        let held = state.held.as_ref().expect("a swap replaces a record");
+        assert_eq!(next.seq, held.record.seq + 1, "records count up by one (I4)");
+        assert!(next.epoch >= held.record.epoch && next.pool == self.pool, "(I4)");
+        let bytes = Box::new(next.encode(|bound| mac_of(self.key.as_ref(), bound)));
+        let mut pauses = RETRY_PAUSES.iter();
+        loop {
+            match self.register.swap(&held.bytes, &bytes) {
+                Ok(()) => {
+                    state.swaps += 1;
+                    self.accept(state, Holding { record: Box::new(next), bytes }, durable);
+                    return Ok(());
+                }
+                Err(SwapError::Lost(now)) => return Err(self.fence(state, now)),
+                Err(SwapError::Failed(error)) => {
+                    state.failures += 1;
+                    self.clock.sleep(next_pause(&mut pauses, error)?);
+                }
+            }
+        }
+    }
+
+    fn accept(&self, state: &mut State, holding: Holding, durable: bool) {
+        if let Some(witness) = &self.witness {
+            let noted = witness.note(&holding.bytes, durable);
+            trouble(state, noted);
+        }
+        state.held = Some(holding);
+    }
+
+    fn fence(&self, state: &mut State, now: Box<RecordBytes>) -> Error {
+        let ours = state.held.as_ref().expect("a swap replaces a record");
+        let (ours_seq, ours_epoch) = (ours.record.seq, ours.record.epoch);
+        // Whatever it is, it is not ours.
+        let error = match Holding::judge(now, &*self.register, self.pool, self.key.as_ref()) {
+            Ok(other) => Error::Fenced {
+                register: self.identity(),
+                seq: other.record.seq,
+                epoch: other.record.epoch,
+                txg: other.record.txg(),
+                ours_seq,
+                ours_epoch,
+            },
+            Err(error) => error,
+        };
+        state.fenced = Some(error.clone());
+        error
+    }
+}
+
+/// How long to wait before the next attempt. Only what may pass by itself is tried again.
+fn next_pause(pauses: &mut std::slice::Iter<'_, Duration>, error: RegisterError) -> Result<Duration, Error> {
+    let may_pass = matches!(error, RegisterError::Unreachable { .. });
+    pauses.next().filter(|_| may_pass).copied().ok_or(Error::Register(error))
+}
+
+fn trouble(state: &mut State, result: io::Result<()>) {
+    state.witness_trouble = result.err().map(|error| error.to_string());
+}
