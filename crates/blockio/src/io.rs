@@ -19,8 +19,9 @@ use crate::stats::{Counters, Statistics, add};
 
 /// Faults kept for `status`; older ones go.
 const FAULTS_KEPT: usize = 256;
-/// Bytes of requests that are sealed at once, and held twice (one window is appended while the next is sealed).
-const WINDOW_BYTES: usize = 8 << 20;
+/// Bytes of requests that are sealed at once, and held twice: one window is appended while the next is sealed, so the devices
+/// wait for the first one of a call only.
+const WINDOW_BYTES: usize = 2 << 20;
 /// Read ahead of one stream at most: some ten milliseconds of a fast disk.
 const READ_AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Requests smaller than this in all are not worth waking other cores.

@@ -220,7 +220,8 @@ impl Dataset {
         let record_size = state.record_size();
         let size = state.record.size.max(offset + len(data));
         let terms = Terms { record_size, unit: self.blocks.unit().into(), overlays: &overlays };
-        let growth = state.open.write(terms, size, offset, data);
+        let mut complete = Vec::new();
+        let growth = state.open.write(terms, size, offset, data, |start| complete.push(start));
         state.record.size = size;
         also(&mut state.record);
         self.mark(op.txg(), inode, &mut state);
@@ -228,6 +229,8 @@ impl Dataset {
         // Sequential writes share their leaf; scattered ones may each touch one.
         let metadata = if growth.space > 0 { METADATA_SPACE.min(1024 * pieces + 4096) } else { 0 };
         op.settle(Cost { memory: growth.memory, space: growth.space + metadata });
+        // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the layer it takes.
+        self.list_early(inode, record_size, &complete);
         offset
     }
 

@@ -15,6 +15,7 @@ use steadfast_tree::{Change, NodeCache, Options, Snapshot, Tree};
 use steadfast_txg::{AdmitKind, Cost, Operation, Txgs};
 
 use crate::cuts::Cuts;
+use crate::early::EarlyList;
 use crate::fold::Folding;
 use crate::inode::{Frozen, Inode, InodeMap, InodeState};
 use crate::store::{Blocks, TreeStore, occupied};
@@ -126,6 +127,7 @@ pub struct Dataset {
     /// The pool's format allows overlays.
     pub(crate) overlays: AtomicBool,
     pub(crate) folding: Mutex<Folding>,
+    pub(crate) early: Mutex<EarlyList>,
     pub(crate) overlays_written: AtomicU64,
     pub(crate) records_folded: AtomicU64,
     files: AtomicU64,
@@ -204,6 +206,7 @@ impl Dataset {
             frees_per_sync: AtomicUsize::new(FREES_PER_SYNC),
             overlays: AtomicBool::new(true),
             folding: Mutex::default(),
+            early: Mutex::default(),
             overlays_written: AtomicU64::new(0),
             records_folded: AtomicU64::new(0),
             dirty: Mutex::default(),
@@ -266,6 +269,14 @@ impl Dataset {
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changed.load(Ordering::Acquire) || !self.cuts.read().is_empty() || self.has_folds()
+    }
+
+    /// Every inode in memory.
+    pub(crate) fn inodes_in_memory(&self) -> Vec<Arc<Inode>> {
+        self.inodes
+            .iter()
+            .flat_map(|shard| shard.lock().inodes.values().cloned().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says otherwise).
@@ -662,6 +673,7 @@ impl Dataset {
 
     /// The exclusive moment at which `txg` closes: flushes attributes, hands content over, snapshots the names tree.
     pub fn freeze(&self, txg: Txg) -> Result<()> {
+        self.early.lock().clear();
         let dirty: Vec<Arc<Inode>> = self.dirty.lock().drain().map(|(_, inode)| inode).collect();
         let mut frozen = self.frozen.lock();
         assert!(frozen.is_none(), "(D2) the txg before was synced");

@@ -4,6 +4,8 @@ use crate::RangeSet;
 use crate::overlaid::RANGES_MAX;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+use steadfast_format::BlockPointer;
 use steadfast_format::extent::Extent;
 
 /// What one txg changed of a file's content. Data wins over cuts of the same layer.
@@ -12,17 +14,38 @@ pub(crate) struct Layer {
     /// By the offset at which the record begins.
     pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) cuts: RangeSet,
+    /// Blocks written early of records that were changed or cut afterwards: nothing refers to them, and the sync of this
+    /// layer frees them.
+    pub(crate) stale: Vec<BlockPointer>,
 }
 
 /// The written parts of one record.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Disjoint, not adjacent; by offset in the record.
-    chunks: BTreeMap<usize, Vec<u8>>,
+    /// Disjoint, not adjacent; by offset in the record. Whoever writes the record early shares a chunk meanwhile, and a
+    /// change then makes another one.
+    chunks: BTreeMap<usize, Arc<Vec<u8>>>,
     /// Bytes of space reserved for it.
     charged: u64,
     /// An overlay of it fits into its extent, whatever the sync under way does.
     overlay: bool,
+    early: Early,
+}
+
+/// How far a record has got towards being stored before its txg closes ([`crate::early`]).
+#[derive(Clone, Copy, Debug, Default)]
+enum Early {
+    /// It is not complete.
+    #[default]
+    Not,
+    /// It is complete and listed for being written early.
+    Listed,
+    /// It is being written.
+    Writing,
+    /// Its first so many bytes, behind which there are only zeros, are stored there.
+    Stored(u32, BlockPointer),
+    /// It was listed before and has changed since: it waits for its sync.
+    Spent,
 }
 
 /// How a file is stored, as far as writes have to know.
@@ -80,15 +103,28 @@ impl Layer {
         self.records.values().map(Record::bytes).sum()
     }
 
-    /// Writes `data` at `offset` of a file that is `size` bytes long afterwards.
-    pub(crate) fn write(&mut self, terms: Terms<'_>, size: u64, offset: u64, data: &[u8]) -> Growth {
+    /// Writes `data` at `offset` of a file that is `size` bytes long afterwards. `complete` hears of each record that is to
+    /// be listed for being written early.
+    pub(crate) fn write(
+        &mut self,
+        terms: Terms<'_>,
+        size: u64,
+        offset: u64,
+        data: &[u8],
+        mut complete: impl FnMut(u64),
+    ) -> Growth {
         let mut growth = Growth::default();
         for (start, piece) in pieces(terms.record_size, offset..offset + len(data)) {
             let new = || Record { overlay: terms.overlays.contains(&start), ..Record::default() };
             let record = self.records.entry(start).or_insert_with(new);
             let at = index(piece.start - offset);
             let bytes = &data[at..at + index(piece.end - piece.start)];
+            self.stale.extend(record.spoil());
             growth.memory += record.write(index(piece.start - start), bytes);
+            if matches!(record.early, Early::Not) && record.is_complete(terms.record_size) {
+                record.early = Early::Listed;
+                complete(start);
+            }
             let space = record.space(terms.unit, start, terms.record_size.min(size - start));
             if space > record.charged {
                 growth.space += space - record.charged;
@@ -107,6 +143,7 @@ impl Layer {
         let starts: Vec<u64> = self.records.range(first..range.end).map(|(&start, _)| start).collect();
         for start in starts {
             let record = self.records.get_mut(&start).expect("just listed");
+            self.stale.extend(record.spoil());
             record.cut(index(range.start.saturating_sub(start)), index((range.end - start).min(record_size)));
             if record.chunks.is_empty() {
                 self.records.remove(&start);
@@ -170,6 +207,41 @@ impl Layer {
         }
     }
 
+    /// The bytes of a record that is listed for being written early and has not changed since.
+    pub(crate) fn begin_early(&mut self, start: u64) -> Option<Arc<Vec<u8>>> {
+        let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Listed))?;
+        record.early = Early::Writing;
+        let (_, chunk) = record.chunks.first_key_value().expect("a complete record has bytes");
+        Some(Arc::clone(chunk))
+    }
+
+    /// What began with [`Layer::begin_early`] has ended: with the first `length` bytes of `chunk` stored at `pointer`, and
+    /// only zeros behind them. If the record has changed since, that was in vain.
+    pub(crate) fn end_early(
+        &mut self,
+        start: u64,
+        chunk: &Arc<Vec<u8>>,
+        stored: Option<(u32, BlockPointer)>,
+    ) {
+        let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Writing));
+        match (record, stored) {
+            (Some(record), Some((length, pointer))) => {
+                let same = record.chunks.values().all(|now| Arc::ptr_eq(now, chunk));
+                assert!(same, "(E1) a record that is being written early changes by `spoil` only");
+                record.early = Early::Stored(length, pointer);
+            }
+            (Some(record), None) => record.early = Early::Spent,
+            (None, stored) => self.stale.extend(stored.map(|(_, pointer)| pointer)),
+        }
+    }
+
+    /// Every block written early for it, which nothing will refer to.
+    pub(crate) fn take_early(&mut self) -> Vec<BlockPointer> {
+        let mut taken = std::mem::take(&mut self.stale);
+        taken.extend(self.records.values_mut().filter_map(Record::spoil));
+        taken
+    }
+
     /// The first chunk that ends above `at`.
     fn next_data(&self, record_size: u64, at: u64) -> Option<Range<u64>> {
         let first = at / record_size * record_size;
@@ -222,7 +294,7 @@ impl Record {
 
     /// All written parts.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        self.chunks.iter().map(|(&at, bytes)| (at, bytes.as_slice()))
+        self.chunks.iter().map(|(&at, bytes)| (at, &bytes[..]))
     }
 
     /// End of the last written part.
@@ -238,26 +310,55 @@ impl Record {
         }
     }
 
+    /// True if it is one run of `record_size` bytes.
+    fn is_complete(&self, record_size: u64) -> bool {
+        self.whole().is_some_and(|bytes| len(bytes) == record_size)
+    }
+
+    /// Where it is stored already, if it is, and how many bytes of it; what follows is zeros.
+    pub(crate) fn stored_early(&self) -> Option<(u32, BlockPointer)> {
+        match self.early {
+            Early::Stored(length, pointer) => Some((length, pointer)),
+            _ => None,
+        }
+    }
+
+    /// It changes: what was stored of it, or is just being stored, is of no use any more. What was reserved is worth that
+    /// block, and the record is to be stored once more.
+    fn spoil(&mut self) -> Option<BlockPointer> {
+        match std::mem::replace(&mut self.early, Early::Spent) {
+            Early::Not => self.early = Early::Not,
+            Early::Listed | Early::Spent => {}
+            Early::Writing => self.charged = 0,
+            Early::Stored(_, pointer) => {
+                self.charged = 0;
+                return Some(pointer);
+            }
+        }
+        None
+    }
+
     /// Returns the bytes of memory added.
     fn write(&mut self, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
         // Sequential writes and overwrites extend a chunk that is there; anything else makes a new one.
         let (at, mut chunk) = match self.chunks.range_mut(..=offset).next_back() {
             Some((&at, bytes)) if at + bytes.len() >= offset => (at, std::mem::take(bytes)),
-            _ => (offset, Vec::new()),
+            _ => (offset, Arc::default()),
         };
         let before = chunk.len();
-        let overlap = (chunk.len() - (offset - at)).min(data.len());
-        chunk[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
-        chunk.extend_from_slice(&data[overlap..]);
-        let mut added = len(&chunk) - before as u64;
+        let bytes = Arc::make_mut(&mut chunk);
+        let overlap = (before - (offset - at)).min(data.len());
+        bytes[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
+        bytes.extend_from_slice(&data[overlap..]);
+        let mut added = (bytes.len() - before) as u64;
         // Chunks that the new end reaches become part of it.
         let reached: Vec<usize> = self.chunks.range(at + 1..=end).map(|(&at, _)| at).collect();
         for other in reached {
-            let bytes = self.chunks.remove(&other).expect("just listed");
-            let covered = (end - other).min(bytes.len());
+            let next = self.chunks.remove(&other).expect("just listed");
+            let covered = (end - other).min(next.len());
             added -= covered as u64;
-            chunk.extend_from_slice(&bytes[covered..]);
+            bytes.extend_from_slice(&next[covered..]);
         }
         self.chunks.insert(at, chunk);
         added
@@ -274,10 +375,10 @@ impl Record {
         for at in touched {
             let mut bytes = self.chunks.remove(&at).expect("just listed");
             if at + bytes.len() > end {
-                self.chunks.insert(end, bytes[end - at..].to_vec());
+                self.chunks.insert(end, Arc::new(bytes[end - at..].to_vec()));
             }
             if at < start {
-                bytes.truncate(start - at);
+                Arc::make_mut(&mut bytes).truncate(start - at);
                 self.chunks.insert(at, bytes);
             }
         }
@@ -332,7 +433,7 @@ mod tests {
                 if cut {
                     layer.cut(RECORD, start..end);
                 } else {
-                    layer.write(terms, 80, start, &vec![byte; index(end - start)]);
+                    layer.write(terms, 80, start, &vec![byte; index(end - start)], |_| {});
                 }
                 plain[index(start)..index(end)].fill(Some(if cut { 0 } else { byte }));
                 let mut out = vec![255; 80];
@@ -369,8 +470,8 @@ mod tests {
     fn rewriting_the_same_bytes_costs_memory_once() {
         let terms = Terms { record_size: 1 << 17, unit: 4096, overlays: &[] };
         let mut layer = Layer::default();
-        let first = layer.write(terms, 4096, 0, &[1; 4096]);
-        let again = layer.write(terms, 4096, 0, &[2; 4096]);
+        let first = layer.write(terms, 4096, 0, &[1; 4096], |_| {});
+        let again = layer.write(terms, 4096, 0, &[2; 4096], |_| {});
         assert_eq!((first.memory, first.space), (4096, 8192));
         assert_eq!((again.memory, again.space), (0, 0));
     }
@@ -385,7 +486,7 @@ mod tests {
         for page in 0..32_u64 {
             // Every other page first, then the gaps: more and more ranges, then one.
             let at = RECORD + (page % 16 * 2 + page / 16) * 4096;
-            reserved += layer.write(terms, 4 * RECORD, at, &[1; 4096]).space;
+            reserved += layer.write(terms, 4 * RECORD, at, &[1; 4096], |_| {}).space;
             let needed = overlay_space(4096, RECORD, (page + 1) * 4096);
             match layer.records[&RECORD].reserve(4096, RECORD, RECORD) {
                 Reserve::Overlay { spare, missing } => {
@@ -398,7 +499,7 @@ mod tests {
             }
         }
         assert_eq!(reserved, whole);
-        let other = layer.write(terms, 4 * RECORD, 0, &[1; 4096]);
+        let other = layer.write(terms, 4 * RECORD, 0, &[1; 4096], |_| {});
         assert_eq!(other.space, whole, "nobody said that an overlay will do");
     }
 }

@@ -52,6 +52,7 @@ mod check;
 mod cuts;
 mod data;
 mod dataset;
+mod early;
 mod error;
 mod fold;
 mod inode;

@@ -29,6 +29,7 @@ impl Planned {
     pub(crate) fn bytes(&self) -> u64 {
         4096 + match &self.plan {
             Plan::Whole(content) => len(content),
+            Plan::Early(..) => 0,
             Plan::Over(over) => len(&over.content),
         }
     }
@@ -37,6 +38,8 @@ impl Planned {
 pub(crate) enum Plan {
     /// It is stored as this; empty: as a hole.
     Whole(Content),
+    /// So many bytes of it were stored before its txg closed, and the rest is zeros.
+    Early(u32, BlockPointer),
     /// Written parts go over what stays of it.
     Over(Over),
 }
@@ -184,10 +187,13 @@ impl Dataset {
         let record = changes.layer.records.get(&offset);
         let length = index(changes.length_of(offset));
         let plan = match record.and_then(Record::whole) {
-            Some(whole) if whole.len() >= length => {
-                let bytes = ContentBytes::Frozen(Arc::clone(changes), offset);
-                Plan::Whole(self.without_zeros(Content { bytes, length }, record))
-            }
+            Some(whole) if whole.len() >= length => match record.and_then(Record::stored_early) {
+                Some((length, pointer)) => Plan::Early(length, pointer),
+                None => {
+                    let bytes = ContentBytes::Frozen(Arc::clone(changes), offset);
+                    Plan::Whole(self.without_zeros(Content { bytes, length }, record))
+                }
+            },
             _ => match self.over(txg, changes, offset, below) {
                 Some((over, _)) if over.changes_nothing(below) => return Ok(None),
                 Some((over, extent)) if !self.folds(inode.id, changes, offset, extent.as_ref(), spare) => {
@@ -356,14 +362,17 @@ impl Dataset {
     /// Zeros at the end need not be stored, and a record of zeros is a hole: those that nobody wrote in any case, those that
     /// were written only where compression may take them (else a disk filled with zeros stays empty).
     pub(crate) fn without_zeros(&self, mut content: Content, record: Option<&Record>) -> Content {
-        let length = content.len();
+        let written = record.map_or(0, |record| record.end().min(content.len()));
+        content.length = self.length_without_zeros(&content, written);
+        content
+    }
+
+    /// What is stored of a record whose first `written` bytes were written.
+    pub(crate) fn length_without_zeros(&self, content: &[u8], written: usize) -> usize {
         let mut used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         if !self.settings.read().zeros_are_holes {
-            used = used.max(record.map_or(0, |record| record.end().min(length)));
+            used = used.max(written);
         }
-        if used == 0 || length - used >= 4096 {
-            content.length = used;
-        }
-        content
+        if used == 0 || content.len() - used >= 4096 { used } else { content.len() }
     }
 }

@@ -83,6 +83,7 @@ impl Dataset {
         for inode in &frozen.inodes {
             let Some(changes) = inode.frozen.lock().clone() else { continue };
             self.free_cuts(inode, &changes, &mut budget, &mut grown)?;
+            changes.layer.stale.iter().for_each(|pointer| self.blocks.free(pointer));
             for offset in self.records_to_build(inode.id, &changes)? {
                 let Some(planned) = self.plan(txg, inode, &changes, offset, &mut spare)? else { continue };
                 batch_bytes += planned.bytes();
@@ -189,6 +190,7 @@ impl Dataset {
                     block(Cow::Borrowed(&**content));
                     Next::Block(u32::try_from(content.len()).expect("records are small"))
                 }
+                &Plan::Early(length, pointer) => Next::Is(Some(Extent::Block { length, pointer })),
                 Plan::Over(over) if over.content.is_empty() => Next::Is(over.extent(None)),
                 Plan::Over(over) => {
                     block(Cow::Borrowed(&over.content));
@@ -245,6 +247,7 @@ impl Dataset {
     pub fn destroy_step(&self, txg: Txg) -> Result<(bool, SyncResult)> {
         self.names_store.begin(txg);
         self.extents_store.begin(txg);
+        self.drop_early();
         let mut grown = Growth::default();
         let mut keys = Vec::new();
         for item in self.extents.range::<&[u8]>(..).take(DESTROY_STEP) {

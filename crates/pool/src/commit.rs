@@ -4,6 +4,7 @@
 //!
 //! ## Order                                                                                 (docs/DESIGN.md, 3.3)
 //! ```text
+//!  - early         while there is nothing to commit: complete records compressed, sealed, hashed, appended (`dataset::early`)
 //!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little
 //!  1 freeze        exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees snapshotted
 //!  2 datasets      records compressed, sealed, hashed, appended; extents trees; names trees        → new roots
@@ -98,6 +99,9 @@ impl Inner {
                 if self.is_stopping() {
                     return;
                 }
+                if !self.is_suspended() && self.write_early() {
+                    continue;
+                }
                 let mut patience = rule.patience(&moment);
                 if !self.is_suspended() && moment.fullness == 0 {
                     let before = self.space.discard(0, 0);
@@ -152,6 +156,23 @@ impl Inner {
         self.update_limits();
         self.txgs.commits.note_committed(txg);
         Ok(())
+    }
+
+    /// Stores some content of the open txg that is not going to change, as far as one can tell, so that its commit has less to
+    /// do. True if there was some. Not in a world whose order is to be repeatable.
+    fn write_early(&self) -> bool {
+        if self.env.tasks.parallelism() <= 1 {
+            return false;
+        }
+        let _turn = self.sync_turn.lock();
+        // Only who has the turn closes it.
+        let open = self.txgs.gate.open_txg();
+        let mut stored = false;
+        for head in self.heads() {
+            // What fails here is left to the commit, which meets the same fault and tells it.
+            stored |= head.write_early(open).unwrap_or(false);
+        }
+        stored
     }
 
     /// Bytes read and written since import.

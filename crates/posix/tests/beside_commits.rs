@@ -34,6 +34,7 @@ fn beside_commits(count: u64, job: impl Fn(&FileSystem, u64) + Send + Sync + 'st
         tasks.push(world.env.tasks.spawn("operations", Box::new(body)));
     }
     while running.load(Ordering::SeqCst) > 0 {
+        world.write_early();
         world.commit();
     }
     assert!(tasks.into_iter().all(TaskHandle::join) && !failed.load(Ordering::SeqCst));

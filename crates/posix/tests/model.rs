@@ -292,6 +292,7 @@ impl Run {
                 self.durable = self.model.clone();
                 self.compare();
             }
+            (2 | 3, None) => _ = self.world.write_early(),
             (_, None) => self.frozen = Some((self.world.freeze(), self.model.clone())),
         }
     }

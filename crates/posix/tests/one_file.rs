@@ -136,7 +136,9 @@ impl Run {
                     }
                 }
             }
-            36 | 37 => self.seek(),
+            36 => self.seek(),
+            37 if self.frozen.is_none() => _ = self.world.write_early(),
+            37 => self.read(),
             38 => self.pass(),
             _ if self.draw.below(20) == 0 => self.crash(),
             _ => self.read(),

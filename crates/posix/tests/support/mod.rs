@@ -87,6 +87,9 @@ fn open(
         counters: at.counters,
     };
     let dataset = if new { Dataset::create(parts) } else { Dataset::open(parts) };
+    if let Ok(dataset) = &dataset {
+        dataset.set_early_bytes(0, 1);
+    }
     let usage = Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 40 });
     let options = Options { atime: Atime::Relative, usage, block_bytes: 4096 };
     let fs = FileSystem::new(Arc::new(dataset.expect("opens")), options).expect("opens");
@@ -104,6 +107,11 @@ impl World {
             World { env, blocks, txgs, fs, committed, settings, space, frees_per_sync: None, image };
         world.commit();
         world
+    }
+
+    /// Stores what is complete of the open txg, while none is closed and not written. True if there was something.
+    pub fn write_early(&self) -> bool {
+        self.fs.dataset().write_early(self.txgs.gate.open_txg()).expect("writes")
     }
 
     /// Closes the open txg.

@@ -1,0 +1,175 @@
+//! Content stored before its txg closes.
+//!
+//! ## The problem
+//! A sync that begins when its txg closes leaves the devices idle while the txg fills, and whoever then waits in `fsync` waits
+//! for all of it. But most of what a sequential writer leaves behind it never changes again: it could be on its way already.
+//!
+//! ## The idea
+//! A record that has become *complete* (every byte of it was written in the open txg) is listed. While the thread that commits
+//! has nothing to commit it takes the oldest listed ones, all but the latest [`LAG_BYTES`], and has them compressed, sealed,
+//! hashed and appended like a sync would. The pointer is kept with the record in memory, and nowhere else. When the txg closes,
+//! its sync puts the pointer into the extents; only what is not stored yet is written then.
+//!
+//! ## Why a crash does no harm
+//! Early writes and commits are made by the same thread, in turns ([`Dataset::write_early`] is called in the turn of a sync). So
+//! what is appended early in txg T lies behind the fill marks, or in slots that no row names, of the last commit, T-1, exactly as
+//! what the sync of T appends. A crash before T commits leaves no trace of it.
+//!
+//! ## Invariants
+//! (E1) A pointer is kept only with the very bytes that were stored: the writer shares the record's chunk, and any change
+//!      (`Record::spoil`) parts the record from its pointer first.             assert: `Layer::end_early`
+//! (E2) A block that was stored early is referenced by the extents of its txg or freed by the sync of its txg, once: its pointer
+//!      lies in the record, or in the layer's list of stale ones.               test: `what_changes_after_it_was_stored_is_freed`
+//! (E3) Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
+//! (E4) A record is stored early at most once a txg, so rewriting the same bytes costs at most one block more a txg; what a
+//!      change after that has to place again is reserved again (`Record::charged`).
+//! (E5) What is stored early in a txg is at most a quarter of what there is room for, and nothing in a pool of which less than an
+//!      eighth is free. Room for reserved content is never more than half of it, so a sync finds a place for all it has to write
+//!      beside what became stale.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use steadfast_format::extent::Extent;
+use steadfast_format::{BlockKind, Txg};
+
+use crate::dataset::Dataset;
+use crate::inode::Inode;
+use crate::store::BlockWrite;
+use crate::{Error, Result};
+
+/// The latest records of a txg are left to its sync: who writes the same place again does so soon.
+const LAG_BYTES: u64 = 2 << 20;
+/// What is worth a turn.
+const STEP_BYTES_MIN: u64 = 4 << 20;
+/// What is stored in one turn at most: a commit that is wanted meanwhile waits for it.
+const STEP_BYTES_MAX: u64 = 16 << 20;
+
+/// Complete records of the open txg that are not stored.
+pub(crate) struct EarlyList {
+    /// Oldest first. What has changed since is told by its record.
+    records: VecDeque<Listed>,
+    /// Sum of their sizes.
+    bytes: u64,
+    /// Bytes stored early in the open txg.
+    stored: u64,
+    lag_bytes: u64,
+    step_bytes_min: u64,
+}
+
+struct Listed {
+    inode: Arc<Inode>,
+    start: u64,
+    size: u64,
+}
+
+impl Default for EarlyList {
+    fn default() -> EarlyList {
+        let (lag_bytes, step_bytes_min) = (LAG_BYTES, STEP_BYTES_MIN);
+        EarlyList { records: VecDeque::new(), bytes: 0, stored: 0, lag_bytes, step_bytes_min }
+    }
+}
+
+impl EarlyList {
+    /// Another txg opens: what was listed is in the layers of the one before.
+    pub(crate) fn clear(&mut self) {
+        self.records.clear();
+        (self.bytes, self.stored) = (0, 0);
+    }
+
+    fn is_due(&self) -> bool {
+        self.bytes >= self.lag_bytes + self.step_bytes_min
+    }
+}
+
+impl Dataset {
+    /// Lists records that became complete. Inside an operation.
+    pub(crate) fn list_early(&self, inode: &Arc<Inode>, record_size: u64, complete: &[u64]) {
+        if complete.is_empty() {
+            return;
+        }
+        let mut list = self.early.lock();
+        let was_due = list.is_due();
+        let listed = |&start: &u64| Listed { inode: Arc::clone(inode), start, size: record_size };
+        list.records.extend(complete.iter().map(listed));
+        list.bytes += complete.len() as u64 * record_size;
+        if list.is_due() && !was_due {
+            self.txgs.commits.nudge();
+        }
+    }
+
+    /// Stores some of what is complete of the open txg, `txg`, if there is enough of it. True if it stored something. Called in
+    /// the turn of a sync, by nobody but who commits. An error leaves everything to the sync of the txg.
+    pub fn write_early(&self, txg: Txg) -> Result<bool> {
+        let picked: Vec<Listed> = {
+            let mut list = self.early.lock();
+            if !list.is_due() || list.stored.saturating_add(STEP_BYTES_MAX) > self.early_bytes_max() {
+                return Ok(false);
+            }
+            let mut picked = Vec::new();
+            let mut bytes = 0;
+            let wanted = (list.bytes - list.lag_bytes).min(STEP_BYTES_MAX);
+            while bytes < wanted
+                && let Some(record) = list.records.pop_front()
+            {
+                bytes += record.size;
+                picked.push(record);
+            }
+            list.bytes -= bytes;
+            list.stored += bytes;
+            picked
+        };
+        let begun: Vec<_> = picked
+            .into_iter()
+            .filter_map(|Listed { inode, start, .. }| {
+                let chunk = inode.state.lock().open.begin_early(start)?;
+                let length = self.length_without_zeros(&chunk, chunk.len());
+                Some((inode, start, chunk, length))
+            })
+            .collect();
+        // Holes and what fits into the tree are the sync's.
+        let is_block = |start: u64, length: usize| length > if start == 0 { Extent::INLINE_MAX } else { 0 };
+        let blocks = begun.iter().filter(|(_, start, _, length)| is_block(*start, *length));
+        let blocks = blocks.map(|(_, _, chunk, length)| {
+            let data = Cow::Borrowed(&chunk[..*length]);
+            BlockWrite { kind: BlockKind::Data, level: 0, data }
+        });
+        let (pointers, error) = match self.blocks.write_many(txg, blocks.collect()) {
+            Ok(pointers) => (pointers, None),
+            Err(source) => (Vec::new(), Some(Error::Write { dataset: self.id, source })),
+        };
+        let mut pointers = pointers.into_iter();
+        for (inode, start, chunk, length) in &begun {
+            let pointer = if is_block(*start, *length) { pointers.next() } else { None };
+            let length = u32::try_from(*length).expect("records are small");
+            let stored = pointer.map(|pointer| (length, pointer));
+            inode.state.lock().open.end_early(*start, chunk, stored);
+        }
+        let Some(error) = error else { return Ok(true) };
+        self.early.lock().stored = u64::MAX;
+        Err(error)
+    }
+
+    /// Changes how much of what is complete is left to the sync, and what is worth storing at once (2 and 4 MiB, if nobody says
+    /// otherwise).
+    pub fn set_early_bytes(&self, lag: u64, step_min: u64) {
+        let mut list = self.early.lock();
+        (list.lag_bytes, list.step_bytes_min) = (lag, step_min.max(1));
+    }
+
+    /// Bytes that may be stored early in one txg. (E5)
+    fn early_bytes_max(&self) -> u64 {
+        let room = self.txgs.budget.room();
+        if room.free < room.capacity / 8 { 0 } else { room.placeable / 4 }
+    }
+
+    /// Frees what was stored early and will never be referenced: the dataset is being destroyed. Sync context.
+    pub(crate) fn drop_early(&self) {
+        self.early.lock().clear();
+        for inode in self.inodes_in_memory() {
+            let stale = inode.state.lock().open.take_early();
+            stale.iter().for_each(|pointer| self.blocks.free(pointer));
+        }
+    }
+}
