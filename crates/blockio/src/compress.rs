@@ -76,17 +76,17 @@ impl Compressor {
             Compression::Off => (bytes.len() == lsize).then_some(bytes),
             Compression::Zle => zle::decompress(&bytes, lsize).map(Buffer::from),
             Compression::Lz4 => {
-                let mut out = vec![0; lsize];
+                let mut out = room_for(lsize);
                 let made = lz4_flex::block::decompress_into(&bytes, &mut out).ok()?;
-                (made == lsize).then(|| out.into())
+                (made == lsize).then_some(out)
             }
             Compression::Zstd => {
                 let kept = self.unpackers.lock().expect("no holder panics").pop();
                 let mut unpacker = kept.or_else(|| zstd::bulk::Decompressor::new().ok())?;
-                let mut out = vec![0; lsize];
+                let mut out = room_for(lsize);
                 let made = unpacker.decompress_to_buffer(&bytes, &mut out[..]);
                 self.unpackers.lock().expect("no holder panics").push(unpacker);
-                (made.ok()? == lsize).then(|| out.into())
+                (made.ok()? == lsize).then_some(out)
             }
         }
     }
@@ -104,6 +104,14 @@ impl Compressor {
         out.truncate(made.ok()?);
         Some(out)
     }
+}
+
+/// What is shorter is as well off in the general allocator.
+const ALIGNED_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes to be filled; what is large comes from memory that is used again.
+fn room_for(length: usize) -> Buffer {
+    if length < ALIGNED_BYTES_MIN { vec![0; length].into() } else { Buffer::to_fill(length) }
 }
 
 /// Entry for fuzzers: any bytes decompress to as many as were asked for, or to nothing. The first byte chooses the

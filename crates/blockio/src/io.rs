@@ -426,9 +426,10 @@ impl BlockIo {
             }
             Some(keys) => {
                 let aad = Identity::of(self.pool, context.dataset, pointer).aad();
-                let open = |bytes: Buffer| {
-                    let mut bytes = bytes.into_vec();
-                    keys.open(&pointer.stamp, &aad, &mut bytes).map(|()| Buffer::from(bytes))
+                let open = |mut bytes: Buffer| {
+                    let length = keys.open_slice(&pointer.stamp, &aad, &mut bytes)?;
+                    bytes.resize(length);
+                    Ok(bytes)
                 };
                 stored
                     .try_map(open)

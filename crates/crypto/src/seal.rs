@@ -78,12 +78,7 @@ impl BlockKeys {
 
     /// Opens `buffer` in place and takes off the tag. On failure the buffer is emptied.
     pub fn open(&self, stamp: &Stamp, aad: &[u8], buffer: &mut Vec<u8>) -> Result<(), AuthError> {
-        let opened = if stamp.salt == self.salt {
-            open_with(&self.current, stamp.counter, aad, buffer)
-        } else {
-            open_with(&self.past_key(&stamp.salt), stamp.counter, aad, buffer)
-        };
-        match opened {
+        match self.open_slice(stamp, aad, buffer) {
             Ok(length) => {
                 buffer.truncate(length);
                 Ok(())
@@ -92,6 +87,16 @@ impl BlockKeys {
                 buffer.clear();
                 Err(error)
             }
+        }
+    }
+
+    /// Opens `buffer` in place; its first bytes, as many as returned, are what was sealed. On failure what is in it is of no
+    /// meaning.
+    pub fn open_slice(&self, stamp: &Stamp, aad: &[u8], buffer: &mut [u8]) -> Result<usize, AuthError> {
+        if stamp.salt == self.salt {
+            open_with(&self.current, stamp.counter, aad, buffer)
+        } else {
+            open_with(&self.past_key(&stamp.salt), stamp.counter, aad, buffer)
         }
     }
 

@@ -5,6 +5,7 @@ use crate::overlaid::RANGES_MAX;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use steadfast_device::Buffer;
 use steadfast_format::BlockPointer;
 use steadfast_format::extent::Extent;
 
@@ -24,7 +25,7 @@ pub(crate) struct Layer {
 pub(crate) struct Record {
     /// Disjoint, not adjacent; by offset in the record. Whoever writes the record early shares a chunk meanwhile, and a
     /// change then makes another one.
-    chunks: BTreeMap<usize, Arc<Vec<u8>>>,
+    chunks: BTreeMap<usize, Arc<Buffer>>,
     /// Bytes of space reserved for it.
     charged: u64,
     /// An overlay of it fits into its extent, whatever the sync under way does.
@@ -120,7 +121,7 @@ impl Layer {
             let at = index(piece.start - offset);
             let bytes = &data[at..at + index(piece.end - piece.start)];
             self.stale.extend(record.spoil());
-            growth.memory += record.write(index(piece.start - start), bytes);
+            growth.memory += record.write(terms.record_size, index(piece.start - start), bytes);
             if matches!(record.early, Early::Not) && record.is_complete(terms.record_size) {
                 record.early = Early::Listed;
                 complete(start);
@@ -208,7 +209,7 @@ impl Layer {
     }
 
     /// The bytes of a record that is listed for being written early and has not changed since.
-    pub(crate) fn begin_early(&mut self, start: u64) -> Option<Arc<Vec<u8>>> {
+    pub(crate) fn begin_early(&mut self, start: u64) -> Option<Arc<Buffer>> {
         let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Listed))?;
         record.early = Early::Writing;
         let (_, chunk) = record.chunks.first_key_value().expect("a complete record has bytes");
@@ -217,12 +218,7 @@ impl Layer {
 
     /// What began with [`Layer::begin_early`] has ended: with the first `length` bytes of `chunk` stored at `pointer`, and
     /// only zeros behind them. If the record has changed since, that was in vain.
-    pub(crate) fn end_early(
-        &mut self,
-        start: u64,
-        chunk: &Arc<Vec<u8>>,
-        stored: Option<(u32, BlockPointer)>,
-    ) {
+    pub(crate) fn end_early(&mut self, start: u64, chunk: &Arc<Buffer>, stored: Option<(u32, BlockPointer)>) {
         let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Writing));
         match (record, stored) {
             (Some(record), Some((length, pointer))) => {
@@ -305,7 +301,7 @@ impl Record {
     /// If the record is one run of bytes from its start, those.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         match self.chunks.first_key_value() {
-            Some((0, bytes)) if self.chunks.len() == 1 => Some(bytes),
+            Some((0, bytes)) if self.chunks.len() == 1 => Some(&bytes[..]),
             _ => None,
         }
     }
@@ -339,28 +335,32 @@ impl Record {
     }
 
     /// Returns the bytes of memory added.
-    fn write(&mut self, offset: usize, data: &[u8]) -> u64 {
+    fn write(&mut self, record_size: u64, offset: usize, data: &[u8]) -> u64 {
         let end = offset + data.len();
         // Sequential writes and overwrites extend a chunk that is there; anything else makes a new one.
-        let (at, mut chunk) = match self.chunks.range_mut(..=offset).next_back() {
+        let (at, chunk) = match self.chunks.range_mut(..=offset).next_back() {
             Some((&at, bytes)) if at + bytes.len() >= offset => (at, std::mem::take(bytes)),
             _ => (offset, Arc::default()),
         };
-        let before = chunk.len();
-        let bytes = Arc::make_mut(&mut chunk);
-        let overlap = (before - (offset - at)).min(data.len());
-        bytes[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
-        bytes.extend_from_slice(&data[overlap..]);
-        let mut added = (bytes.len() - before) as u64;
+        // Whoever writes the record early keeps what it has.
+        let mut bytes = Arc::try_unwrap(chunk).unwrap_or_else(|shared| Buffer::clone(&shared));
+        let mut before = bytes.capacity();
         // Chunks that the new end reaches become part of it.
         let reached: Vec<usize> = self.chunks.range(at + 1..=end).map(|(&at, _)| at).collect();
-        for other in reached {
-            let next = self.chunks.remove(&other).expect("just listed");
+        let reached: Vec<(usize, Arc<Buffer>)> =
+            reached.into_iter().filter_map(|at| self.chunks.remove_entry(&at)).collect();
+        let last = reached.last().map_or(0, |(at, next)| at + next.len());
+        make_room(&mut bytes, end.max(last) - at, index(record_size) - at);
+        let overlap = (bytes.len() - (offset - at)).min(data.len());
+        bytes[offset - at..offset - at + overlap].copy_from_slice(&data[..overlap]);
+        bytes.extend(&data[overlap..]);
+        for (other, next) in reached {
+            before += next.capacity();
             let covered = (end - other).min(next.len());
-            added -= covered as u64;
-            bytes.extend_from_slice(&next[covered..]);
+            bytes.extend(&next[covered..]);
         }
-        self.chunks.insert(at, chunk);
+        let added = bytes.capacity().saturating_sub(before) as u64;
+        self.chunks.insert(at, Arc::new(bytes));
         added
     }
 
@@ -375,13 +375,24 @@ impl Record {
         for at in touched {
             let mut bytes = self.chunks.remove(&at).expect("just listed");
             if at + bytes.len() > end {
-                self.chunks.insert(end, Arc::new(bytes[end - at..].to_vec()));
+                self.chunks.insert(end, Arc::new(Buffer::from(bytes[end - at..].to_vec())));
             }
             if at < start {
-                Arc::make_mut(&mut bytes).truncate(start - at);
+                Arc::make_mut(&mut bytes).resize(start - at);
                 self.chunks.insert(at, bytes);
             }
         }
+    }
+}
+
+/// Sees to it that `bytes`, which will not become longer than `most`, can become `needed` bytes long.
+fn make_room(bytes: &mut Buffer, needed: usize, most: usize) {
+    if needed > bytes.capacity() {
+        // What grows once will grow again.
+        let room = if bytes.is_empty() { needed } else { needed.max(2 * bytes.capacity()).min(most) };
+        let mut larger = Buffer::with_room(room);
+        larger.extend(bytes);
+        *bytes = larger;
     }
 }
 

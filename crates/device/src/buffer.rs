@@ -1,72 +1,157 @@
 //! [`Buffer`]: bytes that lie in memory as direct transfers want them.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
+
+use crate::pages::{SPAN_BYTES_MIN, Span};
 
 /// Alignment of direct transfers, in memory and on the device. Covers every disk sold.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Bytes, most often with an address that is a multiple of 4,096: then a direct transfer needs no copy. The bytes are the
-/// end of a somewhat longer allocation, so nothing here is unsafe.
+/// Bytes, most often with an address that is a multiple of 4,096: then a direct transfer needs no copy. From some 60 KiB to 2 MiB
+/// they lie in memory that is kept and used again ([`crate::pages`]); otherwise they are the end of a somewhat longer
+/// allocation.
 ///
 /// A buffer made from a vector takes it as it is, aligned or not; transfers of it work, with a copy.
-#[derive(Clone, Debug, Default)]
-pub struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
+#[derive(Default)]
+pub struct Buffer(Memory);
+
+enum Memory {
+    /// The bytes from `start` on.
+    Heap { bytes: Vec<u8>, start: usize },
+    /// The first `length` bytes.
+    Span { span: Span, length: usize },
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::Heap { bytes: Vec::new(), start: 0 }
+    }
 }
 
 impl Buffer {
     /// No bytes, with room for `capacity`; aligned.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Buffer {
-        let mut memory = Vec::with_capacity(capacity + ALIGNMENT - 1);
-        let start = offset_of_alignment(&memory);
-        memory.resize(start, 0);
-        Buffer { memory, start }
+        if let Some(span) = Span::take(capacity) {
+            return Buffer(Memory::Span { span, length: 0 });
+        }
+        let mut bytes = Vec::with_capacity(capacity + ALIGNMENT - 1);
+        let start = offset_of_alignment(&bytes);
+        bytes.resize(start, 0);
+        Buffer(Memory::Heap { bytes, start })
+    }
+
+    /// No bytes, with room for `capacity` and, if that is small, hardly more; aligned if it is large.
+    #[must_use]
+    pub fn with_room(capacity: usize) -> Buffer {
+        if capacity < SPAN_BYTES_MIN {
+            Vec::with_capacity(capacity).into()
+        } else {
+            Buffer::with_capacity(capacity)
+        }
     }
 
     /// `length` zeros; aligned.
     #[must_use]
     pub fn zeroed(length: usize) -> Buffer {
-        let mut memory = vec![0; length + ALIGNMENT - 1];
-        let start = offset_of_alignment(&memory);
-        memory.truncate(start + length);
-        Buffer { memory, start }
+        let mut buffer = Buffer::to_fill(length);
+        if let Memory::Span { .. } = buffer.0 {
+            buffer.fill(0);
+        }
+        buffer
+    }
+
+    /// `length` bytes of no meaning, which whoever asked for them fills; aligned.
+    #[must_use]
+    pub fn to_fill(length: usize) -> Buffer {
+        if let Some(span) = Span::take(length) {
+            return Buffer(Memory::Span { span, length });
+        }
+        let mut bytes = vec![0; length + ALIGNMENT - 1];
+        let start = offset_of_alignment(&bytes);
+        bytes.truncate(start + length);
+        Buffer(Memory::Heap { bytes, start })
     }
 
     /// Appends bytes.
     ///
     /// # Panics
     /// If they do not fit into the capacity: growing would move all bytes and lose the alignment.
-    pub fn extend(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.memory.capacity() - self.memory.len(), "a buffer does not grow");
-        self.memory.extend_from_slice(bytes);
+    pub fn extend(&mut self, more: &[u8]) {
+        assert!(more.len() <= self.capacity() - self.len(), "a buffer does not grow");
+        match &mut self.0 {
+            Memory::Heap { bytes, .. } => bytes.extend_from_slice(more),
+            Memory::Span { span, length } => {
+                span.as_mut_slice()[*length..*length + more.len()].copy_from_slice(more);
+                *length += more.len();
+            }
+        }
     }
 
     /// Makes it `length` bytes long, with zeros for what is new.
     ///
     /// # Panics
     /// If that is beyond the capacity.
-    pub fn resize(&mut self, length: usize) {
-        assert!(self.start + length <= self.memory.capacity(), "a buffer does not grow");
-        self.memory.resize(self.start + length, 0);
+    pub fn resize(&mut self, new: usize) {
+        assert!(new <= self.capacity(), "a buffer does not grow");
+        match &mut self.0 {
+            Memory::Heap { bytes, start } => bytes.resize(*start + new, 0),
+            Memory::Span { span, length } => {
+                if new > *length {
+                    span.as_mut_slice()[*length..new].fill(0);
+                }
+                *length = new;
+            }
+        }
     }
 
-    /// The bytes as a vector, moved to its beginning if they did not begin there.
+    /// Bytes it has room for.
     #[must_use]
-    pub fn into_vec(mut self) -> Vec<u8> {
-        if self.start > 0 {
-            let length = self.len();
-            self.memory.copy_within(self.start.., 0);
-            self.memory.truncate(length);
+    pub fn capacity(&self) -> usize {
+        match &self.0 {
+            Memory::Heap { bytes, start } => bytes.capacity() - start,
+            Memory::Span { span, .. } => span.len(),
         }
-        self.memory
+    }
+
+    /// The bytes as a vector.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.0 {
+            Memory::Heap { mut bytes, start } => {
+                if start > 0 {
+                    let length = bytes.len() - start;
+                    bytes.copy_within(start.., 0);
+                    bytes.truncate(length);
+                }
+                bytes
+            }
+            Memory::Span { span, length } => span.as_slice()[..length].to_vec(),
+        }
     }
 
     /// Memory it holds, in bytes: what is between its end and its capacity counts.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.memory.capacity()
+        match &self.0 {
+            Memory::Heap { bytes, .. } => bytes.capacity(),
+            Memory::Span { span, .. } => span.len(),
+        }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Buffer {
+        let mut copy = Buffer::with_room(self.len());
+        copy.extend(self);
+        copy
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -77,8 +162,8 @@ fn offset_of_alignment(memory: &[u8]) -> usize {
 }
 
 impl From<Vec<u8>> for Buffer {
-    fn from(memory: Vec<u8>) -> Buffer {
-        Buffer { memory, start: 0 }
+    fn from(bytes: Vec<u8>) -> Buffer {
+        Buffer(Memory::Heap { bytes, start: 0 })
     }
 }
 
@@ -86,13 +171,19 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..]
+        match &self.0 {
+            Memory::Heap { bytes, start } => &bytes[*start..],
+            Memory::Span { span, length } => &span.as_slice()[..*length],
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..]
+        match &mut self.0 {
+            Memory::Heap { bytes, start } => &mut bytes[*start..],
+            Memory::Span { span, length } => &mut span.as_mut_slice()[..*length],
+        }
     }
 }
 
@@ -118,14 +209,13 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_stay_so_while_they_fill() {
-        for length in [1, 511, 4096, 5000, 1 << 20] {
+        for length in [1, 511, 4096, 5000, 100_000, 1 << 20, (2 << 20) + 1] {
             let zeroed = Buffer::zeroed(length);
             assert!(is_aligned(&zeroed) && zeroed.len() == length && zeroed.iter().all(|&byte| byte == 0));
             let mut filled = Buffer::with_capacity(length);
             assert!(filled.is_empty());
-            for at in 0..length {
-                filled.extend(&[at as u8]);
-            }
+            let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            bytes.chunks(3_333).for_each(|some| filled.extend(some));
             assert!(is_aligned(&filled));
             assert_eq!(filled.len(), length);
             assert_eq!(filled[length - 1], (length - 1) as u8);

@@ -13,7 +13,9 @@
 //!      segment id is created once.                                         test: `an_object_is_created_once`
 //! (V4) Reading gives the bytes of the last write, from memory or from the medium; it does not check them. Who reads
 //!      verifies.
-#![forbid(unsafe_code)]
+//! ## Memory
+//! Buffers of content come from [`pages`], the one module here that is unsafe.
+#![deny(unsafe_code)]
 
 mod buffer;
 mod error;
@@ -22,6 +24,7 @@ pub mod memory;
 pub mod metered;
 #[cfg(feature = "objects")]
 pub mod objects;
+pub mod pages;
 
 use std::sync::Arc;
 

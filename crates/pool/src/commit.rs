@@ -61,6 +61,8 @@ const DISCARDS_PER_COMMIT: usize = 32;
 const DISCARDS_KEPT: usize = 16;
 /// Pause between looks while there are slots to discard.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
+/// How often memory that nobody wants is given back, a part each time.
+const TRIM_NS: u64 = 5_000_000_000;
 /// Bytes to and from devices below which a commit's duration says little about their rate.
 const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
@@ -83,6 +85,7 @@ impl Inner {
         let _watch = Watch(self);
         let rule = CloseRule::default();
         let mut opened_ns = self.env.clock.monotonic_ns();
+        let mut trimmed_ns = opened_ns;
         // Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
         let mut futile_commits = 0;
         loop {
@@ -111,6 +114,10 @@ impl Inner {
                         left if left == before => self.changed.store(true, Ordering::Release),
                         _ => patience = IDLE_PAUSE,
                     }
+                }
+                if moment.now_ns.saturating_sub(trimmed_ns) >= TRIM_NS {
+                    trimmed_ns = moment.now_ns;
+                    steadfast_device::pages::trim();
                 }
                 self.txgs.commits.park(open, patience);
                 continue;

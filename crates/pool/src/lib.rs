@@ -49,7 +49,7 @@ pub use events::{Event, EventKind};
 pub use grow::Growth;
 pub use import::ImportSpec;
 pub use keys::new_user_key;
-pub use memory::{CacheUse, Memory, MemoryUse};
+pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};

@@ -52,6 +52,16 @@ impl Memory {
     }
 }
 
+/// Of the bytes set for content in memory, the part that is kept for it while it is not used.
+const SPARE_DIVISOR: usize = 16;
+
+/// Tells how much memory all pools of this process together may use: what they give back is kept for them up to a share of it.
+pub fn keep_spare_memory(total: &Memory) {
+    let dirty = usize::try_from(total.dirty_bytes_max).unwrap_or(usize::MAX);
+    let content = total.block_cache_bytes.saturating_add(dirty);
+    steadfast_device::pages::set_spare_bytes(content / SPARE_DIVISOR);
+}
+
 /// What a cache holds and did since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CacheUse {

@@ -703,7 +703,7 @@ impl Space {
     fn fetch(&self, parts: &[Located], len: usize) -> Result<Buffer, (DeviceId, DeviceError)> {
         // What is small goes through the page cache, where alignment is of no use.
         let mut bytes =
-            if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::zeroed(len) };
+            if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) };
         let mut rest = &mut bytes[..];
         for part in parts {
             let (out, after) = rest.split_at_mut(part.bytes);

@@ -9,6 +9,7 @@ use super::Engine;
 impl Engine {
     /// Gives every pool its share: when one comes, and when one goes.
     pub(super) fn share_memory(&self) {
+        steadfast_pool::keep_spare_memory(&self.memory);
         let pools = self.pools.read();
         let share = self.memory.share(pools.len());
         pools.values().for_each(|held| held.pool.set_memory(share));

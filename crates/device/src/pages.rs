@@ -1,0 +1,319 @@
+//! Memory for large buffers: a few sizes, cut from regions that are kept and used again.
+//!
+//! ## The problem
+//! Every block of content passes through a buffer of a hundred kilobytes and more. From a general allocator such memory is fresh
+//! as a rule: the kernel is asked for it, gives it a page of 4 KiB at a time, each by a fault and cleared, and gets it back
+//! soon after. That cost a cold sequential read a quarter of the processor's time. And what the allocator does keep lies scattered
+//! between small things, so that the process stays as large as it ever was.
+//!
+//! ## The idea
+//! Memory comes in *regions* of [`REGION_BYTES`]. A region is cut into *spans* of one of the [`CLASSES`]. A span that is given back is
+//! handed out again before any other memory is, the lowest region first, so that what is in use lies close together. A region
+//! whose spans are all back is *spare*: it can be cut anew. Spare regions beyond a bound ([`set_spare_bytes`]) go back to
+//! the kernel at once, and those that nobody needed for some time little by little ([`trim`]).
+//!
+//! Regions have the size and the alignment of a huge page, and the kernel is not asked to make each of one: on a virtual machine that
+//! tells its host of free memory (which it does in units of just that size) clearing such a page took half of all
+//! processor time of a sequential read, as the host has to find the memory again.
+//!
+//! ## What it holds
+//! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions that are partly used; and the spare
+//! ones. Blocks of a cache come and go in about the same order, so regions empty as a whole.
+//!
+//! ## Invariants
+//! (P1) A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
+//! (P2) Memory of a region stays mapped while a span of it is out.                                          assert: `Region::drop`
+//! (P3) Every byte that can be read was written before, by the kernel (zeros) or by an earlier owner: no memory is uninitialised.
+//!      What an earlier owner left is not secret from a later one, as both are this process; who hands bytes out fills them first.
+#![allow(unsafe_code, reason = "mapping memory; see the invariants")]
+
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Bytes of a region.
+const REGION_BYTES: usize = 2 << 20;
+/// Regions kept though nobody uses them, if nobody says otherwise.
+const SPARE_REGIONS_MAX: usize = 8;
+/// Sizes of spans. Records are powers of two, and a sealed one is a unit longer.
+const CLASSES: [usize; 13] = [
+    64 << 10,
+    96 << 10,
+    128 << 10,
+    132 << 10,
+    192 << 10,
+    256 << 10,
+    260 << 10,
+    384 << 10,
+    512 << 10,
+    516 << 10,
+    768 << 10,
+    1 << 20,
+    2 << 20,
+];
+/// Shorter buffers are better off in the general allocator.
+pub(crate) const SPAN_BYTES_MIN: usize = 60 << 10;
+
+/// Memory of a region.
+struct Region {
+    start: NonNull<u8>,
+    class: usize,
+    /// A bit for each span that is free.
+    free: u32,
+}
+
+// SAFETY: the memory is the region's alone, as a Box<[u8]>'s would be; spans of it are handed out under the pool's lock.
+unsafe impl Send for Region {}
+
+struct Pool {
+    /// By number; those that went back to the kernel leave a gap.
+    regions: Vec<Option<Region>>,
+    gaps: Vec<usize>,
+    /// Regions of each class that have free spans and used ones.
+    partial: [BTreeSet<usize>; CLASSES.len()],
+    /// Regions without a used span.
+    spare: Vec<usize>,
+    spare_max: usize,
+    /// Fewest spare ones since the last `trim`.
+    spare_low: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    regions: Vec::new(),
+    gaps: Vec::new(),
+    partial: [const { BTreeSet::new() }; CLASSES.len()],
+    spare: Vec::new(),
+    spare_max: SPARE_REGIONS_MAX,
+    spare_low: 0,
+});
+
+fn pool() -> MutexGuard<'static, Pool> {
+    // Nothing in here panics half way.
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory that is owned until it is dropped; it begins at a multiple of 4,096.
+pub(crate) struct Span {
+    start: NonNull<u8>,
+    bytes: usize,
+    region: usize,
+}
+
+// SAFETY: a span is owned memory without interior mutability, like a Box<[u8]>.
+unsafe impl Send for Span {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Memory of at least `bytes`, whose content is of no meaning; `None` if that is none of the sizes here, or the kernel has no
+    /// more.
+    pub(crate) fn take(bytes: usize) -> Option<Span> {
+        if bytes < SPAN_BYTES_MIN || cfg!(miri) {
+            return None;
+        }
+        let class = CLASSES.iter().position(|&size| size >= bytes)?;
+        let mut pool = pool();
+        let region = match pool.partial[class].first() {
+            Some(&region) => region,
+            None => {
+                let region = match pool.spare.pop() {
+                    Some(region) => {
+                        pool.spare_low = pool.spare_low.min(pool.spare.len());
+                        region
+                    }
+                    None => {
+                        let region = Region::map()?;
+                        match pool.gaps.pop() {
+                            Some(gap) => {
+                                pool.regions[gap] = Some(region);
+                                gap
+                            }
+                            None => {
+                                pool.regions.push(Some(region));
+                                pool.regions.len() - 1
+                            }
+                        }
+                    }
+                };
+                pool.regions[region].as_mut().expect("it was just found").cut(class);
+                pool.partial[class].insert(region);
+                region
+            }
+        };
+        let found = pool.regions[region].as_mut().expect("a region with free spans is mapped");
+        let number = found.free.trailing_zeros() as usize;
+        found.free &= found.free - 1;
+        // SAFETY: the span lies in the region, as `cut` counts only those that do.
+        let start = unsafe { found.start.add(number * CLASSES[class]) };
+        if found.free == 0 {
+            pool.partial[class].remove(&region);
+        }
+        Some(Span { start, bytes: CLASSES[class], region })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: mapped (P2), initialised (P3), and only read while this is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else owns it (P1).
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let mut pool = pool();
+        let region = pool.regions[self.region].as_mut().expect("(P2) a region stays while a span is out");
+        let class = region.class;
+        let bit = 1 << ((self.start.addr().get() - region.start.addr().get()) / CLASSES[class]);
+        assert!(region.free & bit == 0, "(P1) a span is given back once");
+        region.free |= bit;
+        if region.free != Region::all(class) {
+            pool.partial[class].insert(self.region);
+            return;
+        }
+        pool.partial[class].remove(&self.region);
+        pool.spare.push(self.region);
+        let most = pool.spare_max;
+        let surplus = pool.shrink_spare(most);
+        // The kernel takes its time: not under the lock.
+        drop(pool);
+        drop(surplus);
+    }
+}
+
+impl Pool {
+    /// Takes out spare regions until there are at most `most`.
+    fn shrink_spare(&mut self, most: usize) -> Vec<Region> {
+        let mut taken = Vec::new();
+        while self.spare.len() > most
+            && let Some(number) = self.spare.pop()
+        {
+            taken.extend(self.regions[number].take());
+            self.gaps.push(number);
+        }
+        self.spare_low = self.spare_low.min(self.spare.len());
+        taken
+    }
+}
+
+impl Region {
+    /// Fresh memory, cut for the first class.
+    fn map() -> Option<Region> {
+        // Twice as much, as the kernel knows no alignment; what is too much goes back.
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that is there.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), 2 * REGION_BYTES, protection, MapFlags::PRIVATE).ok()?
+        };
+        let before = start.addr().next_multiple_of(REGION_BYTES) - start.addr();
+        let after = REGION_BYTES - before;
+        // SAFETY: `before` is less than a region, so all three parts lie in the mapping; nothing refers to the outer two.
+        unsafe {
+            let region = start.byte_add(before);
+            if before > 0 {
+                munmap(start, before).ok()?;
+            }
+            munmap(region.byte_add(REGION_BYTES), after).ok()?;
+            Some(Region { start: NonNull::new(region.cast())?, class: 0, free: Region::all(0) })
+        }
+    }
+
+    fn cut(&mut self, class: usize) {
+        (self.class, self.free) = (class, Region::all(class));
+    }
+
+    /// The mask of a region of that class with all spans free.
+    fn all(class: usize) -> u32 {
+        let spans = REGION_BYTES / CLASSES[class];
+        assert!((1..=32).contains(&spans), "a mask has 32 bits");
+        u32::MAX >> (32 - spans)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        assert!(self.free == Region::all(self.class), "(P2) a region goes when all its spans are back");
+        // SAFETY: mapped in `map` with this size, and no span of it is out.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), REGION_BYTES) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Changes how many bytes are kept though nobody uses them (16 MiB, if nobody says otherwise).
+pub fn set_spare_bytes(bytes: usize) {
+    let mut pool = pool();
+    pool.spare_max = bytes / REGION_BYTES;
+    let most = pool.spare_max;
+    let surplus = pool.shrink_spare(most);
+    drop(pool);
+    drop(surplus);
+}
+
+/// Gives back half of what was spare all the time since this was last called. To be called every few seconds.
+pub fn trim() {
+    let mut pool = pool();
+    let unused = pool.spare_low.min(pool.spare.len()).div_ceil(2);
+    let most = pool.spare.len() - unused;
+    let surplus = pool.shrink_spare(most);
+    pool.spare_low = pool.spare.len();
+    drop(pool);
+    drop(surplus);
+}
+
+/// Bytes of memory that large buffers hold of the kernel's: used, and free ones that wait for use.
+#[must_use]
+pub fn held_bytes() -> usize {
+    let pool = pool();
+    (pool.regions.len() - pool.gaps.len()) * REGION_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A span as bytes that name their owner.
+    fn mark(span: &mut Span, owner: u8) {
+        let end = span.len() - 1;
+        (span.as_mut_slice()[0], span.as_mut_slice()[end]) = (owner, owner);
+    }
+
+    #[test]
+    fn nobody_gets_what_another_has() {
+        let mut held: Vec<(Span, u8)> = Vec::new();
+        let mut draw = 7_usize;
+        for step in 0..5_000_usize {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let random = draw >> 33;
+            if held.len() > 60 || (!held.is_empty() && random.is_multiple_of(2)) {
+                let (span, owner) = held.swap_remove(random / 2 % held.len());
+                let bytes = span.as_slice();
+                assert_eq!((bytes[0], bytes[bytes.len() - 1]), (owner, owner), "step {step}");
+            } else {
+                let wanted = SPAN_BYTES_MIN + random / 2 % (1 << 20);
+                let Some(mut span) = Span::take(wanted) else { continue };
+                assert!(span.len() >= wanted && span.start.addr().get().is_multiple_of(4096));
+                let owner = (step % 251) as u8;
+                mark(&mut span, owner);
+                held.push((span, owner));
+            }
+        }
+    }
+
+    #[test]
+    fn every_class_fits_its_region() {
+        for (class, &bytes) in CLASSES.iter().enumerate() {
+            let spans = Region::all(class).count_ones() as usize;
+            assert!(spans * bytes <= REGION_BYTES && bytes.is_multiple_of(4096), "{bytes}");
+        }
+        assert!(CLASSES.is_sorted() && Span::take(REGION_BYTES + 1).is_none() && Span::take(4096).is_none());
+    }
+}
