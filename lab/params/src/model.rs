@@ -11,6 +11,8 @@ pub struct OpenFlags {
     pub dsync: bool,
     /// `fsync`: before each close.
     pub fsync: bool,
+    /// `fsync_each`, a word of ours: after each write, and the response time spans both.
+    pub fsync_each: bool,
 }
 
 /// `xfersize=`, in bytes.

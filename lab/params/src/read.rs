@@ -87,11 +87,22 @@ pub(crate) fn yes_or_no(item: &Item) -> Result<bool, Error> {
 pub(crate) fn openflags(item: &Item) -> Result<OpenFlags, Error> {
     let mut flags = OpenFlags::default();
     for value in &item.values {
-        let known =
-            ["o_direct", "directio", "o_sync", "o_dsync", "o_rsync", "fsync", "0x4000", "0x1000", "none"];
+        let known = [
+            "o_direct",
+            "directio",
+            "o_sync",
+            "o_dsync",
+            "o_rsync",
+            "fsync",
+            "fsync_each",
+            "0x4000",
+            "0x1000",
+            "none",
+        ];
         match choice(item, &value.text, &known)? {
             "o_direct" | "directio" | "0x4000" => flags.direct = true,
             "fsync" => flags.fsync = true,
+            "fsync_each" => flags.fsync_each = true,
             "none" => {}
             _ => flags.dsync = true,
         }

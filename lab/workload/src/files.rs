@@ -9,7 +9,7 @@ use crate::anchor::Tree;
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
-use crate::raw::{open_flags, transfer};
+use crate::raw::{self, open_flags, transfer};
 use crate::shared::{Buffer, Cells, Count, INCORRECT_SIZE, Shared, Slot, errno_text};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -123,7 +123,11 @@ impl Hand<'_, '_> {
             self.pattern.fill(bytes, mix(tree.key, at.index), offset, self.generation);
         }
         let before = Instant::now();
-        let done = if write { at.file.write_at(bytes, offset) } else { at.file.read_at(bytes, offset) };
+        let done = if write {
+            raw::write(&at.file, bytes, offset, at.fsync_each)
+        } else {
+            at.file.read_at(bytes, offset)
+        };
         let ns = before.elapsed().as_nanos() as u64;
         let operation = if write { Operation::Write } else { Operation::Read };
         match done {
@@ -160,6 +164,7 @@ struct OpenFile {
     file: File,
     index: u64,
     write: bool,
+    fsync_each: bool,
     /// Length when it was opened (reading) or wanted (writing).
     length: u64,
     position: u64,
@@ -342,6 +347,7 @@ impl Group {
             file,
             index,
             write,
+            fsync_each: self.flags.fsync_each,
             length,
             position,
             reached: 0,
@@ -561,6 +567,7 @@ impl Group {
                         file,
                         index,
                         write: false,
+                        fsync_each: false,
                         length: 0,
                         position: 0,
                         reached: 0,
@@ -761,8 +768,17 @@ impl Formatter {
         hand.shared.count(Count::WriteOpens);
         hand.shared.count(Count::FileCreates);
         let length = self.tree.target(index);
-        let mut at =
-            OpenFile { file, index, write: true, length, position: 0, reached: 0, fresh: true, left: length };
+        let mut at = OpenFile {
+            file,
+            index,
+            write: true,
+            fsync_each: self.flags.fsync_each,
+            length,
+            position: 0,
+            reached: 0,
+            fresh: true,
+            left: length,
+        };
         while at.position < length && !hand.shared.ended() {
             let (offset, count) = (at.position, self.tuning.xfersize.min(length - at.position));
             // A failed write is tried again, as in vdbench, until there were too many.

@@ -329,7 +329,11 @@ impl Storage {
             pattern.fill(bytes, self.file_key, address, generation);
         }
         let before = Instant::now();
-        let done = if read { file.read_at(bytes, address) } else { file.write_at(bytes, address) };
+        let done = if read {
+            file.read_at(bytes, address)
+        } else {
+            write(file, bytes, address, self.flags.fsync_each)
+        };
         let ns = before.elapsed().as_nanos() as u64;
         match done {
             Ok(count) if count as u64 == xfer => cell.record(ns, xfer, shared.interval.load(Relaxed)),
@@ -338,6 +342,16 @@ impl Storage {
         }
         true
     }
+}
+
+/// One write, and with `fsync_each` the fsync(2) behind it.
+#[inline]
+pub(crate) fn write(file: &File, bytes: &[u8], address: u64, fsync_each: bool) -> std::io::Result<usize> {
+    let count = file.write_at(bytes, address)?;
+    if fsync_each {
+        file.sync_all()?;
+    }
+    Ok(count)
 }
 
 /// The size of the next operation.
@@ -388,6 +402,14 @@ mod tests {
         let area = Area::new(0, 2 * 4096, 4096);
         let mut next = |seek| area.address(&mut random, seek, None, 4096);
         assert_eq!([next(Seek::Eof), next(Seek::Eof), next(Seek::Eof)], [Some(0), Some(4096), None]);
+    }
+
+    #[test]
+    fn an_fsync_follows_each_write_that_asks_for_it() {
+        // It takes any write and knows no fsync.
+        let zero = OpenOptions::new().write(true).open("/dev/zero").unwrap();
+        assert_eq!(write(&zero, b"1234", 0, false).unwrap(), 4);
+        assert_eq!(write(&zero, b"1234", 0, true).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     }
 
     #[test]
