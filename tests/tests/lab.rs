@@ -62,13 +62,9 @@ fn the_engine_is_measured_beside_ext4_and_cleaned_up() {
         host.run(line).fails(1).says("needs root");
         return nothing_left(&work);
     }
-    let probe = host.at("probe.img");
-    fs::File::create(&probe).unwrap().set_len(1 << 20).unwrap();
-    let loops = host.exec("losetup", &["--find", "--show", probe.to_str().unwrap()], b"");
-    if loops.status != 0 {
-        return skip(test, &format!("no loop devices here: {}", loops.err.trim()));
+    if let Some(why) = no_loops(&host) {
+        return skip(test, &why);
     }
-    host.exec("losetup", &["--detach", loops.out.trim()], b"").ok();
     let ran = host.run(line).ok();
     nothing_left(&work);
     for words in ["goals are met", "| ext4 |", "steadfast, encrypted", "sequential write 1 MiB", "report: "] {
@@ -81,8 +77,109 @@ fn the_engine_is_measured_beside_ext4_and_cleaned_up() {
     assert!(host.at("img/engine-pool.svg").exists());
     host.run("lab show {}/out/report.json -o {}/again.html").ok();
     assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+    nothing_attached(&host, &work);
+}
+
+/// Why loop devices cannot be used here; none if they can.
+fn no_loops(host: &Host) -> Option<String> {
+    let probe = host.at("probe.img");
+    fs::File::create(&probe).unwrap().set_len(1 << 20).unwrap();
+    let loops = host.exec("losetup", &["--find", "--show", probe.to_str().unwrap()], b"");
+    if loops.status != 0 {
+        return Some(format!("no loop devices here: {}", loops.err.trim()));
+    }
+    host.exec("losetup", &["--detach", loops.out.trim()], b"").ok();
+    None
+}
+
+#[track_caller]
+fn nothing_attached(host: &Host, work: &Path) {
     let attached = host.exec("losetup", &["--list", "--noheadings", "--output", "BACK-FILE"], b"").ok();
     assert!(!attached.out.contains(&work.display().to_string()), "still attached:\n{}", attached.out);
+}
+
+/// Tiny sizes: whether it runs to its end, says what it must, and takes everything away, not how fast anything is.
+#[test]
+fn cow_and_journal_are_measured_beside_ext4_and_cleaned_up() {
+    let test = "cow_and_journal_are_measured_beside_ext4_and_cleaned_up";
+    if let Some(why) = no_fuse() {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let cow =
+        "lab run cow --tiny --rounds 1 --arms ext4,steadfast --dir {}/work --out {}/cow --markdown {}/doc.md";
+    if !is_root() {
+        host.run(cow).fails(1).says("needs root");
+        return nothing_left(&work);
+    }
+    if let Some(why) = no_loops(&host) {
+        return skip(test, &why);
+    }
+    let ran = host.run(cow).ok();
+    nothing_left(&work);
+    nothing_attached(&host, &work);
+    for words in [
+        "goals are met",
+        "| ext4, data=ordered |",
+        "as the file says: I/O rate, 1/s",
+        "fsync after every write: bytes to the device per byte accepted",
+        "on request the file is 32.0 MiB instead of 1.0 GiB",
+        "cow.parm at least 0.6 of ext4's rate",
+        "report: ",
+    ] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    let html = fs::read_to_string(host.at("cow/report.html")).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && !html.contains("src=") && !html.contains("<link"));
+    for words in ["rate over time", "2,172", "32,250", "rdpct=50,rhpct=10,seekpct=50"] {
+        assert!(html.contains(words), "{words}");
+    }
+    assert!(host.at("cow/vdbench/1-steadfast-fsync/flatfile.html").exists());
+    let document = fs::read_to_string(host.at("doc.md")).unwrap();
+    assert!(document.starts_with("<!-- cow -->") && document.contains("(img/cow-rate.svg)"));
+    assert!(host.at("img/cow-fsync-rate.svg").exists());
+    host.run("lab show {}/cow/report.json -o {}/again.html").ok();
+    assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+
+    // A mode that this build refuses is a column that says so; one that it takes has figures. Never both.
+    let line =
+        "lab run journal --tiny --rounds 1 --only plain --arms ordered,off --dir {}/work --out {}/journal";
+    let ran = host.run(line).ok();
+    nothing_left(&work);
+    for mode in ["ordered", "off"] {
+        let refused = ran
+            .out
+            .contains(&format!("steadfast, journal={mode} took no part: this build refuses journal={mode}"));
+        let measured = ran.out.contains(&format!("steadfast, journal={mode} |"));
+        assert!(refused != measured, "{mode}:\n{}\n{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn ctrl_c_takes_loop_devices_away_too() {
+    let test = "ctrl_c_takes_loop_devices_away_too";
+    let host = Host::new();
+    if let Some(why) =
+        no_fuse().or_else(|| (!is_root()).then(|| "needs root".to_owned())).or_else(|| no_loops(&host))
+    {
+        return skip(test, &why);
+    }
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let mut command = Command::new(steadfast_bin());
+    command.args(["lab", "run", "cow", "--size", "64M", "--arms", "ext4", "--out"]).arg(host.at("out"));
+    let mut child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
+    while !fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&work.display().to_string()) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before anything was mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    nothing_left(&work);
+    nothing_attached(&host, &work);
 }
 
 #[test]

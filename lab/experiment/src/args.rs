@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::beside::{self, BesideRequest};
 use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
@@ -18,6 +19,8 @@ experiments:
   compression     lz4 against off: space, response times, processor use
   encryption      AES-256-GCM against off: response times, processor use
   engine          rates, costs and curves beside ext4, xfs, btrfs and gocryptfs
+  cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
+  journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
 
 options of run, compression and encryption:
   --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
@@ -48,6 +51,8 @@ pub enum Request {
     Run(RunRequest),
     /// Run `engine`.
     Engine(EngineRequest),
+    /// Run `cow` or `journal`.
+    Beside(BesideRequest),
 }
 
 /// What `run` was given.
@@ -101,12 +106,33 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
         None | Some("-h" | "--help" | "help") => Ok(Request::Help),
         Some("list") => Ok(Request::List),
         Some("show") => show(words.as_slice()),
-        Some("run") if words.as_slice().iter().any(|word| word == "engine") => {
-            Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
-        }
-        Some("run") => run(words.as_slice()),
+        Some("run") => match experiment_named(words.as_slice()) {
+            Some("engine") => {
+                Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
+            }
+            named => match named.and_then(beside::loads::find) {
+                Some(load) => {
+                    Ok(beside::args::parse(load, words.as_slice())?.map_or(Request::Help, Request::Beside))
+                }
+                None => run(words.as_slice()),
+            },
+        },
         Some(other) => Err(usage(format!("`{other}` is not a verb of lab: list, run or show"))),
     }
+}
+
+/// The first word that is neither an option nor, as far as one can tell before knowing the experiment, an option's value.
+fn experiment_named(words: &[String]) -> Option<&str> {
+    const FLAGS: [&str; 8] = ["--quick", "--tiny", "--long", "--json", "--keep", "--help", "-h", "--"];
+    let mut before = "--";
+    for word in words {
+        let value = before.starts_with('-') && !before.contains('=') && !FLAGS.contains(&before);
+        if !word.starts_with('-') && !value {
+            return Some(word);
+        }
+        before = if value && !word.starts_with('-') { "--" } else { word };
+    }
+    None
 }
 
 /// Splits `--name=value`; takes the next word as the value otherwise.
@@ -192,7 +218,8 @@ fn run(args: &[String]) -> Result<Request, Error> {
     }
     let Some(named) = request else {
         return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption or engine".to_owned(),
+            "lab run needs the name of an experiment: compression, encryption, engine, cow or journal"
+                .to_owned(),
         ));
     };
     if crate::experiment::find(&named.experiment).is_none() {
@@ -200,7 +227,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
         return Err(usage(format!(
             "there is no experiment `{}`: {}",
             named.experiment,
-            names.join(", ") + " or engine"
+            names.join(", ") + ", engine, cow or journal"
         )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))
@@ -264,10 +291,28 @@ mod tests {
     }
 
     #[test]
+    fn the_experiment_is_found_wherever_it_stands() {
+        for line in
+            ["run cow --quick", "run --quick cow", "run --out compression cow", "run --out=x --rounds 2 cow"]
+        {
+            assert!(
+                matches!(words(line).unwrap(), Request::Beside(request) if request.load.name == "cow"),
+                "{line}"
+            );
+        }
+        assert!(matches!(words("run --only file --long engine").unwrap(), Request::Engine(_)));
+        let Request::Run(request) = words("run compression --out cow").unwrap() else { panic!() };
+        assert_eq!(request.out, Some(PathBuf::from("cow")));
+    }
+
+    #[test]
     fn help_names_every_experiment() {
         for experiment in crate::experiment::all() {
             let line = USAGE.lines().find(|line| line.trim_start().starts_with(experiment.name())).unwrap();
             assert!(line.ends_with(experiment.about()), "{line}");
+        }
+        for load in &crate::beside::loads::LOADS {
+            assert!(USAGE.contains(&format!("  {:<14}  {}\n", load.name, load.about)), "{}", load.name);
         }
     }
 }

@@ -14,10 +14,13 @@
 //!
 //! ## Reading order
 //! [`report`] (what a result is), [`experiment`] (what an experiment is and how one is conducted), `compression` and
-//! `encryption`, [`target`], [`load`], [`html`].
+//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`] and [`beside`], which compare many file
+//! systems.
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod arms;
+pub mod beside;
 mod command;
 mod compression;
 mod encryption;
@@ -25,12 +28,14 @@ pub mod engine;
 mod error;
 pub mod experiment;
 mod feature;
+pub mod figures;
 pub mod html;
 pub mod load;
 mod machine;
 pub mod number;
 mod progress;
 pub mod report;
+mod shell;
 mod sources;
 mod space;
 pub mod target;
@@ -89,19 +94,25 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
-        Request::Help => say(&format!("{USAGE}\n{}", engine::USAGE)),
+        Request::Help => say(&format!("{USAGE}\n{}\n{}", engine::USAGE, beside::USAGE)),
         Request::List => {
             let mut lines: Vec<String> =
                 experiment::all().iter().map(|e| format!("{:<14}  {}\n", e.name(), e.about())).collect();
             lines.push(format!("{:<14}  {}\n", "engine", engine::ABOUT));
+            lines.extend(
+                beside::loads::LOADS.iter().map(|load| format!("{:<14}  {}\n", load.name, load.about)),
+            );
             say(&lines.concat())
         }
         Request::Show { report, html } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
             let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
-            let page = match engine::data::parse(&text) {
-                Some(parsed) => engine::render(&parsed.map_err(wrong)?),
-                None => html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?),
+            let page = match (engine::data::parse(&text), beside::data::parse(&text)) {
+                (Some(parsed), _) => engine::render(&parsed.map_err(wrong)?),
+                (_, Some(parsed)) => beside::render(&parsed.map_err(wrong)?),
+                (None, None) => {
+                    html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?)
+                }
             };
             fs::write(&html, page).map_err(Error::io("write", &html))?;
             say(&format!("{}\n", html.display()))
@@ -117,6 +128,20 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
                 "{}\n\n{}report: {}\n",
                 results.report.summary,
                 engine::table(&results.report),
+                results.html.display()
+            ))
+        }
+        Request::Beside(request) => {
+            let stop = stop_on_signals()?;
+            let results = beside::run(&request, context, &stop)?;
+            if request.json {
+                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
+                return say(&text);
+            }
+            say(&format!(
+                "{}\n\n{}report: {}\n",
+                results.report.summary,
+                beside::table(&results.report),
                 results.html.display()
             ))
         }

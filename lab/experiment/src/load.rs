@@ -32,7 +32,11 @@ impl Files for Carried<'_> {
 
 /// Reads the file; `elapsed_s` replaces the duration of every run.
 pub fn plan(parameters: &Parameters, elapsed_s: Option<u32>) -> Result<Plan, Error> {
-    let overrides = Overrides { elapsed: elapsed_s.map(u64::from), ..Overrides::default() };
+    plan_with(parameters, Overrides { elapsed: elapsed_s.map(u64::from), ..Overrides::default() })
+}
+
+/// Reads the file, with the options of vdbench's command line over it.
+pub fn plan_with(parameters: &Parameters, overrides: Overrides) -> Result<Plan, Error> {
     let request = Request { overrides, ..Request::file(parameters.file) };
     Ok(parse_with(&request, &Carried(parameters))?)
 }

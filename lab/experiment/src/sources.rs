@@ -24,6 +24,11 @@ const SOURCES: [(&str, &str, &str); 2] = [
     ("002", "Report B", "OpenZFS in the kernel, vdbench; a PC with 16 GB of memory and an NVMe drive."),
 ];
 
+/// The carried file of figures.
+pub(crate) fn reported() -> Value {
+    serde_json::from_str(REPORTED).expect("the carried file is JSON: a test reads it")
+}
+
 /// The two reports that switch a feature on and off.
 pub fn on_off() -> Vec<Source> {
     SOURCES
@@ -41,7 +46,7 @@ pub fn published(workload: &str, measure: &str) -> Vec<Published> {
     let Some((_, key, decimals, unit)) = COLUMNS.iter().find(|column| column.0 == measure) else {
         return Vec::new();
     };
-    let file: Value = serde_json::from_str(REPORTED).expect("the carried file is JSON: a test reads it");
+    let file = reported();
     let mut found = Vec::new();
     for report in file["workloads"][workload]["reports"].as_array().into_iter().flatten() {
         for arm in ["on", "off"] {

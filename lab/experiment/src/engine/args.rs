@@ -235,7 +235,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<EngineRequest>, Error> {
                 let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
                 request.only = Some(list(value()?, &known)?);
             }
-            "--arms" => request.arms = Some(list(value()?, &super::arms::KEYS)?),
+            "--arms" => request.arms = Some(list(value()?, &super::columns::KEYS)?),
             "--dir" | "--work" => request.dir = Some(PathBuf::from(value()?)),
             "--out" => request.out = Some(PathBuf::from(value()?)),
             "--markdown" => request.markdown = Some(PathBuf::from(value()?)),

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::Run;
 use super::args::EngineRequest;
-use super::arms::{Arm, Arms, drop_kernel_caches};
+use super::columns;
 use super::data::{Axis, Chart, Row, Series};
 use super::work::{self, Blocks, Noise};
 use crate::Context;
+use crate::arms::{Arm, Arms, drop_kernel_caches};
 use crate::command::quoted;
 use crate::error::Error;
 use crate::number;
@@ -159,8 +160,10 @@ fn pool(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<(), E
         run.alive()?;
         run.progress.begin(&format!("pool of {gib} GiB"));
         let before = Instant::now();
-        let mut arms =
-            Arms::pool("plain", gib * GIB, &pool_place(workdir, gib)?, run.request, context, &mut run.shell)?;
+        let mut arms = {
+            let recipe = columns::recipe("plain", gib * GIB, run.request, context);
+            Arms::new(vec![recipe], &pool_place(workdir, gib)?, context, &mut run.shell)?
+        };
         let x = gib as f64;
         whole[0].points.push((x, before.elapsed().as_secs_f64() * 1e3));
         let Some(arm) = arms.get("plain") else { continue };
@@ -248,7 +251,12 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
         run.alive()?;
         run.progress.begin(&format!("overwriting a pool that is {percent} % full"));
         let home = pool_place(workdir, 10_000 + percent)?;
-        let mut arms = Arms::pool("plain", bytes, &home, run.request, context, &mut run.shell)?;
+        let mut arms = Arms::new(
+            vec![columns::recipe("plain", bytes, run.request, context)],
+            &home,
+            context,
+            &mut run.shell,
+        )?;
         let Some(arm) = arms.get("plain") else { continue };
         let found = overwritten(arm, run, percent, seconds)?;
         let x = percent as f64;

@@ -1,6 +1,7 @@
 //! What was to be reached, and whether it was.
 
-use super::data::{EngineReport, Goal, Verdict, shown};
+use super::data::{EngineReport, Goal};
+use crate::figures::goals::{Bound, bound, ratio, summary as summed};
 
 /// `arm` at least `limit` times as good as `against` in `row`.
 struct Wanted {
@@ -124,117 +125,31 @@ const BOUNDED: &[(&str, f64, &str)] = &[
 
 /// Judges the figures of a report. Goals whose row was left out of this run are left out too.
 pub fn judge(report: &EngineReport) -> Vec<Goal> {
-    let mut goals = Vec::new();
-    let mut ratio = |row: &str, arm: &str, against: &str, limit: f64, text: String| {
-        let Some(found) = report.row(row) else { return };
-        let measured = found.ratio(arm, against);
-        let range = match (found.spread(arm), found.spread(against)) {
-            (Some(ours), Some(theirs)) if found.more => Some((ours.0 / theirs.1, ours.1 / theirs.0)),
-            (Some(ours), Some(theirs)) => Some((theirs.0 / ours.1, theirs.1 / ours.0)),
-            _ => None,
-        };
-        let verdict = match (measured, range) {
-            (Some(ratio), _) if ratio >= limit => Verdict::Met,
-            (Some(_), Some((_, best))) if best >= limit => Verdict::WithinSpread,
-            (Some(_), _) => Verdict::NotMet,
-            (None, _) => Verdict::NotMeasured,
-        };
-        goals.push(Goal {
-            text,
-            row: row.to_owned(),
-            arm: arm.to_owned(),
-            against: Some(against.to_owned()),
-            limit,
-            measured,
-            range,
-            verdict,
-        });
-    };
+    let rows = &report.rows;
+    let mut judged: Vec<Option<Goal>> = Vec::new();
     for wanted in WANTED {
-        ratio(wanted.row, wanted.arm, wanted.against, wanted.limit, wanted.text.to_owned());
+        judged.push(ratio(rows, wanted.row, wanted.arm, wanted.against, wanted.limit, wanted.text));
     }
     for row in AGAINST_GOCRYPTFS {
         let Some(label) = report.row(row).map(|row| row.label.clone()) else { continue };
-        ratio(row, "sealed", "gocryptfs", GOCRYPTFS, format!("{label}: encrypted at least 1.5 of gocryptfs"));
+        let text = format!("{label}: encrypted at least 1.5 of gocryptfs");
+        judged.push(ratio(rows, row, "sealed", "gocryptfs", GOCRYPTFS, &text));
     }
     for (row, limit, text) in BOUNDED {
-        let Some(found) = report.row(row) else { continue };
-        let measured = found.median("plain");
-        let range = found.spread("plain");
-        let verdict = match (measured, range) {
-            (Some(value), _) if value <= *limit => Verdict::Met,
-            (Some(_), Some((least, _))) if least <= *limit => Verdict::WithinSpread,
-            (Some(_), _) => Verdict::NotMet,
-            (None, _) => Verdict::NotMeasured,
-        };
-        goals.push(Goal {
-            text: (*text).to_owned(),
-            row: (*row).to_owned(),
-            arm: "plain".to_owned(),
-            against: None,
-            limit: *limit,
-            measured,
-            range,
-            verdict,
-        });
+        judged.push(bound(rows, row, "plain", Bound::AtMost(*limit), text));
     }
-    goals
-}
-
-impl Goal {
-    /// "0.83 of 0.7"; the words of a table cell.
-    pub fn figure(&self) -> String {
-        match self.measured {
-            Some(value) => shown(value),
-            None => "not measured".to_owned(),
-        }
-    }
-
-    /// "at least 0.7", "at most 2.5".
-    pub fn bound(&self) -> String {
-        let word = if self.against.is_some() { "at least" } else { "at most" };
-        format!("{word} {}", self.limit)
-    }
-}
-
-impl Verdict {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::WithinSpread => "within the spread",
-            Verdict::NotMet => "not met",
-            Verdict::NotMeasured => "not measured",
-        }
-    }
+    judged.into_iter().flatten().collect()
 }
 
 /// What came out, in a sentence or three.
 pub fn summary(report: &EngineReport) -> String {
-    let count = |verdict| report.goals.iter().filter(|goal| goal.verdict == verdict).count();
-    let judged = report.goals.len() - count(Verdict::NotMeasured);
-    let mut words = format!("{} of {judged} goals are met", count(Verdict::Met));
-    let near = count(Verdict::WithinSpread);
-    if near > 0 {
-        words.push_str(&format!(", {near} within the spread of the rounds"));
-    }
-    words.push('.');
-    let missed: Vec<String> = report
-        .goals
-        .iter()
-        .filter(|goal| goal.verdict == Verdict::NotMet)
-        .map(|goal| format!("{} ({})", goal.text, goal.figure()))
-        .collect();
-    if !missed.is_empty() {
-        words.push_str(&format!(" Not met: {}.", missed.join("; ")));
-    }
-    words
+    summed(&report.goals)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::engine::data::{ArmInfo, Row, SCHEMA, VERSION};
+    use crate::engine::data::{ArmInfo, Row, SCHEMA, VERSION, Verdict};
     use crate::report::Conditions;
 
     /// A report with one row.

@@ -3,17 +3,17 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Run;
 use super::args::{EngineRequest, Sizes};
-use super::arms::{Arm, drop_kernel_caches};
 use super::data::{EngineReport, Row};
-use super::shell::Shell;
 use super::source_tree;
 use super::work::{self, Blocks, Noise};
+use crate::arms::{Arm, drop_kernel_caches};
 use crate::command::quoted;
 use crate::error::Error;
+use crate::shell::Shell;
 
 /// What a group needs while it runs on one arm.
 struct Hands<'a> {
@@ -61,7 +61,7 @@ fn rounds(group: &Group, request: &EngineRequest) -> u32 {
 
 /// What the progress bar counts, all groups together.
 pub(super) fn steps(request: &EngineRequest) -> f64 {
-    let arms = request.arms.as_ref().map_or(super::arms::KEYS.len(), Vec::len) as f64;
+    let arms = request.arms.as_ref().map_or(super::columns::KEYS.len(), Vec::len) as f64;
     let wanted = GROUPS.iter().filter(|group| request.wants(group.name));
     wanted.map(|group| group.weight * f64::from(rounds(group, request)) * arms).sum()
 }
@@ -284,31 +284,12 @@ fn tree(hands: &mut Hands<'_>) -> Result<(), Error> {
     hands.arm.settle(hands.shell)
 }
 
-/// Most seconds for what goes on in the background after the load.
-const QUIET_S: u64 = 20;
-
-/// Waits until nothing more is written to the device, and returns the counter.
-fn quiet(hands: &mut Hands<'_>) -> Result<u64, Error> {
-    hands.arm.settle(hands.shell)?;
-    let began = Instant::now();
-    let mut last = hands.arm.written(hands.shell)?;
-    loop {
-        std::thread::sleep(Duration::from_millis(1_500));
-        let now = hands.arm.written(hands.shell)?;
-        // A commit without content is no background work.
-        if now - last < 1 << 20 || began.elapsed() > Duration::from_secs(QUIET_S) {
-            return Ok(now);
-        }
-        last = now;
-    }
-}
-
 fn cow(hands: &mut Hands<'_>) -> Result<(), Error> {
     let path = hands.arm.place().join("database");
     let (bytes, writes) = hands.sizes.cow;
     let mut noise = Noise::new(4_711);
     hands.io(work::write(&path, bytes, &mut Blocks::new(3, 1.0)))?;
-    quiet(hands)?;
+    hands.arm.quiet(hands.shell)?;
     hands.cold()?;
     let before = hands.io(work::read(&path))?;
     let counter = hands.arm.written(hands.shell)?;
@@ -324,7 +305,7 @@ fn cow(hands: &mut Hands<'_>) -> Result<(), Error> {
         ),
         value,
     );
-    let written = quiet(hands)?.saturating_sub(counter);
+    let written = hands.arm.quiet(hands.shell)?.saturating_sub(counter);
     hands.add(
         &Row::new(
             "cow_bytes",

@@ -12,24 +12,22 @@
 //!
 //! ## Invariants
 //! (N1) What is called cold is cold for everybody: everything is unmounted (our pools exported), written back, the
-//!      kernel's caches are dropped, those of image files among them, and everything is mounted again.       [`arms`]
+//!      kernel's caches are dropped, those of image files among them, and everything is mounted again.       [`arms`](crate::arms)
 //! (N2) All arms do the same calls on the same bytes in the same order; each round begins with another arm.
 //! (N3) What is not installed is a column that says so, never a number.
 //! (N4) Whatever way it ends, mounts, loop devices, daemons and files are gone.                              `Drop`
 //!
 //! ## Reading order
-//! [`data`] (what a result is), [`arms`], [`work`], [`goals`], `groups` and `curves` (what is run), `chart`, `page`.
+//! [`data`] (what a result is), [`arms`](crate::arms), [`work`], [`goals`], `groups` and `curves` (what is run), `chart`, `page`.
 
 pub(crate) mod args;
-pub mod arms;
-mod chart;
+mod columns;
 mod curves;
 pub mod data;
 pub mod goals;
 mod groups;
 mod markdown;
 mod page;
-mod shell;
 mod source_tree;
 pub mod work;
 
@@ -42,17 +40,17 @@ pub use args::{EngineRequest, USAGE};
 pub use markdown::table;
 pub use page::render;
 
+use crate::arms::Arms;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::report::Conditions;
+use crate::shell::Shell;
 use crate::space;
 use crate::target::check_fuse;
 use crate::workdir::Workdir;
 use crate::{Context, machine};
 
-use arms::Arms;
 use data::EngineReport;
-use shell::Shell;
 
 /// One line for `lab list`.
 pub const ABOUT: &str = "rates, costs and curves beside ext4, xfs, btrfs and gocryptfs";
@@ -125,7 +123,7 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     let scratch = workdir.subdirectory("scratch")?;
     let mut progress = Progress::new(groups::steps(request) + curves::steps(request));
     progress.begin("making the file systems");
-    let arms = Arms::new(&workdir, request, context, &mut shell)?;
+    let arms = Arms::new(columns::recipes(request, context), &workdir, context, &mut shell)?;
     let report = EngineReport::new(request, &arms, context, machine);
     // From here on `Run` owns what must be taken away; `workdir` outlives it and goes last.
     let mut run = Run { request, arms, shell, scratch, progress, stop, report };
@@ -155,7 +153,7 @@ fn write(report: EngineReport, out: &Path, document: Option<&Path>) -> Result<En
     fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
     fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
     if let Some(document) = document {
-        markdown::insert(&report, document)?;
+        crate::figures::markdown::insert(&markdown::figures(&report), document)?;
     }
     Ok(EngineResults { report, html, json })
 }

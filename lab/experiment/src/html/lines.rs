@@ -4,8 +4,51 @@
 //! plot, strokes do not scale.
 
 use super::{colour, escape};
+use crate::figures::shown;
 use crate::number;
-use crate::report::{Interval, Phase, Report, Unit};
+use crate::report::{Interval, Phase, Report, Unit, median};
+
+/// What lines are drawn of: runs of the load on several arms.
+pub(crate) struct Runs<'a> {
+    /// Key and name of each arm, in the order of their colours.
+    pub arms: Vec<(&'a str, &'a str)>,
+    /// Every run.
+    pub phases: &'a [Phase],
+}
+
+impl<'a> From<&'a Report> for Runs<'a> {
+    fn from(report: &'a Report) -> Self {
+        let arms = report.arms.iter().map(|arm| (arm.key.as_str(), arm.short.as_str())).collect();
+        Runs { arms, phases: &report.phases }
+    }
+}
+
+impl<'a> Runs<'a> {
+    /// Names of the operations, in the order they first ran.
+    fn operations(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        for phase in self.phases {
+            if !names.contains(&phase.operation.as_str()) {
+                names.push(&phase.operation);
+            }
+        }
+        names
+    }
+
+    /// The runs of one operation on one arm, in the order of rounds.
+    fn of(&self, operation: &str, arm: &str) -> Vec<&'a Phase> {
+        self.phases.iter().filter(|phase| phase.operation == operation && phase.arm == arm).collect()
+    }
+
+    /// Older rounds are drawn behind the last one, thin, as long as there is room; every line gets its name at its end
+    /// where there are too many to know them by colour.
+    fn crowded(&self) -> bool {
+        self.arms.len() > CROWD
+    }
+}
+
+/// More arms than this, and only the last round is drawn in a shared plot.
+const CROWD: usize = 3;
 
 /// Units of the stretched plot, both ways.
 const PLOT: f64 = 1000.0;
@@ -78,6 +121,43 @@ struct Line {
     dots: bool,
     /// Horizontal place 0 to 1, and value.
     points: Vec<(f64, f64)>,
+    /// Name at its end.
+    name: Option<String>,
+}
+
+/// Least distance of two names, in hundredths of the height of a plot with names.
+const NAME_APART: f64 = 6.4;
+
+/// Names beside the ends of their lines, moved apart where lines end close to each other.
+fn names(axis: &Axis, lines: &[Line]) -> String {
+    let mut ends: Vec<(f64, &Line, &str)> = lines
+        .iter()
+        .filter_map(|line| {
+            let last = line.points.last()?;
+            Some((axis.place(last.1) * 100.0, line, line.name.as_deref()?))
+        })
+        .collect();
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut floor = f64::NEG_INFINITY;
+    for end in &mut ends {
+        end.0 = end.0.max(floor);
+        floor = end.0 + NAME_APART;
+    }
+    let mut ceiling = 100.0;
+    for end in ends.iter_mut().rev() {
+        end.0 = end.0.min(ceiling);
+        ceiling = end.0 - NAME_APART;
+    }
+    ends.iter()
+        .map(|(place, line, name)| {
+            format!(
+                "<span style=\"top:{place:.1}%\"><svg class=\"key\" viewBox=\"0 0 26 6\"><line class=\"{} series\" x1=\"0\" x2=\"26\" \
+                 y1=\"3\" y2=\"3\"/></svg>{}</span>",
+                line.class,
+                escape(name)
+            )
+        })
+        .collect()
 }
 
 fn plot(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line]) -> String {
@@ -115,10 +195,15 @@ fn plot(label: &str, axis: &Axis, x_ticks: &[(f64, String)], lines: &[Line]) -> 
             }
         }
     }
+    let names = names(axis, lines);
+    let (named, names) = match names.as_str() {
+        "" => ("", String::new()),
+        _ => (" named", format!("<div class=\"ends\">{names}</div>")),
+    };
     format!(
-        "<div class=\"plot\"><div class=\"y\" aria-hidden=\"true\">{y}</div>\
+        "<div class=\"plot{named}\"><div class=\"y\" aria-hidden=\"true\">{y}</div>\
          <svg viewBox=\"0 0 {PLOT} {PLOT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{grid}{drawn}</svg>\
-         <div class=\"x\" aria-hidden=\"true\">{x}</div></div>",
+         {names}<div class=\"x\" aria-hidden=\"true\">{x}</div></div>",
         escape(label)
     )
 }
@@ -131,11 +216,6 @@ fn card(title: &str, how: &str, plot: &str) -> String {
     )
 }
 
-/// The phases of one operation on one arm, in the order of rounds.
-fn phases<'a>(report: &'a Report, operation: &str, arm: &str) -> Vec<&'a Phase> {
-    report.phases.iter().filter(|phase| phase.operation == operation && phase.arm == arm).collect()
-}
-
 /// "Write" for "write".
 pub fn capital(word: &str) -> String {
     let mut letters = word.chars();
@@ -143,21 +223,25 @@ pub fn capital(word: &str) -> String {
 }
 
 /// One card an operation: response time at each percentile, all rounds.
-pub fn percentiles(report: &Report) -> String {
+pub fn percentiles(runs: &Runs<'_>) -> String {
     let names = ["p50", "p90", "p99", "p99.9", "max"];
     let ticks: Vec<(f64, String)> =
         names.iter().enumerate().map(|(n, name)| (0.06 + n as f64 * 0.22, (*name).to_owned())).collect();
     let mut cards = String::new();
-    for operation in report.operations() {
+    for operation in runs.operations() {
         let mut lines = Vec::new();
-        for (index, arm) in report.arms.iter().enumerate() {
-            let rounds = phases(report, operation, &arm.key);
+        for (index, (arm, name)) in runs.arms.iter().enumerate() {
+            let rounds = runs.of(operation, arm);
             for (round, phase) in rounds.iter().enumerate() {
+                if runs.crowded() && round + 1 < rounds.len() {
+                    continue;
+                }
                 let response = &phase.response;
                 let values = [response.p50, response.p90, response.p99, response.p999, response.max];
                 let points = ticks.iter().map(|tick| tick.0).zip(values).collect();
                 let last = round + 1 == rounds.len();
-                lines.push(Line { class: colour(index), faint: !last, dots: last, points });
+                let name = runs.crowded().then(|| (*name).to_owned());
+                lines.push(Line { class: colour(index), faint: !last, dots: last, points, name });
             }
         }
         let all: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect();
@@ -171,9 +255,10 @@ pub fn percentiles(report: &Report) -> String {
 /// A figure of an interval; none when nothing was done in it.
 type Reading = fn(&Interval) -> Option<f64>;
 
-/// Cards over time: response time and processor use, one an operation.
-pub fn over_time(report: &Report) -> String {
-    let figures: [(&str, &str, Unit, Reading); 2] = [
+/// Cards over time: rate, response time and processor use, one an operation.
+pub fn over_time(runs: &Runs<'_>) -> String {
+    let figures: [(&str, &str, Unit, Reading); 3] = [
+        ("rate", "Operations a second in each interval", Unit::PerSecond, |interval| Some(interval.rate)),
         ("response time", "Mean of each interval, milliseconds", Unit::Milliseconds, |interval| {
             interval.response_ms
         }),
@@ -183,11 +268,14 @@ pub fn over_time(report: &Report) -> String {
     ];
     let mut cards = String::new();
     for (name, how, unit, reading) in figures {
-        for operation in report.operations() {
+        for operation in runs.operations() {
             let mut raw: Vec<Raw> = Vec::new();
-            for (index, arm) in report.arms.iter().enumerate() {
-                let rounds = phases(report, operation, &arm.key);
+            for (index, (arm, _)) in runs.arms.iter().enumerate() {
+                let rounds = runs.of(operation, arm);
                 for (round, phase) in rounds.iter().enumerate() {
+                    if runs.crowded() && round + 1 < rounds.len() {
+                        continue;
+                    }
                     let points = phase
                         .intervals
                         .iter()
@@ -201,10 +289,17 @@ pub fn over_time(report: &Report) -> String {
             if seconds <= 0.0 {
                 continue;
             }
+            let all: Vec<f64> = raw.iter().flat_map(|line| line.2.iter().map(|point| point.1)).collect();
+            let least = all.iter().copied().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
             let axis = match unit {
                 Unit::PercentOfMachine if greatest > 60.0 => Axis::Linear { end: 100.0, steps: 4 },
+                // Among many arms one may be a hundred times another.
+                Unit::PerSecond | Unit::Milliseconds if runs.crowded() && greatest > 10.0 * least => {
+                    Axis::log(&all)
+                }
                 _ => Axis::linear(greatest),
             };
+            let decades = matches!(axis, Axis::Log { .. });
             let lines: Vec<Line> = raw
                 .into_iter()
                 .map(|(index, faint, points)| Line {
@@ -212,11 +307,54 @@ pub fn over_time(report: &Report) -> String {
                     faint,
                     dots: false,
                     points: points.into_iter().map(|(at, value)| (at / seconds, value)).collect(),
+                    name: runs.crowded().then(|| runs.arms[index].1.to_owned()),
                 })
                 .collect();
             let title = format!("{}: {name} over time", capital(operation));
-            cards.push_str(&card(&title, how, &plot(&title, &axis, &time_ticks(seconds), &lines)));
+            let how = if decades {
+                format!("{how}; each line across is ten times the one below")
+            } else {
+                how.to_owned()
+            };
+            cards.push_str(&card(&title, &how, &plot(&title, &axis, &time_ticks(seconds), &lines)));
         }
+    }
+    cards
+}
+
+/// One card an arm, each with a scale of its own: the rate of every round, the last one strong.
+pub fn each_rate(runs: &Runs<'_>, operation: &str) -> String {
+    let mut cards = String::new();
+    for (index, (arm, name)) in runs.arms.iter().enumerate() {
+        let rounds = runs.of(operation, arm);
+        let all = || rounds.iter().flat_map(|phase| &phase.intervals);
+        let seconds = all().map(|interval| interval.at_s).fold(0.0, f64::max);
+        let greatest = all().map(|interval| interval.rate).fold(0.0, f64::max);
+        if seconds <= 0.0 {
+            continue;
+        }
+        let lines: Vec<Line> = rounds
+            .iter()
+            .enumerate()
+            .map(|(round, phase)| Line {
+                class: colour(index),
+                faint: round + 1 < rounds.len(),
+                dots: false,
+                points: phase.intervals.iter().map(|i| (i.at_s / seconds, i.rate)).collect(),
+                name: None,
+            })
+            .collect();
+        let rates: Vec<f64> =
+            rounds.last().map_or_else(Vec::new, |last| last.intervals.iter().map(|i| i.rate).collect());
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let middle = median(&rates).unwrap_or(0.0);
+        let how = format!(
+            "Last round: median interval {}/s, lowest {}/s, highest {}/s",
+            shown(middle),
+            shown(least),
+            shown(rates.iter().copied().fold(0.0, f64::max))
+        );
+        cards.push_str(&card(name, &how, &plot(name, &Axis::linear(greatest), &time_ticks(seconds), &lines)));
     }
     cards
 }
@@ -236,6 +374,31 @@ fn time_ticks(seconds: f64) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_lines_that_end_together_are_apart_and_inside() {
+        let line = |value: f64, name: &str| Line {
+            class: "c0",
+            faint: false,
+            dots: false,
+            points: vec![(1.0, value)],
+            name: Some(name.to_owned()),
+        };
+        let axis = Axis::linear(100.0);
+        for values in [[50.0, 50.1, 50.2], [0.0, 0.1, 0.2], [100.0, 99.0, 99.9]] {
+            let lines: Vec<Line> = values.iter().map(|value| line(*value, "x")).collect();
+            let text = names(&axis, &lines);
+            let mut places: Vec<f64> = text
+                .split("top:")
+                .skip(1)
+                .map(|rest| rest.split('%').next().unwrap().parse().unwrap())
+                .collect();
+            places.sort_by(f64::total_cmp);
+            assert!(places.windows(2).all(|pair| pair[1] - pair[0] > NAME_APART - 0.11), "{places:?}");
+            assert!(places[0] >= 0.0 && places[2] <= 100.0, "{places:?}");
+        }
+        assert_eq!(names(&axis, &[Line { name: None, ..line(1.0, "") }]), "");
+    }
 
     #[test]
     fn log_axis_holds_every_value_between_whole_decades() {

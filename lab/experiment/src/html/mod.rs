@@ -3,17 +3,19 @@
 //!
 //! Colours belong to arms, never to rank: the first arm (the feature) is always blue and drawn solid, the second
 //! (what it is compared with) always orange and drawn dashed. Both pairs stay apart for colour-blind readers, and
-//! no fact is told by colour alone: every bar has its name before it and its number behind it.
+//! no fact is told by colour alone: every bar has its name before it and its number behind it, every line has dashes of
+//! its own, and where there are more than three its name at its end.
 
 mod bars;
-mod lines;
+pub(crate) mod lines;
 mod page;
+pub(crate) mod parts;
 mod tables;
 
 pub use page::render;
 
 /// Style of every page.
-pub(crate) const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 /// Text made safe between tags and inside quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
@@ -32,8 +34,8 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// The colour class of an arm.
-fn colour(index: usize) -> &'static str {
-    ["c0", "c1", "c2", "c3"][index % 4]
+pub(crate) fn colour(index: usize) -> &'static str {
+    ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"][index % 9]
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The page: its order of sections and their words.
 
-use super::{STYLE, bars, colour, escape, lines, tables};
+use super::parts::{self, commands, facts, footer, opening, parameter_file, section};
+use super::{bars, colour, escape, lines, tables};
 use crate::number;
 use crate::report::Report;
 
@@ -10,14 +11,16 @@ const PRINT: &str =
 
 /// The whole page.
 pub fn render(report: &Report) -> String {
-    let title = escape(&report.title);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
-         </head>\n<body>\n<main>\n"
+    let conditions = &report.conditions;
+    let machine = &conditions.machine;
+    let cores = format!("{} cores, {} memory", machine.cores, number::bytes(machine.memory_bytes));
+    let mut page = opening(
+        &report.title,
+        &report.question,
+        &report.summary,
+        report.warning().as_deref(),
+        &[&conditions.target, &cores, &machine.kernel, &conditions.started],
     );
-    page.push_str(&heading(report));
     let beside = !report.sources.is_empty();
     page.push_str(&section(
         if beside { "The table of the source reports, repeated" } else { "The figures" },
@@ -57,7 +60,7 @@ pub fn render(report: &Report) -> String {
         &format!(
             "{}<div class=\"cards wide\">\n{}</div>\n{}",
             legend(report),
-            lines::percentiles(report),
+            lines::percentiles(&report.into()),
             tables::percentiles(report)
         ),
     ));
@@ -67,7 +70,7 @@ pub fn render(report: &Report) -> String {
         &format!(
             "{}<div class=\"cards wide\">\n{}</div>\n<details><summary>The intervals as a table</summary>{}</details>\n",
             legend(report),
-            lines::over_time(report),
+            lines::over_time(&report.into()),
             tables::intervals(report)
         ),
     ));
@@ -81,42 +84,9 @@ pub fn render(report: &Report) -> String {
     }
     page.push_str(&section("What was run", "", &what_was_run(report)));
     page.push_str(&section("Read this before you compare", "", &notes(report)));
-    page.push_str(&format!(
-        "<footer>Made by <code>{}</code> on {}. The same figures for programs: <code>report.json</code>, schema {} version {}.</footer>\n",
-        escape(&report.conditions.repeat),
-        escape(&report.conditions.started),
-        escape(&report.schema),
-        report.version
-    ));
+    page.push_str(&footer(conditions, &report.schema, report.version));
     page.push_str(&format!("</main>\n<script>{PRINT}</script>\n</body>\n</html>\n"));
     page
-}
-
-fn section(title: &str, lead: &str, body: &str) -> String {
-    let lead =
-        if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", escape(lead)) };
-    format!("<section>\n<h2>{}</h2>\n{lead}{body}</section>\n", escape(title))
-}
-
-fn heading(report: &Report) -> String {
-    let conditions = &report.conditions;
-    let machine = &conditions.machine;
-    format!(
-        "<header>\n<p class=\"eyebrow\">Steadfast lab</p>\n<h1>{}</h1>\n<p class=\"question\">{}</p>\n\
-         <p class=\"summary\">{}</p>\n{}<ul class=\"facts\"><li><b>{}</b></li><li>{} cores, {} memory</li>\
-         <li>{}</li><li>{}</li></ul>\n</header>\n",
-        escape(&report.title),
-        escape(&report.question),
-        escape(&report.summary),
-        report
-            .warning()
-            .map_or_else(String::new, |text| format!("<p class=\"warning\">{}</p>\n", escape(&text))),
-        escape(&conditions.target),
-        machine.cores,
-        number::bytes(machine.memory_bytes),
-        escape(&machine.kernel),
-        escape(&conditions.started),
-    )
 }
 
 fn legend(report: &Report) -> String {
@@ -132,73 +102,15 @@ fn legend(report: &Report) -> String {
 }
 
 fn what_was_run(report: &Report) -> String {
-    let conditions = &report.conditions;
-    let machine = &conditions.machine;
-    let mut facts = vec![
-        ("Measured", conditions.target.clone()),
-        ("Started", conditions.started.clone()),
-        ("Took", format!("{:.0} s, {} of the load", conditions.seconds, rounds(conditions.rounds))),
-    ];
-    if let Some(seconds) = conditions.elapsed_override_s {
-        facts.push(("Shortened", format!("each run took {seconds} s instead of what the file says")));
-    }
-    facts.extend([
-        ("Processor", format!("{}, {} logical", machine.processor, machine.cores)),
-        ("Memory", number::bytes(machine.memory_bytes)),
-        ("System", format!("{}, {}", machine.system, machine.kernel)),
-        ("Image files on", machine.backing.clone()),
-        (
-            "Machine before",
-            format!(
-                "{:.0} % busy in the second before the load; load average of the minute before {:.2}",
-                machine.busy_before_percent, machine.load_before
-            ),
-        ),
-        ("Repeat it", conditions.repeat.clone()),
-    ]);
-    let mut body = String::from("<dl>\n");
-    for (name, text) in facts {
-        body.push_str(&format!("<dt>{name}</dt><dd>{}</dd>\n", escape(&text)));
-    }
-    body.push_str("</dl>\n");
-    body.push_str(&format!(
-        "<h3>Parameter file <code>{}</code>, as it is</h3>\n<pre tabindex=\"0\">{}</pre>\n",
-        escape(&report.load.file),
-        escape(&report.load.text)
-    ));
-    if !report.load.mapping.is_empty() {
-        let mapping: Vec<String> =
-            report.load.mapping.iter().map(|(from, to)| format!("{from}  →  {to}")).collect();
-        body.push_str(&format!(
-            "<h3>Anchors of the file, and where they were in this run</h3>\n<pre tabindex=\"0\">{}</pre>\n",
-            escape(&mapping.join("\n"))
-        ));
-    }
+    let mut body = facts(&report.conditions) + &parameter_file(&report.load);
     if !report.commands.is_empty() {
-        let lines: Vec<String> = report
-            .commands
-            .iter()
-            .map(|command| match command.status {
-                Some(0) => format!("$ {}", command.line),
-                Some(status) => format!("$ {}    # exit status {status}", command.line),
-                None => format!("$ {}    # ended by a signal", command.line),
-            })
-            .collect();
-        body.push_str(&format!(
-            "<h3>Commands</h3>\n<pre tabindex=\"0\">{}</pre>\n",
-            escape(&lines.join("\n"))
-        ));
+        body.push_str(&format!("<h3>Commands</h3>\n{}\n", commands(&report.commands)));
     }
     body
 }
 
-fn rounds(rounds: u32) -> String {
-    if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") }
-}
-
 fn notes(report: &Report) -> String {
-    let items: String = report.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
-    let mut body = format!("<ul class=\"notes\">\n{items}</ul>\n");
+    let mut body = parts::notes(&report.notes);
     if !report.sources.is_empty() {
         let sources: String = report
             .sources

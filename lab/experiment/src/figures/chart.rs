@@ -1,7 +1,7 @@
 //! A picture as SVG: lines over a linear or logarithmic axis, a legend, labels, and the numbers at the points that have
 //! room for them. The same drawing stands in the page, which brings the colours, and alone in a file, which has its own.
 
-use super::data::{Axis, Chart, shown};
+use super::{Axis, Chart, shown};
 use crate::html::escape;
 use crate::number;
 
@@ -15,14 +15,16 @@ const BOTTOM: f64 = 44.0;
 const LEGEND: f64 = 20.0;
 /// Two numbers are not written closer than this.
 const APART: (f64, f64) = (46.0, 13.0);
+/// Among more lines than this no numbers are written: the table beside the picture has them.
+const CROWD: usize = 4;
 
 /// Colours for a picture that stands alone.
 const ALONE: &str = "\
 .k{font:12px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#57616a}.v{font:600 11px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1b2126}
 .t{font:600 14px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1b2126}.bg{fill:#fff}.g{stroke:#e4e1da}.lim{stroke:#b3261e}.limt{fill:#b3261e}
-.s0{--c:#0064a6}.s1{--c:#d98200}.s2{--c:#00795a}.s3{--c:#a3417c}.s4{--c:#5b5fc7}.s5{--c:#7a6a00}.s6{--c:#6b7780}.s7{--c:#b3261e}
+.s0{--c:#0064a6}.s1{--c:#d98200}.s2{--c:#00795a}.s3{--c:#a3417c}.s4{--c:#5b5fc7}.s5{--c:#7a6a00}.s6{--c:#6b7780}.s7{--c:#b3261e}.s8{--c:#8b5a2b}
 @media(prefers-color-scheme:dark){.bg{fill:#1c2226}.k{fill:#a9b3ba}.v,.t{fill:#e9ecee}.g{stroke:#38424a}.lim{stroke:#ff8a80}.limt{fill:#ff8a80}
-.s0{--c:#5db4f2}.s1{--c:#f0a830}.s2{--c:#4cc9a4}.s3{--c:#e08fc0}.s4{--c:#a5a8f5}.s5{--c:#d4c257}.s6{--c:#a2adb5}.s7{--c:#ff8a80}}";
+.s0{--c:#5db4f2}.s1{--c:#f0a830}.s2{--c:#4cc9a4}.s3{--c:#e08fc0}.s4{--c:#a5a8f5}.s5{--c:#d4c257}.s6{--c:#a2adb5}.s7{--c:#ff8a80}.s8{--c:#cfa678}}";
 
 /// Where values lie on an axis.
 struct Scale {
@@ -80,7 +82,7 @@ impl Scale {
 }
 
 /// The picture. `alone`: with a title, a background and colours of its own.
-pub(super) fn svg(chart: &Chart, alone: bool) -> String {
+pub(crate) fn svg(chart: &Chart, alone: bool) -> String {
     let points = || chart.series.iter().flat_map(|series| series.points.iter());
     let xs: Vec<f64> = points().map(|point| point.0).collect();
     let mut ys: Vec<f64> = points().map(|point| point.1).collect();
@@ -109,10 +111,11 @@ pub(super) fn svg(chart: &Chart, alone: bool) -> String {
         let (left, line) = (LEFT + column * 330.0, head + 14.0 + row * LEGEND);
         svg.push_str(&format!(
             "<g class=\"s{}\"><line x1=\"{left}\" x2=\"{:.0}\" y1=\"{line}\" y2=\"{line}\" style=\"stroke:var(--c);stroke-width:3{}\"/>\
-             <text class=\"k\" x=\"{:.0}\" y=\"{:.0}\">{}</text></g>\n",
-            index % 8,
+             {}<text class=\"k\" x=\"{:.0}\" y=\"{:.0}\">{}</text></g>\n",
+            index % 9,
             left + 26.0,
             dashes(series.calculated),
+            if series.calculated { String::new() } else { marker(index, left + 13.0, line) },
             left + 34.0,
             line + 4.0,
             escape(&series.label)
@@ -166,18 +169,17 @@ pub(super) fn svg(chart: &Chart, alone: bool) -> String {
         let line: Vec<String> = places.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
         svg.push_str(&format!(
             "<g class=\"s{}\"><polyline points=\"{}\" style=\"fill:none;stroke:var(--c);stroke-width:2.25;stroke-linejoin:round{}\"/>",
-            index % 8,
+            index % 9,
             line.join(" "),
             dashes(series.calculated)
         ));
         for ((a, b), (_, value)) in places.iter().zip(&series.points) {
             if !series.calculated {
-                svg.push_str(&format!(
-                    "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3.5\" style=\"fill:var(--c)\"/>"
-                ));
+                svg.push_str(&marker(index, *a, *b));
             }
             let at = (*a, b - 8.0);
-            let free = written.iter().all(|(c, d)| (c - at.0).abs() > APART.0 || (d - at.1).abs() > APART.1);
+            let free = chart.series.len() <= CROWD
+                && written.iter().all(|(c, d)| (c - at.0).abs() > APART.0 || (d - at.1).abs() > APART.1);
             if free {
                 written.push(at);
                 numbers.push_str(&format!(
@@ -194,6 +196,24 @@ pub(super) fn svg(chart: &Chart, alone: bool) -> String {
     svg + "</svg>\n"
 }
 
+/// The mark of a line at one of its points: another shape for each, so that nobody needs to tell colours apart.
+fn marker(index: usize, x: f64, y: f64) -> String {
+    let shape = |path: &str| format!("<path d=\"M{x:.1} {y:.1}{path}\"");
+    let (outline, hollow) = match index % 9 {
+        0 => (shape("m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z"), false),
+        1 => (shape("m-3.5 -3.5h7v7h-7z"), false),
+        2 => (shape("m0 -4.5l4.5 8h-9z"), false),
+        3 => (shape("m0 -5l4.5 5l-4.5 5l-4.5 -5z"), false),
+        4 => (shape("m-3.5 -3.5l7 7m0 -7l-7 7"), true),
+        5 => (shape("m-4.5 0h9m-4.5 -4.5v9"), true),
+        6 => (shape("m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"), true),
+        7 => (shape("m-3.5 -3.5h7v7h-7z"), true),
+        _ => (shape("m0 4.5l4.5 -8h-9z"), true),
+    };
+    let style = if hollow { "fill:none;stroke:var(--c);stroke-width:2" } else { "fill:var(--c)" };
+    format!("{outline} style=\"{style}\"/>")
+}
+
 fn dashes(calculated: bool) -> &'static str {
     if calculated { ";stroke-dasharray:6 4" } else { "" }
 }
@@ -201,7 +221,7 @@ fn dashes(calculated: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::data::Series;
+    use crate::figures::Series;
 
     fn chart() -> Chart {
         Chart {

@@ -1,41 +1,70 @@
-//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote, and taken away.
+//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote, and taken away. What is
+//! there comes from the recipes of an experiment; whatever way the experiment ends, dropping [`Arms`] takes it away.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::args::EngineRequest;
-use super::data::ArmInfo;
-use super::shell::Shell;
 use crate::Context;
 use crate::command::quoted;
 use crate::error::Error;
+use crate::figures::ArmInfo;
+use crate::shell::Shell;
 use crate::target::{end_process, on_path, unmount};
 use crate::workdir::{Workdir, mounts_below};
-
-/// Keys of all arms, in the order of the columns. The first that takes part is what ratios refer to.
-pub const KEYS: [&str; 8] = ["ext4", "xfs", "btrfs", "gocryptfs", "memfs", "plain", "lz4", "sealed"];
 
 /// A server that has mounted nothing by then never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Most time for what goes on in the background after a load.
+const QUIET: Duration = Duration::from_secs(20);
+
 /// What an arm is made of.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Kind {
-    /// A kernel file system on a loop device: program that makes it, and its words.
-    Loop { mkfs: &'static str, words: &'static str },
+pub(crate) enum Kind {
+    /// A kernel file system on a loop device.
+    Loop {
+        /// Its name: `ext4`.
+        file_system: &'static str,
+        /// Words for the program that makes it.
+        words: &'static str,
+        /// Options of its mount; may be empty.
+        options: &'static str,
+    },
     /// gocryptfs over an ext4 of its own.
     Gocryptfs,
     /// A FUSE file system that keeps names in memory and does nothing else.
-    Memory { program: PathBuf },
-    /// A pool of ours: words for `pool create`.
-    Ours { words: String },
+    Memory {
+        /// The program.
+        program: PathBuf,
+    },
+    /// A pool of ours.
+    Ours {
+        /// Words for `pool create`.
+        words: &'static str,
+        /// A property set on it afterwards. A build that refuses it takes no part.
+        property: Option<&'static str>,
+    },
+}
+
+/// How an arm is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    /// Key of its column.
+    pub key: &'static str,
+    /// Heading of its column.
+    pub label: &'static str,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Size of its image.
+    pub image_bytes: u64,
 }
 
 /// A file system while it is compared.
 pub struct Arm {
-    /// One of [`KEYS`].
+    /// Key of its column.
     pub key: &'static str,
     /// Heading of its column.
     pub label: &'static str,
@@ -51,39 +80,15 @@ pub struct Arm {
 }
 
 impl Arm {
-    fn new(
-        key: &'static str,
-        workdir: &Workdir,
-        request: &EngineRequest,
-        context: &Context,
-    ) -> Result<Arm, Error> {
-        let beside = |name: &str| context.steadfast.parent().map(|at| at.join("examples").join(name));
-        let (label, kind) = match key {
-            "ext4" => ("ext4", Kind::Loop { mkfs: "mkfs.ext4", words: "-q" }),
-            "xfs" => ("xfs", Kind::Loop { mkfs: "mkfs.xfs", words: "-q" }),
-            "btrfs" => ("btrfs", Kind::Loop { mkfs: "mkfs.btrfs", words: "-q" }),
-            "gocryptfs" => ("gocryptfs on ext4", Kind::Gocryptfs),
-            "memfs" => {
-                let program = request.memfs.clone().or_else(|| beside("memfs")).unwrap_or_default();
-                ("empty FUSE file system", Kind::Memory { program })
-            }
-            "lz4" => ("steadfast, lz4", Kind::Ours { words: "-O compression=lz4".to_owned() }),
-            "sealed" => (
-                "steadfast, encrypted",
-                Kind::Ours {
-                    words: "-O compression=off -O encryption=on -O keyformat=raw -O keylocation=file://KEY"
-                        .to_owned(),
-                },
-            ),
-            _ => ("steadfast, compression off", Kind::Ours { words: "-O compression=off".to_owned() }),
-        };
+    fn new(recipe: Recipe, workdir: &Workdir) -> Result<Arm, Error> {
+        let Recipe { key, label, kind, image_bytes } = recipe;
         let home = workdir.subdirectory(key)?;
         let mut arm = Arm {
             key,
             label,
             missing: None,
             image: home.join(format!("{key}.img")),
-            image_bytes: request.sizes().image,
+            image_bytes,
             home,
             kind,
             device: None,
@@ -112,21 +117,21 @@ impl Arm {
                         .is_ok_and(|status| status.success());
             (!listed).then(|| format!("this kernel knows no {name}"))
         };
-        match (&self.kind, self.key) {
-            (Kind::Loop { mkfs, .. }, key) => {
-                let package = match key {
+        match &self.kind {
+            Kind::Loop { file_system, .. } => {
+                let package = match *file_system {
                     "xfs" => "xfsprogs",
                     "btrfs" => "btrfs-progs",
                     _ => "e2fsprogs",
                 };
-                program(mkfs, package).or_else(|| kernel(key))
+                program(&format!("mkfs.{file_system}"), package).or_else(|| kernel(file_system))
             }
-            (Kind::Gocryptfs, _) => {
+            Kind::Gocryptfs => {
                 program("gocryptfs", "gocryptfs").or_else(|| program("mkfs.ext4", "e2fsprogs"))
             }
-            (Kind::Memory { program }, _) => (!program.is_file())
+            Kind::Memory { program } => (!program.is_file())
                 .then(|| "not built: cargo build --release -p steadfast-fuse --example memfs".to_owned()),
-            (Kind::Ours { .. }, _) => None,
+            Kind::Ours { .. } => None,
         }
     }
 
@@ -168,9 +173,9 @@ impl Arm {
         );
         let bytes = self.image_bytes;
         match self.kind.clone() {
-            Kind::Loop { mkfs, words } => {
+            Kind::Loop { file_system, words, .. } => {
                 shell.run(&format!(
-                    "truncate -s {bytes} {image} && {mkfs} {words} {image} && mkdir {place}"
+                    "truncate -s {bytes} {image} && mkfs.{file_system} {words} {image} && mkdir {place}"
                 ))?;
                 self.attach(shell)?;
             }
@@ -189,12 +194,22 @@ impl Arm {
             Kind::Memory { .. } => {
                 fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?
             }
-            Kind::Ours { words } => {
+            Kind::Ours { words, property } => {
                 shell.run(&format!("cd {home} && mkdir -m 700 run && head -c 32 /dev/urandom > key"))?;
                 let words = words.replace("KEY", &self.home.join("key").display().to_string());
                 let create = self.ours(&format!("pool create {words} -m {place} {} {image}", self.pool()));
                 shell.run(&format!("truncate -s {bytes} {image} && {create}"))?;
                 self.up = true;
+                if let Some(property) = property {
+                    let set = self.ours(&format!("fs set {property} {}", self.pool()));
+                    match shell.run(&set) {
+                        Err(Error::Command { stderr, .. }) => {
+                            let said = stderr.lines().next().unwrap_or("no word why").trim();
+                            self.missing = Some(format!("this build refuses {property} ({said})"));
+                        }
+                        other => drop(other?),
+                    }
+                }
                 return Ok(());
             }
         }
@@ -218,7 +233,10 @@ impl Arm {
             (quoted(&self.home.display().to_string()), quoted(&self.place().display().to_string()));
         let device = self.device.clone().unwrap_or_default();
         match &self.kind {
-            Kind::Loop { .. } => drop(shell.run(&format!("mount {device} {place}"))?),
+            Kind::Loop { options, .. } => {
+                let options = if options.is_empty() { String::new() } else { format!("-o {options} ") };
+                shell.run(&format!("mount {options}{device} {place}"))?;
+            }
             Kind::Gocryptfs => drop(shell.run(&format!(
                 "cd {home} && mount {device} lower && gocryptfs -q -passfile pass lower/cipher mnt"
             ))?),
@@ -317,6 +335,22 @@ impl Arm {
         Ok(())
     }
 
+    /// Waits until nothing more is written to the device, and returns the counter of [`Arm::written`].
+    pub(crate) fn quiet(&self, shell: &mut Shell) -> Result<u64, Error> {
+        self.settle(shell)?;
+        let began = Instant::now();
+        let mut last = self.written(shell)?;
+        loop {
+            std::thread::sleep(Duration::from_millis(1_500));
+            let now = self.written(shell)?;
+            // A commit without content is no background work.
+            if now - last < 1 << 20 || began.elapsed() > QUIET {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+
     /// Bytes handed to the device since it was made: what the loop device was told to write, what the daemon's process
     /// wrote. Only differences between two of these without [`Arm::cold`] in between mean something.
     pub(crate) fn written(&self, shell: &mut Shell) -> Result<u64, Error> {
@@ -332,6 +366,12 @@ impl Arm {
         // Field 7: sectors of 512 bytes written.
         let sectors = text.split_ascii_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
         sectors.map(|sectors| sectors * 512).ok_or_else(|| unreadable(&path))
+    }
+
+    /// Bytes that its image takes of the disk below.
+    pub(crate) fn occupied(&self) -> Result<u64, Error> {
+        let about = fs::metadata(&self.image).map_err(Error::io("look at", &self.image))?;
+        Ok(about.blocks() * 512)
     }
 
     /// Process id of our daemon.
@@ -410,41 +450,21 @@ pub struct Arms {
 }
 
 impl Arms {
-    /// Makes those that are asked for and can be made.
+    /// Makes those that can be made.
     pub(crate) fn new(
+        recipes: Vec<Recipe>,
         workdir: &Workdir,
-        request: &EngineRequest,
         context: &Context,
         shell: &mut Shell,
     ) -> Result<Arms, Error> {
         let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
         let mut arms = Arms { list: Vec::new(), shell: last };
-        for key in KEYS {
-            if request.arms.as_ref().is_some_and(|only| only.iter().all(|name| name != key)) {
-                continue;
-            }
-            arms.list.push(Arm::new(key, workdir, request, context)?);
+        for recipe in recipes {
+            arms.list.push(Arm::new(recipe, workdir)?);
             if let Some(arm) = arms.list.last_mut().filter(|arm| arm.takes_part()) {
                 arm.make(shell)?;
             }
         }
-        Ok(arms)
-    }
-
-    /// One more pool of ours, for a curve.
-    pub(crate) fn pool(
-        name: &'static str,
-        bytes: u64,
-        workdir: &Workdir,
-        request: &EngineRequest,
-        context: &Context,
-        shell: &mut Shell,
-    ) -> Result<Arms, Error> {
-        let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
-        let mut arm = Arm::new(name, workdir, request, context)?;
-        arm.image_bytes = bytes;
-        let mut arms = Arms { list: vec![arm], shell: last };
-        arms.list[0].make(shell)?;
         Ok(arms)
     }
 
@@ -474,9 +494,7 @@ impl Arms {
 impl Drop for Arms {
     fn drop(&mut self) {
         for arm in &mut self.list {
-            if arm.takes_part() {
-                arm.remove(&mut self.shell);
-            }
+            arm.remove(&mut self.shell);
         }
     }
 }
