@@ -1,5 +1,9 @@
 //! Reports drawn from a real run's `report.json`, kept since version 1 of the schema: yesterday's results open today.
 
+use steadfast_lab_experiment::beside::{
+    self,
+    data::{self, BesideReport},
+};
 use steadfast_lab_experiment::report::{Report, parse};
 use steadfast_lab_experiment::{html, terminal};
 
@@ -111,4 +115,82 @@ fn columns_on_the_terminal_are_aligned() {
     assert_eq!(ends(" MiB"), vec![ends(" MiB")[0]; 2]);
     assert_eq!(ends(" MB"), vec![ends(" MB")[0]; 4]);
     assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+}
+
+/// A real run of `lab run cow --tiny --rounds 2`, kept since version 1 of its schema.
+fn beside() -> BesideReport {
+    data::parse(include_str!("../testdata/beside.v1.json")).unwrap().unwrap()
+}
+
+#[test]
+fn a_report_of_many_file_systems_is_read_and_drawn_whole() {
+    let report = beside();
+    let page = beside::render(&report);
+    assert!(balanced(&page) > 1_000);
+    for arm in &report.arms {
+        assert!(page.contains(&arm.label), "{}", arm.label);
+    }
+    for goal in &report.goals {
+        assert!(page.contains(&goal.text.replace('\'', "&#39;")), "{}", goal.text);
+    }
+    for words in ["2,172", "32,250", "8.243", "fsync_each", "rdpct=50,rhpct=10,seekpct=50"] {
+        assert!(page.contains(words), "{words}");
+    }
+    for phase in &report.phases {
+        for interval in &phase.intervals {
+            assert!(
+                page.contains(&format!("<td>{:.1}</td>", interval.rate)),
+                "{} {}",
+                phase.arm,
+                interval.at_s
+            );
+        }
+    }
+    for outside in ["http://", "https://", "src=", "url(", "@import", "<link"] {
+        // The pictures' name space is a name, not a place.
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn many_lines_are_told_apart_without_colour() {
+    let report = beside();
+    let page = beside::render(&report);
+    for (index, arm) in report.arms.iter().enumerate() {
+        let name = arm.label.replace("data=", "");
+        // Its dashes in the key beside its name, at the end of its line.
+        let end = format!(
+            "<line class=\"c{index} series\" x1=\"0\" x2=\"26\" y1=\"3\" y2=\"3\"/></svg>{name}</span>"
+        );
+        assert!(page.contains(&end), "{end}");
+        assert!(index == 0 || page.contains(&format!(".c{index}.series {{ stroke-dasharray:")), "{index}");
+    }
+    // Rate, response time and processor use over time, and percentiles: once for each variant.
+    assert_eq!(page.matches("<div class=\"ends\">").count(), 4 * report.variants.len());
+}
+
+#[test]
+fn what_took_no_part_says_so_and_has_no_number() {
+    let mut report = beside();
+    let gone = report.arms[4].key.clone();
+    report.arms[4].missing = Some("mkfs.<btrfs> is not installed".to_owned());
+    report.rows.iter_mut().for_each(|row| drop(row.values.remove(&gone)));
+    report.phases.retain(|phase| phase.arm != gone);
+    let page = beside::render(&report);
+    balanced(&page);
+    assert!(page.contains("mkfs.&lt;btrfs&gt; is not installed") && page.contains("not there"));
+    let table = beside::table(&report);
+    assert!(table.contains("btrfs took no part") && !table.contains("| btrfs |"), "{table}");
+    report.rows.clear();
+    report.phases.clear();
+    report.goals.clear();
+    let page = beside::render(&report);
+    balanced(&page);
+    assert!(!page.contains("NaN") && !page.contains("inf<"));
+}
+
+#[test]
+fn the_rate_over_time_is_drawn_for_two_arms_as_well() {
+    let page = html::render(&golden());
+    assert!(page.contains("Write: rate over time") && page.contains("Read: rate over time"));
 }
