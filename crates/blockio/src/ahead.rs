@@ -5,8 +5,14 @@
 //! named here are read by a few threads side by side; the reader finds them in the cache, or waits for the one that is
 //! under way ([`crate::cache`]) instead of reading it a second time.
 //!
+//! ## Runs
+//! Blocks of one file are appended one after the other, the parts of an overlaid record to where the overlays of their txg are.
+//! So what waits in the queue lies side by side in a few places. Who takes the first block of the queue takes those with it that
+//! follow it on the device, wherever they wait, and reads all of them in one transfer: as many bytes as leaves every thread its
+//! part of the queue, so that a short queue is read, and verified, by several threads side by side.
+//!
 //! ## Bounds
-//! At most [`QUEUE_MAX`] blocks wait, the oldest of what is not urgent goes first when there are more. A stream that turns
+//! At most [`QUEUE_MAX`] blocks wait that nobody waits for; the latest are dropped when there are more. A stream that turns
 //! out not to be sequential is cancelled: what waits of it is dropped. Nothing here may be needed for a result: a block
 //! that was dropped or failed is read by whoever asks for it, who then also gets the error.
 //!
@@ -23,11 +29,17 @@ use steadfast_format::{BlockPointer, DatasetId};
 
 use crate::io::BlockIo;
 
-/// Blocks that wait, at most.
-const QUEUE_MAX: usize = 256;
+/// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are in ten pieces.
+const QUEUE_MAX: usize = 4096;
+/// How far behind the last block of a run the next one may wait: the next record's pieces, or those of the one after it.
+const LOOK_MAX: usize = 64;
 /// Threads: a device wants a few transfers under way even if there are few processors.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 8;
+
+/// Bytes of a run, at most, and how many of them a thread may take however short the queue is.
+const RUN_BYTES_MAX: u64 = 1 << 20;
+const RUN_BYTES_MIN: u64 = 128 << 10;
 
 /// Blocks to be read ahead.
 pub struct ReadAhead<'a> {
@@ -49,11 +61,12 @@ struct Job {
     keys: Option<Arc<BlockKeys>>,
     stream: u64,
     pointer: BlockPointer,
-    urgent: bool,
 }
 
 #[derive(Default)]
 struct State {
+    /// What somebody waits for, and what nobody does yet.
+    urgent: VecDeque<Job>,
     queue: VecDeque<Job>,
     threads: Vec<Box<dyn TaskHandle>>,
     stopping: bool,
@@ -79,10 +92,15 @@ impl Shared {
     fn serve(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some(run) = state.take_run() {
                 drop(state);
-                job.blockio.read_for_later(&job.pointer, job.dataset, job.keys.as_deref());
-                drop(job);
+                let (first, pointers): (_, Vec<_>) = (&run[0], run.iter().map(|job| job.pointer).collect());
+                let keys = first.keys.as_deref();
+                match &pointers[..] {
+                    [pointer] => first.blockio.read_for_later(pointer, first.dataset, keys),
+                    pointers => first.blockio.read_run_for_later(pointers, first.dataset, keys),
+                }
+                drop(run);
                 state = self.lock();
             } else if state.stopping {
                 return;
@@ -90,6 +108,51 @@ impl Shared {
                 state = self.work.wait(state).expect("no holder of this lock panics");
             }
         }
+    }
+}
+
+impl State {
+    /// Takes the first block that waits, and those that follow it on the device.
+    fn take_run(&mut self) -> Option<Vec<Job>> {
+        let threads = self.threads.len().max(1) as u64;
+        let queue = if self.urgent.is_empty() { &mut self.queue } else { &mut self.urgent };
+        let mut waiting = 0;
+        for job in queue.iter() {
+            waiting += u64::from(job.pointer.psize);
+            if waiting >= threads * RUN_BYTES_MAX {
+                break;
+            }
+        }
+        let most = (waiting / threads).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
+        let first = queue.pop_front()?;
+        let (unit, dataset) = (first.blockio.unit(), first.dataset);
+        let mut bytes = u64::from(first.pointer.psize);
+        let mut run = vec![first];
+        let mut from = 0;
+        while bytes < most {
+            let last = &run[run.len() - 1].pointer;
+            let mut next = last.copies[0];
+            next.offset += last.asize(unit);
+            let follows = |job: &Job| job.pointer.copies[0] == next && job.dataset == dataset;
+            let Some(place) = queue.iter().skip(from).take(LOOK_MAX).position(follows) else { break };
+            from += place;
+            let job = queue.remove(from).expect("just found");
+            bytes += u64::from(job.pointer.psize);
+            run.push(job);
+        }
+        Some(run)
+    }
+
+    /// Takes out what waits and is `unwanted`.
+    fn take(&mut self, unwanted: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut taken = Vec::new();
+        for queue in [&mut self.urgent, &mut self.queue] {
+            let (gone, kept): (VecDeque<_>, _) =
+                std::mem::take(queue).into_iter().partition(|job| unwanted(job));
+            *queue = kept;
+            taken.extend(gone);
+        }
+        taken
     }
 }
 
@@ -112,13 +175,11 @@ impl Ahead {
                 state.threads.push(thread);
             }
         }
-        let urgent = wanted.urgent;
-        let place = if urgent { state.queue.iter().take_while(|job| job.urgent).count() } else { 0 };
-        for (offset, pointer) in wanted.pointers.iter().enumerate() {
+        for pointer in wanted.pointers {
             let (dataset, keys, stream) = (wanted.dataset, wanted.keys.clone(), wanted.stream);
-            let job = Job { blockio: Arc::clone(blockio), dataset, keys, stream, pointer: *pointer, urgent };
-            if urgent {
-                state.queue.insert(place + offset, job);
+            let job = Job { blockio: Arc::clone(blockio), dataset, keys, stream, pointer: *pointer };
+            if wanted.urgent {
+                state.urgent.push_back(job);
             } else {
                 state.queue.push_back(job);
             }
@@ -132,36 +193,33 @@ impl Ahead {
         drop(dropped);
     }
 
-    /// Drops what waits and is `unwanted`.
-    fn cancel(&self, unwanted: impl Fn(&Job) -> bool) {
-        let mut dropped = Vec::new();
-        {
-            let mut state = self.shared.lock();
-            let (gone, kept) = std::mem::take(&mut state.queue).into_iter().partition(|job| unwanted(job));
-            state.queue = kept;
-            dropped.append(&mut Vec::from(gone));
-        }
-    }
-
-    /// Drops what waits of a stream.
+    /// Drops what waits of a stream and nobody waits for.
     pub fn cancel_stream(&self, dataset: DatasetId, stream: u64) {
-        self.cancel(|job| !job.urgent && job.dataset == dataset && job.stream == stream);
+        let unwanted = {
+            let mut state = self.shared.lock();
+            let urgent = std::mem::take(&mut state.urgent);
+            let unwanted = state.take(|job| job.dataset == dataset && job.stream == stream);
+            state.urgent = urgent;
+            unwanted
+        };
+        drop(unwanted);
     }
 
     /// Drops what waits of a dataset.
     pub fn cancel_dataset(&self, dataset: DatasetId) {
-        self.cancel(|job| job.dataset == dataset);
+        let unwanted = self.shared.lock().take(|job| job.dataset == dataset);
+        drop(unwanted);
     }
 
     /// Drops all that waits, for ever, and waits for what is under way. Not from a thread of its own.
     pub fn stop(&self) {
-        let (queue, threads) = {
+        let (unwanted, threads) = {
             let mut state = self.shared.lock();
             state.stopping = true;
-            (std::mem::take(&mut state.queue), std::mem::take(&mut state.threads))
+            (state.take(|_| true), std::mem::take(&mut state.threads))
         };
         self.shared.work.notify_all();
-        drop(queue);
+        drop(unwanted);
         for thread in threads {
             thread.join();
         }

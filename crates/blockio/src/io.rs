@@ -242,6 +242,51 @@ impl BlockIo {
         }
     }
 
+    /// The same for blocks that lie side by side, in one transfer if that is still so.
+    pub(crate) fn read_run_for_later(
+        &self,
+        pointers: &[BlockPointer],
+        dataset: DatasetId,
+        keys: Option<&BlockKeys>,
+    ) {
+        let context = ReadContext { dataset, keys, cache: true };
+        let leads: Vec<_> = pointers
+            .iter()
+            .filter_map(|pointer| match self.cache.begin(dataset, pointer) {
+                Lookup::Lead(lead) => Some((lead, pointer)),
+                _ => None,
+            })
+            .collect();
+        let places: Vec<_> =
+            leads.iter().map(|(_, pointer)| (pointer.copies[0], pointer.psize as usize)).collect();
+        let read = if places.len() > 1 { self.space.read_run(&places) } else { None };
+        let mut buffers = read.into_iter().flatten();
+        for (lead, pointer) in leads {
+            let checked = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
+            let opened = checked
+                .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, &context).ok())
+                .map(Block::new);
+            // What is not good is read by itself, which says what is wrong with it, and from another copy if there is one.
+            let block = match opened {
+                Some(block) => {
+                    add(&self.counters.blocks_read, 1);
+                    add(&self.counters.logical_bytes_read, block.len() as u64);
+                    Some(block)
+                }
+                None => self.read_stored(pointer, &context).ok(),
+            };
+            if let Some(block) = block {
+                add(&self.counters.blocks_read_ahead, 1);
+                lead.land(pointer, &block, true);
+            }
+        }
+    }
+
+    /// Bytes that blocks lie apart at least, and a multiple of which they begin at.
+    pub(crate) fn unit(&self) -> u32 {
+        self.space.geometry().unit
+    }
+
     /// Frees all copies of a block. Sync context only. A block that does not live cannot be freed; that is counted
     /// ([`Statistics::frees_refused`]) and changes nothing, as its owner could do nothing about it either.
     pub fn free(&self, pointer: &BlockPointer) {
@@ -414,7 +459,17 @@ impl BlockIo {
                 detail: error.to_string(),
             }),
         })?;
-        // These are the bytes the parent vouches for: from here on no device is to blame.
+        self.open_stored(stored, address, pointer, context)
+    }
+
+    /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame.
+    fn open_stored(
+        &self,
+        stored: Verified<Buffer>,
+        address: Address,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Verified<Buffer>, Failure> {
         let blameless = |badness, detail: &str| {
             Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
         };

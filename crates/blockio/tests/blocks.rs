@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 use steadfast_blockio::{
-    Badness, BlockFault, BlockIo, CompressionSetting, Error, ErrorLog, ReadContext, WriteRequest,
+    Badness, BlockFault, BlockIo, CompressionSetting, Error, ErrorLog, ReadAhead, ReadContext, WriteRequest,
 };
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::objects::ObjectDevice;
@@ -411,3 +411,53 @@ fn a_sealed_block_has_the_golden_bytes() {
 /// Made by another implementation (HMAC and AES-GCM of Python's libraries) from docs/format/seal.md.
 const GOLDEN: &str =
     "b68a10689f21202d292169ca227cdfc1a1c9d6b30630c9d58eb9e65b59c52858e80c811ec104e94cbafaa4edd1948b71";
+
+#[test]
+fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
+    let env = Env::real();
+    if env.tasks.parallelism() < 2 {
+        // Nothing is read ahead there.
+        return;
+    }
+    let keys = Arc::new(keys(3));
+    for sealed in [None, Some(Arc::clone(&keys))] {
+        let device = Arc::new(MemoryDevice::new("memory", 64 << 20));
+        let (space, io) = over(vec![Arc::clone(&device) as SharedDevice], env.clone());
+        let io = Arc::new(io);
+        // Ten blocks to a segment; the third segment stays open and is not of interest.
+        let content: Vec<Vec<u8>> = (0..21).map(|seed| noise(seed, 100_000)).collect();
+        let requests = content.iter().map(|data| request(BlockKind::Data, data.clone(), sealed.as_deref()));
+        let mut pointers = io.write_many(requests.collect()).expect("written");
+        space.flush_open().expect("on the device");
+        pointers.truncate(20);
+        let bad = 13;
+        let place = space.place_of(pointers[bad].copies[0].segment).expect("it has a row");
+        let at = slot_offset(place.slot, GEOMETRY.slot_size) + u64::from(pointers[bad].copies[0].offset);
+        device.flip_bit(at + 70_000, 2);
+        let reads = || space.device_counts()[&DeviceId(1)].reads;
+        let before = reads();
+        io.read_ahead(ReadAhead {
+            dataset: DatasetId(3),
+            keys: sealed.clone(),
+            stream: 1,
+            pointers: &pointers,
+            urgent: false,
+        });
+        while io.statistics().blocks_read_ahead < 19 {
+            std::thread::yield_now();
+        }
+        for (number, pointer) in pointers.iter().enumerate() {
+            let found = io.read(pointer, &reader(sealed.as_deref()));
+            if number == bad {
+                assert_eq!(badness(found), Badness::Checksum);
+            } else {
+                assert!(*found.expect("good") == content[number][..], "block {number}");
+            }
+        }
+        // Two blocks to a transfer at least, but for the last of a segment; and the bad one by itself, once ahead, once when
+        // asked for.
+        let transfers = reads() - before;
+        assert!(transfers <= 12 + 2, "{transfers} transfers for 20 blocks");
+        io.stop_read_ahead();
+    }
+}

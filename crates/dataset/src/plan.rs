@@ -276,7 +276,7 @@ impl Dataset {
         if !zeros.is_empty() {
             under.overlays.push(Overlay { ranges: zeros, block: None });
         }
-        let content: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| *bytes).copied().collect();
+        let content = pieces.iter().map(|&(_, bytes)| bytes).collect::<Vec<_>>().concat();
         let over = Over { under, ranges, content };
         let extent = over.extent(made_up(&over.content, txg));
         let fits = match &extent {

@@ -56,6 +56,9 @@ impl OpenOptions {
 /// loses by a copy.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
+/// Buffers that one call fills (`IOV_MAX` of Linux).
+const PARTS_MAX: usize = 1024;
+
 /// A file or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -239,6 +242,37 @@ impl FileDevice {
         };
         read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
     }
+
+    fn read_parts(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<()> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        // Each part must be fit for a direct transfer, as nothing is gained by copying.
+        let aligned = parts.iter().all(|part| is_aligned(part) && part.len().is_multiple_of(ALIGNMENT));
+        let direct =
+            if aligned { self.directly(at, length, |file| read_exact_parts(file, at, parts)) } else { None };
+        let read = direct.unwrap_or_else(|| read_exact_parts(&self.file, at, parts));
+        read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+    }
+}
+
+/// Fills buffers with the bytes from `at` on, one buffer after the other.
+fn read_exact_parts(file: &File, mut at: u64, parts: &mut [&mut [u8]]) -> io::Result<()> {
+    let mut slices: Vec<io::IoSliceMut<'_>> =
+        parts.iter_mut().map(|part| io::IoSliceMut::new(part)).collect();
+    let mut left = &mut slices[..];
+    while left.iter().any(|slice| !slice.is_empty()) {
+        // The system takes so many at once.
+        let most = left.len().min(PARTS_MAX);
+        match rustix::io::preadv(file, &mut left[..most], at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                at += count as u64;
+                io::IoSliceMut::advance_slices(&mut left, count);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 impl Device for FileDevice {
@@ -262,6 +296,11 @@ impl Device for FileDevice {
 
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
+    }
+
+    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.read_parts(self.locate(Operation::Read, place, offset, length)?, parts)
     }
 
     fn discard_segment(&self, place: Place) -> Result<()> {

@@ -247,3 +247,29 @@ fn after_a_failed_flush_nothing_is_accepted() {
     assert!(matches!(device.put_segment(place(0), &[1]), Err(Error::Poisoned { .. })));
     assert!(matches!(device.flush(), Err(Error::Poisoned { .. })));
 }
+
+#[test]
+fn several_buffers_are_filled_by_one_transfer() {
+    let scratch = Scratch::new(SIZE);
+    for direct in [true, false] {
+        let device = FileDevice::open(&scratch.0, &OpenOptions { direct, ..OpenOptions::WRITE }).unwrap();
+        let written: Vec<u8> = (0..SLOT as usize).map(|at| (at * 7 % 251) as u8).collect();
+        device.put_segment(place(2), &written).unwrap();
+        // Aligned, not aligned, empty; more buffers than one call takes.
+        let lengths: [&[usize]; 4] = [&[131_072, 65_536], &[5, 4096, 0, 70_001], &[], &[3; 3_000]];
+        for lengths in lengths {
+            let mut buffers: Vec<Buffer> = lengths.iter().map(|&length| Buffer::zeroed(length)).collect();
+            let mut parts: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
+            device.read_segment_parts(place(2), 8192, &mut parts).unwrap();
+            let mut at = 8192;
+            for buffer in &buffers {
+                assert!(buffer[..] == written[at..at + buffer.len()], "{direct}, at {at}");
+                at += buffer.len();
+            }
+        }
+        let mut beyond = [vec![0; 4096], vec![0; SLOT as usize]];
+        let mut parts: Vec<&mut [u8]> = beyond.iter_mut().map(|part| &mut part[..]).collect();
+        let refused = device.read_segment_parts(place(2), 0, &mut parts);
+        assert!(matches!(refused, Err(Error::Outside { .. })), "{refused:?}");
+    }
+}

@@ -111,6 +111,16 @@ pub trait Device: Send + Sync {
     /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()>;
 
+    /// Reads bytes that lie side by side in a segment into several buffers, in one transfer where the device can.
+    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.read_segment(place, at, part)?;
+            at = at.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
     /// The place's bytes are needed no more (nor by any root that import may choose): punches a hole, deletes the
     /// object. A device that cannot does nothing.
     fn discard_segment(&self, place: Place) -> Result<()>;

@@ -170,6 +170,11 @@ impl Device for Metered {
         self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
     }
 
+    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.meter.measure(Call::Read, bytes, || self.device.read_segment_parts(place, offset, parts))
+    }
+
     fn discard_segment(&self, place: Place) -> Result<()> {
         let bytes = place.slot_size as usize;
         self.meter.measure(Call::Trim, bytes, || self.device.discard_segment(place))

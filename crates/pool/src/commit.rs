@@ -62,7 +62,7 @@ const DISCARDS_KEPT: usize = 16;
 /// Pause between looks while there are slots to discard.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// How often memory that nobody wants is given back, a part each time.
-const TRIM_NS: u64 = 5_000_000_000;
+const TRIM_NS: u64 = 20_000_000_000;
 /// Bytes to and from devices below which a commit's duration says little about their rate.
 const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.

@@ -226,6 +226,40 @@ impl Space {
         Err(failure)
     }
 
+    /// Reads blocks that lie side by side in one transfer, for who will judge each by itself; `None` if they do not lie so now,
+    /// or cannot be read so. What is rejected is read again by [`Space::read`], which knows what to do about it.
+    pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
+        let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
+        let mut run: Option<Located> = None;
+        for &(address, len) in blocks {
+            let mut parts = self.locate(address, padded(len)).ok()?;
+            let part = parts.pop().filter(|part| parts.is_empty() && part.open.is_none())?;
+            match &mut run {
+                None => run = Some(part),
+                Some(run) => {
+                    let follows = run.device == part.device
+                        && run.place == part.place
+                        && run.offset as usize + run.bytes == part.offset as usize;
+                    if !follows {
+                        return None;
+                    }
+                    run.bytes += part.bytes;
+                }
+            }
+        }
+        let run = run?;
+        let mut buffers: Vec<Buffer> = blocks.iter().map(|&(_, len)| room_for(padded(len))).collect();
+        let mut outs: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        let handle = &self.devices[&run.device];
+        let result = handle.device.read_segment_parts(run.place, run.offset, &mut outs);
+        handle.counters.read(run.bytes, result.is_ok());
+        result.ok()?;
+        for (buffer, (_, len)) in buffers.iter_mut().zip(blocks) {
+            buffer.resize(*len);
+        }
+        Some(buffers)
+    }
+
     /// Frees a block of `len` bytes. Sync context only. Nothing changes unless all of it lives.
     pub fn free(&self, address: Address, len: usize) -> Result<(), Error> {
         let _sync = lock(&self.sync);
@@ -701,9 +735,7 @@ impl Space {
     }
 
     fn fetch(&self, parts: &[Located], len: usize) -> Result<Buffer, (DeviceId, DeviceError)> {
-        // What is small goes through the page cache, where alignment is of no use.
-        let mut bytes =
-            if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) };
+        let mut bytes = room_for(len);
         let mut rest = &mut bytes[..];
         for part in parts {
             let (out, after) = rest.split_at_mut(part.bytes);
@@ -742,6 +774,11 @@ fn tail_bytes_max(tail: &SpaceTail) -> usize {
     let rows = tail.changes.rows.len() * (ROW_BYTES_MAX - SegmentRow::DEAD_BYTES_MAX);
     let runs = CommitTail::encoded_size_max(0, tail.changes.runs.len());
     runs + rows + maps + SEAL_BYTES_MAX
+}
+
+/// Bytes to be filled. What is small goes through the page cache, where alignment is of no use.
+fn room_for(len: usize) -> Buffer {
+    if len < ALIGNED_BYTES_MIN { Buffer::from(vec![0; len]) } else { Buffer::to_fill(len) }
 }
 
 fn same_places(left: &[Located], right: &[Located]) -> bool {

@@ -74,6 +74,13 @@ impl Device for CountingDevice {
         self.device.read_segment(place, offset, out)
     }
 
+    fn read_segment_parts(&self, place: Place, offset: u32, parts: &mut [&mut [u8]]) -> Result<()> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.device.read_segment_parts(place, offset, parts)
+    }
+
     fn discard_segment(&self, place: Place) -> Result<()> {
         self.device.discard_segment(place)
     }
