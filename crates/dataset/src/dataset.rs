@@ -12,7 +12,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId, Txg};
 use steadfast_tree::{Change, NodeCache, Options, Snapshot, Tree};
-use steadfast_txg::{AdmitKind, Cost, Operation, Txgs};
+use steadfast_txg::{AdmitKind, Cost, Operation, Patience, Txgs};
 
 use crate::cuts::Cuts;
 use crate::early::EarlyList;
@@ -592,7 +592,9 @@ impl Dataset {
 
     /// Removes an inode without links for good: its names items and content go in one txg.
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
-        let op = self.txgs.begin(AdmitKind::Remove, Cost { memory: 4 << 10, space: 32 << 10 })?;
+        // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
+        let cost = Cost { memory: 4 << 10, space: 32 << 10 };
+        let op = Patience::Endless.during(|| self.txgs.begin(AdmitKind::Remove, cost))?;
         let id = inode.id;
         {
             let mut state = inode.state.lock();

@@ -22,6 +22,8 @@ numbers! {
     ENOENT = 2;
     /// Who waited is to die.
     EINTR = 4;
+    /// It would have to wait, and must not: only a front that asked for this sees it.
+    EAGAIN = 11;
     /// The bytes are there no more, or not what was written.
     EIO = 5;
     /// The caller may not.
@@ -66,6 +68,9 @@ impl From<Error> for Errno {
             // The refusal says so before anything changed.
             Error::Refused(Refusal::NoSpace) => Errno::ENOSPC,
             Error::Refused(Refusal::ReadOnly) => Errno::EROFS,
+            // Nothing was changed; the caller sees neither, one being dead and the other a front that asks again.
+            Error::Refused(Refusal::CallerDying) => Errno::EINTR,
+            Error::Refused(Refusal::WouldWait) => Errno::EAGAIN,
             // A suspended pool promises nothing any more: the same errno as for a failing disk.
             Error::Refused(_) | Error::Suspended(_) => Errno::EIO,
             // The kernel asks for a number it was given, so the inode was there: NFS's word for it.

@@ -36,6 +36,7 @@ pub use errno::Errno;
 pub use filesystem::{Atime, Caller, Entry, FileSystem, Options, StatFs, Usage};
 pub use namespace::{DirEntry, RENAME_EXCHANGE, RENAME_NOREPLACE};
 pub use steadfast_dataset::Time;
+pub use steadfast_txg::Patience;
 
 /// What this room returns.
 pub type Result<T> = std::result::Result<T, Errno>;

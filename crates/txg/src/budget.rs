@@ -13,7 +13,7 @@
 //! at 80 %, 87 MB/s at 90 %, 14 MB/s at 98 %. A device that drains at 100 MB/s balances near 89 % with 1.3 ms a
 //! write. At the limit itself an operation waits for a release; the curve's steepness makes that rare.
 
-use crate::{Commits, Refusal};
+use crate::{Commits, Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -241,20 +241,20 @@ impl Budget {
         cost: Cost,
         commits: &Commits,
     ) -> Result<Reservation<'_>, Refusal> {
+        let patience = Patience::current();
         let delay = {
             let mut state = self.state.lock();
             let delay = delay_ns(state.felt(kind, Cost::default()), cost.memory);
             if delay == 0 {
                 0
             } else {
+                patience.check(false)?;
                 let now = self.env.clock.monotonic_ns();
                 state.wake_ns = state.wake_ns.max(now) + delay;
                 state.wake_ns - now
             }
         };
-        if delay > 0 {
-            self.env.clock.sleep(Duration::from_nanos(delay));
-        }
+        self.sleep(Duration::from_nanos(delay), patience)?;
         let mut after_commit = 0;
         loop {
             commits.check()?;
@@ -283,12 +283,27 @@ impl Budget {
                 }
                 state.releases
             };
-            self.wait_release(releases, commits)?;
+            patience.check(false)?;
+            self.wait_release(releases, commits, patience)?;
         }
     }
 
+    /// Delays of many writers add up to more than a caller that is killed should wait for.
+    fn sleep(&self, duration: Duration, patience: Patience) -> Result<(), Refusal> {
+        let mut left = duration;
+        while left > STALL_PATIENCE {
+            self.env.clock.sleep(STALL_PATIENCE);
+            patience.check(true)?;
+            left -= STALL_PATIENCE;
+        }
+        if !left.is_zero() {
+            self.env.clock.sleep(left);
+        }
+        Ok(())
+    }
+
     /// Waits, without locks held, until something was released after `seen`; asks for a commit first.
-    fn wait_release(&self, seen: u64, commits: &Commits) -> Result<(), Refusal> {
+    fn wait_release(&self, seen: u64, commits: &Commits, patience: Patience) -> Result<(), Refusal> {
         let goal = commits.committed().next();
         loop {
             commits.check()?;
@@ -302,7 +317,10 @@ impl Budget {
                 return Ok(());
             }
             self.released.wait_for(&mut state, STALL_PATIENCE);
-            if state.releases != seen {
+            let is_released = state.releases != seen;
+            drop(state);
+            patience.check(true)?;
+            if is_released {
                 return Ok(());
             }
         }

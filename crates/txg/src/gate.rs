@@ -26,6 +26,12 @@ impl Gate {
         Hold { open: self.open.read() }
     }
 
+    /// Enters the open txg unless that would mean waiting for a freeze.
+    #[must_use]
+    pub fn try_enter(&self) -> Option<Hold<'_>> {
+        self.open.try_read().map(|open| Hold { open })
+    }
+
     /// Number of the open txg, a moment ago.
     #[must_use]
     pub fn open_txg(&self) -> Txg {

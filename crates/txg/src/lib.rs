@@ -25,6 +25,8 @@
 //! (T5) Reserved bytes of T fall only when T is released, after its real usage is known to the pool, so that
 //!      `live + reserved` never under-estimates.                test: `reserved_falls_only_by_settling_or_release`
 //! (T6) Nothing waits for a commit while it holds the gate: throttle, admission and fsync happen outside.
+//! (T7) Who waits outside can be given up: no wait is longer than a tenth of a second between two looks at whether the
+//!      caller lives.                                          test: `a_killed_caller_leaves_the_throttle`
 //!
 //! ## What it costs
 //! One shared lock and one short mutex per operation. The stall at freeze is the longest running operation (a copy of
@@ -46,11 +48,13 @@ mod budget;
 mod close;
 mod commits;
 mod gate;
+mod patience;
 
 pub use budget::{AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, delay_ns};
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
 pub use gate::{Gate, Hold};
+pub use patience::Patience;
 
 use std::sync::Arc;
 use steadfast_env::Env;
@@ -69,6 +73,12 @@ pub enum Refusal {
     /// The pool takes no changes.
     #[error("the pool is read-only")]
     ReadOnly,
+    /// It had to wait, and its caller is about to die ([`Patience::WhileAlive`]).
+    #[error("the caller was killed while it waited")]
+    CallerDying,
+    /// It has to wait, and its caller does not want that ([`Patience::None`]).
+    #[error("the operation would have to wait")]
+    WouldWait,
 }
 
 /// All that operations and the sync thread share: gate, budget and commits of one pool.
@@ -95,10 +105,15 @@ impl Txgs {
     /// Begins an operation: waits as the throttle says, asks for admission, then enters the open txg.
     ///
     /// `cost` is the worst case; [`Operation::settle`] gives back what was not needed. Must not be called by a thread
-    /// that is inside an operation or holds any lock that an operation takes.
+    /// that is inside an operation or holds any lock that an operation takes. Waits as long as the thread's [`Patience`]
+    /// says.
     pub fn begin(&self, kind: AdmitKind, cost: Cost) -> Result<Operation<'_>, Refusal> {
         let mut reservation = self.budget.reserve(kind, cost, &self.commits)?;
-        let hold = self.gate.enter();
+        let hold = match Patience::current() {
+            Patience::None => self.gate.try_enter().ok_or(Refusal::WouldWait)?,
+            // A freeze takes milliseconds.
+            Patience::Endless | Patience::WhileAlive { .. } => self.gate.enter(),
+        };
         reservation.assign(hold.txg());
         Ok(Operation { reservation, hold })
     }

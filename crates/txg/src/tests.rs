@@ -184,3 +184,60 @@ fn a_txg_is_closed_by_request_by_dirty_bytes_and_by_time() {
     assert_eq!(rule.decide(&Moment { changed: false, ..late }), None, "an idle pool writes nothing");
     assert_eq!(rule.patience(&Moment { now_ns: 2_000_000_000, ..quiet }), Duration::from_secs(3));
 }
+
+/// A pool whose commits never come.
+fn stuck(memory: u64) -> Txgs {
+    let limits = Limits { memory, space: u64::MAX / 2 };
+    Txgs::new(&Env::real(), Txg(0), limits, Arc::new(Unlimited))
+}
+
+static DYING: AtomicU64 = AtomicU64::new(0);
+
+/// (T7) This one caller is killed after it was asked about a few times; the others live.
+fn dies_soon(caller: u32) -> bool {
+    caller == 7 && DYING.fetch_add(1, Ordering::Relaxed) >= 2
+}
+
+#[test]
+fn a_killed_caller_leaves_the_throttle() {
+    let txgs = stuck(1000);
+    drop(txgs.begin(AdmitKind::Write, cost(900)).expect("fits"));
+    let killed = Patience::WhileAlive { is_dying: dies_soon, caller: 7 };
+    // At the limit, nothing but a release would let it in, and none comes.
+    let refused = killed.during(|| txgs.begin(AdmitKind::Write, cost(200)).err());
+    assert_eq!(refused, Some(Refusal::CallerDying));
+    assert!(DYING.load(Ordering::Relaxed) > 2, "it was asked about while it waited, and not only at the end");
+    assert_eq!(txgs.budget.reserved(), cost(900), "a refusal leaves nothing behind");
+    // Others wait on, and are let in by a release.
+    let txgs = Arc::new(txgs);
+    let (waiter, alive) = (txgs.clone(), Patience::WhileAlive { is_dying: dies_soon, caller: 8 });
+    let job = Box::new(move || assert!(alive.during(|| waiter.begin(AdmitKind::Write, cost(200)).is_ok())));
+    let task = Env::real().tasks.spawn("waiter", job);
+    txgs.gate.advance(|_| ());
+    txgs.budget.release(Txg(1));
+    assert!(task.join());
+}
+
+#[test]
+fn who_must_not_wait_is_told_so() {
+    let txgs = stuck(1000);
+    drop(Patience::None.during(|| txgs.begin(AdmitKind::Write, cost(500))).expect("no need to wait"));
+    drop(txgs.begin(AdmitKind::Write, cost(200)).expect("fits"));
+    let refused = || Patience::None.during(|| txgs.begin(AdmitKind::Write, cost(1)).err());
+    assert_eq!(refused(), Some(Refusal::WouldWait), "at 70 % there is a delay");
+    txgs.budget.set_limits(Limits { memory: 100, space: u64::MAX / 2 });
+    assert_eq!(refused(), Some(Refusal::WouldWait), "above the limit");
+    txgs.budget.set_limits(Limits { memory: 1 << 40, space: u64::MAX / 2 });
+    txgs.gate.advance(|_| assert_eq!(refused(), Some(Refusal::WouldWait), "while a freeze runs"));
+    assert!(refused().is_none());
+    assert_eq!(txgs.budget.reserved(), cost(701), "and nothing was left behind");
+}
+
+#[test]
+fn patience_ends_with_the_work_even_if_that_panics() {
+    let txgs = stuck(1000);
+    drop(txgs.begin(AdmitKind::Write, cost(700)).expect("fits"));
+    let panicked = std::panic::catch_unwind(|| Patience::None.during(|| panic!("on demand")));
+    assert!(panicked.is_err());
+    drop(txgs.begin(AdmitKind::Write, cost(1)).expect("delayed, but let in"));
+}
