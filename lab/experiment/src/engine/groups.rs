@@ -51,7 +51,7 @@ const GROUPS: &[Group] = &[
         weight: 1.0,
     },
     Group { name: "names", run: names, stores: false, without: &[], once: false, weight: 4.0 },
-    Group { name: "tree", run: tree, stores: true, without: &[], once: false, weight: 4.0 },
+    Group { name: "tree", run: tree, stores: false, without: &[], once: false, weight: 4.0 },
     Group { name: "cow", run: cow, stores: true, without: &["xfs", "lz4"], once: true, weight: 12.0 },
 ];
 
