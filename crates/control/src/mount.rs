@@ -2,15 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    LogSink, MountOptions, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, Session, SetAttr, SetTime,
-    SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
+    LogSink, MountOptions, Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, Session,
+    SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::DatasetHandle;
-use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Usage};
+use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Patience, Usage};
 
 /// Only this daemon changes the file system, so the kernel may trust its copies until it is told otherwise.
 const TTL: Duration = Duration::from_secs(3600);
@@ -78,7 +80,11 @@ impl MountedFs {
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;
         options.set_switches(&spec.switches)?;
-        let front = Arc::new(Front { fs: Arc::clone(&fs), umask_is_ours: spec.acl });
+        let front = Arc::new(Front {
+            fs: Arc::clone(&fs),
+            umask_is_ours: spec.acl,
+            direct_writes: AtomicBool::new(false),
+        });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         Ok(MountedFs { session, fs, _handle: handle })
     }
@@ -125,6 +131,8 @@ struct Front {
     fs: Arc<FileSystem>,
     /// With ACLs the kernel leaves the umask to us, because a default ACL takes its place.
     umask_is_ours: bool,
+    /// As kernel and session agreed.
+    direct_writes: AtomicBool,
 }
 
 fn errno(error: steadfast_posix::Errno) -> Errno {
@@ -177,19 +185,24 @@ fn attr_ttl(attributes: &steadfast_posix::Attr) -> Duration {
 
 /// Was the caller killed? The kernel lets nobody die before a request in our hands is answered, and only tells that *some*
 /// signal came; a fatal one is pending at the thread as SIGKILL until it gets to die.
-fn is_dying(req: &Request) -> bool {
+fn is_dying(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
-    if req.pid == 0 {
+    if thread == 0 {
         return false;
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", req.pid)).unwrap_or_default();
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
     pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL != 0)
 }
 
-/// Nothing waits at close: errors of delayed writes are told by fsync, and space was promised at write.
-fn opened() -> Opened {
-    Opened { keep_cache: true, no_flush: true, ..Opened::default() }
+/// Serves a call that changes something: it waits as long as its caller lives, or not at all (`EAGAIN`) where others wait
+/// behind it. An errno becomes the kernel's.
+fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
+    let patience = match req.may_wait {
+        true => Patience::WhileAlive { is_dying, caller: req.pid },
+        false => Patience::None,
+    };
+    patience.during(change).map_err(errno)
 }
 
 impl Front {
@@ -198,26 +211,63 @@ impl Front {
         Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
     }
 
-    fn truncate_at_open(&self, ino: u64, args: &OpenArgs) -> Reply<()> {
+    /// Nothing waits at close: errors of delayed writes are told by fsync, and space was promised at write.
+    fn opened(&self, args: &OpenArgs) -> Opened {
+        let direct = self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
+        Opened {
+            keep_cache: true,
+            no_flush: true,
+            direct_io: direct,
+            parallel_direct_writes: direct,
+            ..Opened::default()
+        }
+    }
+
+    fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
         if args.flags & O_TRUNC != 0 {
             let set = steadfast_posix::SetAttr {
                 size: Some(0),
                 kill_suidgid: args.kill_suidgid,
                 ..Default::default()
             };
-            self.fs.setattr(ino, &set).map_err(errno)?;
+            changing(req, || self.fs.setattr(ino, &set))?;
         }
         Ok(())
     }
 
-    fn made(&self, result: steadfast_posix::Result<steadfast_posix::Entry>) -> Reply<Entry> {
-        result.map(|made| entry(&made)).map_err(errno)
+    fn made(
+        &self,
+        req: &Request,
+        make: impl FnOnce() -> steadfast_posix::Result<steadfast_posix::Entry>,
+    ) -> Reply<Entry> {
+        changing(req, make).map(|made| entry(&made))
     }
 }
 
 /// An open file takes no reference of its own: the kernel's lookup lives as long as the inode in its memory, which a file
 /// that is open keeps there. FORGET comes after the last RELEASE.
 impl Handler for Front {
+    fn init(&self, negotiated: &Negotiated) {
+        self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
+    }
+
+    /// Names, attributes and what goes into memory; not what may need many blocks of a device, or a commit.
+    fn is_quick(&self, operation: &Operation<'_>) -> bool {
+        !matches!(
+            operation,
+            Operation::Read { .. }
+                | Operation::Readdir { .. }
+                | Operation::Readdirplus { .. }
+                | Operation::Fsync { .. }
+                | Operation::Fsyncdir { .. }
+                | Operation::Syncfs
+                | Operation::Fallocate(_)
+                | Operation::Lseek { .. }
+                | Operation::CopyFileRange { .. }
+                | Operation::Ioctl { .. }
+        )
+    }
+
     fn destroy(&self) {
         self.fs.forget_all();
     }
@@ -240,7 +290,7 @@ impl Handler for Front {
         self.fs.getattr(ino).map(|attr| reply(&attr)).map_err(errno)
     }
 
-    fn setattr(&self, _req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
+    fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
         let when = |set: SetTime| match set {
             SetTime::Now => steadfast_posix::SetTime::Now,
             SetTime::At(time) => steadfast_posix::SetTime::To(back(time)),
@@ -255,7 +305,7 @@ impl Handler for Front {
             ctime: set.ctime.map(back),
             kill_suidgid: set.kill_suidgid,
         };
-        self.fs.setattr(ino, &set).map(|attr| reply(&attr)).map_err(errno)
+        changing(req, || self.fs.setattr(ino, &set)).map(|attr| reply(&attr))
     }
 
     fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {
@@ -263,36 +313,36 @@ impl Handler for Front {
     }
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
-        self.made(self.fs.symlink(self.caller(req), parent, name, target))
+        self.made(req, || self.fs.symlink(self.caller(req), parent, name, target))
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
-        self.made(self.fs.mknod(self.caller(req), parent, name, mode, rdev))
+        self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, rdev))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
-        self.made(self.fs.mkdir(self.caller(req), parent, name, mode))
+        self.made(req, || self.fs.mkdir(self.caller(req), parent, name, mode))
     }
 
-    fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
-        self.fs.unlink(parent, name).map_err(errno)
+    fn unlink(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.unlink(parent, name))
     }
 
-    fn rmdir(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
-        self.fs.rmdir(parent, name).map_err(errno)
+    fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.rmdir(parent, name))
     }
 
-    fn rename(&self, _req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
-        self.fs.rename(args.parent, args.name, args.new_parent, args.new_name, args.flags).map_err(errno)
+    fn rename(&self, req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
+        changing(req, || self.fs.rename(args.parent, args.name, args.new_parent, args.new_name, args.flags))
     }
 
-    fn link(&self, _req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
-        self.made(self.fs.link(ino, new_parent, new_name))
+    fn link(&self, req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
+        self.made(req, || self.fs.link(ino, new_parent, new_name))
     }
 
-    fn open(&self, _req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
-        self.truncate_at_open(ino, args)?;
-        Ok(opened())
+    fn open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
+        self.truncate_at_open(req, ino, args)?;
+        Ok(self.opened(args))
     }
 
     fn create(
@@ -304,12 +354,12 @@ impl Handler for Front {
         args: &OpenArgs,
     ) -> Reply<(Entry, Opened)> {
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
-        let made = self.made(self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
+        let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
         Ok((made, self.open(req, made.ino, args)?))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
-        let made = self.made(self.fs.tmpfile(self.caller(req), parent, mode))?;
+        let made = self.made(req, || self.fs.tmpfile(self.caller(req), parent, mode))?;
         Ok((made, self.open(req, made.ino, args)?))
     }
 
@@ -318,7 +368,7 @@ impl Handler for Front {
     }
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
-        let dropped = self.fs.write(args.ino, args.offset, data, args.kill_suidgid).map_err(errno)?;
+        let dropped = changing(req, || self.fs.write(args.ino, args.offset, data, args.kill_suidgid))?;
         if dropped {
             req.forget_attr(args.ino);
         }
@@ -350,22 +400,22 @@ impl Handler for Front {
     }
 
     fn fsync(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
-        self.fs.fsync_unless(ino, || is_dying(req)).map_err(errno)
+        self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
     }
 
     fn fsyncdir(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
-        self.fs.fsync_unless(ino, || is_dying(req)).map_err(errno)
+        self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
     }
 
     fn syncfs(&self, _req: &Request, _ino: u64) -> Reply<()> {
         self.fs.syncfs().map_err(errno)
     }
 
-    fn setxattr(&self, _req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
+    fn setxattr(&self, req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
         if let Some(kind) = AclKind::of(args.name) {
-            return self.fs.set_acl(args.ino, kind, args.value, args.kill_sgid).map_err(errno);
+            return changing(req, || self.fs.set_acl(args.ino, kind, args.value, args.kill_sgid));
         }
-        self.fs.setxattr(args.ino, args.name, args.value, args.flags).map_err(errno)
+        changing(req, || self.fs.setxattr(args.ino, args.name, args.value, args.flags))
     }
 
     fn getxattr(&self, _req: &Request, ino: u64, name: &[u8], out: &mut ValueSink<'_>) -> Reply<()> {
@@ -380,8 +430,8 @@ impl Handler for Front {
         Ok(())
     }
 
-    fn removexattr(&self, _req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
-        self.fs.removexattr(ino, name).map_err(errno)
+    fn removexattr(&self, req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.removexattr(ino, name))
     }
 
     fn readdir(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
@@ -425,7 +475,7 @@ impl Handler for Front {
         // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID; the protocol does not tell who
         // has it, and root keeps them on ext4.
         let kill = req.uid != 0;
-        let dropped = self.fs.fallocate(args.ino, mode, args.offset, args.length, kill).map_err(errno)?;
+        let dropped = changing(req, || self.fs.fallocate(args.ino, mode, args.offset, args.length, kill))?;
         if dropped {
             req.forget_attr(args.ino);
         }
@@ -437,10 +487,11 @@ impl Handler for Front {
     }
 
     fn copy_file_range(&self, req: &Request, args: &CopyArgs) -> Reply<u64> {
-        let copied =
-            self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length);
+        let copied = changing(req, || {
+            self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length)
+        });
         req.forget_attr(args.ino_out);
-        copied.map_err(errno)
+        copied
     }
 }
 
@@ -450,8 +501,7 @@ mod tests {
 
     #[test]
     fn who_lives_is_not_dying() {
-        let by = |pid| Request { pid, ..Request::by(0, 0) };
-        assert!(!is_dying(&by(std::process::id())));
-        assert!(!is_dying(&by(0)), "a caller of another pid namespace");
+        assert!(!is_dying(std::process::id()));
+        assert!(!is_dying(0), "a caller of another pid namespace");
     }
 }

@@ -122,13 +122,13 @@ impl ReplyBuffer {
 }
 
 /// Zeroed memory on a page boundary; pages that are never touched cost nothing.
-struct Pages {
+pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 impl Pages {
-    fn new(size: usize, page: usize) -> Self {
+    pub fn new(size: usize, page: usize) -> Self {
         let layout = Layout::from_size_align(size, page).expect("a page size is a power of two");
         assert!(size > 0, "buffers have at least one page");
         // SAFETY: the layout's size is not zero, asserted above.
@@ -139,12 +139,12 @@ impl Pages {
         }
     }
 
-    fn as_ref(&self) -> &[u8] {
+    pub fn as_ref(&self) -> &[u8] {
         // SAFETY: `start` points to `layout.size()` bytes, zeroed at birth, owned by self until drop.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 
-    fn as_mut(&mut self) -> &mut [u8] {
+    pub fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_ref`, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }

@@ -52,6 +52,19 @@ const FORGET_BATCH: usize = 256;
 /// # Panics
 /// If `out` is shorter than [`OUT_MIN`].
 pub fn serve(handler: &dyn Handler, incoming: &Incoming<'_>, out: &mut [u8]) -> Served {
+    serve_waiting(handler, incoming, out, true)
+}
+
+/// As [`serve`]; `may_wait` becomes [`Request::may_wait`].
+///
+/// # Panics
+/// If `out` is shorter than [`OUT_MIN`].
+pub fn serve_waiting(
+    handler: &dyn Handler,
+    incoming: &Incoming<'_>,
+    out: &mut [u8],
+    may_wait: bool,
+) -> Served {
     assert!(out.len() >= OUT_MIN, "a transport lends at least {OUT_MIN} bytes");
     // Unwind safety: `out` is overwritten by the next request, and the handler's own state is its own care.
     let header = &incoming.header;
@@ -59,6 +72,7 @@ pub fn serve(handler: &dyn Handler, incoming: &Incoming<'_>, out: &mut [u8]) -> 
         unique: header.unique,
         pid: header.pid,
         group: incoming.group,
+        may_wait,
         ..Request::by(header.uid, header.gid)
     };
     let result = catch_unwind(AssertUnwindSafe(|| dispatch(handler, incoming, &mut request, out)));

@@ -22,6 +22,7 @@
 
 use crate::sink::{DirPlusSink, DirSink, ValueSink};
 use crate::types::*;
+use crate::wire::request::Operation;
 
 /// What a method answers.
 pub type Reply<T> = Result<T, Errno>;
@@ -35,6 +36,13 @@ pub trait Handler: Send + Sync + 'static {
     /// Called once, after the last other method has returned: the file system is unmounted.
     /// All handles and lookup counts are gone.
     fn destroy(&self) {}
+
+    /// May this be served by a thread that others wait for (over io_uring)? Such a call must not wait for anything but memory
+    /// and a disk access, and not use the mount; where it would have to, and [`Request::may_wait`] is false, it answers
+    /// `EAGAIN`, having changed nothing, and is called again where it may. By default: no.
+    fn is_quick(&self, operation: &Operation<'_>) -> bool {
+        false
+    }
 
     /// Resolves `name` in `parent`. A name that is not there: `ENOENT`, or [`Entry::negative`] to have it cached.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {

@@ -45,6 +45,7 @@ mod sink;
 mod switches;
 mod threads;
 mod types;
+mod uring;
 pub mod wire;
 
 pub use error::Error;

@@ -42,6 +42,11 @@ pub struct MountOptions {
     pub max_background: u16,
     /// Collect small buffered writes in the page cache. Default false; never on a tree another front writes.
     pub writeback_cache: bool,
+    /// Files opened for nothing but writing bypass the page cache: each `write(2)` is one request of its own size, without
+    /// a copy into pages, a question for `security.capability`, or a request more for each page it fills in part. What was
+    /// written so is read from the handler the first time. Only where the kernel keeps the page cache of readers right
+    /// (Linux 6.18), and not with `writeback_cache`. Default true.
+    pub direct_writes: bool,
     /// The kernel evaluates POSIX ACLs, which the handler stores as xattrs `system.posix_acl_*`; the handler
     /// applies the umask. Default false.
     pub posix_acl: bool,
@@ -51,6 +56,10 @@ pub struct MountOptions {
     pub parallel_dirops: bool,
     /// Each thread reads and answers on a descriptor of its own instead of a shared one. Default true.
     pub clone_device: bool,
+    /// Requests come over the kernel's io_uring queues, where root has written `Y` to
+    /// `/sys/module/fuse/parameters/enable_uring` before (Linux 6.14); otherwise there is a log event, and `/dev/fuse` is
+    /// used alone. Default false.
+    pub io_uring: bool,
     /// File handles (NFS, `open_by_handle_at`) can be resolved: the handler's `lookup` knows `.` and `..` of any
     /// inode that lives. Default true.
     pub export: bool,
@@ -82,10 +91,12 @@ impl MountOptions {
             read_ahead_kb: Some(1024),
             max_background: 64,
             writeback_cache: false,
+            direct_writes: true,
             posix_acl: false,
             readdirplus: Readdirplus::Auto,
             parallel_dirops: true,
             clone_device: true,
+            io_uring: false,
             export: true,
             via: MountVia::Auto,
             log: None,
@@ -172,6 +183,16 @@ pub enum LogEvent {
         /// Why.
         message: String,
     },
+    /// The kernel's io_uring queues were asked for and are not used.
+    QueuesNotUsed {
+        /// Why.
+        message: String,
+    },
+    /// Something went wrong with a queue.
+    QueueFailed {
+        /// What.
+        message: String,
+    },
     /// The mount was gone here and no file was open, but other mount namespaces held copies of it, so the connection
     /// was cut.
     CutElsewhere,
@@ -218,6 +239,10 @@ impl fmt::Display for LogEvent {
             Self::ReadAheadNotSet { message } => {
                 write!(f, "read-ahead keeps the kernel's default: {message}")
             }
+            Self::QueuesNotUsed { message } => {
+                write!(f, "requests come over /dev/fuse and not over io_uring: {message}")
+            }
+            Self::QueueFailed { message } => write!(f, "io_uring: {message}"),
             Self::CutElsewhere => {
                 write!(f, "other mount namespaces had copies of the mount; the connection was cut")
             }

@@ -32,19 +32,22 @@ use crate::notify::Notifier;
 use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{Crew, Seat};
 use crate::types::{Errno, Negotiated};
+use crate::uring::{self, Pool, Server};
 use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
-use crate::wire::request::{Dialect, Operation, decode};
-use crate::wire::{InHeader, MAJOR, MINOR, OUT_HEADER_SIZE};
+use crate::wire::request::{Dialect, Operation, decode, decode_parts};
+use crate::wire::{InHeader, MAJOR, MINOR, OUT_HEADER_SIZE, Parts, opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno as OsErrno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+/// The least payload of an entry: extended attributes of 64 KiB fit whatever `max_write` is.
+const PAYLOAD_MIN: usize = 128 << 10;
 /// How long the kernel may take for its part of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `unmount` waits for files that are open in other mount namespaces.
@@ -84,6 +87,10 @@ struct Shared {
     /// See [`MountOptions::clone_device`].
     clone_device: bool,
     crew: Crew,
+    /// Runs what the queues' threads must not.
+    pool: Arc<Pool>,
+    /// The crew, as one, and the queues' threads that have not left.
+    serving: AtomicUsize,
     notifier: Notifier,
     log: Option<LogSink>,
     /// Files the kernel has open, wherever (S3).
@@ -139,12 +146,29 @@ impl Session {
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<Shared>, Error> {
         let log = options.log.clone();
-        let out = handshake(&fd, options)?;
+        let (fd, told) = (Arc::new(fd), |event: LogEvent| {
+            if let Some(log) = &log {
+                log(&event);
+            }
+        });
+        let not_used = |message: String| told(LogEvent::QueuesNotUsed { message });
+        let queues = options.io_uring.then(uring::prepare).and_then(|prepared| {
+            prepared.inspect_err(|error| not_used(format!("no ring could be made: {error}"))).ok()
+        });
+        let out = handshake(&fd, &MountOptions { io_uring: queues.is_some(), ..options.clone() })?;
+        let queues = queues.filter(|_| {
+            let agreed = out.flags & flag::OVER_IO_URING != 0;
+            if !agreed {
+                not_used("the kernel does not offer it (/sys/module/fuse/parameters/enable_uring)".into());
+            }
+            agreed
+        });
         let negotiated = Negotiated {
             minor: out.minor,
             max_write: out.max_write as usize,
             max_read: out.max_write as usize,
             flags: out.flags,
+            direct_writes: options.direct_writes && direct_writes_are_coherent(&out),
         };
         let init = catch_unwind(AssertUnwindSafe(|| handler.init(&negotiated)));
         if let Err(panic) = init {
@@ -153,22 +177,30 @@ impl Session {
         }
         let shared = Arc::new(Shared {
             handler,
-            fd: Mutex::new(Some(Arc::new(fd))),
+            fd: Mutex::new(Some(fd.clone())),
             dialect: Dialect { setxattr_ext: out.flags & flag::SETXATTR_EXT != 0 },
             negotiated,
             clone_device: options.clone_device,
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
+            pool: Pool::new(options.threads_max),
+            serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
             notifier: Notifier::new(),
-            log,
+            log: log.clone(),
             open_handles: AtomicI64::new(0),
             end: Mutex::default(),
             ended: Condvar::new(),
         });
+        if let Some(queues) = queues {
+            let server: Arc<dyn Server> = shared.clone();
+            shared.pool.serve_with(server.clone());
+            queues.start(&server, &fd, &shared.pool, negotiated.max_write.max(PAYLOAD_MIN));
+        }
+        drop(fd);
         for _ in 0..shared.crew.base() {
             if let Err(source) = Shared::add_thread(&shared) {
                 if shared.crew.live() == 0 {
                     // No thread was there to run `destroy`.
-                    shared.finish();
+                    shared.left();
                     return Err(Error::ThreadNotStarted { source });
                 }
                 shared.log(LogEvent::ThreadFailed { message: source.to_string() });
@@ -295,6 +327,12 @@ impl Drop for Session {
             let _ = self.wait_timeout(DROP_TIMEOUT);
         }
     }
+}
+
+/// Does the kernel drop what others have of a file in the page cache before *and after* a direct write? Before protocol 7.45
+/// it only did so before, and a page that was read meanwhile stayed as it was for ever. The write-back cache wants its pages.
+fn direct_writes_are_coherent(out: &InitOut) -> bool {
+    out.minor >= 45 && out.flags & flag::DIRECT_IO_ALLOW_MMAP != 0 && out.flags & flag::WRITEBACK_CACHE == 0
 }
 
 /// Reads the kernel's offer and answers it.
@@ -459,7 +497,7 @@ impl Shared {
         };
         self.lock_end().reason.get_or_insert(reason);
         if self.crew.leave(seat) {
-            self.finish();
+            self.left();
         }
     }
 
@@ -471,6 +509,7 @@ impl Shared {
         }
         self.fd.lock().unwrap_or_else(|e| e.into_inner()).take();
         self.crew.end();
+        self.pool.end();
         self.notifier.end();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.handler.destroy())) {
             let message = panic_message(panic.as_ref());
@@ -521,6 +560,76 @@ impl Shared {
                 // If the kernel has not failed the request itself by now, this does.
                 let _ = send(fd, &encode_error(Errno::EIO, unique));
             }
+        }
+    }
+}
+
+/// What the queues' threads and their workers do with a request.
+impl Server for Shared {
+    fn serve(&self, entry: &mut uring::Entry, may_wait: bool, scratch: &mut Vec<u8>) -> bool {
+        let (header, fixed) = (entry.header(), entry.fixed());
+        let (payload, size) = entry.payload();
+        // Names are copied out, so that the answer can be filled in where they lie. The data of a WRITE are not, and its
+        // answer is short.
+        let mut short = [0; dispatch::OUT_MIN];
+        let is_write = header.opcode == opcode::WRITE;
+        let (rest, out) = if is_write {
+            (&payload[..size], &mut short[..])
+        } else {
+            scratch.clear();
+            scratch.extend_from_slice(&payload[..size]);
+            (&scratch[..], &mut payload[..])
+        };
+        let incoming = match decode_parts(header, Parts::Split { fixed: &fixed, payload: rest }, self.dialect)
+        {
+            Ok(incoming) => incoming,
+            Err(error) => {
+                self.log(LogEvent::MalformedRequest { error, unique: Some(header.unique) });
+                entry.answer(&encode_error(Errno::EIO, header.unique), 0);
+                return true;
+            }
+        };
+        if !may_wait && !self.handler.is_quick(&incoming.operation) {
+            return false;
+        }
+        let Served { outcome, stale, panicked } =
+            dispatch::serve_waiting(self.handler.as_ref(), &incoming, out, may_wait);
+        if !may_wait && outcome == Outcome::Failed(Errno::EAGAIN) {
+            if !is_write {
+                payload[..size].copy_from_slice(scratch);
+            }
+            return false;
+        }
+        if let (Some(ino), Some(fd)) = (stale, self.first_fd()) {
+            // As in `answer`.
+            let _ = send(&fd, &Notification::InvalInode { ino, offset: -1, length: 0 }.encode());
+        }
+        if let Some(message) = panicked {
+            self.log(LogEvent::HandlerPanicked { opcode: header.opcode, unique: header.unique, message });
+        }
+        self.open_handles.fetch_add(handles_gained(&incoming.operation, outcome), Ordering::SeqCst);
+        match outcome {
+            Outcome::Filled(len) => {
+                if is_write {
+                    payload[..len].copy_from_slice(&short[..len]);
+                }
+                entry.answer(&encode_out_header(OUT_HEADER_SIZE + len, 0, header.unique), len);
+            }
+            Outcome::Failed(errno) => entry.answer(&encode_error(errno, header.unique), 0),
+            // Those that want no answer come over /dev/fuse.
+            Outcome::Silent => entry.answer(&encode_error(Errno::EIO, header.unique), 0),
+        }
+        true
+    }
+
+    fn failed(&self, message: String) {
+        self.log(LogEvent::QueueFailed { message });
+    }
+
+    /// The crew has left, or a queue's thread. The last one ends the session.
+    fn left(&self) {
+        if self.serving.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.finish();
         }
     }
 }

@@ -23,10 +23,16 @@ const fn switch(name: &'static str, values: &'static str, meaning: &'static str)
 pub const SWITCHES: &[Switch] = &[
     switch("threads", "1 to 1024", "threads that serve while none is blocked"),
     switch("clone_device", "on, off", "a descriptor of its own for each thread"),
+    switch(
+        "io_uring",
+        "on, off",
+        "requests come over a queue for each processor, where the kernel offers that",
+    ),
     switch("max_write", "4096 to 134217728", "bytes of the longest request"),
     switch("max_background", "1 to 65535", "asynchronous requests that may wait"),
     switch("read_ahead_kb", "0 to 1048576", "read-ahead of the mount, in KiB"),
     switch("writeback_cache", "on, off", "small buffered writes are collected in the page cache"),
+    switch("direct_writes", "on, off", "files opened for nothing but writing bypass the page cache"),
     switch("readdirplus", "off, auto, always", "listings bring attributes"),
     switch("parallel_dirops", "on, off", "lookups and listings of one directory run in parallel"),
 ];
@@ -85,10 +91,12 @@ impl MountOptions {
         match name {
             "threads" => self.threads = Some(within(1, 1024)? as usize),
             "clone_device" => self.clone_device = on?,
+            "io_uring" => self.io_uring = on?,
             "max_write" => self.max_write = within(4096, 128 << 20)? as usize,
             "max_background" => self.max_background = u16::try_from(within(1, 65_535)?).ok()?,
             "read_ahead_kb" => self.read_ahead_kb = Some(within(0, 1 << 20)?),
             "writeback_cache" => self.writeback_cache = on?,
+            "direct_writes" => self.direct_writes = on?,
             "readdirplus" => {
                 self.readdirplus = match value {
                     "off" => Readdirplus::Off,

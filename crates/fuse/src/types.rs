@@ -64,6 +64,8 @@ pub struct Request {
     /// The supplementary group of the caller that equals the parent directory's group, if it has one.
     /// Given by the calls that create a name, by kernels since 6.3.
     pub group: Option<u32>,
+    /// False if other requests wait until this one is answered: see [`Handler::is_quick`](crate::Handler::is_quick).
+    pub may_wait: bool,
     /// Set by [`Request::forget_attr`].
     pub stale: Cell<Option<u64>>,
 }
@@ -71,7 +73,7 @@ pub struct Request {
 impl Request {
     /// A request as if made by `uid` and `gid`; for tests and for calls that come from elsewhere.
     pub fn by(uid: u32, gid: u32) -> Self {
-        Self { unique: 0, uid, gid, pid: 0, umask: None, group: None, stale: Cell::new(None) }
+        Self { unique: 0, uid, gid, pid: 0, umask: None, group: None, may_wait: true, stale: Cell::new(None) }
     }
 
     /// To be called by a handler whose answer does not tell that it changed attributes of `ino` beyond size and
@@ -286,6 +288,16 @@ pub struct OpenArgs {
     pub kill_suidgid: bool,
 }
 
+impl OpenArgs {
+    /// May a handler set [`Opened::direct_io`] without anybody noticing, if [`Negotiated::direct_writes`] says so? Such a
+    /// file cannot be read or mapped through this handle. With `O_SYNC` and `O_DSYNC` the kernel asks for an fsync behind
+    /// each cached write, but not behind a direct one.
+    pub fn writes_directly(&self) -> bool {
+        let accmode = self.flags as i32 & libc::O_ACCMODE;
+        accmode == libc::O_WRONLY && self.flags as i32 & (libc::O_SYNC | libc::O_DSYNC) == 0
+    }
+}
+
 /// Arguments of `read`; the buffer's length is the size asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadArgs {
@@ -434,4 +446,7 @@ pub struct Negotiated {
     pub max_read: usize,
     /// Flags both sides set: see [`wire::init`](crate::wire::init).
     pub flags: u64,
+    /// Files that are opened for nothing but writing should be opened past the page cache
+    /// ([`MountOptions::direct_writes`](crate::MountOptions::direct_writes)): see [`OpenArgs::writes_directly`].
+    pub direct_writes: bool,
 }

@@ -34,7 +34,7 @@
 //! | NO_EXPORT_SUPPORT | without export | handles are refused at once rather than stale later |
 //! | HAS_RESEND | leave | nobody takes over a dead server's connection |
 //! | ALLOW_IDMAP | leave | needs a handler that never relies on the caller's ids |
-//! | OVER_IO_URING | leave | not yet: docs/decisions/0031 |
+//! | OVER_IO_URING | option | a queue for each processor instead of system calls on `/dev/fuse`: docs/decisions/0034 |
 //! | REQUEST_TIMEOUT | leave | a slow disk is no reason to abort the mount |
 
 use super::{DecodeError, Fields, MAJOR, MINOR, MINOR_MIN, opcode};
@@ -216,6 +216,9 @@ pub fn negotiate(offer: &InitIn, options: &MountOptions) -> Result<InitOut, Mism
     }
     if options.writeback_cache {
         want |= flag::WRITEBACK_CACHE;
+    }
+    if options.io_uring {
+        want |= flag::OVER_IO_URING;
     }
     if options.posix_acl {
         want |= flag::POSIX_ACL | flag::DONT_MASK;

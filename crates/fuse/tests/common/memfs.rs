@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::*;
 
 /// Long, so that only notifications and the kernel's own changes refresh what it knows.
@@ -14,6 +15,7 @@ pub struct MemFs {
     /// Calls of `init` and `destroy`, and of `open` minus `release`.
     pub inits: AtomicU64,
     pub destroys: AtomicU64,
+    direct_writes: AtomicBool,
 }
 
 struct State {
@@ -51,7 +53,12 @@ impl Default for MemFs {
         let mut state = State { nodes: HashMap::new(), next_ino: ROOT_INO };
         let ino = state.add(0, 0, libc::S_IFDIR | 0o755, directory(ROOT_INO));
         assert_eq!(ino, ROOT_INO);
-        Self { state: Mutex::new(state), inits: AtomicU64::new(0), destroys: AtomicU64::new(0) }
+        Self {
+            state: Mutex::new(state),
+            inits: AtomicU64::new(0),
+            destroys: AtomicU64::new(0),
+            direct_writes: AtomicBool::new(false),
+        }
     }
 }
 
@@ -243,6 +250,11 @@ impl MemFs {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn directly(&self, opened: Opened, args: &OpenArgs) -> Opened {
+        let direct_io = self.direct_writes.load(Ordering::SeqCst) && args.writes_directly();
+        Opened { direct_io, ..opened }
+    }
+
     /// The root directory belongs to this user.
     pub fn owned_by(uid: u32, gid: u32) -> Self {
         let fs = Self::default();
@@ -286,12 +298,18 @@ impl MemFs {
 }
 
 impl Handler for MemFs {
-    fn init(&self, _: &Negotiated) {
+    fn init(&self, negotiated: &Negotiated) {
+        self.direct_writes.store(negotiated.direct_writes, Ordering::SeqCst);
         self.inits.fetch_add(1, Ordering::SeqCst);
     }
 
     fn destroy(&self) {
         self.destroys.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Everything is done in memory under one lock.
+    fn is_quick(&self, _: &Operation<'_>) -> bool {
+        true
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
@@ -422,7 +440,8 @@ impl Handler for MemFs {
     }
 
     fn open(&self, _: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
-        self.state().open(ino, args.flags)
+        let opened = self.state().open(ino, args.flags)?;
+        Ok(self.directly(opened, args))
     }
 
     fn read(&self, _: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
@@ -555,7 +574,7 @@ impl Handler for MemFs {
     ) -> Reply<(Entry, Opened)> {
         let mut state = self.state();
         let entry = state.make(req, parent, name, mode, Body::File(Vec::new()))?;
-        Ok((entry, state.open(entry.ino, args.flags)?))
+        Ok((entry, self.directly(state.open(entry.ino, args.flags)?, args)))
     }
 
     fn tmpfile(&self, req: &Request, _: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {

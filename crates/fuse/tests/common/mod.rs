@@ -73,9 +73,11 @@ pub fn scratch(name: &str) -> PathBuf {
     fs::canonicalize(dir).unwrap()
 }
 
+/// The mount tests run with any switches: `STEADFAST_TEST_FUSE=io_uring=on cargo test -p steadfast-fuse`.
 pub fn options() -> MountOptions {
     let mut options = MountOptions::new("memory");
     options.subtype = Some("memfs".into());
+    options.set_switches(&std::env::var("STEADFAST_TEST_FUSE").unwrap_or_default()).unwrap();
     options
 }
 
