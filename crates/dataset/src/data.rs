@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::inode::InodeRecord;
@@ -311,7 +312,7 @@ impl Dataset {
         also: impl FnOnce(&mut InodeRecord),
     ) {
         let mut state = inode.state.lock();
-        if size < state.record.size && state.record_is_final() {
+        if size < state.record.size && state.record_is_final() && !self.has_bug(Bug::TailKept) {
             let record_size = state.record_size();
             // To the end of everything, not of the file: (D1) must hold for whatever was ever written behind.
             state.open.cut(record_size, size..u64::MAX);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use steadfast_env::Env;
+use steadfast_env::{Bug, Env};
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::{InodeRecord, Time};
@@ -298,6 +298,12 @@ impl Dataset {
         counters
     }
 
+    /// True if a bug is planted in this dataset's world ([`Env::has_bug`]).
+    #[must_use]
+    pub fn has_bug(&self, bug: Bug) -> bool {
+        self.env.has_bug(bug)
+    }
+
     /// Begins an operation that changes metadata only.
     pub fn begin(&self, kind: AdmitKind) -> Result<Operation<'_>> {
         self.begin_with_items(kind, 0)
@@ -313,6 +319,9 @@ impl Dataset {
     /// Waits until everything an inode shows is durable.
     pub fn wait_durable(&self, inode: &Inode) -> Result<()> {
         let changed = inode.changed_txg();
+        if self.env.has_bug(Bug::FsyncIgnored) {
+            return Ok(());
+        }
         if changed > self.txgs.commits.committed() {
             self.txgs.commits.request_sync(changed);
             self.txgs.commits.wait_committed(changed)?;

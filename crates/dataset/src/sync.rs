@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::{BlockKind, BlockPointer, InodeId, Txg};
@@ -210,7 +211,7 @@ impl Dataset {
             let new = match next {
                 Next::Is(extent) => extent,
                 Next::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
-                Next::Over(over) => over.extent(Some(pointer())),
+                Next::Over(over) => over.extent(Some(pointer()).filter(|_| !self.has_bug(Bug::OverlayStale))),
             };
             let mut kept = Vec::new();
             if let Some(extent) = &new {

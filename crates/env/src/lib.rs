@@ -53,6 +53,11 @@ pub trait Tasks: Send + Sync {
     fn run_all<'a>(&self, jobs: Vec<Job<'a>>);
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
+    /// True if what was spawned runs beside whoever spawned it. Where it is false, nothing is spawned: who waits for the
+    /// work of a long-lived task does a step of it himself.
+    fn is_concurrent(&self) -> bool {
+        true
+    }
 }
 
 /// The world below the fronts.
@@ -64,6 +69,9 @@ pub struct Env {
     pub random: Arc<dyn Random>,
     /// Tasks.
     pub tasks: Arc<dyn Tasks>,
+    /// A bug that is planted in this world, and in no real one.
+    #[cfg(feature = "seeded-bugs")]
+    pub bug: Option<Bug>,
 }
 
 impl Env {
@@ -75,6 +83,8 @@ impl Env {
             clock: Arc::new(RealClock { start: Instant::now() }),
             random: Arc::new(RealRandom),
             tasks: Arc::new(Threads { parallelism }),
+            #[cfg(feature = "seeded-bugs")]
+            bug: None,
         }
     }
 
@@ -86,9 +96,56 @@ impl Env {
             clock: Arc::new(SteppedClock { now_ns: AtomicU64::new(1) }),
             random: Arc::new(SeededRandom { state: AtomicU64::new(seed) }),
             tasks: Arc::new(Threads { parallelism: 1 }),
+            #[cfg(feature = "seeded-bugs")]
+            bug: None,
+        }
+    }
+
+    /// As [`Env::seeded`], and without tasks: everything happens in the caller's thread, so that all of a run follows
+    /// from the seed and from what is called. Starting a task is a bug here, and panics.
+    #[must_use]
+    pub fn simulated(seed: u64) -> Env {
+        Env { tasks: Arc::new(NoTasks), ..Env::seeded(seed) }
+    }
+
+    /// True if `bug` is planted in this world. Without the feature `seeded-bugs`, which only the simulator asks for, it is
+    /// false at compile time; with it, [`Env::real`] still has none.
+    #[must_use]
+    #[inline]
+    pub fn has_bug(&self, bug: Bug) -> bool {
+        #[cfg(feature = "seeded-bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "seeded-bugs"))]
+        {
+            let _ = bug;
+            false
         }
     }
 }
+
+/// One thread, the caller's.
+struct NoTasks;
+
+impl Tasks for NoTasks {
+    fn spawn(&self, name: &str, _: Job<'static>) -> Box<dyn TaskHandle> {
+        panic!("the task '{name}' is started in a world without tasks");
+    }
+
+    fn run_all<'a>(&self, jobs: Vec<Job<'a>>) {
+        jobs.into_iter().for_each(|job| job());
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+}
+
+mod bug;
+pub use bug::Bug;
 
 struct RealClock {
     start: Instant,

@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
+use steadfast_env::Bug;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, MetaKey, PoolState, Txg, Uberblock};
 use steadfast_txg::{CloseRule, Moment};
 
@@ -68,6 +69,26 @@ const RATED_BYTES: u64 = 4 << 20;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
+/// What the sync loop remembers from one look to the next.
+pub(crate) struct Turn {
+    /// When the open txg was opened.
+    opened_ns: u64,
+    /// When memory that was kept for buffers was last given back.
+    trimmed_ns: u64,
+    /// Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
+    futile_commits: u32,
+}
+
+/// What the sync loop does next.
+pub(crate) enum Next {
+    /// Looks again.
+    Again,
+    /// Sleeps, at most so long.
+    Park(Txg, Duration),
+    /// Ends.
+    Stop,
+}
+
 /// Suspends the pool if the sync task ends by a panic: nobody would ever wake those who wait for a commit.
 struct Watch<'a>(&'a Inner);
 
@@ -83,59 +104,71 @@ impl Inner {
     /// Body of the sync task: decides, commits, until told to stop.
     pub(crate) fn sync_loop(&self) {
         let _watch = Watch(self);
-        let rule = CloseRule::default();
-        let mut opened_ns = self.env.clock.monotonic_ns();
-        let mut trimmed_ns = opened_ns;
-        // Cleaning commits that follow each other without a slot gained. Near 100 % full one may gain a part of a slot.
-        let mut futile_commits = 0;
+        let mut turn = self.first_turn();
         loop {
-            let open = self.txgs.gate.open_txg();
-            let cleaning = futile_commits < FUTILE_COMMITS_MAX && self.space.needs_cleaning();
-            let moment = Moment {
-                now_ns: self.env.clock.monotonic_ns(),
-                opened_ns,
-                fullness: self.txgs.budget.fullness(),
-                requested: self.txgs.commits.is_requested(open) || cleaning,
-                changed: self.has_changes(),
-            };
-            if self.is_suspended() || rule.decide(&moment).is_none() {
-                if self.is_stopping() {
-                    return;
-                }
-                if !self.is_suspended() && self.write_early() {
-                    continue;
-                }
-                let mut patience = rule.patience(&moment);
-                if !self.is_suspended() && moment.fullness == 0 {
-                    let before = self.space.discard(0, 0);
-                    match self.space.discard(DISCARDS_PER_COMMIT, 0) {
-                        0 => {}
-                        // What the last commit freed is discarded after the next one, for which these are reason enough.
-                        left if left == before => self.changed.store(true, Ordering::Release),
-                        _ => patience = IDLE_PAUSE,
-                    }
-                }
-                if moment.now_ns.saturating_sub(trimmed_ns) >= TRIM_NS {
-                    trimmed_ns = moment.now_ns;
-                    steadfast_device::pages::trim();
-                }
-                self.txgs.commits.park(open, patience);
-                continue;
+            match self.turn(&mut turn) {
+                Next::Again => {}
+                Next::Park(open, patience) => self.txgs.commits.park(open, patience),
+                Next::Stop => return,
             }
-            let free_before = self.space.free_slots();
-            let began_ns = self.env.clock.monotonic_ns();
-            if let Err(error) = self.commit() {
-                self.suspend(&error);
-            }
-            let nanos = self.env.clock.monotonic_ns().saturating_sub(began_ns);
-            if u128::from(nanos) >= events::STALL.as_nanos() {
-                self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
-            }
-            let gained = self.space.free_slots() > free_before;
-            futile_commits = if cleaning && !gained { futile_commits + 1 } else { 0 };
-            self.admission.stalled.store(futile_commits >= FUTILE_COMMITS_MAX, Ordering::Relaxed);
-            opened_ns = self.env.clock.monotonic_ns();
         }
+    }
+
+    /// A sync loop that begins.
+    pub(crate) fn first_turn(&self) -> Turn {
+        let now = self.env.clock.monotonic_ns();
+        Turn { opened_ns: now, trimmed_ns: now, futile_commits: 0 }
+    }
+
+    /// One look of the sync loop: commits if it is time to.
+    pub(crate) fn turn(&self, turn: &mut Turn) -> Next {
+        let rule = CloseRule::default();
+        let open = self.txgs.gate.open_txg();
+        let cleaning = turn.futile_commits < FUTILE_COMMITS_MAX && self.space.needs_cleaning();
+        let moment = Moment {
+            now_ns: self.env.clock.monotonic_ns(),
+            opened_ns: turn.opened_ns,
+            fullness: self.txgs.budget.fullness(),
+            requested: self.txgs.commits.is_requested(open) || cleaning,
+            changed: self.has_changes(),
+        };
+        if self.is_suspended() || rule.decide(&moment).is_none() {
+            if self.is_stopping() {
+                return Next::Stop;
+            }
+            if !self.is_suspended() && self.write_early() {
+                return Next::Again;
+            }
+            let mut patience = rule.patience(&moment);
+            if !self.is_suspended() && moment.fullness == 0 {
+                let before = self.space.discard(0, 0);
+                match self.space.discard(DISCARDS_PER_COMMIT, 0) {
+                    0 => {}
+                    // What the last commit freed is discarded after the next one, for which these are reason enough.
+                    left if left == before => self.changed.store(true, Ordering::Release),
+                    _ => patience = IDLE_PAUSE,
+                }
+            }
+            if moment.now_ns.saturating_sub(turn.trimmed_ns) >= TRIM_NS {
+                turn.trimmed_ns = moment.now_ns;
+                steadfast_device::pages::trim();
+            }
+            return Next::Park(open, patience);
+        }
+        let free_before = self.space.free_slots();
+        let began_ns = self.env.clock.monotonic_ns();
+        if let Err(error) = self.commit() {
+            self.suspend(&error);
+        }
+        let nanos = self.env.clock.monotonic_ns().saturating_sub(began_ns);
+        if u128::from(nanos) >= events::STALL.as_nanos() {
+            self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
+        }
+        let gained = self.space.free_slots() > free_before;
+        turn.futile_commits = if cleaning && !gained { turn.futile_commits + 1 } else { 0 };
+        self.admission.stalled.store(turn.futile_commits >= FUTILE_COMMITS_MAX, Ordering::Relaxed);
+        turn.opened_ns = self.env.clock.monotonic_ns();
+        Next::Again
     }
 
     /// Makes everything done so far durable. For the sync task, and for create and export when it does not run.
@@ -166,9 +199,10 @@ impl Inner {
     }
 
     /// Stores some content of the open txg that is not going to change, as far as one can tell, so that its commit has less to
-    /// do. True if there was some. Not in a world whose order is to be repeatable.
+    /// do. True if there was some. Not in a world of one processor, whose order is
+    /// to be repeatable beside a task.
     fn write_early(&self) -> bool {
-        if self.env.tasks.parallelism() <= 1 {
+        if self.env.tasks.is_concurrent() && self.env.tasks.parallelism() <= 1 {
             return false;
         }
         let _turn = self.sync_turn.lock();
@@ -180,6 +214,14 @@ impl Inner {
             stored |= head.write_early(open).unwrap_or(false);
         }
         stored
+    }
+
+    /// Makes all devices' writes durable.
+    fn flush_devices(&self) -> Result<()> {
+        match self.space.flush_devices() {
+            Err(_) if self.env.has_bug(Bug::FlushErrorSwallowed) => Ok(()),
+            result => Ok(result?),
+        }
     }
 
     /// Bytes read and written since import.
@@ -215,7 +257,9 @@ impl Inner {
             self.take_result(head.id(), &result);
         }
         self.destroy_step(txg)?;
-        if let Some(old) = state.tail.take() {
+        if let Some(old) = state.tail.take()
+            && !self.env.has_bug(Bug::TailLeaked)
+        {
             self.blockio.free(&old);
         }
         // 3
@@ -234,10 +278,22 @@ impl Inner {
         // 5
         let tail = self.write_tail(txg)?;
         // 6, before any uberblock names what was written (T3)
-        self.space.flush_open()?;
-        self.space.flush_devices()?;
+        let early = self.env.has_bug(Bug::RootBeforeData);
+        if !early {
+            self.space.flush_open()?;
+        }
+        if !early && !self.env.has_bug(Bug::NoFlushBeforeRoot) {
+            self.flush_devices()?;
+        }
+        if self.env.has_bug(Bug::SlotReusedEarly) {
+            self.space.committed();
+            self.space.discard_all();
+        }
         // 7, 8
         self.write_uberblocks(&mut state, txg, meta, tail)?;
+        if early {
+            self.space.flush_open()?;
+        }
         state.tail = Some(tail);
         if state.labels_dirty {
             self.write_labels(state.state, txg)?;
@@ -335,7 +391,9 @@ impl Inner {
                     leaf.device.write_uberblock(copy, txg, &bytes)?;
                 }
             }
-            self.space.flush_devices()?;
+            if !self.env.has_bug(Bug::NoFlushAfterRoot) {
+                self.flush_devices()?;
+            }
         }
         let proposal = Proposal { pool: self.guid, txg, tag, parent: state.tag };
         self.anchor.advance(&proposal)?;

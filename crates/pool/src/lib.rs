@@ -118,10 +118,22 @@ pub struct PoolStatus {
 }
 
 impl Pool {
-    /// Starts the sync task of a pool that stands.
+    /// Starts the sync task of a pool that stands. In a world without tasks its steps are made by those who wait for a
+    /// commit, and by [`Pool::step`].
     pub(crate) fn start(inner: Inner) -> Pool {
         let inner = Arc::new(inner);
-        let task = (!inner.read_only).then(|| {
+        let concurrent = inner.env.tasks.is_concurrent();
+        if !inner.read_only && !concurrent {
+            let (weak, turn) = (Arc::downgrade(&inner), Mutex::new(inner.first_turn()));
+            inner.txgs.commits.set_step(Box::new(move || {
+                if let Some(inner) = weak.upgrade()
+                    && let commit::Next::Park(_, patience) = inner.turn(&mut turn.lock())
+                {
+                    inner.env.clock.sleep(patience);
+                }
+            }));
+        }
+        let task = (!inner.read_only && concurrent).then(|| {
             let inner = Arc::clone(&inner);
             let name = format!("sync {}", inner.name());
             let env: Env = inner.env.clone();
@@ -169,6 +181,12 @@ impl Pool {
     /// Commits everything done so far; durable when it returns.
     pub fn sync(&self) -> Result<()> {
         self.inner.wait_durable()
+    }
+
+    /// In a world without tasks: one look of the sync loop, which commits if it is time to, and else lets that time pass.
+    /// Elsewhere nothing.
+    pub fn step(&self) {
+        self.inner.txgs.commits.make_step();
     }
 
     /// Measured state.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_dataset::{Inode, InodeRecord};
+use steadfast_env::Bug;
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, NAME_MAX};
 use steadfast_format::file_keys::NamesKey;
@@ -338,6 +339,13 @@ impl FileSystem {
     ) -> Result<()> {
         if !matches!(flags, 0 | RENAME_NOREPLACE | RENAME_EXCHANGE) {
             return Err(Errno::EINVAL);
+        }
+        if self.dataset.has_bug(Bug::RenameInTwoSteps)
+            && let Ok(source) = self.lookup(parent, name)
+            && self.link(source.ino, new_parent, new_name).is_ok()
+        {
+            self.syncfs()?;
+            return self.unlink(parent, name);
         }
         let (source_dir, target_dir) = (self.directory(parent)?, self.directory(new_parent)?);
         if new_name.len() > NAME_MAX || name.len() > NAME_MAX {

@@ -312,6 +312,9 @@ impl Budget {
             }
             // The txg after the last committed one is open or frozen; if frozen, the open one is the next to ask for.
             commits.request_sync(goal.next());
+            if commits.make_step() {
+                return Ok(());
+            }
             let mut state = self.state.lock();
             if state.releases != seen {
                 return Ok(());

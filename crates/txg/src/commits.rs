@@ -1,7 +1,7 @@
 //! What is durable, who waits for it, and who asks for more.
 
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use steadfast_format::Txg;
 
@@ -20,7 +20,15 @@ pub struct Commits {
     progress: Condvar,
     /// Woken by a request.
     work: Condvar,
+    /// A step of the sync loop, in a world where nobody else makes it.
+    step: OnceLock<Step>,
 }
+
+/// One look of the sync loop, made by whoever waits for it.
+pub type Step = Box<dyn Fn() + Send + Sync>;
+
+/// Steps without a commit after which a waiter would wait for ever.
+const FUTILE_STEPS_MAX: u32 = 100_000;
 
 struct State {
     committed: Txg,
@@ -36,7 +44,49 @@ impl Commits {
     #[must_use]
     pub fn new(committed: Txg) -> Commits {
         let state = State { committed, requested: Txg(0), nudged: false, suspended: None };
-        Commits { state: Mutex::new(state), progress: Condvar::new(), work: Condvar::new() }
+        Commits {
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            work: Condvar::new(),
+            step: OnceLock::new(),
+        }
+    }
+
+    /// From now on waiters drive the sync loop themselves: each wait is a row of steps. For worlds without tasks, where a
+    /// wait for another thread would have no end. Set once, before the first wait.
+    pub fn set_step(&self, step: Step) {
+        assert!(self.step.set(step).is_ok(), "one loop commits");
+    }
+
+    /// Makes one step of the sync loop, if waiters are to make them. False where a task does.
+    pub fn make_step(&self) -> bool {
+        match self.step.get() {
+            Some(step) => {
+                step();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Makes steps until `txg` is durable. False where a task makes them.
+    fn drive_to(&self, txg: Txg) -> Result<bool, Suspended> {
+        if self.step.get().is_none() {
+            return Ok(false);
+        }
+        for _ in 0..FUTILE_STEPS_MAX {
+            {
+                let state = self.state.lock();
+                if state.committed >= txg {
+                    return Ok(true);
+                }
+                if let Some(suspended) = &state.suspended {
+                    return Err(suspended.clone());
+                }
+            }
+            self.make_step();
+        }
+        panic!("txg {txg} is waited for, and never committed");
     }
 
     /// Last durable txg.
@@ -68,6 +118,9 @@ impl Commits {
 
     /// Waits until `txg` is durable. Fails if the pool is suspended before that.
     pub fn wait_committed(&self, txg: Txg) -> Result<(), Suspended> {
+        if self.drive_to(txg)? {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         loop {
             if state.committed >= txg {
@@ -82,6 +135,9 @@ impl Commits {
 
     /// Waits until `txg` is durable, at most `patience`. True if it is.
     pub fn wait_committed_for(&self, txg: Txg, patience: Duration) -> Result<bool, Suspended> {
+        if self.drive_to(txg)? {
+            return Ok(true);
+        }
         let mut state = self.state.lock();
         if state.committed < txg && state.suspended.is_none() {
             self.progress.wait_for(&mut state, patience);

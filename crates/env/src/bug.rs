@@ -1,0 +1,45 @@
+//! Bugs that are planted on purpose, so that the simulator shows that it would find them.
+
+/// A bug. Each is a branch in the room where it could really be made; docs/RELIABILITY.md tells what finds it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Bug {
+    /// The uberblock is written without a flush of what it names.
+    NoFlushBeforeRoot,
+    /// Uberblocks are not flushed: a commit returns before its root is durable.
+    NoFlushAfterRoot,
+    /// The uberblock is written before what it names.
+    RootBeforeData,
+    /// A slot that a txg emptied is handed out before that txg is committed.
+    SlotReusedEarly,
+    /// A rename makes the new name in one txg and removes the old one in the next.
+    RenameInTwoSteps,
+    /// An `fsync` returns without having done anything.
+    FsyncIgnored,
+    /// A block is not held against its hash.
+    HashIgnored,
+    /// A truncation leaves what was behind the new end.
+    TailKept,
+    /// The block of a former tail is never given back.
+    TailLeaked,
+    /// A device that could not flush is taken for one that did.
+    FlushErrorSwallowed,
+    /// Of a record's overlays the newest is not written.
+    OverlayStale,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 11] = [
+        Bug::NoFlushBeforeRoot,
+        Bug::NoFlushAfterRoot,
+        Bug::RootBeforeData,
+        Bug::SlotReusedEarly,
+        Bug::RenameInTwoSteps,
+        Bug::FsyncIgnored,
+        Bug::HashIgnored,
+        Bug::TailKept,
+        Bug::TailLeaked,
+        Bug::FlushErrorSwallowed,
+        Bug::OverlayStale,
+    ];
+}
