@@ -48,6 +48,10 @@ pub fn run(root: &Path, quick: bool) -> bool {
     steps.push(("documentation", vec!["doc", "--workspace", "--no-deps", "--quiet"]));
     steps.push(("the program under test", vec!["build", "--package", "steadfast"]));
     steps.push(("tests", vec!["test", "--workspace", "--no-fail-fast"]));
+    // Built as the tests are, so that this costs no second build; a release build is some three times as fast.
+    let sim =
+        ["run", "--quiet", "--package", "steadfast-sim", "--", "--states", "100000", "--seconds", "240"];
+    steps.push(("the crash explorer", sim.to_vec()));
     let mut failed = Vec::new();
     for (what, args) in &steps {
         let began = Instant::now();

@@ -25,6 +25,7 @@ const RANKS: &[(&str, u32)] = &[
     ("fuse", 5),
     ("pool", 6),
     ("inspect", 7),
+    ("sim", 8),
     ("control", 8),
     ("cli", 9),
 ];
@@ -34,6 +35,10 @@ const WORLDLY: &[&str] = &["env", "fuse", "control", "cli"];
 
 /// Rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse"];
+
+/// The feature that plants bugs, who has it, and who asks for it.
+const BUGS: &str = "seeded-bugs";
+const BUG_ROOMS: &[&str] = &["env", "sim"];
 
 /// All findings in the tree at `root`, one line each.
 pub fn check(root: &Path) -> Vec<String> {
@@ -122,6 +127,9 @@ fn check_text(name: &str, text: &str, findings: &mut Vec<String>) {
     }
     if name.ends_with("/Cargo.toml") {
         check_imports(name, text, findings);
+        if text.contains(BUGS) && !BUG_ROOMS.iter().any(|room| name == format!("crates/{room}/Cargo.toml")) {
+            findings.push(format!("{name}: {BUGS} plants bugs; only the simulator may ask for it"));
+        }
     }
 }
 

@@ -1,0 +1,269 @@
+//! The false device.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_device::{Character, Device, Error, Kind, Operation, Place, Result};
+use steadfast_format::Txg;
+use steadfast_format::medium::{
+    CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, UBERBLOCK_SIZE, label_offset, slot_count,
+    slot_offset,
+};
+
+use crate::log::{Area, Log, What};
+use crate::pages::{Image, pieces};
+
+/// What a fault does to the operation it strikes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effect {
+    /// It fails with EIO; a write leaves nothing.
+    Fail,
+    /// A write fails with ENOSPC, as a sparse file on a full disk does.
+    Full,
+    /// A write or flush succeeds and does nothing.
+    Lost,
+    /// A write lands so many sectors of 512 bytes too far, and what was there is gone.
+    Misdirected(u16),
+    /// One bit of what is read, or written, is wrong for good.
+    Rot,
+    /// The device is gone: this operation and all later ones fail.
+    Gone,
+}
+
+impl Effect {
+    /// True if whoever asked for the operation learns of it.
+    #[must_use]
+    pub fn is_loud(self) -> bool {
+        matches!(self, Effect::Fail | Effect::Full | Effect::Gone)
+    }
+}
+
+/// A fault that waits for its operation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// Kind of operation.
+    pub operation: Operation,
+    /// How many of them go well first.
+    pub skip: u64,
+    /// How many of them it strikes then.
+    pub times: u64,
+    /// What happens.
+    pub effect: Effect,
+}
+
+struct State {
+    image: Image,
+    faults: Vec<Fault>,
+    gone: bool,
+    struck: u64,
+    /// Pages read or wholly written since.
+    known: HashSet<u32>,
+}
+
+/// A device whose every write and flush is noted.
+pub struct Disk {
+    identity: String,
+    number: usize,
+    appendable: bool,
+    log: Arc<Log>,
+    state: Mutex<State>,
+}
+
+impl Disk {
+    /// Device `number` of a world, holding an image. What it does is noted in `log`.
+    #[must_use]
+    pub fn new(number: usize, image: Image, log: &Arc<Log>) -> Disk {
+        let state = State { image, faults: Vec::new(), gone: false, struck: 0, known: HashSet::new() };
+        let identity = format!("disk{number}");
+        Disk { identity, number, appendable: true, log: Arc::clone(log), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What reads see now: all writes applied.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        self.lock().image.clone()
+    }
+
+    /// Arms a fault.
+    pub fn arm(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
+    /// True if a fault has struck.
+    #[must_use]
+    pub fn is_struck(&self) -> bool {
+        self.lock().struck > 0
+    }
+
+    /// Changes one bit of a page for good.
+    pub fn rot(&self, at: u64, bit: u8) {
+        let image = &mut self.lock().image;
+        let mut byte = [0];
+        image.read(at, &mut byte);
+        image.write(at, &[byte[0] ^ 1 << (bit % 8)]);
+    }
+
+    fn io_error(&self, operation: Operation, offset: u64, number: i32) -> Error {
+        let source = io::Error::from_raw_os_error(number);
+        Error::Io { device: self.identity.clone(), operation, offset, source }
+    }
+
+    /// What becomes of one operation.
+    fn strike(&self, state: &mut State, operation: Operation, offset: u64) -> Result<Option<Effect>> {
+        let mut effect = None;
+        state.faults.retain_mut(|fault| {
+            if fault.operation != operation {
+                return true;
+            }
+            if fault.skip > 0 {
+                fault.skip -= 1;
+                return true;
+            }
+            effect = Some(fault.effect);
+            fault.times -= 1;
+            fault.times > 0
+        });
+        state.struck += u64::from(effect.is_some());
+        state.gone |= effect == Some(Effect::Gone);
+        match effect {
+            _ if state.gone => Err(self.io_error(operation, offset, 19)),
+            Some(Effect::Fail) => Err(self.io_error(operation, offset, 5)),
+            Some(Effect::Full) => Err(self.io_error(operation, offset, 28)),
+            other => Ok(other),
+        }
+    }
+
+    fn locate(&self, operation: Operation, place: Place, offset: u32, length: usize) -> Result<u64> {
+        let at = slot_offset(place.slot, place.slot_size) + u64::from(offset);
+        let size_bytes = self.lock().image.size_bytes();
+        let in_slot = u64::from(offset) + length as u64 <= u64::from(place.slot_size);
+        if !in_slot || place.slot >= slot_count(size_bytes, place.slot_size) {
+            let device = self.identity.clone();
+            return Err(Error::Outside { device, operation, offset: at, length: length as u64, size_bytes });
+        }
+        Ok(at)
+    }
+
+    fn label(&self, copy: usize) -> u64 {
+        label_offset(copy, self.lock().image.size_bytes())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8], area: Area) -> Result<()> {
+        let state = &mut *self.lock();
+        let (mut at, mut bytes) = (at, std::borrow::Cow::from(bytes));
+        match self.strike(state, Operation::Write, at)? {
+            Some(Effect::Lost) => return Ok(()),
+            Some(Effect::Misdirected(sectors)) => {
+                let end = state.image.size_bytes() - bytes.len() as u64;
+                at = (at + u64::from(sectors) * 512).min(end);
+            }
+            Some(Effect::Rot) => {
+                let byte = bytes.len() / 2;
+                bytes.to_mut()[byte] ^= 4;
+            }
+            _ => {}
+        }
+        for (page, inside, _) in pieces(at, bytes.len()) {
+            // What stays of a page that is written in part is read by whoever reads the page.
+            if state.known.insert(page) && inside.len() < crate::pages::PAGE {
+                self.log.note_read(self.number, page);
+            }
+        }
+        state.image.write(at, &bytes);
+        self.log.note(self.number, What::Write { at, bytes: bytes.into_owned().into(), area });
+        Ok(())
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
+        let state = &mut *self.lock();
+        let effect = self.strike(state, Operation::Read, at)?;
+        for (page, ..) in pieces(at, out.len()) {
+            if state.known.insert(page) {
+                self.log.note_read(self.number, page);
+            }
+        }
+        if effect == Some(Effect::Rot) {
+            let middle = at + out.len() as u64 / 2;
+            let mut byte = [0];
+            state.image.read(middle, &mut byte);
+            state.image.write(middle, &[byte[0] ^ 4]);
+        }
+        state.image.read(at, out);
+        Ok(())
+    }
+}
+
+impl Device for Disk {
+    fn character(&self) -> Character {
+        Character {
+            kind: Kind::Memory,
+            size_bytes: self.lock().image.size_bytes(),
+            appendable: self.appendable,
+            writable: true,
+            identity: self.identity.clone(),
+        }
+    }
+
+    fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes, Area::Segment)
+    }
+
+    fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes, Area::Segment)
+    }
+
+    fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
+    }
+
+    fn discard_segment(&self, place: Place) -> Result<()> {
+        let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
+        let state = &mut *self.lock();
+        self.strike(state, Operation::Discard, at)?;
+        let length = u64::from(place.slot_size);
+        state.known.extend(pieces(at, place.slot_size as usize).map(|(page, ..)| page));
+        state.image.discard(at, length);
+        self.log.note(self.number, What::Discard { at, length });
+        Ok(())
+    }
+
+    fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= CONFIG_SIZE, "a configuration fits in its area");
+        self.write(self.label(copy) + CONFIG_OFFSET, bytes, Area::Label)
+    }
+
+    fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; CONFIG_SIZE];
+        self.read(self.label(copy) + CONFIG_OFFSET, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        let ring = self.label(copy) + RING_OFFSET;
+        self.write(ring + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64, bytes, Area::Root)
+    }
+
+    fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        let mut ring = vec![0; RING_SLOTS as usize * UBERBLOCK_SIZE];
+        self.read(self.label(copy) + RING_OFFSET, &mut ring)?;
+        Ok(ring.chunks(UBERBLOCK_SIZE).map(<[u8]>::to_vec).collect())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let state = &mut *self.lock();
+        match self.strike(state, Operation::Flush, 0) {
+            Ok(Some(Effect::Lost)) => {}
+            Ok(_) => self.log.note(self.number, What::Flush),
+            Err(error) => {
+                self.log.note(self.number, What::FlushFailed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! What reached the devices of a world, in order, with the operations of the workload between.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What part of a device a write goes to.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Area {
+    /// The configuration in a label.
+    Label,
+    /// A slot of a ring of uberblocks.
+    Root,
+    /// A segment.
+    Segment,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum What {
+    /// A write.
+    Write {
+        /// Byte of the device.
+        at: u64,
+        /// What was written.
+        bytes: Arc<[u8]>,
+        /// Where that is.
+        area: Area,
+    },
+    /// All writes before it are durable.
+    Flush,
+    /// A flush that failed: writes before it that were not durable are gone, and no later flush brings them back.
+    FlushFailed,
+    /// A range is needed no more.
+    Discard {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Operation of this number of the workload begins.
+    Begin(usize),
+    /// It has returned to its caller.
+    Return(usize),
+}
+
+/// Something that happened, and on which device (0 for what happened on none).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Event {
+    /// Device.
+    pub disk: usize,
+    /// What.
+    pub what: What,
+}
+
+/// All of it.
+#[derive(Default)]
+pub struct Log {
+    events: Mutex<Vec<Event>>,
+    reads: Mutex<Vec<(usize, u32)>>,
+}
+
+impl Log {
+    /// Notes an event.
+    pub fn note(&self, disk: usize, what: What) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(Event { disk, what });
+    }
+
+    /// Notes that a page of what a device held when it was opened was read for the first time.
+    pub fn note_read(&self, disk: usize, page: u32) {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner).push((disk, page));
+    }
+
+    /// Pages of the first images on which what was done so far depends, in the order in which they were first read.
+    #[must_use]
+    pub fn reads(&self) -> Vec<(usize, u32)> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes all events out.
+    #[must_use]
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

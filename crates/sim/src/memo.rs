@@ -1,0 +1,100 @@
+//! What is known of states that were never opened.
+//!
+//! A recovery is a function of what it reads: the world it runs in is always the same. So it is remembered as a path in a
+//! tree: which page was read first, what that held, which page was read then, and so on to the outcome. A state that
+//! holds, page by page along such a path, what the remembered one held, would be read in the same order and come to
+//! the same end. Most states of a cut differ only in blocks that no root names yet, which no recovery reads.
+
+use std::collections::HashMap;
+
+use crate::pages::Image;
+
+/// Outcomes by what was read.
+pub struct Memo<T> {
+    nodes: Vec<Node<T>>,
+}
+
+enum Node<T> {
+    /// The next page, and where to go on by its content.
+    Page(usize, u32, HashMap<u128, usize>),
+    /// The end.
+    Leaf(T),
+    /// Nothing was read that far yet.
+    Open,
+}
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo { nodes: vec![Node::Open] }
+    }
+}
+
+impl<T: Clone> Memo<T> {
+    /// The outcome of a state, if it follows from those that are known.
+    #[must_use]
+    pub fn find(&self, images: &[Image]) -> Option<T> {
+        let mut at = 0;
+        loop {
+            match &self.nodes[at] {
+                Node::Page(disk, page, next) => at = *next.get(&images[*disk].id(*page))?,
+                Node::Leaf(outcome) => return Some(outcome.clone()),
+                Node::Open => return None,
+            }
+        }
+    }
+
+    /// Remembers what came of a state after these pages of it were read.
+    ///
+    /// # Panics
+    /// If another state that held the same so far was read in another order: then recovery depends on something else,
+    /// and no seed repeats.
+    pub fn insert(&mut self, images: &[Image], reads: &[(usize, u32)], outcome: T) {
+        let mut at = 0;
+        for (disk, page) in reads {
+            let fresh = self.nodes.len();
+            match &mut self.nodes[at] {
+                node @ Node::Open => {
+                    *node = Node::Page(*disk, *page, HashMap::from([(images[*disk].id(*page), fresh)]));
+                    self.nodes.push(Node::Open);
+                    at = fresh;
+                }
+                Node::Page(other_disk, other, next) => {
+                    assert_eq!((&*other_disk, &*other), (disk, page), "a recovery repeats");
+                    match next.get(&images[*disk].id(*page)) {
+                        Some(next) => at = *next,
+                        None => {
+                            next.insert(images[*disk].id(*page), fresh);
+                            self.nodes.push(Node::Open);
+                            at = fresh;
+                        }
+                    }
+                }
+                Node::Leaf(_) => panic!("a recovery repeats"),
+            }
+        }
+        assert!(matches!(self.nodes[at], Node::Open), "a recovery repeats");
+        self.nodes[at] = Node::Leaf(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_agree_in_what_was_read_have_one_outcome() {
+        let mut one = Image::blank(64 << 20);
+        one.write(0, &[1; 4096]);
+        one.write(4096, &[2; 4096]);
+        let mut memo = Memo::default();
+        memo.insert(&[one.clone()], &[(0, 1), (0, 5)], "one");
+        let mut other = one.clone();
+        other.write(0, &[9; 4096]);
+        assert_eq!(memo.find(&[other.clone()]), Some("one"));
+        other.write(5 * 4096, &[9; 4096]);
+        assert_eq!(memo.find(&[other.clone()]), None);
+        memo.insert(&[other.clone()], &[(0, 1), (0, 5), (0, 0)], "other");
+        assert_eq!(memo.find(&[other]), Some("other"));
+        assert_eq!(memo.find(&[one]), Some("one"));
+    }
+}

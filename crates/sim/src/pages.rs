@@ -1,0 +1,252 @@
+//! Bytes of a device as pages that are shared between thousands of states, each with a fingerprint.
+//!
+//! A crash state differs from the image before it in a few pages. So an image is a base that all states of a workload
+//! share, and a small map over it; pages are immutable and counted. The fingerprint of an image is the exclusive or of
+//! one word for each page that is not blank, so that it is kept up to date page by page, and equal images have equal ones.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// A page and the hash of its bytes.
+pub struct Page {
+    id: u128,
+    bytes: [u8; PAGE],
+}
+
+static BLANK: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new(Page::of([0; PAGE])));
+
+static GARBAGE: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new(Page::of([0xa5; PAGE])));
+
+impl Page {
+    fn of(bytes: [u8; PAGE]) -> Page {
+        let hash = steadfast_crypto::hash(&bytes);
+        let id = u128::from_le_bytes(hash[..16].try_into().expect("sixteen bytes"));
+        Page { id, bytes }
+    }
+}
+
+/// A page as images share it.
+pub type PageRef = Arc<Page>;
+
+/// Numbers of pages are dense: a multiplication spreads them.
+#[derive(Default)]
+pub struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("pages are numbers");
+    }
+
+    fn write_u32(&mut self, page: u32) {
+        self.0 = u64::from(page).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+type Pages = HashMap<u32, PageRef, BuildHasherDefault<PageHasher>>;
+
+/// All bytes of a device.
+#[derive(Clone)]
+pub struct Image {
+    size_bytes: u64,
+    base: Arc<Pages>,
+    over: Pages,
+    print: u128,
+}
+
+/// The word that a page adds to a fingerprint.
+fn word(number: u32, id: u128) -> u128 {
+    let odd = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
+    (id ^ (u128::from(number) << 64 | u128::from(number))).wrapping_mul(odd).rotate_left(61).wrapping_mul(odd)
+}
+
+impl Image {
+    /// A device that was never written.
+    #[must_use]
+    pub fn blank(size_bytes: u64) -> Image {
+        Image { size_bytes, base: Arc::default(), over: Pages::default(), print: 0 }
+    }
+
+    /// Bytes of the device.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Equal for equal images.
+    #[must_use]
+    pub fn print(&self) -> u128 {
+        self.print
+    }
+
+    /// Makes the pages written so far the base that clones share.
+    #[must_use]
+    pub fn into_base(self) -> Image {
+        let mut pages = (*self.base).clone();
+        pages.extend(self.over);
+        pages.retain(|_, page| page.id != BLANK.id);
+        Image { base: Arc::new(pages), over: Pages::default(), ..self }
+    }
+
+    fn page(&self, number: u32) -> &PageRef {
+        self.over.get(&number).or_else(|| self.base.get(&number)).unwrap_or(&BLANK)
+    }
+
+    /// Tells the content of a page.
+    #[must_use]
+    pub fn id(&self, number: u32) -> u128 {
+        self.page(number).id
+    }
+
+    /// Puts a page in its place.
+    pub fn set(&mut self, number: u32, page: &PageRef) {
+        for id in [self.page(number).id, page.id] {
+            if id != BLANK.id {
+                self.print ^= word(number, id);
+            }
+        }
+        self.over.insert(number, Arc::clone(page));
+    }
+
+    /// Reads.
+    pub fn read(&self, at: u64, out: &mut [u8]) {
+        for (number, inside, outside) in pieces(at, out.len()) {
+            out[outside].copy_from_slice(&self.page(number).bytes[inside]);
+        }
+    }
+
+    /// Writes.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+        for (number, inside, outside) in pieces(at, bytes.len()) {
+            let mut page = self.page(number).bytes;
+            page[inside].copy_from_slice(&bytes[outside]);
+            self.set(number, &Arc::new(Page::of(page)));
+        }
+    }
+
+    /// Makes whole pages of a range blank.
+    pub fn discard(&mut self, at: u64, length: u64) {
+        let first = u32::try_from(at / PAGE as u64).expect("devices are small");
+        let end = u32::try_from((at + length) / PAGE as u64).expect("devices are small");
+        let mut there: Vec<u32> = self.base.keys().chain(self.over.keys()).copied().collect();
+        there.retain(|number| (first..end).contains(number) && self.id(*number) != BLANK.id);
+        there.sort_unstable();
+        there.dedup();
+        for number in there {
+            self.set(number, &BLANK);
+        }
+    }
+
+    /// Makes whole pages of a range something that was never written.
+    pub fn garble(&mut self, at: u64, length: u64) {
+        let first = u32::try_from(at / PAGE as u64).expect("devices are small");
+        let end = u32::try_from((at + length) / PAGE as u64).expect("devices are small");
+        for number in first..end {
+            self.set(number, &GARBAGE);
+        }
+    }
+
+    /// Writes what was prepared for it.
+    pub fn apply(&mut self, write: &Prepared) {
+        for piece in &write.pieces {
+            match piece {
+                Piece::Whole(number, page) => self.set(*number, page),
+                Piece::Part(number, inside, bytes) => {
+                    self.write(u64::from(*number) * PAGE as u64 + inside.start as u64, bytes);
+                }
+            }
+        }
+    }
+}
+
+/// A write cut into pages whose hashes are known.
+pub struct Prepared {
+    pieces: Vec<Piece>,
+}
+
+enum Piece {
+    Whole(u32, PageRef),
+    Part(u32, Range<usize>, Vec<u8>),
+}
+
+impl Prepared {
+    /// Of a write.
+    #[must_use]
+    pub fn new(at: u64, bytes: &[u8]) -> Prepared {
+        let piece =
+            |(number, inside, outside): (u32, Range<usize>, Range<usize>)| match <[u8; PAGE]>::try_from(
+                &bytes[outside.clone()],
+            ) {
+                Ok(page) => Piece::Whole(number, Arc::new(Page::of(page))),
+                Err(_) => Piece::Part(number, inside, bytes[outside].to_vec()),
+            };
+        Prepared { pieces: pieces(at, bytes.len()).map(piece).collect() }
+    }
+}
+
+/// A range as (page, range within it, range of the caller's bytes).
+pub fn pieces(at: u64, length: usize) -> impl Iterator<Item = (u32, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let position = at + done as u64;
+        let start = usize::try_from(position % PAGE as u64).expect("below a page");
+        let count = (PAGE - start).min(length - done);
+        let outside = done..done + count;
+        done += count;
+        let number = u32::try_from(position / PAGE as u64).expect("devices are small");
+        Some((number, start..start + count, outside))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_images_have_equal_fingerprints_however_they_came_about() {
+        let mut one = Image::blank(64 << 20);
+        one.write(100, &[1; 10_000]);
+        one.write(5000, &[2; 10]);
+        let mut other = Image::blank(64 << 20).into_base();
+        other.write(5000, &[2; 10]);
+        other.write(100, &[1; 4900]);
+        assert_ne!(one.print(), other.print());
+        other.write(5010, &[1; 5090]);
+        assert_eq!(one.print(), other.print());
+        let base = one.clone().into_base();
+        assert_eq!(base.print(), one.print());
+        let mut read = [0; 12];
+        base.read(4999, &mut read);
+        assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn what_was_discarded_is_blank() {
+        let mut image = Image::blank(64 << 20);
+        image.write(4096, &[1; 8192]);
+        let mut image = image.into_base();
+        image.discard(0, 1 << 20);
+        assert_eq!(image.print(), 0);
+        assert_eq!(image.into_base().print(), Image::blank(64 << 20).print());
+    }
+
+    #[test]
+    fn a_prepared_write_is_the_write() {
+        let bytes: Vec<u8> = (0..20_000).map(|at| u8::try_from(at % 251).expect("small")).collect();
+        let (mut one, mut other) = (Image::blank(64 << 20), Image::blank(64 << 20));
+        one.write(4000, &bytes);
+        other.apply(&Prepared::new(4000, &bytes));
+        assert_eq!(one.print(), other.print());
+    }
+}

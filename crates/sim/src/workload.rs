@@ -1,0 +1,426 @@
+//! Which workloads there are, and how one is run.
+//!
+//! A number names a workload for ever: its first byte says which set it is of, the second which setting of the pool it runs
+//! on, the rest which of that set.
+
+use std::collections::BTreeMap;
+
+use steadfast_device::Operation;
+use steadfast_env::Bug;
+use steadfast_model::{Id, Model, Rename};
+
+use crate::disk::{Effect, Fault};
+use crate::draw::Draw;
+use crate::log::{Event, What};
+use crate::op::{At, Op, Path, Promise, Range, Sides};
+use crate::pages::Image;
+use crate::tree::Tree;
+use crate::world::{self, DISK_BYTES, Disks, Mounted, SETTINGS, Setting};
+
+/// Changes of which all sequences of one and two are run.
+pub const CHANGES: &[Op] = &[
+    Op::Create("A/new"),
+    Op::Mkdir("A/dir"),
+    Op::Symlink("A/sym", 20),
+    Op::Symlink("A/sym", 4095),
+    Op::Link("A/foo", "A/new"),
+    Op::Link("A/foo", "B/new"),
+    Op::Unlink("A/foo"),
+    Op::Unlink("B/bar"),
+    Op::Unlink("A/new"),
+    Op::Rmdir("A/C"),
+    Op::Rename("A/foo", "A/new", Rename::Replace),
+    Op::Rename("A/foo", "B/bar", Rename::Replace),
+    Op::Rename("A/foo", "B/bar", Rename::NoReplace),
+    Op::Rename("A/foo", "B/bar", Rename::Exchange),
+    Op::Rename("A/C", "B/C", Rename::Replace),
+    Op::Rename("A/C", "A/dir", Rename::Replace),
+    Op::Rename("A/new", "A/foo", Rename::Replace),
+    Op::Rename("A", "B/A", Rename::Replace),
+    Op::Write("A/new", At::Byte(0), 4096),
+    Op::Write("A/new", At::Byte(0), 16_385),
+    Op::Write("A/foo", At::End, 3000),
+    Op::Write("A/foo", At::Byte(0), 4096),
+    Op::Write("A/foo", At::Byte(1000), 500),
+    Op::Write("A/foo", At::Byte(20_000), 100),
+    Op::Write("A/big", At::Byte(8192), 4096),
+    Op::Write("A/big", At::Byte(10_000), 9000),
+    Op::Write("A/big", At::End, 20_000),
+    Op::Write("B/bar", At::Byte(50), 100),
+    Op::Truncate("A/foo", 0),
+    Op::Truncate("A/foo", 100),
+    Op::Truncate("A/foo", 12_000),
+    Op::Truncate("A/big", 20_000),
+    Op::Allocate("A/foo", Range::Allocate, 0, 30_000),
+    Op::Allocate("A/foo", Range::KeepSize, 0, 30_000),
+    Op::Allocate("A/big", Range::Punch, 16_384, 16_384),
+    Op::Allocate("A/big", Range::Punch, 1000, 3000),
+    Op::Allocate("A/foo", Range::Zero, 3000, 20_000),
+    Op::SetXattr("A/foo", 20),
+    Op::SetXattr("A/foo", 5000),
+    Op::SetXattr("A/C", 100),
+    Op::RemoveXattr("A/foo"),
+    Op::Chmod("A/foo"),
+    Op::TmpfileLink("A/new"),
+    Op::WriteUnlinked("A/foo"),
+];
+
+/// What may follow a change: nothing, or something that makes it durable.
+const PERSISTS: usize = 5;
+
+/// The file or directory that a change is about, and the directory its name is in.
+fn target(op: Op) -> (Path, Path) {
+    let path = match op {
+        Op::Create(path)
+        | Op::Mkdir(path)
+        | Op::Symlink(path, _)
+        | Op::Link(_, path)
+        | Op::Unlink(path)
+        | Op::Rmdir(path)
+        | Op::Rename(_, path, _)
+        | Op::Write(path, ..)
+        | Op::Truncate(path, _)
+        | Op::Allocate(path, ..)
+        | Op::SetXattr(path, _)
+        | Op::RemoveXattr(path)
+        | Op::Chmod(path)
+        | Op::TmpfileLink(path)
+        | Op::WriteUnlinked(path)
+        | Op::Fsync(path)
+        | Op::Fdatasync(path) => path,
+        Op::Sync | Op::Wait => "",
+    };
+    (path, path.rsplit_once('/').map_or("", |(parent, _)| parent))
+}
+
+fn persist(op: Op, how: usize) -> Option<Op> {
+    let (path, parent) = target(op);
+    match how {
+        0 => None,
+        1 => Some(Op::Fsync(path)),
+        2 => Some(Op::Fdatasync(path)),
+        3 => Some(Op::Fsync(parent)),
+        _ => Some(Op::Sync),
+    }
+}
+
+/// A set of workloads.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Set {
+    /// Every change, followed by every way to make it durable.
+    One = 1,
+    /// Every two of these.
+    Two = 2,
+    /// Three to six of them, sampled; half of them on the file or directory of the one before.
+    Few = 3,
+    /// Some dozens of them, sampled.
+    Many = 4,
+    /// The same on a device with a fault.
+    Faulty = 5,
+}
+
+impl Set {
+    /// How many workloads it has, if that is bounded.
+    #[must_use]
+    pub fn size(self) -> Option<u64> {
+        let one = (CHANGES.len() * PERSISTS) as u64;
+        match self {
+            Set::One => Some(one),
+            Set::Two => Some(one * one),
+            Set::Few | Set::Many | Set::Faulty => None,
+        }
+    }
+}
+
+/// A workload by its number.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Number(pub u64);
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl Number {
+    const INDEX: u64 = (1 << 48) - 1;
+
+    /// Workload `index` of a set, on a pool of that setting.
+    #[must_use]
+    pub fn new(set: Set, setting: usize, index: u64) -> Number {
+        let index = set.size().map_or(index & Number::INDEX, |size| index % size);
+        Number((set as u64) << 56 | (setting as u64 & 0xff) << 48 | index)
+    }
+
+    /// Its setting.
+    #[must_use]
+    pub fn setting(self) -> usize {
+        usize::try_from(self.0 >> 48 & 0xff).expect("a byte") % SETTINGS.len()
+    }
+
+    /// Its set; an unknown one is taken for one of many operations.
+    #[must_use]
+    pub fn set(self) -> Set {
+        match self.0 >> 56 {
+            1 => Set::One,
+            2 => Set::Two,
+            3 => Set::Few,
+            5 => Set::Faulty,
+            _ => Set::Many,
+        }
+    }
+
+    /// Its operations.
+    #[must_use]
+    pub fn ops(self) -> Vec<Op> {
+        let mut ops = Vec::new();
+        let mut push = |index: usize| {
+            let (change, how) = (CHANGES[index / PERSISTS % CHANGES.len()], index % PERSISTS);
+            ops.push(change);
+            ops.extend(persist(change, how));
+        };
+        let index = self.0 & Number::INDEX;
+        let one = CHANGES.len() * PERSISTS;
+        let small = |index: u64| usize::try_from(index % one as u64).expect("small");
+        match self.set() {
+            Set::One => push(small(index)),
+            Set::Two => {
+                push(small(index / one as u64));
+                push(small(index));
+            }
+            set => {
+                let mut draw = Draw(self.0);
+                let count = if set == Set::Few { 3 + draw.below(4) } else { 20 + draw.below(60) };
+                let mut last = 0;
+                for _ in 0..count {
+                    // Most changes are followed by nothing: commits gather several. Half of them meet the one before.
+                    let how = if draw.percent(60) { 0 } else { draw.below(PERSISTS) };
+                    let about = target(CHANGES[last]).0;
+                    let near: Vec<usize> =
+                        (0..CHANGES.len()).filter(|&at| target(CHANGES[at]).0 == about).collect();
+                    last = if draw.percent(50) { *draw.pick(&near) } else { draw.below(CHANGES.len()) };
+                    push(last * PERSISTS + how);
+                }
+            }
+        }
+        ops.push(Op::Wait);
+        ops
+    }
+
+    /// What its operations say.
+    #[must_use]
+    pub fn text(self) -> String {
+        let ops = self.ops().iter().map(Op::to_string).collect::<Vec<_>>().join(", ");
+        match self.fault() {
+            Some((disk, fault)) => format!("{fault:?} on disk {disk}, {ops}"),
+            None => ops,
+        }
+    }
+
+    /// The fault that strikes while it runs, and which device.
+    #[must_use]
+    pub fn fault(self) -> Option<(usize, Fault)> {
+        if self.set() != Set::Faulty {
+            return None;
+        }
+        let mut draw = Draw(self.0 ^ 0xfa17);
+        let disk = draw.below(SETTINGS[self.setting()].disks);
+        let (operation, effects): (Operation, &[Effect]) = match draw.below(4) {
+            0 => (Operation::Read, &[Effect::Fail, Effect::Rot, Effect::Gone]),
+            1 => (Operation::Flush, &[Effect::Fail, Effect::Lost, Effect::Gone]),
+            _ => (
+                Operation::Write,
+                &[
+                    Effect::Fail,
+                    Effect::Full,
+                    Effect::Lost,
+                    Effect::Misdirected(1),
+                    Effect::Misdirected(8),
+                    Effect::Rot,
+                    Effect::Gone,
+                ],
+            ),
+        };
+        let effect = *draw.pick(effects);
+        let often = if draw.percent(30) { 1 << 40 } else { 1 };
+        let times = if effect.is_loud() { often } else { 1 };
+        let skip = draw.below(if operation == Operation::Flush { 12 } else { 40 }) as u64;
+        Some((disk, Fault { operation, skip, times, effect }))
+    }
+}
+
+/// The pool that the workloads of a setting begin with.
+pub struct Base {
+    images: Vec<Image>,
+    model: Model,
+    inos: BTreeMap<Id, u64>,
+}
+
+/// A workload as it ran.
+pub struct Trace {
+    /// Its number.
+    pub number: Number,
+    /// Its operations.
+    pub ops: Vec<Op>,
+    /// What lay on the devices when it began.
+    pub images: Vec<Image>,
+    /// What reached them.
+    pub events: Vec<Event>,
+    /// What is to be seen after so many operations.
+    pub trees: Vec<Tree>,
+    /// What each operation promised when it returned.
+    pub promises: Vec<Promise>,
+    /// What struck, if something did.
+    pub struck: Option<Effect>,
+}
+
+/// Why a workload did not run to its end.
+pub type Failure = String;
+
+impl Base {
+    /// Makes it: directories `A`, `B`, `A/C`, files `A/foo`, `A/big`, `B/bar`.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn new(setting: &Setting, bug: Option<Bug>) -> Result<Base, Failure> {
+        let env = world::env(0x5eed, bug);
+        let disks = Disks::new(&vec![Image::blank(DISK_BYTES); setting.disks]);
+        let pool = world::create(&env, &disks, setting).map_err(|error| error.to_string())?;
+        let mounted = world::mount(pool).map_err(|error| error.to_string())?;
+        let (mut model, mut inos) = (Model::default(), BTreeMap::from([(Model::ROOT, Model::ROOT)]));
+        let mut draw = Draw(0xba5e);
+        {
+            let wait = || ();
+            let mut sides =
+                Sides { fs: &mounted.fs, model: &mut model, inos: &mut inos, draw: &mut draw, wait: &wait };
+            for op in [
+                Op::Mkdir("A"),
+                Op::Mkdir("B"),
+                Op::Mkdir("A/C"),
+                Op::Create("A/foo"),
+                Op::Write("A/foo", At::Byte(0), 9000),
+                Op::Create("A/big"),
+                Op::Write("A/big", At::Byte(0), 40_000),
+                Op::Create("B/bar"),
+                Op::Write("B/bar", At::Byte(0), 100),
+            ] {
+                sides.apply(op).map_err(|error| error.0)?;
+            }
+            for path in ["A/foo", "A/C"] {
+                sides.base_xattr(path);
+            }
+        }
+        close(mounted)?;
+        let images = disks.images().into_iter().map(Image::into_base).collect();
+        Ok(Base { images, model, inos })
+    }
+
+    /// Runs a workload, and takes the power away behind its end.
+    ///
+    /// # Errors
+    /// It did not run: the stack refused or panicked, or said something else than the model.
+    pub fn run(&self, number: Number, bug: Option<Bug>) -> Result<Trace, Failure> {
+        let env = world::env(number.0, bug);
+        let disks = Disks::new(&self.images);
+        let pool = world::import(&env, &disks).map_err(|error| error.to_string())?;
+        let mounted = world::mount(pool).map_err(|error| error.to_string())?;
+        let (mut model, mut inos) = (self.model.clone(), self.inos.clone());
+        let mut draw = Draw(number.0 ^ 0xda7a);
+        let ops = number.ops();
+        let mut trees = vec![Tree::of_model(&model, &inos)];
+        let mut promises = Vec::new();
+        let fault = number.fault();
+        if let Some((disk, fault)) = fault {
+            disks.all[disk].arm(fault);
+        }
+        let struck = || fault.filter(|_| disks.all.iter().any(|disk| disk.is_struck()));
+        for (index, op) in ops.iter().enumerate() {
+            disks.log.note(0, What::Begin(index));
+            let wait = || {
+                // The first ones store content early, the next lets the interval pass, then one commits.
+                for _ in 0..8 {
+                    mounted.pool.step();
+                }
+            };
+            let mut sides =
+                Sides { fs: &mounted.fs, model: &mut model, inos: &mut inos, draw: &mut draw, wait: &wait };
+            let promise = match sides.apply(*op) {
+                Ok(promise) => promise,
+                // What a fault of a device makes of an operation is an error, and the power goes before the next one. What
+                // the operation would have done may be found, or not.
+                Err(_) if struck().is_some() => {
+                    trees.push(Tree::of_model(&model, &inos));
+                    break;
+                }
+                Err(error) => return Err(format!("operation {index}, {op}: {}", error.0)),
+            };
+            disks.log.note(0, What::Return(index));
+            trees.push(Tree::of_model(&model, &inos));
+            promises.push(promise);
+        }
+        let last = &trees[trees.len() - 1];
+        match struck() {
+            None => {
+                let seen = Tree::of(&mounted.fs).map_err(|error| error.to_string())?;
+                if seen != *last {
+                    return Err(format!("before any crash: {}", last.difference(&seen)));
+                }
+            }
+            // An operation that failed may have been done on one side only.
+            Some(_) if promises.len() < ops.len() => {}
+            Some(_) => Tree::readable(&mounted.fs)
+                .is_part_of(std::slice::from_ref(last))
+                .map_err(|what| format!("before any crash: {what}"))?,
+        }
+        let struck = struck().map(|(_, fault)| fault.effect);
+        drop(mounted);
+        let images = self.images.clone();
+        Ok(Trace { number, ops, images, events: disks.log.take(), trees, promises, struck })
+    }
+}
+
+/// Unmounts and closes.
+///
+/// # Errors
+/// What the pool says.
+pub fn close(mounted: Mounted) -> Result<(), Failure> {
+    let Mounted { fs, handle, pool } = mounted;
+    fs.forget_all();
+    drop(fs);
+    drop(handle);
+    pool.close().map_err(|error| error.to_string())
+}
+
+impl Sides<'_> {
+    fn base_xattr(&mut self, path: Path) {
+        let (mut id, mut ino) = (Model::ROOT, Model::ROOT);
+        for name in path.split('/') {
+            id = self.model.lookup(id, name.as_bytes()).expect("made");
+            let entry = self.fs.lookup(ino, name.as_bytes()).expect("made");
+            self.fs.forget(entry.ino, 1);
+            ino = entry.ino;
+        }
+        self.model.set_xattr(id, b"user.base", b"base").expect("there");
+        self.fs.setxattr(ino, b"user.base", b"base", 0).expect("set");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_names_one_workload() {
+        for set in [Set::One, Set::Two, Set::Few, Set::Many] {
+            let number = Number::new(set, 1, 123);
+            assert_eq!((number.set(), number.setting()), (set, 1));
+            assert_eq!(number.ops(), number.ops());
+        }
+        let all: Vec<String> =
+            (0..Set::One.size().unwrap()).map(|i| Number::new(Set::One, 0, i).text()).collect();
+        let mut distinct = all.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), all.len());
+    }
+}

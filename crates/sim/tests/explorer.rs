@@ -1,0 +1,106 @@
+//! The explorer finds nothing in the stack, and everything that is planted.
+
+use steadfast_sim::run::{hunt, kept, replay};
+use steadfast_sim::workload::Base;
+use steadfast_sim::{Bug, Explorer, Number, SETTINGS, Set};
+
+fn good(number: Number) {
+    let report = replay(number);
+    assert!(report.counts.states > 0, "{number} has states");
+    if let Some(broken) = report.broken.first() {
+        panic!("{broken}\nreplay: cargo run --release -p steadfast-sim -- --seed {number}");
+    }
+}
+
+#[test]
+fn kept_seeds_stay_good() {
+    kept().into_iter().for_each(good);
+}
+
+#[test]
+fn one_change_may_be_cut_anywhere() {
+    // A third of them on the first setting; all of them, on all settings, are the first part of every run.
+    let mut explorer = Explorer::new(0, None).expect("a pool");
+    for index in (0..Set::One.size().expect("bounded")).step_by(3) {
+        if let Err(broken) = explorer.explore(Number::new(Set::One, 0, index)) {
+            panic!("{broken}");
+        }
+    }
+    assert!(explorer.counts.states > 20_000, "{:?}", explorer.counts);
+    assert!(explorer.counts.second > 100, "{:?}", explorer.counts);
+}
+
+#[test]
+fn a_seed_repeats_to_the_byte() {
+    for (at, setting) in SETTINGS.iter().enumerate() {
+        let number = Number::new(Set::Many, at, 77);
+        let trace = || Base::new(setting, None).expect("a pool").run(number, None).expect("it runs");
+        let (one, two) = (trace(), trace());
+        assert_eq!(one.events.len(), two.events.len());
+        assert!(one.events.len() > 50, "{} events", one.events.len());
+        for (at, (one, two)) in one.events.iter().zip(&two.events).enumerate() {
+            assert!(one == two, "event {at} of {number} differs");
+        }
+        assert!(one.trees == two.trees);
+    }
+}
+
+fn is_caught(bug: Bug) {
+    let caught = hunt(bug, 240);
+    assert!(caught.broken.is_some(), "{bug:?} is not caught in {} workloads", caught.workloads);
+}
+
+#[test]
+fn a_root_before_the_flush_is_caught() {
+    is_caught(Bug::NoFlushBeforeRoot);
+}
+
+#[test]
+fn a_root_that_is_not_flushed_is_caught() {
+    is_caught(Bug::NoFlushAfterRoot);
+}
+
+#[test]
+fn a_root_before_its_data_is_caught() {
+    is_caught(Bug::RootBeforeData);
+}
+
+#[test]
+fn a_slot_that_is_reused_early_is_caught() {
+    is_caught(Bug::SlotReusedEarly);
+}
+
+#[test]
+fn a_rename_in_two_steps_is_caught() {
+    is_caught(Bug::RenameInTwoSteps);
+}
+
+#[test]
+fn an_fsync_that_does_nothing_is_caught() {
+    is_caught(Bug::FsyncIgnored);
+}
+
+#[test]
+fn a_truncation_that_leaves_its_tail_is_caught() {
+    is_caught(Bug::TailKept);
+}
+
+#[test]
+fn a_block_that_is_never_freed_is_caught() {
+    is_caught(Bug::TailLeaked);
+}
+
+#[test]
+fn a_stale_overlay_is_caught() {
+    is_caught(Bug::OverlayStale);
+}
+
+#[test]
+fn a_flush_error_that_is_swallowed_is_caught() {
+    is_caught(Bug::FlushErrorSwallowed);
+}
+
+#[test]
+fn a_hash_that_is_not_looked_at_is_caught() {
+    is_caught(Bug::HashIgnored);
+}
