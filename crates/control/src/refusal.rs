@@ -87,7 +87,7 @@ codes! {
     DevErrors "DEV-ERRORS" "A device answered wrongly, and nothing was lost so far."
         "Watch the counters; if they grow, copy the data away and use another device.";
     VdevGone "VDEV-GONE" "A device was removed or cut short while its pool used it, so what is read from it is lost or will be."
-        "Copy the data to another pool at once, before the daemon ends; then destroy this pool.";
+        "Copy the data to another pool at once, before the daemon ends. Then `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up what only that device holds.";
     VdevNeeded "VDEV-NEEDED" "A pool without redundancy needs each of its devices all the time."
         "Leave the device in, or move the data to another pool.";
     // Pools.

@@ -591,10 +591,18 @@ fn a_device_that_vanishes_while_in_use_is_told() {
     let gone = report("tank");
     assert_eq!((gone.state, gone.vdevs[0].state), (Health::Degraded, Health::Removed));
     assert_eq!(gone.messages[0].code, Code::VdevGone);
+    // Its bytes are there as long as somebody holds it open.
+    for refused in [house.export("tank", false).unwrap_err(), house.host().shutdown(false).unwrap_err()] {
+        assert_eq!(refused.code, Code::VdevGone);
+        assert!(refused.what.contains("lost when the pool lets go"), "{}", refused.what);
+        assert!(refused.advice().contains("`zpool export -f tank`"), "{}", refused.advice());
+    }
+    assert_eq!(report("tank").messages[0].code, Code::VdevGone, "nothing was begun");
     File::options().write(true).open(house.folder.join("b.img")).unwrap().set_len(65 << 20 >> 1).unwrap();
     let short = report("pond");
     assert_eq!((short.state, short.vdevs[0].state), (Health::Degraded, Health::Faulted));
     assert!(short.messages[0].what.contains("cut short"), "{}", short.messages[0].what);
+    house.export("tank", true).unwrap();
 }
 
 #[test]

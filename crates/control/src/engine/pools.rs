@@ -1,5 +1,6 @@
 //! Verbs of pools.
 
+use super::report::check_names_last;
 use super::{Engine, Held, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
     Caller, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector,
@@ -162,6 +163,9 @@ impl Engine {
             return Ok(touched(name));
         }
         let held = self.held_pool(name)?;
+        if !request.force {
+            check_names_last(name, &held)?;
+        }
         self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
         self.log(&held, caller);
         held.pool.export().map_err(refuse::pool)?;
@@ -375,6 +379,9 @@ impl Engine {
     /// Closes everything because the daemon ends. Pools stay remembered.
     pub(super) fn close_all(&self, force: bool) -> Result<(), Refusal> {
         let pools: BTreeMap<String, Arc<Held>> = self.pools.read().clone();
+        if !force {
+            pools.iter().try_for_each(|(name, held)| check_names_last(name, held))?;
+        }
         let mut unmounted: Vec<&str> = Vec::new();
         for (name, held) in &pools {
             if let Err(refusal) = self.unmount_below(held, name, force) {

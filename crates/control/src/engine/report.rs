@@ -217,6 +217,26 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
     }
 }
 
+/// What is to be said of a device that was removed or cut short.
+fn gone(pool: &str, leaf: &LeafStatus) -> Refusal {
+    let note = leaf_health(leaf).1.unwrap_or_default();
+    let what = format!("the device {} {note}", leaf.config.path);
+    Refusal::new(Code::VdevGone, what).with("device", &leaf.config.path).with("pool", pool)
+}
+
+/// Refuses to let go of a pool with a device whose last name was removed: its bytes are there only as long as it is open.
+pub(super) fn check_names_last(pool: &str, held: &Held) -> Result<(), Refusal> {
+    let leaves = held.pool.state().leaves;
+    match leaves.iter().find(|leaf| leaf.presence == Presence::Removed) {
+        Some(leaf) => {
+            let mut refusal = gone(pool, leaf);
+            refusal.what.push_str(", and is lost when the pool lets go of it");
+            Err(refusal)
+        }
+        None => Ok(()),
+    }
+}
+
 fn pool_info(name: &str, held: &Held) -> PoolInfo {
     let measured = held.pool.state();
     let set = held.pool.pool_props();
@@ -286,11 +306,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         messages.push(Refusal::new(Code::PoolSuspended, what).with("pool", name));
     }
     let lost = |leaf: &&LeafStatus| leaf.presence != Presence::Whole;
-    for leaf in measured.leaves.iter().filter(lost) {
-        let note = leaf_health(leaf).1.unwrap_or_default();
-        let what = format!("the device {} {note}", leaf.config.path);
-        messages.push(Refusal::new(Code::VdevGone, what).with("device", &leaf.config.path));
-    }
+    messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
     if !measured.damaged.is_empty() {
         let count = measured.damaged.len();
         let files = if count == 1 { "a file".to_owned() } else { format!("{count} files") };
