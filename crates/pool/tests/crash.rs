@@ -5,12 +5,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, handles, import, mount, noise, read_file, spec, write_file};
+use common::{Dice, MIB, ROOT, handle, handles, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_device::Operation;
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_env::Env;
-use steadfast_pool::Pool;
+use steadfast_pool::{Error, Pool};
 
 /// Content of a file by the round that wrote it.
 fn content(round: u64) -> Vec<u8> {
@@ -130,4 +130,68 @@ fn content_stored_before_its_txg_closed_leaves_nothing_behind() {
         drop((fs, handle));
         pool.export().expect("exported");
     }
+}
+
+/// A sealed pool's own key lies in the labels and its root dataset's in a row, so a change writes twice. Cut off at any
+/// write and any flush, the pool opens with one of the two keys, its root dataset with one of the two, nothing is lost,
+/// and changing the key once more makes both agree.
+#[test]
+fn a_change_of_a_sealed_pools_key_may_be_cut_off_anywhere() {
+    let env = Env::real();
+    let (old, new) = ([7_u8; 32], [8_u8; 32]);
+    let device = Arc::new(MemoryDevice::new("a", 64 * MIB));
+    let open = |secret: &[u8]| import(&env, vec![handle(&device)], Some(secret));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], Some(key(&env, &old)))).expect("a pool");
+    pool.create_dataset("tank/below", Default::default(), None).expect("a dataset");
+    for name in ["tank", "tank/below"] {
+        let (fs, _handle) = mount(&pool, name);
+        write_file(&fs, ROOT, b"file", &content(1));
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    let before = device.image();
+    let (mut cuts, mut mixed, mut opened_by) = (0, 0, [0, 0]);
+    for (operation, kept) in [Operation::Write, Operation::Flush]
+        .into_iter()
+        .flat_map(|operation| [(operation, Fate::Dropped), (operation, Fate::Applied)])
+    {
+        for skip in 0.. {
+            device.restore(&before);
+            let pool = open(&old).expect("as it was");
+            device.arm(Fault { operation, skip, effect: Effect::PowerOff });
+            let changed = pool.change_key("tank", Some(key(&env, &new)), None);
+            let struck = device.take_faults().is_empty();
+            assert!(struck || changed.is_ok(), "{changed:?}");
+            device.power_off();
+            drop(pool);
+            device.power_on(|_| kept);
+
+            let keys = [old, new];
+            let index = keys.iter().position(|secret| open(secret).is_ok()).expect("one of the two opens it");
+            assert!(changed.is_err() || index == 1, "what was done is done");
+            let other = keys[1 - index];
+            assert!(matches!(open(&other), Err(Error::WrongKey { .. })), "and one only");
+            opened_by[index] += 1;
+            let pool = open(&keys[index]).expect("again");
+            if !pool.dataset_info("tank").expect("told").key_loaded {
+                assert_eq!(index, 0, "rows change before the labels");
+                pool.load_key("tank", &other, false).expect("the other key");
+                mixed += 1;
+            }
+            pool.change_key("tank", Some(key(&env, &new)), None).expect("once more");
+            pool.export().expect("exported");
+            drop(pool);
+            let pool = open(&new).expect("they agree");
+            for name in ["tank", "tank/below"] {
+                let (fs, _handle) = mount(&pool, name);
+                assert!(read_file(&fs, ROOT, b"file") == content(1), "{name}, {operation:?} {skip}");
+            }
+            pool.close().expect("closed");
+            if !struck {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 20 && mixed > 0 && opened_by[0] > 0 && opened_by[1] > 0, "{cuts} {mixed} {opened_by:?}");
 }

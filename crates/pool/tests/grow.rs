@@ -4,11 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handle, handles, import, import_spec, mount, noise, read_file, spec, write_file};
+use common::{MIB, ROOT, handle, handles, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::{Device, FileDevice, MemoryDevice, OpenOptions};
 use steadfast_env::Env;
 use steadfast_format::LabelConfig;
-use steadfast_pool::{DeviceHandle, Error, Pool, scan};
+use steadfast_pool::{DeviceHandle, Error, Pool};
 
 const SIZE: u64 = 64 * MIB;
 
@@ -108,20 +108,24 @@ fn a_label_that_promises_more_slots_than_there_are_is_refused_before_they_are_co
     }
 }
 
-#[test]
-fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("pool.img");
+/// A copy of the pool of version 1, opened each time it is asked for.
+fn golden(folder: &std::path::Path) -> impl Fn() -> Vec<DeviceHandle> + use<> {
+    let path = folder.join("pool.img");
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/pool.v1.img.zst");
     let packed = std::fs::read(golden).expect("the golden pool");
     std::fs::write(&path, zstd::bulk::decompress(&packed, 256 << 20).expect("an image")).expect("a copy");
-    let env = Env::real();
-    let open = || {
+    move || {
         let device = FileDevice::open(&path, &OpenOptions::WRITE).expect("opened");
         vec![DeviceHandle { path: path.display().to_string(), device: Arc::new(device) }]
-    };
-    let (mut pools, _) = scan(open());
-    let pool = Pool::import(&env, pools.remove(0), &import_spec(None)).expect("imported");
+    }
+}
+
+#[test]
+fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
+    let env = Env::real();
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = golden(dir.path());
+    let pool = import(&env, open(), None).expect("imported");
     pool.create_dataset("tank/old", Default::default(), None).expect("made");
     pool.create_dataset("tank/young", Default::default(), None).expect("made");
     let refused = pool.rename_dataset("tank/old", "tank/young/old");
@@ -135,4 +139,38 @@ fn the_golden_pool_is_upgraded_and_then_lets_datasets_move() {
     let pool = import(&env, open(), None).expect("imported");
     assert_eq!(pool.datasets(), ["tank", "tank/vault", "tank/young", "tank/young/old"]);
     assert!(pool.features().iter().any(|feature| feature.name == "moved_datasets"));
+}
+
+/// A dataset that is in use when its pool learns overlays uses them from the next small overwrite on; before, none is stored.
+#[test]
+fn an_upgrade_reaches_the_datasets_that_are_in_use() {
+    let env = Env::real();
+    let dir = tempfile::tempdir().expect("a directory");
+    let pool = import(&env, golden(dir.path())(), None).expect("imported");
+    let (fs, open) = mount(&pool, "tank");
+    pool.set_property("tank", "compression", Some("off")).expect("set");
+    let content = noise(3, 1 << 20);
+    let file = write_file(&fs, ROOT, b"overwritten", &content);
+    pool.sync().expect("committed");
+    let overwrite = |page: u64| {
+        fs.write(file, page * 4096, &[7; 4096], false).expect("written");
+        pool.sync().expect("committed");
+        open.dataset().overlay_counts().written
+    };
+    assert_eq!(overwrite(3), 0, "the pool's version has none");
+    pool.enable_feature("overlays").expect("enabled");
+    assert_eq!(overwrite(40), 1);
+    // One that is opened only now, too.
+    pool.create_dataset("tank/young", Default::default(), None).expect("made");
+    let (young, handle) = mount(&pool, "tank/young");
+    pool.set_property("tank/young", "compression", Some("off")).expect("set");
+    let other = write_file(&young, ROOT, b"file", &content);
+    pool.sync().expect("committed");
+    young.write(other, 4096, &[7; 4096], false).expect("written");
+    pool.sync().expect("committed");
+    assert_eq!(handle.dataset().overlay_counts().written, 1);
+    let mut expected = content;
+    expected[3 * 4096..4 * 4096].fill(7);
+    expected[40 * 4096..41 * 4096].fill(7);
+    assert!(read_file(&fs, ROOT, b"overwritten") == expected);
 }
