@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Programs from crates.io: (name, version).
 pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+pub const CARGO_DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 
 /// Runs everything; `quick` leaves out what takes long to install. True if all passed.
 pub fn run(root: &Path, quick: bool) -> bool {

@@ -3,6 +3,7 @@
 
 mod check;
 mod deb;
+mod fuzz;
 mod suites;
 mod tidy;
 
@@ -28,11 +29,16 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!suites::run(&root, kind, &words)))
         }
+        Some("fuzz") => {
+            let words: Vec<String> = std::env::args().skip(2).collect();
+            ExitCode::from(u8::from(!fuzz::run(&root, &words)))
+        }
         Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
         _ => {
             for line in [
                 "usage: cargo xtask test [--quick]   everything the server runs; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
+                "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask deb              a Debian package of the program and what belongs to it",
                 "       cargo xtask tidy             house rules that the compiler does not know",
             ] {

@@ -13,6 +13,7 @@ pub mod completions;
 pub mod date;
 pub mod demo;
 pub mod family;
+mod fuzz;
 pub mod inspect;
 pub mod json;
 pub mod key;
@@ -33,6 +34,7 @@ mod zpool_import;
 mod zpool_iostat;
 mod zpool_status;
 
+pub use fuzz::fuzz_options;
 use std::process::ExitCode;
 
 /// The program.

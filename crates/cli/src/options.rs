@@ -92,6 +92,24 @@ impl Parsed {
         self.options.iter().filter(move |(flag, _)| flag.letter == letter).map(|(_, value)| value.as_str())
     }
 
+    /// The same command line in its plainest form: each option and each value a word of its own, operands behind `--`.
+    #[must_use]
+    pub fn plainly(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for (flag, value) in &self.options {
+            words.push(match flag.letter {
+                '\0' => format!("--{}", flag.long),
+                letter => format!("-{letter}"),
+            });
+            if !flag.value.is_empty() {
+                words.push(value.clone());
+            }
+        }
+        words.push("--".to_owned());
+        words.extend(self.operands.iter().cloned());
+        words
+    }
+
     /// All options in the order given.
     pub fn ordered(&self) -> impl Iterator<Item = (char, &str)> {
         self.options.iter().map(|(flag, value)| (flag.letter, value.as_str()))

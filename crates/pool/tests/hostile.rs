@@ -1,57 +1,17 @@
 //! Images that somebody else wrote: looking for a pool and importing it end with a pool or an error, never with a panic.
 
 mod common;
+#[path = "common/forge.rs"]
+mod forge;
 
 use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, handles, import_spec, key, mount, noise, spec, write_file};
-use steadfast_device::memory::Image;
+use common::{Dice, MIB, handles, import_spec, noise};
+use forge::{Forger, attempt, devices_of, images};
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{LabelConfig, Uberblock, medium};
-use steadfast_pool::{Error, ImportSpec, Memory, Pool, scan};
-
-/// Images of an exported pool on two devices: a plain root dataset and an encrypted one.
-fn images() -> Vec<Image> {
-    let env = Env::real();
-    let devices = [MemoryDevice::new("a", 64 * MIB), MemoryDevice::new("b", 64 * MIB)].map(Arc::new);
-    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
-    pool.create_dataset("tank/vault", Default::default(), Some(key(&env, &[7; 32]))).expect("a dataset");
-    for name in ["tank", "tank/vault"] {
-        let (fs, _handle) = mount(&pool, name);
-        for file in 0..40u64 {
-            write_file(&fs, ROOT, format!("file {file}").as_bytes(), &noise(file, 3_000));
-        }
-    }
-    pool.export().expect("exported");
-    drop(pool);
-    devices.iter().map(|device| device.image()).collect()
-}
-
-fn devices_of(images: &[Image]) -> Vec<Arc<MemoryDevice>> {
-    let device = |(at, image): (usize, &Image)| MemoryDevice::from_image(&format!("d{at}"), image.clone());
-    images.iter().enumerate().map(device).map(Arc::new).collect()
-}
-
-/// Looks and imports as an operator would who wants all there is; says how many pools stood.
-fn attempt(devices: &[Arc<MemoryDevice>]) -> usize {
-    let env = Env::real();
-    let (pools, _) = scan(handles(devices));
-    let mut stood = 0;
-    for found in pools {
-        let memory = Memory { node_cache_bytes: 1 << 20, block_cache_bytes: 1 << 20, ..Memory::default() };
-        let spec = ImportSpec { force: true, destroyed: true, memory, ..import_spec(Some(&[7; 32])) };
-        // A refusal is an answer too.
-        let Ok(pool) = Pool::import(&env, found, &spec) else { continue };
-        stood += 1;
-        let _ = pool.history();
-        for name in pool.datasets() {
-            let _ = pool.dataset_info(&name);
-        }
-        let _ = pool.close();
-    }
-    stood
-}
+use steadfast_pool::{Error, Pool, scan};
 
 /// Writes `bytes` over a device at once, by its bits.
 fn overwrite(device: &MemoryDevice, at: u64, mask: u8) {
@@ -173,4 +133,18 @@ fn a_device_of_another_pool_is_not_taken_for_the_missing_one() {
         let result = Pool::import(&Env::real(), found, &import_spec(None));
         assert!(matches!(result, Err(Error::MissingDevices { .. })));
     }
+}
+
+/// The fuzz target `pool_import`, bounded: changes drawn instead of searched for.
+#[test]
+fn changes_of_all_kinds_together_are_imported_or_refused() {
+    let forger = Forger::new();
+    assert_eq!(forger.attempt(&[]), 1, "unchanged it is imported");
+    let mut dice = Dice(0x00f0_26e5);
+    let mut stood = 0;
+    for _ in 0..200 {
+        let changes = noise(dice.below(u64::MAX), 8 * (1 + dice.below(5) as usize));
+        stood += forger.attempt(&changes);
+    }
+    assert!((20..180).contains(&stood), "{stood} of 200: some changes are refused, some do not matter");
 }
