@@ -131,6 +131,20 @@ impl Host {
         Host { dir }
     }
 
+    /// A corner with an imported pool `tank` of 128 MiB, mounted at `t`; `None`, and a word about it, where nothing can be
+    /// mounted.
+    #[must_use]
+    pub fn with_tank(test: &str) -> Option<Host> {
+        if let Some(why) = no_fuse() {
+            skip(test, &why);
+            return None;
+        }
+        let host = Host::new();
+        host.image("tank.img", 128 << 20);
+        host.shell("zpool create -m $PWD/t tank $PWD/tank.img").ok();
+        Some(host)
+    }
+
     /// The directory everything lives in.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -183,6 +197,15 @@ impl Host {
         }
     }
 
+    /// A line of shell in which mount(8) finds our helper where it looks for helpers, for nobody else on this machine: in a
+    /// mount namespace of its own, with the links of [`Host::shell`] in the helpers' place. Takes root.
+    pub fn shell_with_mount_helper(&self, line: &str) -> Ran {
+        self.shell(&format!(
+            "export LINE={}; unshare -m bash -euc 'mount --bind compat /sbin; eval \"$LINE\"'",
+            quoted(line)
+        ))
+    }
+
     /// Runs a line of shell with `steadfast`, `zpool` and `zfs` on its path.
     pub fn shell(&self, line: &str) -> Ran {
         let compat = self.at("compat");
@@ -193,6 +216,11 @@ impl Host {
         let line = format!("export PATH='{}':'{path}'\n{line}", compat.display());
         self.exec("bash", &["-euc", &line], b"")
     }
+}
+
+/// As one word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 impl Drop for Host {

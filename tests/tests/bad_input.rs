@@ -5,19 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use steadfast_tests::{Host, Ran, no_fuse, skip};
+use steadfast_tests::{Host, Ran};
 
 const MIB: u64 = 1 << 20;
 
-/// A host with an imported pool `tank` at `t/` that holds one committed file.
-fn with_tank(test: &str) -> Option<Host> {
-    if let Some(why) = no_fuse() {
-        skip(test, &why);
-        return None;
-    }
-    let host = Host::new();
-    host.image("tank.img", 128 * MIB);
-    host.shell("zpool create -m $PWD/t tank $PWD/tank.img; echo kept > t/file; zpool sync").ok();
+/// A host with an imported pool `tank` at `t/` that holds a stored file.
+fn with_file(test: &str) -> Option<Host> {
+    let host = Host::with_tank(test)?;
+    host.shell("echo kept > t/file; zpool sync").ok();
     Some(host)
 }
 
@@ -80,7 +75,7 @@ fn bytes_of(path: &Path) -> Vec<u8> {
 
 #[test]
 fn a_wrong_passphrase_opens_nothing() {
-    let Some(host) = with_tank("wrong passphrase") else { return };
+    let Some(host) = with_file("wrong passphrase") else { return };
     let new = "zfs create -o encryption=on -o keyformat=passphrase tank/secret";
     host.shell(&format!("echo 12345678 | {new}; echo s > t/secret/file; zfs unmount tank/secret")).ok();
     host.shell("zfs unload-key tank/secret").ok();
@@ -99,7 +94,7 @@ fn a_wrong_passphrase_opens_nothing() {
 
 #[test]
 fn keys_that_do_not_fit_together_create_nothing() {
-    let Some(host) = with_tank("key rules") else { return };
+    let Some(host) = with_file("key rules") else { return };
     for (options, code) in [
         ("-o encryption=on", "KEY-RULES"),
         ("-o keyformat=passphrase", "KEY-RULES"),
@@ -123,7 +118,7 @@ fn keys_that_do_not_fit_together_create_nothing() {
 
 #[test]
 fn a_device_that_is_missing_or_another_pools_is_named() {
-    let Some(host) = with_tank("missing device") else { return };
+    let Some(host) = with_file("missing device") else { return };
     host.image("1.img", 128 * MIB);
     host.image("2.img", 128 * MIB);
     host.shell("zpool create -m $PWD/p two $PWD/1.img $PWD/2.img; echo both > p/file").ok();
@@ -152,7 +147,7 @@ fn a_device_that_is_missing_or_another_pools_is_named() {
 
 #[test]
 fn images_that_hold_no_pool_are_refused_by_name() {
-    let Some(host) = with_tank("images without a pool") else { return };
+    let Some(host) = with_file("images without a pool") else { return };
     host.image("zeros.img", 128 * MIB);
     std::fs::write(host.at("random.img"), noise(2, 128 << 20)).expect("an image");
     std::fs::write(host.at("small.img"), noise(3, 5000)).expect("an image");
@@ -184,7 +179,7 @@ fn images_that_hold_no_pool_are_refused_by_name() {
 
 #[test]
 fn a_copy_of_an_image_beside_it_does_not_take_the_pool_back() {
-    let Some(host) = with_tank("copy of an image") else { return };
+    let Some(host) = with_file("copy of an image") else { return };
     host.shell("zpool export tank; cp --sparse=always tank.img a-copy.img").ok();
     host.shell("zpool import -d $PWD/tank.img tank; echo later > t/later; zpool export tank").ok();
     host.shell("zpool import -d $PWD tank; cat t/later; zpool status tank").ok().says("tank.img");
@@ -193,7 +188,7 @@ fn a_copy_of_an_image_beside_it_does_not_take_the_pool_back() {
 
 #[test]
 fn a_pool_is_imported_and_created_once() {
-    let Some(host) = with_tank("imported already") else { return };
+    let Some(host) = with_file("imported already") else { return };
     host.image("b.img", 128 * MIB);
     refused(host.shell("zpool import -d $PWD tank"), "POOL-IMPORTED");
     refused(host.shell("zpool create -m $PWD/b tank $PWD/b.img"), "POOL-EXISTS");
@@ -223,7 +218,7 @@ fn a_pool_is_imported_and_created_once() {
 
 #[test]
 fn a_mountpoint_that_is_not_empty_is_not_covered() {
-    let Some(host) = with_tank("mountpoint") else { return };
+    let Some(host) = with_file("mountpoint") else { return };
     host.image("b.img", 128 * MIB);
     host.shell("mkdir full; echo mine > full/file; echo x > plain").ok();
     refused(host.shell("zpool create -m $PWD/full other $PWD/b.img"), "FS-MOUNTPOINT").says("not empty");
@@ -238,7 +233,7 @@ fn a_mountpoint_that_is_not_empty_is_not_covered() {
 
 #[test]
 fn unknown_properties_values_and_names_change_nothing() {
-    let Some(host) = with_tank("words") else { return };
+    let Some(host) = with_file("words") else { return };
     host.image("b.img", 128 * MIB);
     refused(host.shell("zfs set compressio=lz4 tank"), "PROP-UNKNOWN").says("'compression'");
     refused(host.shell("zfs set compression=lz5 tank"), "PROP-VALUE").says("lz4");
@@ -311,7 +306,7 @@ fn a_parameter_file_with_a_typo_is_told_by_file_line_and_word() {
 
 #[test]
 fn a_format_phase_without_space_says_so_and_the_pool_stays_usable() {
-    let Some(host) = with_tank("format without space") else { return };
+    let Some(host) = with_file("format without space") else { return };
     let parm = "fsd=fsd1,anchor=ANCHOR,depth=1,width=1,files=100,size=4m\n\
                 fwd=fwd1,fsd=fsd1,operation=read,xfersize=128k,threads=2\n\
                 rd=run1,fwd=fwd1,fwdrate=max,format=yes,elapsed=2,interval=1\n";
@@ -326,7 +321,7 @@ fn a_format_phase_without_space_says_so_and_the_pool_stays_usable() {
 
 #[test]
 fn what_is_in_use_is_neither_unmounted_nor_destroyed() {
-    let Some(host) = with_tank("in use") else { return };
+    let Some(host) = with_file("in use") else { return };
     host.shell("zfs create tank/child; echo c > t/child/file").ok();
     let open = std::fs::File::options().append(true).open(host.at("t/file")).expect("opens");
     for line in ["zpool export tank", "zpool destroy tank", "zfs unmount tank"] {
@@ -346,7 +341,7 @@ fn what_is_in_use_is_neither_unmounted_nor_destroyed() {
 
 #[test]
 fn a_sealed_pool_needs_its_key() {
-    let Some(host) = with_tank("sealed pool") else { return };
+    let Some(host) = with_file("sealed pool") else { return };
     host.image("s.img", 128 * MIB);
     let options = "-O encryption=on -O keyformat=passphrase -m $PWD/s";
     host.shell(&format!("echo 12345678 | zpool create {options} sealed $PWD/s.img; echo s > s/f")).ok();
@@ -362,7 +357,7 @@ fn a_sealed_pool_needs_its_key() {
 
 #[test]
 fn a_read_only_import_writes_nothing() {
-    let Some(host) = with_tank("read-only import") else { return };
+    let Some(host) = with_file("read-only import") else { return };
     host.shell("zfs create tank/child; echo c > t/child/file; zpool export tank").ok();
     let before = bytes_of(&host.at("tank.img"));
     let ran = host.shell("zpool import -o readonly=on -d $PWD tank").ok();
@@ -383,7 +378,7 @@ fn a_read_only_import_writes_nothing() {
 
 #[test]
 fn a_pool_comes_in_under_a_new_name_that_is_allowed_and_free() {
-    let Some(host) = with_tank("new name") else { return };
+    let Some(host) = with_file("new name") else { return };
     host.image("b.img", 128 * MIB);
     host.shell("zpool create -m $PWD/b other $PWD/b.img; zpool export other").ok();
     refused(host.shell("zpool import -d $PWD other 1bad"), "NAME-INVALID");
@@ -395,7 +390,7 @@ fn a_pool_comes_in_under_a_new_name_that_is_allowed_and_free() {
 
 #[test]
 fn noise_on_the_socket_is_answered_or_dropped_and_the_daemon_lives() {
-    let Some(host) = with_tank("noise on the socket") else { return };
+    let Some(host) = with_file("noise on the socket") else { return };
     let pid = host.run("daemon pid").ok().out;
     let mut noises: Vec<Vec<u8>> =
         vec![b"[".repeat(100_000), b"\n".repeat(1000), b"x".repeat(8 << 20), vec![]];
@@ -423,7 +418,7 @@ fn noise_on_the_socket_is_answered_or_dropped_and_the_daemon_lives() {
 
 #[test]
 fn after_a_killed_daemon_the_next_commands_find_everything_committed() {
-    let Some(host) = with_tank("killed daemon") else { return };
+    let Some(host) = with_file("killed daemon") else { return };
     host.shell("zfs create tank/child; echo c > t/child/file; sync t/child/file").ok();
     let pid = host.run("daemon pid").ok().out.trim().to_owned();
     host.exec("kill", &["-9", &pid], b"").ok();

@@ -6,21 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use steadfast_tests::{Host, is_root, no_fuse, skip, steadfast_bin};
+use steadfast_tests::{Host, is_root, skip, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
-
-/// A host with an imported pool `tank` of 128 MiB at `t/`.
-fn with_tank(test: &str) -> Option<Host> {
-    if let Some(why) = no_fuse() {
-        skip(test, &why);
-        return None;
-    }
-    let host = Host::new();
-    host.image("tank.img", 128 * MIB);
-    host.shell("zpool create -m $PWD/t tank $PWD/tank.img").ok();
-    Some(host)
-}
 
 /// A file's bytes that no compression makes smaller.
 fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
@@ -37,7 +25,7 @@ fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
 
 #[test]
 fn a_full_pool_takes_more_once_a_device_is_added() {
-    let Some(host) = with_tank("add") else { return };
+    let Some(host) = Host::with_tank("add") else { return };
     host.image("more.img", 256 * MIB);
     let content = noise(160 * MIB as usize, 1);
     let full = std::fs::write(host.at("t/file"), &content)
@@ -57,7 +45,7 @@ fn a_full_pool_takes_more_once_a_device_is_added() {
 
 #[test]
 fn iostat_counts_what_is_written_and_read() {
-    let Some(host) = with_tank("iostat") else { return };
+    let Some(host) = Host::with_tank("iostat") else { return };
     let written = |host: &Host| {
         let row = host.shell("zpool iostat -j --json-int tank").ok().out;
         let field = |name: &str, from: &str| {
@@ -82,7 +70,7 @@ fn iostat_counts_what_is_written_and_read() {
 
 #[test]
 fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
-    let Some(host) = with_tank("damage") else { return };
+    let Some(host) = Host::with_tank("damage") else { return };
     let content = noise(3 * 128 * 1024, 3);
     std::fs::write(host.at("t/plan"), &content).expect("written");
     host.shell("zpool export tank").ok();
@@ -111,7 +99,7 @@ fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
 
 #[test]
 fn a_file_system_moves_while_its_neighbours_are_used() {
-    let Some(host) = with_tank("rename") else { return };
+    let Some(host) = Host::with_tank("rename") else { return };
     host.shell("zfs create tank/a; zfs create tank/a/b; zfs create tank/young; echo kept > t/a/b/file").ok();
     host.shell("exec 5< t/a/b/file; zfs rename tank/a tank/young/a").fails(1).says("FS-BUSY");
     host.shell("zfs rename tank/a tank/young/a; cat t/young/a/b/file").ok().says("kept");
@@ -124,7 +112,7 @@ fn a_file_system_moves_while_its_neighbours_are_used() {
 
 #[test]
 fn a_changed_passphrase_opens_what_the_old_one_sealed() {
-    let Some(host) = with_tank("change-key") else { return };
+    let Some(host) = Host::with_tank("change-key") else { return };
     host.shell("echo 12345678 | zfs create -o encryption=on -o keyformat=passphrase tank/p").ok();
     host.shell("zfs create tank/p/c; echo secret > t/p/c/file; echo 87654321 | zfs change-key tank/p").ok();
     host.shell("zpool export tank; zpool import -d $PWD tank").ok();
@@ -138,7 +126,7 @@ fn a_changed_passphrase_opens_what_the_old_one_sealed() {
 
 #[test]
 fn an_image_that_vanishes_is_told_and_a_destroyed_pool_comes_back() {
-    let Some(host) = with_tank("vanish") else { return };
+    let Some(host) = Host::with_tank("vanish") else { return };
     host.shell("echo kept > t/file; zpool destroy tank; zpool import -d $PWD").ok();
     host.shell("zpool import -d $PWD tank").fails(1).says("POOL-DESTROYED").says("zpool import -D tank");
     host.shell("zpool import -D -d $PWD").ok().says("was destroyed");
@@ -148,7 +136,7 @@ fn an_image_that_vanishes_is_told_and_a_destroyed_pool_comes_back() {
 
 #[test]
 fn a_pool_of_an_older_version_is_upgraded() {
-    let Some(host) = with_tank("upgrade") else { return };
+    let Some(host) = Host::with_tank("upgrade") else { return };
     host.shell("zpool upgrade").ok().says("All imported pools use all features");
     host.shell("zpool upgrade -v").ok().says("moved_datasets");
     host.shell("zpool get -H -o value feature@moved_datasets,feature@sealed_metadata tank")
@@ -160,7 +148,7 @@ fn a_pool_of_an_older_version_is_upgraded() {
 
 #[test]
 fn mount_understands_what_fstab_says() {
-    let Some(host) = with_tank("fstab") else { return };
+    let Some(host) = Host::with_tank("fstab") else { return };
     if !is_root() {
         return skip("fstab", "only root mounts by mount(8)");
     }
@@ -178,8 +166,43 @@ fn mount_understands_what_fstab_says() {
 }
 
 #[test]
+fn mount_changes_a_mount_through_the_helper_that_the_kernels_type_names() {
+    let Some(host) = Host::with_tank("remount") else { return };
+    if !is_root() {
+        return skip("remount", "only root mounts by mount(8)");
+    }
+    host.shell("zfs create -o relatime=off tank/home; echo text > t/home/file; zpool sync").ok();
+    let old = "touch -a -d @1000 t/home/file";
+    let accessed = "dd if=t/home/file iflag=direct of=/dev/null status=none; stat -c %X t/home/file";
+    host.shell_with_mount_helper(&format!("{old}; mount -o remount,ro t/home; {accessed}"))
+        .ok()
+        .says("1000\n");
+    // The daemon knows, whichever namespace it was typed in.
+    host.shell("! touch t/home/no; findmnt -no OPTIONS t/home | grep -qw ro").ok().says("Read-only");
+    host.shell_with_mount_helper("mount -o remount,rw t/home").ok();
+    host.shell(&format!(
+        "touch t/home/yes; {accessed} >/dev/null; test $(stat -c %X t/home/file) -gt 1000000000"
+    ))
+    .ok();
+    // What mount(8) passes on of the kernel's list changes nothing: reading still moves times each time.
+    host.shell(&format!(
+        "{old}; touch -m -d @900 t/home/file; {accessed} >/dev/null; touch -a -d '1 hour ago' t/home/file"
+    ))
+    .ok();
+    host.shell(&format!("{accessed} >/dev/null; test $(($(date +%s) - $(stat -c %X t/home/file))) -lt 1000"))
+        .ok();
+    // The kernel lists the name it was mounted by.
+    host.shell("zfs rename -u tank/home tank/house").ok();
+    host.shell_with_mount_helper("mount -o remount,ro t/home; ! touch t/home/no").ok().says("Read-only");
+    host.shell("umount t/home").ok();
+    host.shell_with_mount_helper("mount.fuse.steadfast tank/house t/home -o remount,ro")
+        .fails(1)
+        .says("FS-NOT-MOUNTED");
+}
+
+#[test]
 fn a_service_manager_is_told_when_the_pools_are_there() {
-    let Some(host) = with_tank("notify") else { return };
+    let Some(host) = Host::with_tank("notify") else { return };
     host.shell("echo kept > t/file").ok();
     host.run("daemon stop").ok();
     let socket = UnixDatagram::bind(host.at("notify")).expect("a socket");
@@ -222,7 +245,7 @@ fn offered(host: &Host, script: &Path, line: &str) -> Vec<String> {
 
 #[test]
 fn bash_completes_verbs_options_and_names() {
-    let Some(host) = with_tank("completion") else { return };
+    let Some(host) = Host::with_tank("completion") else { return };
     host.shell("zfs create tank/home").ok();
     let script = host.at("completion.bash");
     std::fs::write(&script, host.run("completions bash").ok().out).expect("a script");

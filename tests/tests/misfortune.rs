@@ -23,12 +23,8 @@ fn host(test: &str) -> Option<Host> {
 
 /// A host with a pool `tank` on `tank.img`, mounted at `t/`, that holds one committed file.
 fn with_tank(test: &str) -> Option<Host> {
-    let host = host(test)?;
-    host.image("tank.img", 128 * MIB);
-    host.shell(
-        "zpool create -O compression=off -m $PWD/t tank $PWD/tank.img; echo kept > t/file; zpool sync",
-    )
-    .ok();
+    let host = Host::with_tank(test)?;
+    host.shell("zfs set compression=off tank; echo kept > t/file; zpool sync").ok();
     Some(host)
 }
 

@@ -10,8 +10,11 @@ use steadfast_tests::{Host, is_root, no_fuse, skip};
 /// Cases that may fail, each with its reason. A case that stands here and passes is an error too.
 const EXPECTED_FAILURES: &[(&str, &str)] = &[];
 
+/// What the names of cases have in common that mount read-only and back.
+const REMOUNTING: &str = "erofs";
+
 /// Fewest cases that must have passed, so that a suite that skips everything does not count.
-const PASSED_MIN: usize = 370;
+const PASSED_MIN: usize = 390;
 
 #[test]
 fn pjdfstest_has_no_failure_without_a_reason() {
@@ -30,16 +33,23 @@ fn pjdfstest_has_no_failure_without_a_reason() {
     host.image("pjd.img", 512 << 20);
     host.run("pool create -m {}/mnt pjd {}/pjd.img").ok();
     std::fs::create_dir(host.at("mnt/work")).expect("a directory on the mount");
-    let config = host.at("pjdfstest.toml");
-    std::fs::write(
-        &config,
-        "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
-         [settings]\nnaptime = 0.01\nallow_remount = false\n\
-         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n",
-    )
-    .expect("a configuration file");
-    let (config, work) = (config.display().to_string(), host.at("mnt/work").display().to_string());
-    let ran = host.exec("pjdfstest", &["-c", &config, "-p", &work], b"");
+    let (config, work) = (host.at("pjdfstest.toml"), host.at("mnt/work"));
+    let command = |remount: bool, cases: &str| {
+        let features = "posix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n";
+        let users = "[[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]";
+        let text = format!(
+            "[features]\n{features}[settings]\nnaptime = 0.01\nallow_remount = {remount}\n\
+             [dummy_auth]\nentries = {users}\n"
+        );
+        std::fs::write(&config, text).expect("a configuration file");
+        format!("pjdfstest -c '{}' -p '{}' {cases}", config.display(), work.display())
+    };
+    let mut ran = host.shell(&command(false, ""));
+    // By themselves, because others of the suite leave a file open for writing; with mount(8)'s helper in its place.
+    let remounted = host.shell_with_mount_helper(&command(true, REMOUNTING));
+    let without = ran.out.lines().filter(|line| !line.contains(REMOUNTING));
+    ran.out = without.chain(remounted.out.lines()).fold(String::new(), |text, line| text + line + "\n");
+    ran.err += &remounted.err;
 
     let mut failed = BTreeSet::new();
     let (mut passed, mut skipped) = (0, 0);

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use crate::check::{CARGO_DEB, Runner};
 
 /// Completion scripts: the shell, and the name of the file it looks for.
 const SHELLS: &[(&str, &str)] =
@@ -12,27 +14,20 @@ const SHELLS: &[(&str, &str)] =
 /// Builds the program and gathers what goes beside it in `target/release/package`, then calls cargo-deb with the recipe of
 /// `crates/cli/Cargo.toml`. True if a package was made.
 pub fn run(root: &Path) -> bool {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let cargo = |args: &[&str]| Command::new("cargo").args(args).current_dir(root).status();
-    match cargo(&["build", "--release", "--package", "steadfast"]) {
-        Ok(status) if status.success() => {}
-        _ => return false,
+    let runner = Runner::new(root);
+    if !runner.cargo(&["build", "--release", "--package", "steadfast"]) {
+        return false;
     }
-    if let Err(error) = gather(&target.join("release")) {
+    if let Err(error) = gather(&runner.target().join("release")) {
         println!("deb: {error}");
         return false;
     }
-    match cargo(&["deb", "--package", "steadfast", "--no-build", "--no-strip"]) {
-        Ok(status) if status.success() => true,
-        Ok(_) => {
-            println!("deb: cargo-deb made no package; is it installed? `cargo install cargo-deb`");
-            false
-        }
-        Err(error) => {
-            println!("deb: cargo: {error}");
-            false
-        }
+    runner.tool(CARGO_DEB);
+    let made = runner.cargo(&["deb", "--package", "steadfast", "--no-build", "--no-strip"]);
+    if !made {
+        println!("deb: cargo-deb made no package");
     }
+    made
 }
 
 /// What the program writes of itself, where the recipe expects it.
@@ -61,6 +56,10 @@ fn gather(release: &Path) -> Result<(), String> {
     fs::create_dir_all(package.join("bin")).map_err(|error| trouble(&package, error))?;
     let stand_in = package.join("bin/steadfast");
     fs::write(&stand_in, "").map_err(|error| trouble(&stand_in, error))?;
-    let link = package.join("sbin/mount.steadfast");
-    symlink("../bin/steadfast", &link).map_err(|error| trouble(&link, error))
+    // mount(8) calls the first for a line of /etc/fstab, the second to change a mount.
+    for helper in ["mount.steadfast", "mount.fuse.steadfast"] {
+        let link = package.join("sbin").join(helper);
+        symlink("../bin/steadfast", &link).map_err(|error| trouble(&link, error))?;
+    }
+    Ok(())
 }

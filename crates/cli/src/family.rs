@@ -192,7 +192,9 @@ pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
         "zpool" => (&zpool::FAMILY, Words::Zfs),
         "zfs" => (&zfs::FAMILY, Words::Zfs),
         "vdbench" => return (steadfast::BENCH.run)(world, rest),
-        "mount.steadfast" => return one(world, &steadfast::MOUNT, Words::Own, "mount.steadfast", rest),
+        "mount.steadfast" | steadfast::MOUNT_OF_LISTED => {
+            return one(world, &steadfast::MOUNT, Words::Own, &name, rest);
+        }
         _ => {
             if let [option, dir, tail @ ..] = rest
                 && option == "--runtime-dir"

@@ -42,6 +42,10 @@ pub fn pages() -> Vec<Page> {
         }
     }
     pages.push(of_command(&steadfast::MOUNT, &steadfast::FAMILY, "", "mount.steadfast"));
+    pages.push(Page {
+        file: format!("{}.{VERBS}", steadfast::MOUNT_OF_LISTED),
+        text: format!(".so man{VERBS}/mount.steadfast.{VERBS}\n"),
+    });
     pages.push(properties());
     pages.push(codes());
     pages
@@ -127,10 +131,31 @@ fn of_command(command: &Command, family: &Family, word: &str, name: &str) -> Pag
     }
     let _ = writeln!(body, ".SH DESCRIPTION\n{}", plain(command.doc));
     body.push_str(&options(&command.syntax));
+    if own {
+        body.push_str(MOUNTING);
+    }
     body.push_str(EXIT);
     body.push_str(&see_also(word));
     page(name, VERBS, command.doc, &body)
 }
+
+/// Of the mount helper: who calls it, and what it passes over.
+const MOUNTING: &str = "\
+.SH HOW MOUNT CALLS IT
+.BR mount (8)
+calls \\fBmount.steadfast\\fR for a line of /etc/fstab with the type \\fBsteadfast\\fR, and \\fBmount.fuse.steadfast\\fR, which is
+the same program, to change a mount that is there: the kernel lists its type as \\fBfuse.steadfast\\fR.
+.PP
+.nf
+\\fBmount \\-o remount,ro /home\\fR
+.fi
+.PP
+From then on the kernel refuses every change, and the daemon moves no access time. Without the helper
+\\fBmount \\-i \\-o remount,ro /home\\fR tells only the kernel; reading goes on moving access times in the pool.
+.PP
+Words that concern only mount itself (\\fBnoauto\\fR, \\fBnofail\\fR, \\fBx\\-...\\fR) and those that the kernel lists for every FUSE
+mount (\\fBuser_id=\\fR, \\fBdefault_permissions\\fR) are passed over.
+";
 
 fn of_door(door: &Door, name: &str) -> Page {
     let usage = plain(&format!("steadfast {} {}", door.name, door.usage));

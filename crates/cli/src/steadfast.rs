@@ -32,7 +32,9 @@ const fn sized(long: &'static str, doc: &'static str) -> Flag {
 /// Exit status of vdbench for any failure.
 const VDBENCH_FAILED: i32 = 157;
 /// The names that `compat` links.
-const COMPAT: [&str; 4] = ["zpool", "zfs", "vdbench", "mount.steadfast"];
+const COMPAT: [&str; 5] = ["zpool", "zfs", "vdbench", "mount.steadfast", MOUNT_OF_LISTED];
+/// What mount(8) calls for a mount that is there: by the type that the kernel lists, not by that of /etc/fstab.
+pub const MOUNT_OF_LISTED: &str = "mount.fuse.steadfast";
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -64,7 +66,7 @@ pub const FAMILY: Family = Family {
         Command {
             names: &["compat"],
             syntax: Syntax { flags: &[], operands: "folder", least: 1, most: 1 },
-            doc: "Makes links zpool, zfs, vdbench and mount.steadfast in a folder.",
+            doc: "Makes links zpool, zfs, vdbench, mount.steadfast and mount.fuse.steadfast in a folder.",
             run: compat,
         },
         crate::inspect::INSPECT,
@@ -115,7 +117,7 @@ const MOUNT_OPTIONS: [&str; 20] = [
     "defaults",
 ];
 
-/// `mount.steadfast`, which mount(8) calls.
+/// `mount.steadfast`, which mount(8) calls; as `mount.fuse.steadfast` to change a mount (`mount -o remount,ro /home`).
 pub const MOUNT: Command = Command {
     names: &["mount"],
     syntax: Syntax {
@@ -136,7 +138,7 @@ pub const MOUNT: Command = Command {
         least: 2,
         most: 2,
     },
-    doc: "Mounts a file system of an imported pool at a folder.",
+    doc: "Mounts a file system of an imported pool at a folder, or changes how it is mounted.",
     run: mount,
 };
 
@@ -158,21 +160,13 @@ fn bench(world: &mut World<'_>, words: &[String]) -> u8 {
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let at = session.world.absolute(&parsed.operands[1]);
-    let mut options = Vec::new();
-    for option in parsed.values('o').flat_map(|list| list.split(',')) {
-        // mount(8) passes on words of fstab that concern only itself, or what all file systems do.
-        let own = matches!(option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev")
-            || matches!(option, "user" | "users" | "nouser" | "group" | "owner" | "async" | "nolazytime")
-            || option.starts_with("x-")
-            || option.starts_with("X-")
-            || option.starts_with("comment=");
-        if own {
-            continue;
-        }
-        if MOUNT_OPTIONS.contains(&option) || !parsed.has('s') {
-            options.push(option.to_owned());
-        }
-    }
+    let options: Vec<String> = parsed
+        .values('o')
+        .flat_map(|list| list.split(','))
+        .filter(|option| !concerns_others(option))
+        .filter(|option| MOUNT_OPTIONS.contains(option) || !parsed.has('s'))
+        .map(str::to_owned)
+        .collect();
     let fs = FsList { names: vec![name.clone()], depth: Some(0) };
     if parsed.has('f') {
         // Only check: that there is such a file system, and that the options are known.
@@ -185,6 +179,19 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
     let request = FsMount { name: name.clone(), at: Some(at), options, overlay: true };
     session.ask(request).doing(|| format!("cannot mount '{}'", tame(&name)))?;
     Ok(())
+}
+
+/// Is this a word of mount(8) itself or of /etc/fstab, of what all file systems do, or one that the kernel lists for every
+/// FUSE mount? mount(8) passes on all of these, the last when it changes a mount.
+fn concerns_others(option: &str) -> bool {
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    matches!(option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev")
+        || matches!(option, "user" | "users" | "nouser" | "group" | "owner" | "async" | "nolazytime")
+        || option == "default_permissions"
+        || value.is_some()
+            && matches!(name, "user_id" | "group_id" | "max_read" | "blksize" | "rootmode" | "fd" | "comment")
+        || option.starts_with("x-")
+        || option.starts_with("X-")
 }
 
 fn compat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {

@@ -76,6 +76,7 @@ impl MountedFs {
         options.noexec = spec.noexec;
         options.posix_acl = spec.acl;
         options.noatime = spec.atime == Atime::Off;
+        options.strictatime = spec.atime == Atime::Strict;
         options.log = spec.log.clone();
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;

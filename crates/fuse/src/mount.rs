@@ -112,6 +112,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     flags.set(MountFlags::NODEV, options.nodev);
     flags.set(MountFlags::NOEXEC, options.noexec);
     flags.set(MountFlags::NOATIME, options.noatime);
+    flags.set(MountFlags::STRICTATIME, options.strictatime);
     let refused = |source: io::Error| Error::MountRefused { path: mountpoint.to_owned(), source };
     let data = CString::new(data).expect("made of numbers and words");
     rustix::mount::mount(options.fs_name.as_str(), mountpoint, kind.as_str(), flags, data.as_c_str())

@@ -28,6 +28,8 @@ pub struct MountOptions {
     pub noexec: bool,
     /// Shown among the mount's options; access times are the handler's business in any case. Default false.
     pub noatime: bool,
+    /// Shown in the same way, by the absence of `relatime`: every reading moves access times. Default false.
+    pub strictatime: bool,
     /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2 and at most 16.
     pub threads: Option<usize>,
     /// Most threads there may be when handlers block. Default 64.
@@ -85,6 +87,7 @@ impl MountOptions {
             nodev: true,
             noexec: false,
             noatime: false,
+            strictatime: false,
             threads: None,
             threads_max: 64,
             max_write: 1 << 20,

@@ -73,9 +73,12 @@ impl Mounted for MountedFs {
         flags.set(MountFlags::NOSUID, !settings.setuid);
         flags.set(MountFlags::NODEV, !settings.devices);
         flags.set(MountFlags::NOATIME, !settings.atime);
+        flags.set(MountFlags::STRICTATIME, settings.atime && !settings.relatime);
         mount_remount(at, flags, "").map_err(|error| {
             let (code, why) = match error {
                 rustix::io::Errno::BUSY => (Code::FsBusy, "a program has a file open for writing"),
+                // Unmounted by somebody a moment ago; the session may not have heard of it yet.
+                rustix::io::Errno::INVAL => (Code::FsNotMounted, "nothing is mounted there any more"),
                 rustix::io::Errno::PERM => (Code::FuseMount, "only root may change a mount's options"),
                 _ => (Code::FuseMount, "the kernel refused"),
             };

@@ -180,10 +180,10 @@ impl Engine {
     pub(super) fn mount(&self, held: &Arc<Held>, request: &FsMount) -> Result<(), Refusal> {
         let name = request.name.as_str();
         held.reap();
-        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
         if request.options.iter().any(|option| option == "remount") {
             return self.remount_as(held, request);
         }
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
         if let Some(at) = held.mounted_at(name) {
             let what = format!("'{name}' is mounted at {}", at.display());
             return Err(Refusal::new(Code::FsMounted, what).with("fs", name));
@@ -232,7 +232,13 @@ impl Engine {
 
     /// Gives a mount other options.
     fn remount_as(&self, held: &Arc<Held>, request: &FsMount) -> Result<(), Refusal> {
-        let name = request.name.as_str();
+        // By its place: what the kernel lists as the source is the name it had when it was mounted.
+        let at_place = |at: &PathBuf| {
+            let mounts = held.mounts.lock();
+            mounts.iter().find(|(_, mount)| mount.at == *at).map(|(name, _)| name.clone())
+        };
+        let found = request.at.as_ref().and_then(at_place);
+        let name = found.as_deref().unwrap_or(&request.name);
         let settings = self.settings(held, name, &request.options)?;
         let mounts = held.mounts.lock();
         match mounts.get(name) {
@@ -280,8 +286,10 @@ impl Engine {
                 "nodev" | "nodevices" => settings.devices = false,
                 "atime" => settings.atime = true,
                 "noatime" => settings.atime = false,
-                "relatime" => settings.relatime = true,
-                "norelatime" | "strictatime" => settings.relatime = false,
+                // mount(8) gives back what the kernel lists, which is one word for both.
+                "relatime" => (settings.atime, settings.relatime) = (true, true),
+                "norelatime" => settings.relatime = false,
+                "strictatime" => (settings.atime, settings.relatime) = (true, false),
                 "acl" | "posixacl" => settings.acl = true,
                 "noacl" => settings.acl = false,
                 "allow_other" => settings.allow_other = true,
