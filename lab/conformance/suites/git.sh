@@ -12,10 +12,15 @@ cat > "$S/history" <<'END'
 set -euo pipefail
 git init -q repo && cd repo
 for commit in 1 2 3 4 5 6; do
-    for file in $(seq "$commit" 3 "$FILES"); do
-        mkdir -p "d$((file % 17))/e$((file % 5))"
-        seq "$file" $((file * commit % 400 + file)) > "d$((file % 17))/e$((file % 5))/f$file"
-    done
+    mkdir -p d{0..16}/e{0..4}
+    # One process for all files: starting one for each would be most of the run.
+    awk -v commit="$commit" -v files="$FILES" 'BEGIN {
+        for (file = commit; file <= files; file += 3) {
+            path = "d" file % 17 "/e" file % 5 "/f" file
+            for (line = file; line <= file * commit % 400 + file; line++) print line > path
+            close(path)
+        }
+    }'
     ln -sf "d$commit" link
     if [ "$commit" = 4 ]; then git add -A; git mv d3 moved; git rm -q -r -f d5; fi
     chmod +x d1/e*/f*

@@ -54,6 +54,35 @@ case_ amcheck "$W/pg" <<'END'
 psql -q -c 'create extension if not exists amcheck' || { echo "no contrib"; exit 0; }
 pg_amcheck --heapallindexed postgres
 END
+# PostgreSQL's own regression tests, where somebody has them ($SUITES/postgresql: src/test/regress of the same version, with
+# its regress.so). What differs there differs on any file system; so it is run on the file system beside us, too.
+REGRESS=${SUITES:-/none}/postgresql/src/test/regress
+RUNNER=$(ls -d /usr/lib/postgresql/*/lib/pgxs/src/test/regress/pg_regress 2>/dev/null | sort -V | tail -1)
+if [ "$LONG" = 1 ] && [ -e "$REGRESS/regress.so" ] && [ -x "$RUNNER" ]; then
+    export REGRESS RUNNER
+    cat >> "$S/pg.sh" <<'END'
+# Runs all with the server at $PGHOST, tablespaces and what else is made in the directory $1; writes what failed.
+regress() {
+    mkdir -p "$1/testtablespace"; chown -R "${AS_USER%%:*}" "$1"; chmod 700 "$1"
+    (cd "$1" && LC_MESSAGES=C $AS "$RUNNER" --host="$PGHOST" --user=bench --inputdir="$REGRESS" --outputdir="$1" --dlpath="$REGRESS" \
+        --bindir="$(dirname "$(command -v psql)")" --schedule="$REGRESS/parallel_schedule" --max-concurrent-tests=20 > "$1/said" 2>&1) || true
+    grep -E '^(test |     )?.*\.\.\. *FAILED' "$1/said" | grep -oE '^ *(test )? *[a-z_0-9]+' | awk '{ print $NF }' | sort > "$1/failed"
+    grep -cE '\.\.\. *ok' "$1/said"
+}
+END
+    export AS_USER=$USER_NAME
+    case_ own-tests "$W/pg" <<'END'
+test "$(regress "$W/pg/regress" | tee "$S/passed")" -gt 150
+$AS pg_ctl -D "$D" -m fast stop
+mkdir "$S/elsewhere"; chown "$AS_USER" "$S/elsewhere"
+( D=$S/elsewhere/data; $AS initdb -D "$D" -U bench --auth=trust --no-instructions >/dev/null; start; regress "$S/elsewhere/regress" > "$S/elsewhere/passed"; $AS pg_ctl -D "$D" -m fast stop )
+start
+echo "own tests: $(cat "$S/passed") passed, $(wc -l < "$W/pg/regress/failed") failed; elsewhere $(cat "$S/elsewhere/passed") and $(wc -l < "$S/elsewhere/regress/failed")"
+diff "$W/pg/regress/failed" "$S/elsewhere/regress/failed"
+END
+elif [ "$LONG" = 1 ]; then
+    echo "SKIP own-tests SUITES names no directory with postgresql/src/test/regress/regress.so"
+fi
 case_ stop "$W/pg" <<'END'
 $AS pg_ctl -D "$D" -m fast stop
 END

@@ -126,6 +126,39 @@ refuses(errno.ESTALE, by_handle, get('../gone.handle'))
     run(known);
 }
 
+/// A place in a listing that a client keeps (as NFS clients do) is found again after the daemon, and after an import, while
+/// names before and behind it went.
+#[test]
+fn places_in_a_listing_outlive_daemons() {
+    let Some(host) = tank("places in a listing", 256) else { return };
+    host.shell(
+        r#"mkdir t/d; (cd t/d; seq 3000 | xargs touch)
+        perl -e 'opendir my $d, "t/d" or die; my @all;
+            while (1) { my $t = telldir $d; my $n = readdir $d; last unless defined $n; push @all, "$t $n" }
+            print "$_\n" for @all' > places
+        test $(wc -l < places) = 3002"#,
+    )
+    .ok();
+    let look = || {
+        host.shell(
+            r#"perl -e 'open my $f, "<", "places"; my @all = <$f>; opendir my $d, "t/d" or die;
+            for my $i (2900, 3, 1400, 777, 2, 0) {
+                my ($at, $name) = split " ", $all[$i]; next unless -e "t/d/$name";
+                seekdir $d, $at; my $n = readdir $d; $n eq $name or die "$i: $n is not $name" }
+            # From a place on, everything behind it comes, once.
+            my ($at) = split " ", $all[1000]; seekdir $d, $at; my %seen; while (my $n = readdir $d) { die "$n again" if $seen{$n}++ }
+            for my $i (1000 .. $#all) { my (undef, $name) = split " ", $all[$i]; die "$name is missing" if -e "t/d/$name" && !$seen{$name} }'"#,
+        )
+        .ok();
+    };
+    host.run("daemon stop").ok();
+    host.run("pool list").ok().says("tank");
+    look();
+    host.shell("cd t/d; awk 'NR % 7 == 5 && $2 !~ /^\\./ { print $2 }' ../../places | xargs rm").ok();
+    whole(&host);
+    look();
+}
+
 /// A pool that is full to the last byte takes deletes, and then new files.
 #[test]
 fn what_is_full_can_be_emptied() {
