@@ -195,7 +195,7 @@ impl Dataset {
 
     /// Extents that cuts may free in this sync.
     pub(crate) fn free_budget(&self) -> usize {
-        self.frees_per_sync.load(Ordering::Relaxed)
+        self.frees_per_sync.load(Ordering::Relaxed).min(self.frees_room.load(Ordering::Relaxed))
     }
 
     /// Takes records that were stored anew out of the cuts.

@@ -200,7 +200,9 @@ impl Dataset {
         let records = end.div_ceil(record_size) - offset / record_size;
         // The worst case: every record is rewritten whole. `write` settles for what it was.
         let space = records * record_space(self.blocks.unit().into(), record_size) + METADATA_SPACE;
-        Ok(self.txgs.begin(AdmitKind::Write, Cost { memory: bytes + 4096, space })?)
+        // Each record's extent, and the inode.
+        let cost = Cost { memory: bytes + 4096, space, blocks: records + 1 };
+        Ok(self.txgs.begin(AdmitKind::Write, cost)?)
     }
 
     /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is done). Gives the
@@ -225,11 +227,16 @@ impl Dataset {
         let growth = state.open.write(terms, size, offset, data, |start| complete.push(start));
         state.record.size = size;
         also(&mut state.record);
+        let inode_blocks = u64::from(!state.dirty);
         self.mark(op.txg(), inode, &mut state);
         let pieces = pieces(record_size, offset..offset + len(data)).count() as u64;
         // Sequential writes share their leaf; scattered ones may each touch one.
         let metadata = if growth.space > 0 { METADATA_SPACE.min(1024 * pieces + 4096) } else { 0 };
-        op.settle(Cost { memory: growth.memory, space: growth.space + metadata });
+        op.settle(Cost {
+            memory: growth.memory,
+            space: growth.space + metadata,
+            blocks: growth.records + inode_blocks,
+        });
         // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the layer it takes.
         self.list_early(inode, record_size, &complete);
         offset

@@ -24,6 +24,8 @@ use crate::{Damage, Error, Result};
 /// Extents that cuts free in one sync, at most: about 8 GiB of 128 KiB records. The rest is listed in the extents tree
 /// and goes on in the txgs that follow, so that removing a huge file stalls nobody.
 const FREES_PER_SYNC: usize = 65_536;
+/// Bytes of items that fill a leaf at least: half of one, as the largest items leave them.
+const ITEMS_PER_LEAF_BYTES: u64 = 8 << 10;
 /// Inode number of the root directory.
 pub(crate) const ROOT_INODE: InodeId = InodeId(1);
 /// Damaged ranges kept for status reports.
@@ -124,6 +126,8 @@ pub struct Dataset {
     pub(crate) counters: Mutex<Counters>,
     pub(crate) cuts: RwLock<Cuts>,
     pub(crate) frees_per_sync: AtomicUsize,
+    /// The same, as the pool's room says now.
+    pub(crate) frees_room: AtomicUsize,
     /// The pool's format allows overlays.
     pub(crate) overlays: AtomicBool,
     pub(crate) folding: Mutex<Folding>,
@@ -204,6 +208,7 @@ impl Dataset {
             retired: Mutex::default(),
             cuts: RwLock::default(),
             frees_per_sync: AtomicUsize::new(FREES_PER_SYNC),
+            frees_room: AtomicUsize::new(usize::MAX),
             overlays: AtomicBool::new(true),
             folding: Mutex::default(),
             early: Mutex::default(),
@@ -279,6 +284,11 @@ impl Dataset {
             .collect()
     }
 
+    /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool has room for.
+    pub fn set_frees_room(&self, count: usize) {
+        self.frees_room.store(count, Ordering::Relaxed);
+    }
+
     /// Changes how many extents the cuts of one sync free at most (65,536 if nobody says otherwise).
     pub fn set_frees_per_sync(&self, count: usize) {
         self.frees_per_sync.store(count.max(1), Ordering::Relaxed);
@@ -313,7 +323,11 @@ impl Dataset {
     pub fn begin_with_items(&self, kind: AdmitKind, bytes: u64) -> Result<Operation<'_>> {
         // Two leaves and a share of the nodes above, two copies of each, compressed: measured on untar and rm. Larger
         // items may leave their leaves half empty.
-        Ok(self.txgs.begin(kind, Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes })?)
+        // The leaves themselves: an entry's, two inodes', and those that items fill.
+        let blocks = 3 + bytes / ITEMS_PER_LEAF_BYTES;
+        Ok(self
+            .txgs
+            .begin(kind, Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks })?)
     }
 
     /// Waits until everything an inode shows is durable.
@@ -602,7 +616,7 @@ impl Dataset {
     /// Removes an inode without links for good: its names items and content go in one txg.
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
         // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
-        let cost = Cost { memory: 4 << 10, space: 32 << 10 };
+        let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
         let op = Patience::Endless.during(|| self.txgs.begin(AdmitKind::Remove, cost))?;
         let id = inode.id;
         {

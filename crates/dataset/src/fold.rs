@@ -28,6 +28,8 @@ use crate::{Error, Result};
 
 /// Bytes of records folded in the background by one sync, at most.
 const BYTES_MAX: u64 = 64 << 20;
+/// Room for the leaves of the pool's metadata that a fold changes, besides the record: some of its pieces' rows.
+const FOLD_METADATA: u64 = 64 << 10;
 /// Records waiting to be folded, at most.
 const WAITING_MAX: usize = 4_096;
 /// Items of the extents tree looked at by one sync.
@@ -115,10 +117,12 @@ impl Dataset {
                 Err(error) => return Err(error),
             };
             let record_size = inode.as_ref().map_or(0, |inode| inode.state.lock().record_size());
-            if record_size > budget {
+            // Each of its pieces dies, which changes leaves of the pool's metadata.
+            let space = record_size + FOLD_METADATA;
+            if space > budget {
                 return Ok(());
             }
-            budget -= record_size;
+            budget -= space;
             let mut folding = self.folding.lock();
             folding.wasteful.remove(&(id, offset));
             folding.read.remove(&(id, offset));

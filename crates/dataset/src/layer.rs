@@ -81,6 +81,8 @@ pub(crate) enum Reserve {
 pub(crate) struct Growth {
     pub(crate) memory: u64,
     pub(crate) space: u64,
+    /// Records that the layer had nothing of.
+    pub(crate) records: u64,
 }
 
 /// Space that a record of `length` bytes takes in the worst case: padded to a unit, its seal may open one more.
@@ -128,6 +130,7 @@ impl Layer {
             }
             let space = record.space(terms.unit, start, terms.record_size.min(size - start));
             if space > record.charged {
+                growth.records += u64::from(record.charged == 0);
                 growth.space += space - record.charged;
                 record.charged = space;
             }

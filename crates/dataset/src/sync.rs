@@ -250,8 +250,9 @@ impl Dataset {
         self.extents_store.begin(txg);
         self.drop_early();
         let mut grown = Growth::default();
+        let step = DESTROY_STEP.min(self.frees_room.load(Ordering::Relaxed));
         let mut keys = Vec::new();
-        for item in self.extents.range::<&[u8]>(..).take(DESTROY_STEP) {
+        for item in self.extents.range::<&[u8]>(..).take(step) {
             let (key, value) = item?;
             if let Ok(ExtentsKey::Extent { inode, .. }) = ExtentsKey::decode(&key) {
                 keys.push((inode, key, Some(self.decode_extent(&value)?)));
@@ -266,16 +267,16 @@ impl Dataset {
                 self.drop_extent(*inode, extent, &mut grown);
             }
         }
-        let extents_done = keys.len() < DESTROY_STEP;
+        let extents_done = keys.len() < step;
         let mut names_done = false;
         if extents_done {
             let mut names = Vec::new();
-            for item in self.names.range::<&[u8]>(..).take(DESTROY_STEP) {
+            for item in self.names.range::<&[u8]>(..).take(step) {
                 names.push(item?.0);
             }
             let removed: Vec<Change<'_>> = names.iter().map(|key| Change::Remove(key)).collect();
             self.names.batch(&removed)?;
-            names_done = names.len() < DESTROY_STEP;
+            names_done = names.len() < step;
         }
         let extents = self.extents.snapshot();
         let names = self.names.snapshot();

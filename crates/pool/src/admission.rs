@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use steadfast_txg::{AdmitKind, Room, Space, Verdict};
+use parking_lot::RwLock;
+use steadfast_segment::CommitRoom;
+use steadfast_txg::{AdmitKind, Cost, Room, Space, Verdict};
 
 use crate::events::Events;
 
@@ -18,14 +20,12 @@ pub(crate) struct Admission {
     pub live: AtomicU64,
     /// Bytes that may live at most.
     pub capacity: AtomicU64,
-    /// Bytes of slots that no commit has taken, with those that only metadata and the cleaner may take.
-    pub hard_room: AtomicU64,
     /// Operations that free something, ever admitted.
     pub removes: AtomicU64,
     /// How many of them the last commit holds: what the others free is not in `live` yet.
     pub removes_committed: AtomicU64,
-    /// Bytes of file content that the free slots surely take besides what the commit and the cleaner need.
-    pub room: AtomicU64,
+    /// What the free slots surely take besides what the commit and the cleaner need, and what metadata comes to.
+    pub room: RwLock<CommitRoom>,
     /// Many commits gave back nothing although slots are short.
     pub stalled: AtomicBool,
     /// A deletion goes on from commit to commit, and the last one freed something of it.
@@ -45,20 +45,30 @@ impl Admission {
 }
 
 impl Space for Admission {
-    fn admit(&self, kind: AdmitKind, bytes: u64, reserved_bytes: u64) -> Verdict {
+    fn admit(&self, kind: AdmitKind, cost: Cost, reserved: Cost) -> Verdict {
         if self.read_only.load(Ordering::Relaxed) {
             return Verdict::ReadOnly;
         }
-        let others = reserved_bytes.saturating_sub(bytes);
+        let others = reserved.space.saturating_sub(cost.space);
+        let room = *self.room.read();
+        // (C2) What content and metadata need together.
+        let need = reserved.space.saturating_add(room.overhead(reserved.blocks));
         // It will fit, but there is no slot for it yet.
-        let cleaning = kind == AdmitKind::Write && reserved_bytes > self.room.load(Ordering::Relaxed);
+        let cleaning = kind == AdmitKind::Write && need > room.content;
         let full = match kind {
             AdmitKind::Write => {
-                self.live.load(Ordering::Relaxed).saturating_add(reserved_bytes)
+                self.live.load(Ordering::Relaxed).saturating_add(reserved.space)
                     > self.capacity.load(Ordering::Relaxed)
             }
-            // Deleting goes into the reserve: what it writes is small and what it frees comes back.
-            AdmitKind::Remove => reserved_bytes > self.hard_room.load(Ordering::Relaxed),
+            // Deleting goes into the reserve: what it writes is small and what it frees comes back. But it writes first, so it
+            // waits for the commit of what was let in before, and for the cleaner while that gets on; never for more.
+            AdmitKind::Remove => {
+                let gets_on = !self.stalled.load(Ordering::Relaxed);
+                if need > room.removes && (others > 0 || gets_on) {
+                    return Verdict::AfterCleaning;
+                }
+                false
+            }
         };
         let freeing = self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed);
         if kind == AdmitKind::Remove && !full {
@@ -84,7 +94,11 @@ impl Space for Admission {
     fn room(&self) -> Room {
         let capacity = self.capacity.load(Ordering::Relaxed);
         let free = capacity.saturating_sub(self.live.load(Ordering::Relaxed));
-        Room { free, capacity, placeable: free.min(self.room.load(Ordering::Relaxed)) }
+        Room { free, capacity, placeable: free.min(self.room.read().content) }
+    }
+
+    fn overhead(&self, blocks: u64) -> u64 {
+        self.room.read().overhead(blocks)
     }
 }
 
@@ -92,12 +106,15 @@ impl Space for Admission {
 mod tests {
     use super::*;
 
-    fn pool(live: u64, capacity: u64, hard_room: u64) -> Admission {
+    fn space(bytes: u64) -> Cost {
+        Cost { space: bytes, ..Cost::default() }
+    }
+
+    fn pool(live: u64, capacity: u64, removes: u64) -> Admission {
         Admission {
             live: AtomicU64::new(live),
             capacity: AtomicU64::new(capacity),
-            hard_room: AtomicU64::new(hard_room),
-            room: AtomicU64::new(capacity),
+            room: RwLock::new(CommitRoom::flat(capacity, removes)),
             ..Admission::default()
         }
     }
@@ -105,48 +122,55 @@ mod tests {
     #[test]
     fn a_full_pool_refuses_writes_and_admits_deletes() {
         let full = pool(100, 100, 20);
-        assert_eq!(full.admit(AdmitKind::Write, 1, 1), Verdict::NoSpace);
-        assert_eq!(full.admit(AdmitKind::Remove, 1, 1), Verdict::Admit);
-        assert_eq!(full.admit(AdmitKind::Remove, 1, 30), Verdict::AfterCommit);
+        assert_eq!(full.admit(AdmitKind::Write, space(1), space(1)), Verdict::NoSpace);
+        assert_eq!(full.admit(AdmitKind::Remove, space(1), space(1)), Verdict::Admit);
+        assert_eq!(full.admit(AdmitKind::Remove, space(1), space(30)), Verdict::AfterCleaning);
+        assert_eq!(full.admit(AdmitKind::Remove, space(30), space(30)), Verdict::AfterCleaning);
+        full.stalled.store(true, Ordering::Relaxed);
+        assert_eq!(
+            full.admit(AdmitKind::Remove, space(30), space(30)),
+            Verdict::Admit,
+            "alone it always goes"
+        );
     }
 
     #[test]
     fn what_was_deleted_is_waited_for_before_space_is_refused() {
         let pool = pool(100, 100, 20);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
-        assert_eq!(pool.admit(AdmitKind::Remove, 1, 1), Verdict::Admit);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::AfterCommit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Remove, space(1), space(1)), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::AfterCommit);
         pool.removes_committed.store(1, Ordering::Relaxed);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::NoSpace);
     }
 
     #[test]
     fn writers_wait_for_the_cleaner_while_it_gets_on_and_deletes_do_not() {
         let pool = pool(50, 100, 20);
-        pool.room.store(10, Ordering::Relaxed);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 10), Verdict::Admit);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 11), Verdict::AfterCleaning);
-        assert_eq!(pool.admit(AdmitKind::Remove, 1, 15), Verdict::Admit);
+        *pool.room.write() = CommitRoom::flat(10, 20);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(10)), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(11)), Verdict::AfterCleaning);
+        assert_eq!(pool.admit(AdmitKind::Remove, space(1), space(15)), Verdict::Admit);
         pool.removes_committed.store(1, Ordering::Relaxed);
         pool.stalled.store(true, Ordering::Relaxed);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 11), Verdict::AfterCommit);
-        assert_eq!(pool.admit(AdmitKind::Write, 11, 11), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(11)), Verdict::AfterCommit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(11), space(11)), Verdict::NoSpace);
     }
 
     #[test]
     fn a_deletion_of_many_commits_is_waited_for_to_its_end() {
         let pool = pool(100, 100, 20);
         pool.freeing.store(true, Ordering::Relaxed);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::AfterCleaning);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::AfterCleaning);
         pool.freeing.store(false, Ordering::Relaxed);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::NoSpace);
     }
 
     #[test]
     fn worst_cases_of_others_are_waited_for_before_space_is_refused() {
         let pool = pool(90, 100, 20);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 5), Verdict::Admit);
-        assert_eq!(pool.admit(AdmitKind::Write, 5, 15), Verdict::AfterCommit);
-        assert_eq!(pool.admit(AdmitKind::Write, 15, 15), Verdict::NoSpace);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::Admit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(5), space(15)), Verdict::AfterCommit);
+        assert_eq!(pool.admit(AdmitKind::Write, space(15), space(15)), Verdict::NoSpace);
     }
 }

@@ -8,7 +8,8 @@
 //!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little
 //!  1 freeze        exclusive moment: dirty inodes into names trees, dirty maps swapped, names trees snapshotted
 //!  2 datasets      records compressed, sealed, hashed, appended; extents trees; names trees        → new roots
-//!  3 cleaner       gives back about what 2 appended, more if slots are short, less if many are free
+//!  3 cleaner       gives back about what 2 appended, more if slots are short, less if many are free; what changes in the
+//!                  segment table goes into the meta tree at once, so that its nodes are counted
 //!  4 meta tree     dataset rows, properties, history, segment and relocation rows                 → meta root
 //!  5 tail          rows of Pool segments and whatever 4 changed; next ids
 //!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
@@ -41,7 +42,8 @@ use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
 use steadfast_env::Bug;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, MetaKey, PoolState, Txg, Uberblock};
-use steadfast_txg::{CloseRule, Moment};
+use steadfast_segment::CommitRoom;
+use steadfast_txg::{CloseRule, Moment, Space as _};
 
 use crate::anchor::Proposal;
 use crate::error::{Error, Result};
@@ -66,6 +68,8 @@ const IDLE_PAUSE: Duration = Duration::from_millis(20);
 const TRIM_NS: u64 = 20_000_000_000;
 /// Bytes to and from devices below which a commit's duration says little about their rate.
 const RATED_BYTES: u64 = 4 << 20;
+/// Blocks that a commit frees of what was cut or destroyed however little room there is, if cleaning gives back none.
+const FREES_LEAST: usize = 16;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
 const FUTILE_COMMITS_MAX: u32 = 50;
 
@@ -192,6 +196,12 @@ impl Inner {
         self.admission.removes_committed.store(removes, Ordering::Relaxed);
         let owing = heads.iter().any(|head| head.owes_frees());
         self.admission.freeing.store(owing || self.destroying.load(Ordering::Relaxed), Ordering::Relaxed);
+        let cost = self.txgs.budget.reserved_in(txg);
+        if cost.space > 0 {
+            let need = cost.space.saturating_add(self.admission.overhead(cost.blocks));
+            let thousandths = u128::from(need) * 1000 / u128::from(cost.space);
+            self.need_thousandths.store(u64::try_from(thousandths).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
         self.txgs.budget.release(txg);
         self.update_limits();
         self.txgs.commits.note_committed(txg);
@@ -241,10 +251,53 @@ impl Inner {
         self.clean_bytes.store(smoothed, Ordering::Relaxed);
     }
 
-    /// Bytes that operations of later txgs than `txg` have reserved or may still reserve before it is committed.
+    /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have reserved or may still reserve
+    /// before it is committed. What `txg` needs of metadata is not taken off: the overhead of two is less than that of each.
     fn promised_beside(&self, txg: Txg) -> u64 {
         let budget = &self.txgs.budget;
-        budget.limits().space.max(budget.reserved().space).saturating_sub(budget.reserved_in(txg).space)
+        let reserved = budget.reserved();
+        let need = reserved.space.saturating_add(self.admission.overhead(reserved.blocks));
+        budget.limits().space.max(need).saturating_sub(budget.reserved_in(txg).space)
+    }
+
+    /// Divides among the datasets what this commit may free of what was cut or destroyed. (C2)
+    fn share_frees(&self, heads: &[Arc<Dataset>]) {
+        let share = self.frees_max().div_ceil(heads.len().max(1));
+        heads.iter().for_each(|head| head.set_frees_room(share));
+    }
+
+    /// Blocks that this commit may free besides those that operations replace.
+    pub(crate) fn frees_max(&self) -> usize {
+        let reserved = self.txgs.budget.reserved();
+        let room = self.space.commit_room(self.block_bytes_max).frees_max(reserved.space, reserved.blocks);
+        // Deleting writes before it gives back, so it waits for the cleaner while that gets on.
+        if self.admission.stalled.load(Ordering::Relaxed) { room.max(FREES_LEAST) } else { room }
+    }
+
+    /// Puts what changed of the segment table into the meta tree.
+    fn note_table(&self, changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+        for (key, value) in changes {
+            match value {
+                Some(value) => self.meta.insert(&key, &value)?,
+                None => self.meta.remove(&key)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once, so that the nodes to be
+    /// written are counted while it works.
+    fn clean(&self, txg: Txg) -> Result<()> {
+        let geometry = self.space.geometry();
+        let mut noted = Ok(());
+        let mut count = || {
+            noted = self.note_table(rows::items(&self.space.table_changes()).collect());
+            let stored = |bytes| CommitRoom::stored_node(bytes, geometry);
+            noted.is_ok().then(|| self.meta.unwritten_bytes(stored))
+        };
+        let budget = self.clean_bytes.load(Ordering::Relaxed);
+        self.space.clean(budget, self.promised_beside(txg), &mut count)?;
+        noted
     }
 
     fn write_txg(&self, txg: Txg, heads: &[Arc<Dataset>]) -> Result<()> {
@@ -252,6 +305,7 @@ impl Inner {
         let mut state = self.commit_state.lock();
 
         // 2
+        self.share_frees(heads);
         for head in heads {
             let result = head.sync(txg)?;
             self.take_result(head.id(), &result);
@@ -263,16 +317,10 @@ impl Inner {
             self.blockio.free(&old);
         }
         // 3
-        self.space.clean(self.clean_bytes.load(Ordering::Relaxed), self.promised_beside(txg))?;
+        self.note_table(self.table_items(txg))?;
+        self.clean(txg)?;
         // 4
-        let mut changes = self.table_items(txg);
-        changes.extend(rows::items(&self.space.table_changes()));
-        for (key, value) in changes {
-            match value {
-                Some(value) => self.meta.insert(&key, &value)?,
-                None => self.meta.remove(&key)?,
-            };
-        }
+        self.note_table(rows::items(&self.space.table_changes()).collect())?;
         let snapshot = self.meta.snapshot();
         let meta = self.meta.sync(&snapshot)?.expect("the meta tree holds the root dataset");
         // 5

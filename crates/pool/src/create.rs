@@ -162,6 +162,7 @@ impl Plan {
             changed: AtomicBool::new(false),
             block_bytes_max: block_bytes_max(self.slot_size),
             clean_bytes: AtomicU64::new(16 << 20),
+            need_thousandths: AtomicU64::new(1000),
             destroying: AtomicBool::new(false),
             dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
         }

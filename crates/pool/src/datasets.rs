@@ -331,6 +331,7 @@ impl Inner {
                     true
                 }
                 (_, Some(head)) => {
+                    head.set_frees_room(self.frees_max());
                     let (done, result) = head.destroy_step(txg)?;
                     self.take_result(id, &result);
                     goes_on |= !done;

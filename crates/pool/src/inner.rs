@@ -126,6 +126,8 @@ pub(crate) struct Inner {
     pub dirty_bytes_max: AtomicU64,
     /// Bytes that the cleaner copies in one commit, about.
     pub clean_bytes: AtomicU64,
+    /// What the last txg needed with metadata beyond its slots, in thousandths of its content.
+    pub need_thousandths: AtomicU64,
     /// The last commit destroyed a part of a dataset and not all of it.
     pub destroying: AtomicBool,
 }
@@ -211,14 +213,14 @@ impl Inner {
     /// Takes the figures of the last commit over into admission and throttle.
     pub fn update_limits(&self) {
         let accounting = self.space.accounting();
-        let hard_room = accounting.free_slots * u64::from(accounting.slot_size);
         self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
         self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
-        self.admission.hard_room.store(hard_room, Ordering::Relaxed);
         let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
         self.space.set_discarding(autotrim);
-        self.admission.room.store(self.space.room_for_txg_bytes(self.block_bytes_max), Ordering::Relaxed);
-        let space = self.space.txg_bytes_max(self.block_bytes_max, self.clean_bytes.load(Ordering::Relaxed));
+        *self.admission.room.write() = self.space.commit_room(self.block_bytes_max);
+        let clean = self.clean_bytes.load(Ordering::Relaxed);
+        let need = self.need_thousandths.load(Ordering::Relaxed);
+        let space = self.space.txg_bytes_max(self.block_bytes_max, clean, need);
         let memory = self.dirty_bytes_max.load(Ordering::Relaxed);
         self.txgs.budget.set_limits(Limits { memory, space });
     }

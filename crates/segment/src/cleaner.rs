@@ -8,6 +8,7 @@ use steadfast_format::{DatasetId, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
+use crate::room::node_units;
 use crate::space::{CleanerRoom, Space, lock};
 use crate::table::Row;
 use steadfast_device::Place;
@@ -36,6 +37,10 @@ const URGENT_SLOTS: i64 = 1;
 const WORTHWHILE_SHARE: u32 = 2;
 /// A victim of more runs than this is read whole: one large read costs less than many small ones.
 const READ_WHOLE_RUNS: usize = 16;
+/// Runs moved between two counts of what the commit's own metadata takes.
+const NOTE_RUNS: u32 = 16;
+/// Changed blocks for which there should be room at least.
+const TXG_BLOCKS_MIN: u64 = 64;
 /// File content that a txg may hold however dear cleaning is, if there is room for it.
 const TXG_BYTES_MIN: u64 = 2 << 20;
 
@@ -45,6 +50,8 @@ struct Pressure {
     room: i64,
     /// What cleaning works towards: at this, it gives back as much as is appended. At twice as much it has come down to nothing.
     target: i64,
+    /// The part of it in free slots: without any, no content is let in.
+    whole: i64,
     /// Below this, gain comes before cost.
     urgent: i64,
     unit: u64,
@@ -52,7 +59,7 @@ struct Pressure {
 
 impl Pressure {
     fn is_urgent(&self) -> bool {
-        self.room < self.urgent
+        self.room < self.urgent || self.whole <= 0
     }
 
     /// Bytes to give back for `appended` bytes of file content: in proportion, more the less room there is.
@@ -98,15 +105,17 @@ struct Victim {
 impl Space {
     /// How room stands, and what is wanted.
     fn pressure(&self) -> Pressure {
+        let table_overhead = self.commit_room(self.geometry.unit).overhead(TXG_BLOCKS_MIN);
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
         let spare = (table.total_slots() / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
         let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX);
+        let metadata = table_overhead / u64::from(self.geometry.unit);
+        let whole = table.headroom_units(Self::kept_slots(table));
         Pressure {
-            room: table.headroom_units(Self::kept_slots(table))
-                + table.open_room_units(&[Class::Data, Class::Clean])
-                + emptied * slot_units,
-            target: i64::from(spare) * slot_units,
+            whole,
+            room: whole + table.open_room_units(&[Class::Data, Class::Clean]) + emptied * slot_units,
+            target: i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX),
             urgent: URGENT_SLOTS * slot_units,
             unit: u64::from(self.geometry.unit),
         }
@@ -122,46 +131,57 @@ impl Space {
     /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
     /// `clean_bytes`: what it gives back for them in two commits, and what stands free above that. No block is larger than
     /// `block_bytes_max`. Never more than half of what there is room for, because one txg is synced while the next one fills.
+    /// Content needs `need_thousandths` of its bytes with the metadata that goes beyond its slots ([`CommitRoom::overhead`]),
+    /// and what is given is of that kind.
+    ///
+    /// [`CommitRoom::overhead`]: crate::CommitRoom::overhead
     #[must_use]
-    pub fn txg_bytes_max(&self, block_bytes_max: u32, clean_bytes: u64) -> u64 {
+    pub fn txg_bytes_max(&self, block_bytes_max: u32, clean_bytes: u64, need_thousandths: u64) -> u64 {
         let room = self.room_for_txg_bytes(block_bytes_max);
         let pressure = self.pressure();
         let live = self.read_state().victim_live.max(0.01);
         let gain = (clean_bytes as f64 * (1.0 - live).max(0.0) / live) as u64;
         let above = (pressure.room - pressure.target).max(0).unsigned_abs() * pressure.unit;
-        let wish = gain.saturating_mul(2) + above;
-        wish.max(TXG_BYTES_MIN).min(room / 2)
+        let wish = (gain.saturating_mul(2) + above).max(TXG_BYTES_MIN);
+        (wish.saturating_mul(need_thousandths.max(1000)) / 1000).min(room / 2)
     }
 
     /// Gives back about as much as was appended since the last commit, more if free slots are short, less if there are many;
-    /// but begins no further victim when `budget_bytes` were copied, and takes no slot that `promised_bytes` of file content
-    /// need that was admitted and is not appended yet. Sync context only, before the changes of the table are taken. The
-    /// slots come back with the commit.
-    pub fn clean(&self, budget_bytes: u64, promised_bytes: u64) -> Result<CleanReport, Error> {
+    /// but begins no further victim when `budget_bytes` were copied, and takes no room that operations need which were admitted
+    /// for `promised_bytes` (of content, and of metadata beyond its slots) and are not written yet, nor what this commit's own
+    /// metadata takes: `metadata_bytes` stores what [`Space::table_changes`] gives, and says how many bytes of one copy will
+    /// then be written at most, padded to units; `None` ends the cleaning. Sync context only, after the content and the metadata of datasets was appended. The slots
+    /// come back with the commit.
+    pub fn clean(
+        &self,
+        budget_bytes: u64,
+        promised_bytes: u64,
+        metadata_bytes: &mut dyn FnMut() -> Option<u64>,
+    ) -> Result<CleanReport, Error> {
         let _sync = lock(&self.sync);
         let mut report = CleanReport::default();
         let slot_size = u64::from(self.geometry.slot_size);
-        let appended =
-            u64::from(self.geometry.unit) * std::mem::take(&mut self.write_state().table.appended_units);
+        let unit = u64::from(self.geometry.unit);
+        let appended = unit * std::mem::take(&mut self.write_state().table.appended_units);
         let pressure = self.pressure();
         let alone = appended == 0 && pressure.is_urgent();
-        let promised_slots = u32::try_from(promised_bytes.div_ceil(slot_size)).unwrap_or(u32::MAX);
-        self.write_state().cleaner_room = match alone {
-            true => CleanerRoom::Alone { promised_slots },
-            false => CleanerRoom::Beside { promised_slots },
-        };
-        // Every victim changes rows of the table, which the commit has to place.
-        let budget_bytes = if alone { budget_bytes.min(slot_size / 2) } else { budget_bytes };
+        let promised_units = u32::try_from(promised_bytes.div_ceil(unit)).unwrap_or(u32::MAX);
+        self.write_state().cleaner_room = CleanerRoom { alone, promised_units, pool_units: 0 };
         let wanted = pressure.wanted(appended);
         if wanted == 0 {
             return Ok(report);
         }
         let mut candidates = self.candidates(pressure.is_urgent());
         let mut gained = 0;
+        let mut count = || self.count_metadata(metadata_bytes);
+        if !count() {
+            report.stopped_for_space = true;
+            return Ok(report);
+        }
         while gained < wanted && report.bytes_moved < budget_bytes {
             let Some(candidate) = candidates.pop() else { break };
             let before = report.bytes_moved;
-            self.clean_segment(candidate.id, &mut report)?;
+            self.clean_segment(candidate.id, &mut report, &mut count)?;
             if report.stopped_for_space {
                 break;
             }
@@ -200,7 +220,12 @@ impl Space {
     }
 
     /// Moves everything that lives out of one segment.
-    fn clean_segment(&self, id: SegmentId, report: &mut CleanReport) -> Result<(), Error> {
+    fn clean_segment(
+        &self,
+        id: SegmentId,
+        report: &mut CleanReport,
+        count: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
         let victim = {
             let state = self.read_state();
             match state.table.rows.get(&id) {
@@ -217,11 +242,11 @@ impl Space {
             Some(Some(bytes)) => Some(bytes),
             Some(None) => return self.leave_unreadable(id, report),
         };
-        for (start, count) in runs {
+        for (at, (start, units)) in (1_u32..).zip(runs) {
             let read;
             let bytes = match &image {
-                Some(image) => &image[(start * unit) as usize..((start + count) * unit) as usize],
-                None => match self.read_units(&victim, start, count) {
+                Some(image) => &image[(start * unit) as usize..((start + units) * unit) as usize],
+                None => match self.read_units(&victim, start, units) {
                     Some(bytes) => {
                         read = bytes;
                         &read[..]
@@ -229,13 +254,34 @@ impl Space {
                     None => return self.leave_unreadable(id, report),
                 },
             };
-            if !self.move_run(&victim, start, bytes, report)? {
+            let moved = self.move_run(&victim, start, bytes, report)?;
+            if !moved || (at.is_multiple_of(NOTE_RUNS) && !count()) {
                 report.stopped_for_space = true;
                 return Ok(());
             }
         }
+        if !count() {
+            report.stopped_for_space = true;
+        }
         report.segments_emptied += 1;
         Ok(())
+    }
+
+    /// Counts what the commit has yet to write of the pool's own metadata, with what the next few moves may add and the tail.
+    /// False if the cleaner has to stop.
+    fn count_metadata(&self, metadata_bytes: &mut dyn FnMut() -> Option<u64>) -> bool {
+        let Some(bytes) = metadata_bytes() else { return false };
+        let unit = u64::from(self.geometry.unit);
+        let mut state = self.write_state();
+        let stored =
+            state.table.class_live_units(Class::Pool0).max(state.table.class_live_units(Class::Pool1));
+        // Each move changes a row and a relocation, or as many leaves as there are.
+        let next = (u64::from(2 * NOTE_RUNS) * node_units(self.geometry)).min(stored);
+        // The tail may have grown, and leaves the rest of a segment that it does not fit into.
+        let tail = 3 * state.tail_bytes.div_ceil(unit) + node_units(self.geometry);
+        let units = bytes.div_ceil(unit) + next + tail;
+        state.cleaner_room.pool_units = u32::try_from(units).unwrap_or(u32::MAX);
+        true
     }
 
     /// Copies living units of a victim, in as many parts as segments make necessary. False if no slot is left.

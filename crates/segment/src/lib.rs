@@ -29,6 +29,9 @@
 //! So no two living blocks share a unit: a living unit is known by exactly one address.
 //! (C1) The cleaner leaves the commit its room in open segments of metadata, unless a free slot can take its place.
 //!                                                                                 `Space::cleaner_units`; test: `commit_room`
+//! (C2) What was admitted finds room with all the metadata that the commit may come to ([`CommitRoom::overhead`]); the three
+//! slots that neither content nor deletes take let the cleaner fill one while the pool's own streams take their next.
+//!                                                                                       test: `commit_room`
 //!
 //! ## What a crash does
 //! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken
@@ -53,10 +56,11 @@
 //!
 //! | who                                 | leaves free                                                                      |
 //! |-------------------------------------|----------------------------------------------------------------------------------|
-//! | admission of file content           | what each metadata stream can fill before it needs the slot after its present one, and whole slots: a margin of 1, 1 for the cleaner, 1 for each further owner |
-//! | an append of file content           | a slot for each metadata stream without much room, and the margin                |
-//! | the cleaner                         | a slot for each metadata stream without much room, and those promised to writers |
-//! | the cleaner, if nothing was written | the same, but datasets' metadata counts only where it has no open segment        |
+//! | admission of file content           | a slot for each metadata stream beyond what it has filled of its present one, what metadata may come to beyond that (C2), and whole slots: 3 that keep the cleaner going, 1 for each further owner |
+//! | admission of deletes                | the same, but for further owners; where the cleaner does not get on, one delete alone leaves nothing |
+//! | an append of file content           | nearly a slot for each metadata stream without much room: an alarm, as admission leaves more |
+//! | the cleaner                         | what the commit has yet to write, counted; and after the commit, which gives back what was emptied, the same as admission and what was promised |
+//! | the cleaner, if nothing was written and slots are short | what the commit has yet to write          |
 //! | metadata                            | nothing                                                                          |
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
@@ -81,6 +85,7 @@ mod devices;
 mod error;
 mod load;
 mod relocation;
+mod room;
 mod slots;
 mod space;
 mod stream;
@@ -89,6 +94,7 @@ mod table;
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
+pub use room::CommitRoom;
 pub use space::Space;
 pub use table::Geometry;
 

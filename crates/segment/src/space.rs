@@ -57,15 +57,20 @@ pub(crate) struct State {
     /// Living share of the victims of late: what a slot costs.
     pub victim_live: f64,
     pub cleaner_room: CleanerRoom,
+    /// Bytes of the last tail at most.
+    pub tail_bytes: u64,
 }
 
-/// Which slots the cleaner leaves alone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum CleanerRoom {
-    /// What the commit may need, and those that admitted file content will take.
-    Beside { promised_slots: u32 },
-    /// What the commit surely needs, and the same: nothing was written and slots are short, so only cleaning helps.
-    Alone { promised_slots: u32 },
+/// What the cleaner leaves to others.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct CleanerRoom {
+    /// Nothing was written and slots are short, so only cleaning helps: it leaves what this commit surely needs, instead of
+    /// what it and the next one may need.
+    pub alone: bool,
+    /// Units that operations were or will be let in for, metadata beyond its slots included.
+    pub promised_units: u32,
+    /// Units that this commit has yet to write of each copy of the pool's own metadata.
+    pub pool_units: u32,
 }
 
 /// A slot that a commit freed.
@@ -90,8 +95,9 @@ impl Space {
     pub const RESERVE_SLOTS_MIN: u32 = 12;
     /// The same if a device takes whole objects only: each commit then takes slots for streams that others have open.
     pub const RESERVE_SLOTS_MIN_OBJECTS: u32 = 24;
-    /// Free slots that admission leaves to the cleaner, besides what the commit needs.
-    const CLEANER_SLOTS: u32 = 1;
+    /// Free slots that admission leaves to the cleaner, besides what the commit needs: with the margin, one to copy into when
+    /// both of the pool's own streams need their next one. So the cleaner always gets on.
+    pub(crate) const CLEANER_SLOTS: u32 = 2;
     /// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
     const STREAMS_PER_OWNER: u32 = 4;
 
@@ -112,7 +118,8 @@ impl Space {
                 provisional: BTreeMap::new(),
                 loading: None,
                 victim_live: 0.5,
-                cleaner_room: CleanerRoom::Beside { promised_slots: 0 },
+                cleaner_room: CleanerRoom::default(),
+                tail_bytes: 0,
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
@@ -354,7 +361,10 @@ impl Space {
         }
         let tail = self.tail_now();
         debug_assert!(tail_bytes_max(&tail) <= bytes);
-        self.write_state().table.seal_emptied();
+        let mut state = self.write_state();
+        state.table.seal_emptied();
+        state.tail_bytes = bytes as u64;
+        drop(state);
         Ok(tail)
     }
 
@@ -583,39 +593,47 @@ impl Space {
         Place { segment, slot: row.slot, slot_size: self.geometry.slot_size }
     }
 
-    /// Free slots that an append of this class leaves alone: file content leaves to metadata what the commit may need, with
-    /// a margin; what the cleaner moves leaves what the commit is likely to need and what was promised to file content, or
-    /// only what the commit surely needs if nothing else moves any more. What the cleaner moves into a stream of
-    /// metadata takes the slot that the commit would take for it, and no other's.
-    fn floor(state: &State, class: Class, for_cleaner: bool) -> u32 {
-        let table = &state.table;
-        let cleaner = || Self::cleaner_floor(state);
+    /// Free slots that an append of this class leaves alone, or `None` if there is none for it: file content leaves to metadata
+    /// what the commit may need; what the cleaner moves leaves what [`CleanerRoom`] says, and takes slots for metadata as the
+    /// commit would.
+    fn floor(&self, state: &State, class: Class, for_cleaner: bool) -> Option<u32> {
+        let slot_units = i64::from(self.geometry.slot_units());
         match class {
-            Class::Data => table.commit_slots(),
-            Class::Clean => cleaner(),
-            Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 if for_cleaner => {
-                cleaner().saturating_sub(1)
-            }
-            Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 => 0,
+            Class::Clean => (Self::cleaner_headroom(state) >= slot_units).then_some(0),
+            _ if for_cleaner => (Self::cleaner_headroom(state) >= 0).then_some(0),
+            Class::Data => Some(state.table.metadata_slots().saturating_sub(1)),
+            _ => Some(0),
         }
     }
 
-    /// Free slots that are not the cleaner's.
-    fn cleaner_floor(state: &State) -> u32 {
-        let table = &state.table;
-        match state.cleaner_room {
-            CleanerRoom::Beside { promised_slots } => table.metadata_slots().saturating_add(promised_slots),
-            CleanerRoom::Alone { promised_slots } => table.idle_commit_slots().saturating_add(promised_slots),
+    /// Units that the cleaner may take; negative if others want more than there is. What this commit has yet to write needs
+    /// slots that are free now. What operations of the next one need, and the slots that keep the cleaner itself going, have to
+    /// be there after this commit, which gives back what was emptied, the victim under way included.
+    fn cleaner_headroom(state: &State) -> i64 {
+        let (table, room) = (&state.table, &state.cleaner_room);
+        let slot_units = i64::from(table.geometry.slot_units());
+        let kept = table.idle_commit_slots(room.pool_units);
+        let now = (i64::from(table.free_slots()) - i64::from(kept)) * slot_units;
+        if room.alone {
+            return now;
         }
+        let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX / slot_units - 1) + 1;
+        let after = table.headroom_units(Self::kept_slots(table)) + emptied * slot_units;
+        now.min(after - 2 * i64::from(room.pool_units) - i64::from(room.promised_units))
     }
 
     /// Units that the cleaner may append to an open segment. (C1) What it fills of a segment of metadata is room that the
     /// commit counted on: it leaves what keeps the stream from needing a slot more, unless that slot is there.
     fn cleaner_units(state: &State, id: SegmentId) -> u32 {
-        let (table, floor) = (&state.table, Self::cleaner_floor(state));
-        let alone = matches!(state.cleaner_room, CleanerRoom::Alone { .. });
-        let (room, kept) = table.room_beside_commit(id, alone);
-        if table.free_slots() > floor { room } else { room - kept }
+        let (table, headroom) = (&state.table, Self::cleaner_headroom(state));
+        let (room, kept) = table.room_beside_commit(id, state.cleaner_room);
+        match u32::try_from(headroom) {
+            Err(_) if headroom < 0 => 0,
+            _ if kept == 0 => room,
+            _ if state.cleaner_room.alone && headroom < i64::from(table.geometry.slot_units()) => room - kept,
+            Ok(headroom) if !state.cleaner_room.alone => room.min(headroom),
+            _ => room,
+        }
     }
 
     /// Sees to it that the stream has an open segment with room for `units`.
@@ -634,7 +652,7 @@ impl Space {
             self.close(stream)?;
         }
         let mut state = self.write_state();
-        let floor = Self::floor(&state, class, for_cleaner);
+        let floor = self.floor(&state, class, for_cleaner).ok_or(Error::NoSpace)?;
         let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
         let row = &state.table.rows[&id];
         let (device, place) = (row.device, self.place(id, row));

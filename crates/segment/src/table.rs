@@ -9,6 +9,7 @@ use crate::bitmap::DeadUnits;
 use crate::error::TableError;
 use crate::relocation::{Relocations, Run};
 use crate::slots::Slots;
+use crate::space::CleanerRoom;
 use crate::{Class, SpaceChanges};
 
 /// A slot left to metadata whose open segment fills up during a commit, besides what is counted.
@@ -96,6 +97,8 @@ pub(crate) struct Table {
     pub owners: BTreeSet<DatasetId>,
     pub next_id: SegmentId,
     pub live_units: u64,
+    /// The part of them in segments of each class, by its number.
+    class_live: [u64; Class::ALL.len() + 1],
     /// Units of file content appended, but not by the cleaner, since it looked last.
     pub appended_units: u64,
     changed: BTreeSet<SegmentId>,
@@ -119,6 +122,7 @@ impl Table {
             owners: BTreeSet::from([DatasetId(0)]),
             next_id: SegmentId(1),
             live_units: 0,
+            class_live: Default::default(),
             appended_units: 0,
             changed: BTreeSet::new(),
         }
@@ -147,10 +151,13 @@ impl Table {
         self.metadata_streams(|row| self.is_nearly_full(row))
     }
 
-    /// Slots that a commit without file content takes at most: as above, but metadata of datasets has room enough in any open
-    /// segment.
-    pub fn idle_commit_slots(&self) -> u32 {
-        self.metadata_streams(|row| row.class.is_pool() && self.is_nearly_full(row))
+    /// Slots that a commit without file content takes at most, if `pool_units` are yet to come of each copy of the pool's own
+    /// metadata: as above, but metadata of datasets has room enough in any open segment.
+    pub fn idle_commit_slots(&self, pool_units: u32) -> u32 {
+        let slot_units = self.geometry.slot_units();
+        let short = |row: &Row| slot_units - row.filled < self.commit_units().max(pool_units);
+        let further = 2 * (pool_units / slot_units);
+        self.metadata_streams(|row| row.class.is_pool() && short(row)) + further
     }
 
     fn is_nearly_full(&self, row: &Row) -> bool {
@@ -163,13 +170,17 @@ impl Table {
     }
 
     /// Units that an open segment still takes, and how many of them the commit counts on: none if no metadata goes there, or
-    /// if the stream's next slot is counted already. `idle` as in [`Table::idle_commit_slots`].
-    pub fn room_beside_commit(&self, id: SegmentId, idle: bool) -> (u32, u32) {
+    /// if the stream's next slot is counted already.
+    pub fn room_beside_commit(&self, id: SegmentId, beside: CleanerRoom) -> (u32, u32) {
         let row = &self.rows[&id];
         let room = self.geometry.slot_units() - row.filled;
-        let is_metadata = row.class.copy_index().is_some();
-        let counted = self.is_nearly_full(row) && (row.class.is_pool() || !idle);
-        (room, if is_metadata && !counted { self.commit_units().min(room) } else { 0 })
+        let wanted = match row.class {
+            Class::Pool0 | Class::Pool1 => self.commit_units().max(beside.pool_units),
+            Class::Meta0 | Class::Meta1 => self.commit_units(),
+            Class::Data | Class::Clean => 0,
+        };
+        let counted = room < wanted && row.class.is_pool() && beside.alone;
+        (room, if counted { 0 } else { wanted.min(room) })
     }
 
     /// Streams of metadata without an open segment, or with one that `counts`.
@@ -180,11 +191,6 @@ impl Table {
         };
         let meta = self.owners.iter().map(|&owner| needs(owner, Class::Meta0) + needs(owner, Class::Meta1));
         meta.sum::<u32>() + needs(DatasetId(0), Class::Pool0) + needs(DatasetId(0), Class::Pool1)
-    }
-
-    /// Slots that file content leaves to metadata: those it is likely to take, and [`COMMIT_MARGIN`].
-    pub fn commit_slots(&self) -> u32 {
-        self.metadata_slots() + COMMIT_MARGIN
     }
 
     /// Free slots, in units, less what is kept from file content: for each stream of metadata as much as it can fill before it
@@ -200,6 +206,11 @@ impl Table {
         let pool = kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1);
         let others = i64::from(others + COMMIT_MARGIN) * slot_units;
         i64::from(self.free_slots()) * slot_units - meta - pool - others
+    }
+
+    /// Units that live in segments of a class.
+    pub fn class_live_units(&self, class: Class) -> u64 {
+        self.class_live[class as usize]
     }
 
     /// Units that open segments of these classes still take.
@@ -269,6 +280,7 @@ impl Table {
         }
         self.changed.insert(id);
         self.live_units += u64::from(units);
+        self.class_live[row.class as usize] += u64::from(units);
         self.devices.get_mut(&row.device).expect("a row's device exists").live_units += u64::from(units);
     }
 
@@ -338,6 +350,7 @@ impl Table {
         row.live -= piece.units;
         self.changed.insert(piece.segment);
         self.live_units -= u64::from(piece.units);
+        self.class_live[row.class as usize] -= u64::from(piece.units);
         self.devices.get_mut(&row.device).expect("a row's device exists").live_units -=
             u64::from(piece.units);
         if row.live == 0 && !row.open {
@@ -559,6 +572,7 @@ impl Table {
         let live = units - dead.count(0, units);
         space.live_units += u64::from(live);
         self.live_units += u64::from(live);
+        self.class_live[class as usize] += u64::from(live);
         let owner = stored.owner;
         let row =
             Row { device, slot, owner, class, filled: units, live, dead, open: false, unreadable: false };
@@ -642,6 +656,8 @@ impl Table {
     pub fn check(&self) -> Result<(), String> {
         let mut taken: BTreeMap<(DeviceId, u32), SegmentId> = BTreeMap::new();
         let mut live_by_device: BTreeMap<DeviceId, u64> = BTreeMap::new();
+        let mut live_by_class = self.class_live;
+        live_by_class.fill(0);
         let emptied = self.emptied.iter().map(|(id, emptied)| (id, &emptied.row));
         for (&id, row) in self.rows.iter().chain(emptied) {
             if let Some(other) = taken.insert((row.device, row.slot), id) {
@@ -660,6 +676,10 @@ impl Table {
                 return Err(format!("(G3) segment {id} counts {} live units", row.live));
             }
             *live_by_device.entry(row.device).or_default() += u64::from(row.live);
+            live_by_class[row.class as usize] += u64::from(row.live);
+        }
+        if live_by_class != self.class_live {
+            return Err(format!("(G3) the classes count {:?} live units", self.class_live));
         }
         for (&id, space) in &self.devices {
             let taken_here = taken.keys().filter(|(device, _)| *device == id).count();

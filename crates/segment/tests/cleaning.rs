@@ -220,7 +220,7 @@ fn a_commit_moves_no_more_than_its_budget_and_one_segment() {
     let (mut done, mut moved, mut most) = (0, 0, 0);
     while done < names * 3 {
         let limit =
-            pool.space.txg_bytes_max(len as u32, budget).min(pool.space.room_for_txg_bytes(len as u32));
+            pool.space.txg_bytes_max(len as u32, budget, 1000).min(pool.space.room_for_txg_bytes(len as u32));
         for _ in 0..limit / len as u64 {
             let name = if done < names { done } else { random.below(names) };
             pool.write(name, OWNER, len).expect("what was admitted finds room");
@@ -238,7 +238,7 @@ fn a_commit_moves_no_more_than_its_budget_and_one_segment() {
 #[test]
 fn writers_are_let_in_by_as_much_as_the_cleaner_gives_back() {
     let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
-    let empty = pool.space.txg_bytes_max(8 << 10, 1 << 20);
+    let empty = pool.space.txg_bytes_max(8 << 10, 1 << 20, 1000);
     assert_eq!(empty, pool.space.room_for_txg_bytes(8 << 10) / 2, "nothing has to be cleaned");
     let capacity = pool.space.accounting().capacity_bytes;
     let mut random = Random(8);
@@ -253,7 +253,7 @@ fn writers_are_let_in_by_as_much_as_the_cleaner_gives_back() {
         pool.clean(4 << 20);
         pool.commit();
     }
-    let limits = [1 << 20, 2 << 20].map(|budget| pool.space.txg_bytes_max(8 << 10, budget));
+    let limits = [1 << 20, 2 << 20].map(|budget| pool.space.txg_bytes_max(8 << 10, budget, 1000));
     assert!(limits[0] <= limits[1] && limits[1] < empty / 4, "{limits:?} of {empty}");
     assert!(limits[1] <= pool.space.room_for_txg_bytes(8 << 10), "{limits:?}");
 }

@@ -120,7 +120,7 @@ fn readers_never_see_wrong_bytes_while_blocks_are_moved() {
                 });
             }
             for _ in 0..4 {
-                pool.space.clean(20_000, 0).unwrap();
+                pool.space.clean(20_000, 0, &mut || Some(0)).unwrap();
                 std::thread::yield_now();
             }
             stop.store(true, Ordering::Relaxed);

@@ -123,6 +123,18 @@ impl Tree {
         Ok(root)
     }
 
+    /// Bytes that the next sync writes at most, if a node of so many encoded bytes takes what `stored` says of it. Walks the
+    /// nodes changed since the last snapshot.
+    #[must_use]
+    pub fn unwritten_bytes(&self, stored: impl Fn(usize) -> u64) -> u64 {
+        let state = self.state();
+        let mut levels = Vec::new();
+        if let Some(root) = &state.root {
+            collect_unwritten(root, &mut levels);
+        }
+        levels.iter().flatten().map(|dirty| stored(dirty.node.size())).sum()
+    }
+
     fn write_level(&self, level: u8, nodes: &[&Dirty], ledger: &mut Ledger) -> Result<()> {
         let mut rest = nodes;
         while !rest.is_empty() {

@@ -47,13 +47,31 @@ pub struct Cost {
     pub memory: u64,
     /// On devices, in the worst case.
     pub space: u64,
+    /// Leaves of metadata that may change because of it, one for each block of content written or freed: what they take
+    /// depends on what else the txg changes ([`Space::overhead`]).
+    pub blocks: u64,
 }
 
 impl Cost {
     /// Sum of two costs.
     #[must_use]
     pub fn plus(self, other: Cost) -> Cost {
-        Cost { memory: self.memory + other.memory, space: self.space + other.space }
+        Cost {
+            memory: self.memory + other.memory,
+            space: self.space + other.space,
+            blocks: self.blocks + other.blocks,
+        }
+    }
+}
+
+impl Cost {
+    /// What is left without a cost that is part of this one.
+    fn less(self, part: Cost) -> Cost {
+        Cost {
+            memory: self.memory - part.memory,
+            space: self.space - part.space,
+            blocks: self.blocks - part.blocks,
+        }
     }
 }
 
@@ -86,10 +104,17 @@ pub struct Room {
 
 /// What the pool knows of its space.
 pub trait Space: Send + Sync {
-    /// May an operation of this kind go on, if afterwards `reserved_bytes` (this operation's included, of which
-    /// `bytes` are new) are promised and not yet placed? Called under the budget's lock: must be quick and must not
+    /// May an operation of this kind go on, if afterwards `reserved` (this operation's included, of which
+    /// `cost` is new) is promised and not yet placed? Called under the budget's lock: must be quick and must not
     /// call the budget.
-    fn admit(&self, kind: AdmitKind, bytes: u64, reserved_bytes: u64) -> Verdict;
+    fn admit(&self, kind: AdmitKind, cost: Cost, reserved: Cost) -> Verdict;
+
+    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it. Grows with them, and for the
+    /// sum of two it is no more than for each. Called like [`Space::admit`].
+    fn overhead(&self, blocks: u64) -> u64 {
+        let _ = blocks;
+        0
+    }
 
     /// How much is free as of the last commit. Without end, if nobody says otherwise.
     fn room(&self) -> Room {
@@ -107,7 +132,7 @@ pub trait Space: Send + Sync {
 pub struct Unlimited;
 
 impl Space for Unlimited {
-    fn admit(&self, _: AdmitKind, _: u64, _: u64) -> Verdict {
+    fn admit(&self, _: AdmitKind, _: Cost, _: Cost) -> Verdict {
         Verdict::Admit
     }
 }
@@ -143,8 +168,9 @@ struct State {
 
 impl State {
     /// Fullness in thousandths, of the limit that is nearer.
-    fn fullness(&self, extra: Cost) -> u32 {
-        let space = thousandths(self.total.space + extra.space, self.limits.space);
+    fn fullness(&self, world: &dyn Space, extra: Cost) -> u32 {
+        let all = self.total.plus(extra);
+        let space = thousandths(all.space.saturating_add(world.overhead(all.blocks)), self.limits.space);
         self.memory_fullness(extra).max(space)
     }
 
@@ -154,9 +180,9 @@ impl State {
 
     /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the pool: where it is small,
     /// deleting is what helps, and has only to be bounded by memory and by admission.
-    fn felt(&self, kind: AdmitKind, extra: Cost) -> u32 {
+    fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
-            AdmitKind::Write => self.fullness(extra),
+            AdmitKind::Write => self.fullness(world, extra),
             AdmitKind::Remove => self.memory_fullness(extra),
         }
     }
@@ -221,15 +247,14 @@ impl Budget {
     /// Reserved bytes against the nearer limit, in thousandths.
     #[must_use]
     pub fn fullness(&self) -> u32 {
-        self.state.lock().fullness(Cost::default())
+        self.state.lock().fullness(&*self.space, Cost::default())
     }
 
     /// Gives back all that operations of `txg` reserved. Called when the pool has counted what `txg` really uses.
     pub fn release(&self, txg: Txg) {
         let mut state = self.state.lock();
         let cost = std::mem::take(&mut state.by_txg[slot(txg)]);
-        state.total.memory -= cost.memory;
-        state.total.space -= cost.space;
+        state.total = state.total.less(cost);
         state.releases += 1;
         self.released.notify_all();
     }
@@ -244,7 +269,7 @@ impl Budget {
         let patience = Patience::current();
         let delay = {
             let mut state = self.state.lock();
-            let delay = delay_ns(state.felt(kind, Cost::default()), cost.memory);
+            let delay = delay_ns(state.felt(&*self.space, kind, Cost::default()), cost.memory);
             if delay == 0 {
                 0
             } else {
@@ -261,12 +286,12 @@ impl Budget {
             let releases = {
                 let mut state = self.state.lock();
                 // Something larger than the limit goes alone.
-                let fits = state.total == Cost::default() || state.felt(kind, cost) <= 1000;
+                let fits = state.total == Cost::default() || state.felt(&*self.space, kind, cost) <= 1000;
                 if fits {
-                    match self.space.admit(kind, cost.space, state.total.space + cost.space) {
+                    match self.space.admit(kind, cost, state.total.plus(cost)) {
                         Verdict::Admit => {
                             state.total = state.total.plus(cost);
-                            let crossed = state.fullness(Cost::default());
+                            let crossed = state.fullness(&*self.space, Cost::default());
                             drop(state);
                             if crossed >= crate::CloseRule::default().fullness {
                                 commits.nudge();
@@ -356,10 +381,7 @@ impl Reservation<'_> {
         let txg = self.txg.expect("settled inside the gate");
         let mut state = self.budget.state.lock();
         let old = std::mem::replace(&mut self.cost, cost);
-        let replace = |sum: &mut Cost| {
-            sum.memory = sum.memory - old.memory + cost.memory;
-            sum.space = sum.space - old.space + cost.space;
-        };
+        let replace = |sum: &mut Cost| *sum = sum.less(old).plus(cost);
         replace(&mut state.total);
         replace(&mut state.by_txg[slot(txg)]);
     }
@@ -369,8 +391,7 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.txg.is_none() {
             let mut state = self.budget.state.lock();
-            state.total.memory -= self.cost.memory;
-            state.total.space -= self.cost.space;
+            state.total = state.total.less(self.cost);
             self.budget.released.notify_all();
         }
     }

@@ -9,7 +9,7 @@ fn txgs(memory: u64, space: Arc<dyn Space>) -> Txgs {
 }
 
 fn cost(memory: u64) -> Cost {
-    Cost { memory, space: memory }
+    Cost { memory, space: memory, blocks: 0 }
 }
 
 #[test]
@@ -95,8 +95,8 @@ struct Full {
 }
 
 impl Space for Full {
-    fn admit(&self, kind: AdmitKind, _: u64, reserved_bytes: u64) -> Verdict {
-        if kind == AdmitKind::Remove || reserved_bytes <= self.room { Verdict::Admit } else { self.verdict }
+    fn admit(&self, kind: AdmitKind, _: Cost, reserved: Cost) -> Verdict {
+        if kind == AdmitKind::Remove || reserved.space <= self.room { Verdict::Admit } else { self.verdict }
     }
 
     fn commit_inline(&self) -> bool {

@@ -10,7 +10,7 @@ use steadfast_dataset::{
 use steadfast_env::Env;
 use steadfast_format::{BlockPointer, DatasetId, Txg};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
-use steadfast_txg::{AdmitKind, Limits, Space, Txgs, Verdict};
+use steadfast_txg::{AdmitKind, Cost, Limits, Space, Txgs, Verdict};
 
 /// Root.
 pub const ROOT: Caller = Caller::ROOT;
@@ -44,7 +44,7 @@ impl FullAt {
 }
 
 impl Space for FullAt {
-    fn admit(&self, _: AdmitKind, _: u64, _: u64) -> Verdict {
+    fn admit(&self, _: AdmitKind, _: Cost, _: Cost) -> Verdict {
         match self.0.fetch_sub(1, Ordering::Relaxed) {
             0 => Verdict::NoSpace,
             _ => Verdict::Admit,

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -p steadfast-segment --example cleaner_curve             a table
 //! cargo run --release -p steadfast-segment --example cleaner_curve -- --json   one JSON document, for pictures
-//!   --percent 10,50,90   living file content, in hundredths of the capacity     --slots 256 --slot-mib 4
+//!   --percent 10,50,90   what lives, in hundredths of the capacity              --slots 256 --slot-mib 4
 //!   --block-kib 128      stored bytes of a block                                --fold 10 --warm 4
 //!   --hot 9              tenths of the writes that go to a tenth of the blocks  --rate-mb 400 --flush-us 2000
 //!   --clean-mib 8        bytes that the cleaner copies in a commit
@@ -15,7 +15,7 @@ mod model;
 mod tree;
 mod world;
 
-use world::{Seen, Setting, World};
+use world::{Nodes, Seen, Setting, World};
 
 const PERCENTS: [u64; 7] = [10, 25, 50, 75, 85, 90, 95];
 
@@ -41,6 +41,7 @@ fn options() -> Result<Options, String> {
             memory_rate: 1_000_000_000,
             clean_bytes: 8 << 20,
             hot_tenths: 1,
+            nodes: Nodes::COMPRESSED,
         },
         fold: 10.0,
         warm: 4.0,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use steadfast_device::SharedDevice;
 use steadfast_env::Env;
 use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, SegmentId, Txg};
-use steadfast_segment::{Class, Geometry, Space};
+use steadfast_segment::{Class, CommitRoom, Geometry, Space};
 
 use crate::device::Blank;
 use crate::tree::Leaves;
@@ -21,12 +21,30 @@ const MEMORY_BYTES: u64 = 256 << 20;
 const CLOSE_AT: u64 = 250;
 /// Flushes of a commit.
 const FLUSHES: u64 = 3;
-/// Space that a write reserves for metadata.
+/// Space that a write reserves for metadata, and changed blocks.
 const METADATA_COST: u64 = 8 << 10;
+const BLOCKS_COST: u64 = 1;
 /// Commits in a row that let nothing in before the pool counts as full.
 const FUTILE_MAX: u32 = 200;
-/// Items of a leaf of 4 KiB: extents, segment rows with a bitmap, relocations.
-const FILL: [usize; 3] = [130, 12, 100];
+
+/// Stored bytes of a node and items that it holds: extents, segment rows with a bitmap, relocations.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes {
+    pub bytes: [usize; 3],
+    pub fill: [usize; 3],
+}
+
+impl Nodes {
+    /// As LZ4 leaves them.
+    pub const COMPRESSED: Nodes = Nodes { bytes: [8 << 10, 8 << 10, 4 << 10], fill: [140, 50, 210] };
+    /// As large as they may be: sealed, and nothing gained by compression.
+    #[allow(dead_code, reason = "one of those who share this world uses it")]
+    pub const LARGEST: Nodes = Nodes { bytes: [20 << 10, 12 << 10, 12 << 10], fill: [140, 50, 210] };
+}
+
+/// Commits for which deletions wait for the cleaner, and how many go on then.
+const PATIENCE: u32 = 50;
+const FREES_LEAST: usize = 16;
 
 /// An error here is one of the cleaner or its pacing: what was admitted finds room.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -40,8 +58,9 @@ pub struct Setting {
     pub slot_bytes: u32,
     /// Bytes of a block as stored.
     pub block_bytes: u32,
-    /// Living file content, in hundredths of the capacity.
+    /// What lives, metadata included, in hundredths of the capacity.
     pub percent: u64,
+    pub nodes: Nodes,
     /// Bytes that the device reads or writes in a second.
     pub device_rate: u64,
     /// Nanoseconds of a flush.
@@ -63,6 +82,8 @@ pub struct Sums {
     pub moved: u64,
     pub metadata: u64,
     pub commits: u64,
+    /// Blocks deleted to keep to the share.
+    pub deleted: u64,
 }
 
 /// What was seen.
@@ -102,11 +123,15 @@ pub struct World {
     waiting_ns: Option<u64>,
     /// When the last write was let in.
     admitted_ns: u64,
-    /// Reserved bytes that the last commit left room for.
-    room: u64,
+    /// What the last commit left room for.
+    room: CommitRoom,
+    /// What the last txg needed, in thousandths of its content.
+    need_thousandths: u64,
     /// Bytes that may be admitted while a commit runs.
     promised: u64,
     seen: Seen,
+    report: Option<steadfast_segment::CleanReport>,
+    waiting_frees: u32,
 }
 
 impl World {
@@ -118,9 +143,9 @@ impl World {
         World {
             setting,
             space,
-            extents: Leaves::new([Class::Meta0, Class::Meta1], 4096, FILL[0]),
-            rows: Leaves::new([Class::Pool0, Class::Pool1], 4096, FILL[1]),
-            runs: Leaves::new([Class::Pool0, Class::Pool1], 4096, FILL[2]),
+            extents: Leaves::new([Class::Meta0, Class::Meta1], setting.nodes.bytes[0], setting.nodes.fill[0]),
+            rows: Leaves::new([Class::Pool0, Class::Pool1], setting.nodes.bytes[1], setting.nodes.fill[1]),
+            runs: Leaves::new([Class::Pool0, Class::Pool1], setting.nodes.bytes[2], setting.nodes.fill[2]),
             blocks: Vec::new(),
             tail: Vec::new(),
             txg: 0,
@@ -131,9 +156,12 @@ impl World {
             writer_ns: 0,
             waiting_ns: None,
             admitted_ns: 0,
-            room: u64::MAX,
+            room: CommitRoom::flat(u64::MAX, u64::MAX),
+            need_thousandths: 1000,
             promised: 0,
             seen: Seen::default(),
+            report: None,
+            waiting_frees: 0,
         }
     }
 
@@ -144,19 +172,27 @@ impl World {
     }
 
     /// Fills to the wanted share, overwrites `warm` times that much unseen, then `fold` times that much seen.
-    pub fn run(mut self, warm: f64, fold: f64) -> Outcome<Seen> {
-        let capacity = self.space.accounting().capacity_bytes;
-        let names = capacity * self.setting.percent / 100 / u64::from(self.setting.block_bytes);
-        self.blocks = vec![Address::NONE; names as usize];
-        let mut next = 0;
-        self.write(names, |_| {
-            next += 1;
-            next - 1
-        })?;
+    pub fn run(&mut self, warm: f64, fold: f64) -> Outcome<Seen> {
+        while !self.is_full() {
+            // What a txg brings is known to be too much only once it is there: deletions see to the rest.
+            let first = self.blocks.len() as u64;
+            let count = (self.target() - self.space.accounting().live_bytes) / self.cost() + 1;
+            let count = count.min((32 << 20) / self.cost() + 1);
+            self.blocks.resize(self.blocks.len() + count as usize, Address::NONE);
+            let mut next = first;
+            self.write(count, |_| {
+                next += 1;
+                next - 1
+            })?;
+        }
+        let names = self.blocks.len() as u64;
         let hot_tenths = self.setting.hot_tenths;
-        let pick = move |world: &mut World| match world.below(10) {
-            chance if hot_tenths > 1 && chance < hot_tenths => world.below(names / 10),
-            _ => world.below(names),
+        let pick = move |world: &mut World| {
+            let names = world.blocks.len() as u64;
+            match world.below(10) {
+                chance if hot_tenths > 1 && chance < hot_tenths => world.below(names / 10),
+                _ => world.below(names),
+            }
         };
         self.write((names as f64 * warm) as u64, pick)?;
         self.seen = Seen::default();
@@ -174,7 +210,47 @@ impl World {
         self.seen.taken_live = accounting.live_bytes as f64 / taken as f64;
         self.seen.fragmentation = accounting.fragmentation_percent();
         self.space.check().expect("the table holds its invariants");
-        Ok(self.seen)
+        Ok(std::mem::take(&mut self.seen))
+    }
+
+    /// Bytes that are to live.
+    fn target(&self) -> u64 {
+        self.space.accounting().capacity_bytes * self.setting.percent / 100
+    }
+
+    fn is_full(&self) -> bool {
+        self.space.accounting().live_bytes >= self.target()
+    }
+
+    /// Deletes as many blocks as the pool allows in one commit, while more lives than is to. Relocations and leaves that are
+    /// half full come with overwriting, so that content has to go for them.
+    fn shrink(&mut self, frees_max: usize) -> Outcome<()> {
+        let most = self.space.accounting().live_bytes.saturating_sub(self.target());
+        let most = most.div_ceil(self.setting.block_bytes.into());
+        // As a pool does: it lets deletions wait for the cleaner while that gets on.
+        self.waiting_frees = if most > 0 && frees_max == 0 { self.waiting_frees + 1 } else { 0 };
+        let frees_max = if self.waiting_frees > PATIENCE { FREES_LEAST } else { frees_max };
+        let count = most.min(frees_max as u64).min(self.blocks.len() as u64);
+        for _ in 0..count {
+            let name = self.blocks.len() as u64 - 1;
+            if let Some(address) = self.blocks.pop().filter(|address| address.is_some()) {
+                self.space.free(address, self.content.len())?;
+            }
+            self.extents.change((name, 0), false);
+        }
+        self.seen.sums.deleted += count;
+        Ok(())
+    }
+
+    /// Deletes everything, commit by commit; how many commits it took.
+    #[allow(dead_code, reason = "one of those who share this world uses it")]
+    pub fn delete_all(&mut self) -> Outcome<u64> {
+        self.setting.percent = 0;
+        let before = self.seen.sums.commits;
+        while !self.blocks.is_empty() {
+            self.sync(&[])?;
+        }
+        Ok(self.seen.sums.commits - before)
     }
 
     /// Writes `count` blocks chosen by `pick`, through commits that overlap with the writing.
@@ -185,7 +261,7 @@ impl World {
         while left > 0 || !open.is_empty() {
             // The txg fills until it is closed: because it holds enough, or because slots are short.
             let close_at = self.limit * CLOSE_AT / 1000;
-            while left > 0 && open.len() as u64 * self.cost() < close_at.max(1) {
+            while left > 0 && self.need(open.len() as u64) < close_at.max(1) {
                 let hurry = self.space.needs_cleaning() && self.asked_ns() > self.now_ns;
                 if hurry || !self.admit(self.now_ns, open.len()) {
                     break;
@@ -195,9 +271,22 @@ impl World {
                 left -= 1;
             }
             futile = if open.is_empty() { futile + 1 } else { 0 };
-            assert!(futile <= FUTILE_MAX, "nothing is let in: {:?}", self.space.accounting());
+            assert!(
+                futile <= FUTILE_MAX,
+                "nothing is let in: {:?}, {:?}, limit {}, overhead {} and {}, last {:?}",
+                self.space.accounting(),
+                self.room,
+                self.limit,
+                self.room.overhead(0),
+                self.room.overhead(1),
+                self.report
+            );
             let frozen = std::mem::take(&mut open);
-            self.promised = self.limit.saturating_sub(frozen.len() as u64 * self.cost());
+            let held = frozen.len() as u64 * self.cost();
+            self.promised = self.limit.max(self.need(frozen.len() as u64)).saturating_sub(held);
+            if !frozen.is_empty() {
+                self.need_thousandths = self.need(frozen.len() as u64) * 1000 / held;
+            }
             let (start_ns, limit) = (self.now_ns, self.limit);
             let end_ns = start_ns + self.sync(&frozen)?;
             // The writer goes on meanwhile under the old limit, slowed by the throttle.
@@ -222,6 +311,11 @@ impl World {
         u64::from(self.setting.block_bytes) + METADATA_COST
     }
 
+    /// What so many writes need, with metadata.
+    fn need(&self, writes: u64) -> u64 {
+        writes * self.cost() + self.room.overhead(writes * BLOCKS_COST)
+    }
+
     /// When the writer asked for its next write to be let in.
     fn asked_ns(&self) -> u64 {
         self.waiting_ns.unwrap_or(self.writer_ns)
@@ -230,8 +324,11 @@ impl World {
     /// Lets the next write in, not before `earliest_ns`, while `held` writes are reserved; false if it has to wait for a
     /// commit.
     fn admit(&mut self, earliest_ns: u64, held: usize) -> bool {
-        let (asked, cost, reserved) = (self.asked_ns(), self.cost(), held as u64 * self.cost());
-        if reserved + cost > self.room || (reserved > 0 && reserved + cost > self.limit) {
+        let (asked, reserved, need) = (self.asked_ns(), self.need(held as u64), self.need(held as u64 + 1));
+        let reserved = if held == 0 { 0 } else { reserved };
+        let live = self.space.accounting().live_bytes + (held as u64 + 1) * self.cost();
+        let full = live > self.space.accounting().capacity_bytes;
+        if full || need > self.room.content || (held > 0 && need > self.limit) {
             self.waiting_ns = Some(asked);
             return false;
         }
@@ -248,7 +345,17 @@ impl World {
     /// One commit; how long the device works on it.
     fn sync(&mut self, names: &[u64]) -> Outcome<u64> {
         let before = self.space.device_counts()[&DeviceId(1)];
+        let held = names.len() as u64;
+        self.shrink(
+            self.space
+                .commit_room(self.setting.block_bytes)
+                .frees_max(held * self.cost(), held * BLOCKS_COST),
+        )?;
         for &name in names {
+            // It may have been deleted since.
+            if name >= self.blocks.len() as u64 {
+                continue;
+            }
             let address = self.space.append(OWNER, Class::Data, &self.content).map_err(|error| {
                 format!("content of a txg of {} writes: {error}: {:?}", names.len(), self.space.accounting())
             })?;
@@ -258,17 +365,35 @@ impl World {
             }
             self.extents.change((name, 0), true);
         }
-        self.seen.sums.metadata += self.extents.sync(&self.space)?;
+        let (state, leaves) = (self.space.accounting(), self.extents.unwritten_bytes());
+        let result = self.extents.sync(&self.space);
+        self.seen.sums.metadata += result.map_err(|error| {
+            format!("{leaves} bytes of extents for {held} writes: {error}: {state:?}, {:?}", self.room)
+        })?;
         for (address, len) in std::mem::take(&mut self.tail) {
             self.space.free(address, len)?;
         }
-        let moved = self.space.clean(self.setting.clean_bytes, self.promised)?.bytes_moved;
+        let (space, rows, runs) = (&self.space, &mut self.rows, &mut self.runs);
+        let mut note = || {
+            let changes = space.table_changes();
+            for (SegmentId(id), row) in &changes.rows {
+                rows.change((*id, 0), row.is_some());
+            }
+            for ((SegmentId(id), unit), run) in &changes.runs {
+                runs.change((*id, *unit), run.is_some());
+            }
+            Some(rows.unwritten_bytes() + runs.unwritten_bytes())
+        };
+        let report = space.clean(self.setting.clean_bytes, self.promised, &mut note)?;
+        self.report = Some(report);
+        let moved = report.bytes_moved;
+        note();
         self.seen.sums.moved += moved;
         self.seen.moved_max = self.seen.moved_max.max(moved);
         self.commit()?;
-        let limit = self.space.txg_bytes_max(self.setting.block_bytes, self.setting.clean_bytes);
-        self.limit = MEMORY_BYTES.min(limit);
-        self.room = self.space.room_for_txg_bytes(self.setting.block_bytes);
+        let (block, clean) = (self.setting.block_bytes, self.setting.clean_bytes);
+        self.limit = MEMORY_BYTES.min(self.space.txg_bytes_max(block, clean, self.need_thousandths));
+        self.room = self.space.commit_room(block);
         let after = self.space.device_counts()[&DeviceId(1)];
         let bytes = after.written_bytes - before.written_bytes + after.read_bytes - before.read_bytes;
         let transfer = u128::from(bytes) * 1_000_000_000 / u128::from(self.setting.device_rate);
@@ -276,16 +401,20 @@ impl World {
     }
 
     fn commit(&mut self) -> Outcome<()> {
-        let changes = self.space.table_changes();
-        for (SegmentId(id), row) in &changes.rows {
-            self.rows.change((*id, 0), row.is_some());
-        }
-        for ((SegmentId(id), unit), run) in &changes.runs {
-            self.runs.change((*id, *unit), run.is_some());
-        }
-        self.seen.sums.metadata += self.rows.sync(&self.space)? + self.runs.sync(&self.space)?;
+        let state = self.space.accounting();
+        let (rows, runs) = (self.rows.unwritten_bytes(), self.runs.unwritten_bytes());
+        let result = self.rows.sync(&self.space).and_then(|bytes| Ok(bytes + self.runs.sync(&self.space)?));
+        self.seen.sums.metadata += result.map_err(|error| {
+            format!(
+                "{rows} bytes of rows, {runs} of relocations: {error}: {state:?}, {:?}, {:?}",
+                self.room, self.report
+            )
+        })?;
         self.txg += 1;
-        let tail = self.space.tail()?;
+        let tail = self.space.tail().map_err(|error| {
+            let after = self.space.accounting();
+            format!("tail after {rows} bytes of rows, {runs} of relocations: {error}: {state:?}, {after:?}, {:?}, {:?}", self.room, self.report)
+        })?;
         let tail = CommitTail {
             txg: Txg(self.txg),
             next_segment: tail.next_segment,

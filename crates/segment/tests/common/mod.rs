@@ -132,7 +132,9 @@ impl MiniPool {
     }
 
     pub fn clean(&mut self, budget: u64) -> CleanReport {
-        let report = self.space.clean(budget, 0).expect("cleaning works");
+        // A node in each copy.
+        let node = u64::from(3 * self.geometry.unit);
+        let report = self.space.clean(budget, 0, &mut || Some(node)).expect("cleaning works");
         self.moved += report.bytes_moved;
         report
     }
