@@ -256,7 +256,22 @@ fn bash_completes_verbs_options_and_names() {
     assert_eq!(offered(&host, &script, "zpool status ta"), ["tank"]);
     assert_eq!(offered(&host, &script, "zfs rename tank/h"), ["tank/home"]);
     assert_eq!(offered(&host, &script, "zfs get compressi"), ["compression"]);
-    assert_eq!(offered(&host, &script, "zpool import -"), ["-a", "-d", "-D", "-f", "-l", "-N", "-o", "-R"]);
+    assert_eq!(
+        offered(&host, &script, "zpool import -"),
+        [
+            "-a",
+            "-d",
+            "-D",
+            "-f",
+            "-l",
+            "-N",
+            "-o",
+            "-R",
+            "--anchor",
+            "--accept-rollback",
+            "--accept-lost-anchor"
+        ]
+    );
     assert_eq!(offered(&host, &script, "zpool add tank tank.i"), ["tank.img"]);
     host.run("daemon stop").ok();
     assert!(offered(&host, &script, "zpool status ta").is_empty());

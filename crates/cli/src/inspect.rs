@@ -28,7 +28,7 @@ pub const INSPECT: Command = Command {
             },
         ],
         operands: "label|uberblock|tail|segments|check device ... | tree device ... meta|names:FS|extents:FS | \
-                   block device ... segment:offset:length",
+                   block device ... segment:offset:length | anchor file ...",
         least: 2,
         most: usize::MAX,
     },
@@ -39,6 +39,7 @@ pub const INSPECT: Command = Command {
 
 /// What to print, and of what.
 enum Task {
+    Anchor,
     Label,
     Uberblock,
     Tail,
@@ -53,6 +54,7 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let usage = |error: &Error| Failure::Usage(tame(&error.to_string()));
     let last = || rest.split_last().filter(|(_, devices)| !devices.is_empty());
     let (task, devices) = match (verb.as_str(), last()) {
+        ("anchor", _) => (Task::Anchor, rest),
         ("label", _) => (Task::Label, rest),
         ("uberblock", _) => (Task::Uberblock, rest),
         ("tail", _) => (Task::Tail, rest),
@@ -69,6 +71,9 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
             return Err(Failure::Usage(sentence));
         }
     };
+    if matches!(task, Task::Anchor) {
+        return anchors(session, parsed, devices);
+    }
     let doing = || format!("cannot inspect '{}'", tame(&devices[0]));
     let refuse = |error: Error| Refusal::new(Code::FileIo, error.to_string()).with("file", &devices[0]);
 
@@ -90,6 +95,7 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     };
     let mut sink = print;
     let result = match &task {
+        Task::Anchor => unreachable!("told of above"),
         Task::Label => {
             leaves.iter().for_each(|leaf| steadfast_inspect::label(leaf, &mut sink));
             Ok(())
@@ -109,6 +115,24 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         }
     };
     result.map_err(refuse).doing(doing)
+}
+
+/// Register files. They are no devices: whose they are is in them.
+fn anchors(session: &mut Session<'_, '_>, parsed: &Parsed, files: &[String]) -> Result<(), Failure> {
+    let mut valid = true;
+    for file in files {
+        let path = session.world.absolute(file);
+        let json = parsed.has('j');
+        let mut sink = |record: Record| {
+            let line = if json { record.to_json() } else { record.to_string() };
+            let _ = writeln!(session.world.out, "{line}");
+        };
+        let refuse = |error: Error| Refusal::new(Code::FileIo, error.to_string()).with("file", file);
+        valid &= steadfast_inspect::anchor(&path, &[], &mut sink)
+            .map_err(refuse)
+            .doing(|| format!("cannot inspect '{}'", tame(file)))?;
+    }
+    if valid { Ok(()) } else { Err(Failure::Status(crate::family::FAILED)) }
 }
 
 /// The bytes of a key file. A passphrase's file may end with a line break, which is not part of it.

@@ -14,6 +14,7 @@ use steadfast_control::api::{
     PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolInfo, PoolList, PoolSet, PoolSync, Properties,
     Source, Value, VdevClass, VdevKind, VdevSpec,
 };
+use steadfast_control::check::vdev_word;
 use steadfast_control::{Code, KeyFormat, Refusal};
 use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup};
 
@@ -21,6 +22,11 @@ const MANY: usize = usize::MAX;
 const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
 const JSON_INT: Flag =
     Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
+
+/// Options of import that name or give up an anchor.
+pub(crate) const ANCHOR: &str = "anchor";
+pub(crate) const ACCEPT_ROLLBACK: &str = "accept-rollback";
+pub(crate) const ACCEPT_LOST: &str = "accept-lost-anchor";
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -38,7 +44,6 @@ pub const FAMILY: Family = Family {
         ("initialize", "segments are written whole before they are read, so there is nothing to initialize"),
         ("prefetch", ""),
         ("reguid", ""),
-        ("remove", "the cleaner will move data off a device in a later version"),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
         ("replace", "it needs redundancy; `zpool add` makes a pool larger"),
         ("resilver", "it needs redundancy"),
@@ -92,6 +97,24 @@ pub const FAMILY: Family = Family {
                     flag('N', "mount nothing"),
                     valued('o', "property=value", "readonly=on, altroot=, cachefile=none, or mount options"),
                     valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
+                    Flag {
+                        letter: '\0',
+                        long: ANCHOR,
+                        value: "path",
+                        doc: "where its anchor is, if not where its labels say",
+                    },
+                    Flag {
+                        letter: '\0',
+                        long: ACCEPT_ROLLBACK,
+                        value: "",
+                        doc: "open what the devices hold, though the anchor holds another root; the history says so",
+                    },
+                    Flag {
+                        letter: '\0',
+                        long: ACCEPT_LOST,
+                        value: "",
+                        doc: "open what the devices hold, though the anchor is lost; the pool has none afterwards",
+                    },
                 ],
                 operands: "[pool|id [newpool]]",
                 least: 0,
@@ -242,6 +265,17 @@ pub const FAMILY: Family = Family {
             run: zpool_growth::add,
         },
         Command {
+            names: &["remove"],
+            syntax: Syntax {
+                flags: &[flag('n', "only check")],
+                operands: "pool device...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Lets a pool live without a device: today its anchor; what holds data stays.",
+            run: zpool_growth::remove,
+        },
+        Command {
             names: &["online"],
             syntax: Syntax {
                 flags: &[flag('e', "use all of a device that has grown")],
@@ -365,8 +399,13 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let outcome = session.ask(request).doing(doing)?;
     if parsed.has('n') {
         session.line(format!("would create '{name}' with the following layout:\n\n\t{name}"));
-        for device in vdevs.iter().flat_map(|v| &v.devices) {
-            session.line(format!("\t  {}", tame(&device.display().to_string())));
+        for vdev in &vdevs {
+            if vdev.class != VdevClass::Main {
+                session.line(format!("\t{}", vdev_word(vdev.class, vdev.kind)));
+            }
+            for device in &vdev.devices {
+                session.line(format!("\t  {}", tame(&device.display().to_string())));
+            }
         }
     }
     session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
@@ -553,11 +592,12 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
                 let row = names.iter().map(|name| {
                     let value = match name.as_str() {
                         "name" => return format!("  {}", tame(&vdev.name)),
+                        "health" => vdev.state.as_str().to_owned(),
+                        _ if vdev.class == VdevClass::Anchor => "-".to_owned(),
                         "size" => vdev.size.to_string(),
                         "allocated" => vdev.allocated.to_string(),
                         "free" => vdev.size.saturating_sub(vdev.allocated).to_string(),
                         "capacity" => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
-                        "health" => vdev.state.as_str().to_owned(),
                         _ => "-".to_owned(),
                     };
                     shown(Scope::Pool, name, &value, exact)

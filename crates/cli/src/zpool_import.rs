@@ -5,7 +5,7 @@ use crate::key;
 use crate::options::Parsed;
 use crate::table::tame;
 use crate::zfs;
-use crate::zpool::assignments;
+use crate::zpool::{ACCEPT_LOST, ACCEPT_ROLLBACK, ANCHOR, assignments};
 use crate::zpool_status::{config, three_parts};
 use std::path::PathBuf;
 use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
@@ -18,6 +18,11 @@ use steadfast_control::{Code, KeyFormat, Refusal};
 pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
     let properties = properties(parsed)?;
+    // What is accepted is accepted of one pool, which is named.
+    let one_only = [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST].into_iter().find(|long| parsed.has_long(long));
+    if let Some(long) = one_only.filter(|_| parsed.operands.is_empty()) {
+        return Err(Failure::Usage(format!("--{long} needs the name of a pool")));
+    }
     match (parsed.has('a'), &parsed.operands[..]) {
         (true, [_, ..]) => Err(Failure::Usage("too many arguments: -a imports all pools".into())),
         (false, []) => {
@@ -106,6 +111,9 @@ fn one(
         no_mount: parsed.has('N'),
         properties: properties.clone(),
         key: None,
+        anchor: parsed.value_of_long(ANCHOR).map(|path| session.world.absolute(path)),
+        accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
+        accept_lost_anchor: parsed.has_long(ACCEPT_LOST),
     };
     let outcome = match session.ask(request.clone()) {
         // Only a sealed pool needs a key to be imported at all, and only the daemon can see that it is one.

@@ -7,7 +7,7 @@ use crate::repeat::Plan;
 use crate::table::tame;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{DataError, Health, PoolReport, PoolStatus, VdevKind, VdevReport};
+use steadfast_control::api::{DataError, Health, PoolReport, PoolStatus, VdevClass, VdevKind, VdevReport};
 use steadfast_control::check::vdev_word;
 use steadfast_property::{nice_bytes, nice_number};
 
@@ -136,8 +136,21 @@ pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: 
             *sum += count;
         }
     }
-    for vdev in vdevs {
+    for vdev in vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main) {
         add_rows(vdev, 1, &mut rows);
+    }
+    for (class, heading) in SECTIONS {
+        let mut section = vdevs.iter().filter(|vdev| vdev.class == class).peekable();
+        if section.peek().is_some() {
+            rows.push(Row {
+                depth: 0,
+                name: heading,
+                state: Health::Online,
+                counts: [0; 3],
+                note: Some(HEADING),
+            });
+        }
+        section.for_each(|vdev| add_rows(vdev, 1, &mut rows));
     }
     let width =
         rows.iter().map(|row| 2 * row.depth + tame(row.name).chars().count()).max().unwrap_or(0).max(10);
@@ -147,6 +160,10 @@ pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: 
     }
     text = text.trim_end().to_owned() + "\n";
     for row in rows {
+        if row.note == Some(HEADING) {
+            text.push_str(&format!("\t{}\n", row.name));
+            continue;
+        }
         let name = format!("{:indent$}{}", "", tame(row.name), indent = 2 * row.depth);
         let mut line = format!("\t{name:width$}  {:<8}", row.state.as_str());
         if counters {
@@ -163,6 +180,17 @@ pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: 
     }
     text
 }
+
+/// What comes after the devices that hold data, each under its heading.
+const SECTIONS: [(VdevClass, &str); 5] = [
+    (VdevClass::Log, "logs"),
+    (VdevClass::Cache, "cache"),
+    (VdevClass::Spare, "spares"),
+    (VdevClass::Anchor, "anchor"),
+    (VdevClass::Parity, "parity"),
+];
+/// Marks a row that is a heading.
+const HEADING: &str = "\0heading";
 
 struct Row<'a> {
     depth: usize,
@@ -250,11 +278,16 @@ fn vdevs_json(vdevs: &[VdevReport], exact: bool, as_number: bool) -> Value {
         let kind = match vdev.kind {
             VdevKind::Plain if vdev.name.starts_with("/dev/") => "disk",
             VdevKind::Plain => "file",
-            kind => vdev_word(steadfast_control::api::VdevClass::Main, kind),
+            kind => vdev_word(VdevClass::Main, kind),
+        };
+        let class = match vdev.class {
+            VdevClass::Main => "normal",
+            class => vdev_word(class, vdev.kind),
         };
         let mut entry = json!({
             "name": vdev.name,
             "vdev_type": kind,
+            "class": class,
             "guid": json::number(vdev.guid, as_number),
             "state": vdev.state.as_str(),
             "alloc_space": size(vdev.allocated, exact, as_number),

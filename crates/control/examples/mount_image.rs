@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             destroyed: false,
             read_only: false,
             secret: None,
+            anchor: Default::default(),
             host: "example".into(),
             memory: Memory::default(),
         };
@@ -39,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pool_props: Default::default(),
             root_props: props.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             key: None,
+            anchor: Default::default(),
             host: "example".into(),
             memory: Memory::default(),
         };

@@ -255,6 +255,15 @@ pub struct PoolImport {
     pub properties: Properties,
     /// Key of a sealed pool (`-l`).
     pub key: Option<Key>,
+    /// Where its anchor is, if not where its labels say (`--anchor`).
+    #[serde(default)]
+    pub anchor: Option<PathBuf>,
+    /// Open what the devices hold, though its anchor holds another root (`--accept-rollback`).
+    #[serde(default)]
+    pub accept_rollback: bool,
+    /// Open what the devices hold, though its anchor is lost (`--accept-lost-anchor`).
+    #[serde(default)]
+    pub accept_lost_anchor: bool,
 }
 
 /// Unmount, commit and let go of a pool.
@@ -420,6 +429,17 @@ pub struct PoolAdd {
     pub vdevs: Vec<VdevSpec>,
     /// Overwrite devices that seem to be in use (`-f`).
     pub force: bool,
+    /// Only check (`-n`).
+    pub dry_run: bool,
+}
+
+/// Let a pool live without devices.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolRemove {
+    /// Name of the pool.
+    pub name: String,
+    /// Devices, by the names that status prints or a path to them.
+    pub devices: Vec<PathBuf>,
     /// Only check (`-n`).
     pub dry_run: bool,
 }
@@ -818,6 +838,8 @@ pub trait Host: Send + Sync {
     fn pool_sync(&self, caller: &Caller, request: PoolSync) -> Result<Outcome, Refusal>;
     /// Adds devices.
     fn pool_add(&self, caller: &Caller, request: PoolAdd) -> Result<Outcome, Refusal>;
+    /// Lets a pool live without devices; what holds data stays.
+    fn pool_remove(&self, caller: &Caller, request: PoolRemove) -> Result<Outcome, Refusal>;
     /// Brings devices into use, and expands them.
     fn pool_online(&self, caller: &Caller, request: PoolOnline) -> Result<Outcome, Refusal>;
     /// Takes devices out of use.
@@ -912,6 +934,7 @@ verbs! {
     PoolHistory pool_history -> Vec<PoolPast>;
     PoolSync pool_sync -> Outcome;
     PoolAdd pool_add -> Outcome;
+    PoolRemove pool_remove -> Outcome;
     PoolOnline pool_online -> Outcome;
     PoolOffline pool_offline -> Outcome;
     PoolClear pool_clear -> Outcome;

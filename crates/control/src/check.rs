@@ -21,7 +21,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
     match &mut request {
         Request::PoolCreate(r) => {
             check_pool_name(&r.name).map_err(name_refusal)?;
-            check_vdevs(&r.vdevs)?;
+            check_vdevs(&r.vdevs, true)?;
             let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
             r.properties = exact(Scope::Pool, &r.properties, creation)?;
             if r.properties.contains_key("readonly") {
@@ -42,6 +42,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         Request::PoolImportScan(r) => check_paths(&r.search)?,
         Request::PoolImport(r) => {
             check_paths(&r.search)?;
+            check_paths(r.anchor.as_slice())?;
             if let PoolSelector::Name(name) = &r.pool {
                 check_dataset_name(name).map_err(name_refusal)?;
             }
@@ -83,7 +84,8 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_dataset_name(name).map_err(name_refusal)?;
             }
         }
-        Request::PoolAdd(r) => check_vdevs(&r.vdevs)?,
+        Request::PoolAdd(r) => check_vdevs(&r.vdevs, false)?,
+        Request::PoolRemove(r) => check_paths(&r.devices)?,
         Request::PoolOnline(r) => check_paths(&r.devices)?,
         Request::PoolOffline(r) => check_paths(&r.devices)?,
         Request::LabelClear(r) => check_paths(std::slice::from_ref(&r.device))?,
@@ -194,10 +196,12 @@ fn relative(path: &Path) -> Refusal {
     Refusal::new(Code::ApiRequest, format!("the path {} is not absolute", path.display()))
 }
 
-fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Refusal> {
+/// A pool is made of main devices, and has one anchor at most. What is added may be either.
+fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
-        if vdev.class != VdevClass::Main || vdev.kind != VdevKind::Plain {
+        let built = matches!(vdev.class, VdevClass::Main | VdevClass::Anchor) && vdev.kind == VdevKind::Plain;
+        if !built {
             let word = vdev_word(vdev.class, vdev.kind);
             return Err(
                 Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
@@ -213,7 +217,12 @@ fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Refusal> {
             }
         }
     }
-    if seen.is_empty() {
+    let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).flat_map(|vdev| &vdev.devices);
+    if let Some(second) = of(VdevClass::Anchor).nth(1) {
+        let what = format!("two anchors are given, and {} is the second", second.display());
+        return Err(Refusal::new(Code::AnchorExists, what).with("register", second.display()));
+    }
+    if seen.is_empty() || new_pool && of(VdevClass::Main).next().is_none() {
         return Err(Refusal::new(Code::VdevMissing, "no device is given").with("device", "tank.img"));
     }
     Ok(())

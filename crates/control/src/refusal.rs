@@ -125,6 +125,29 @@ codes! {
         "Import it with `zpool import -l {pool}` and give the key.";
     PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran, and its devices cannot be opened now."
         "Bring the devices back and `zpool import {pool}`, or forget it with `zpool export {pool}`.";
+    // Anchors.
+    AnchorRollback "ANCHOR-ROLLBACK" "All devices of the pool hold an earlier state together, which they cannot tell by themselves; its anchor can. What was written since is not on them."
+        "Bring back the devices as they were last. If that state is gone or is not wanted, `zpool import --accept-rollback {pool}` opens what is there; the history will say so.";
+    AnchorOld "ANCHOR-OLD" "The anchor was put back to an earlier state, or this is an old copy of it, or the pool was changed without it. Which root is the last cannot be told from here."
+        "Bring back the newest anchor file, or name it with --anchor. If there is none, `zpool import --accept-rollback {pool}` opens what the devices hold; the history will say so.";
+    AnchorMissing "ANCHOR-MISSING" "Without its anchor nothing tells whether the pool's devices were put back to an earlier copy."
+        "Say where it is: `zpool import --anchor PATH {pool}`. If it is lost for good, `zpool import --accept-lost-anchor {pool}` opens what the devices hold, and the pool has no anchor afterwards.";
+    AnchorDamaged "ANCHOR-DAMAGED" "What is there is not the record that this pool wrote: it decayed, was overwritten, or was made by somebody without the pool's key."
+        "Restore the anchor file as it was last. If it is lost, `zpool import --accept-lost-anchor {pool}` opens what the devices hold, and the pool has no anchor afterwards.";
+    AnchorForeign "ANCHOR-FOREIGN" "Each pool has an anchor of its own, and this one speaks of another pool."
+        "Say where the right one is: `zpool import --anchor PATH {pool}`; `steadfast inspect anchor PATH` tells whose it is.";
+    AnchorFenced "ANCHOR-FENCED" "Another daemon imported the pool and moved its anchor on. What this one wrote since its last commit is not part of the pool, and it writes nothing more."
+        "Let go of it here with `zpool export -f {pool}`, and see that only one daemon imports it; what was committed before stays.";
+    AnchorSilent "ANCHOR-SILENT" "The anchor cannot be read or written, so nothing can be committed, and nothing was committed without it."
+        "Mend the place where the anchor is, then `zpool export -f {pool}` (if it is imported) and import it again.";
+    AnchorUnnamed "ANCHOR-UNNAMED" "The labels of the pool do not name its anchor, and they should: they were changed by somebody, or put back."
+        "Say where it is: `zpool import --anchor PATH {pool}`. If it is lost for good, add --accept-lost-anchor.";
+    AnchorRetired "ANCHOR-RETIRED" "The anchor was removed from the pool in order, and tells nothing of what the pool did since."
+        "Import the pool without --anchor; `zpool add {pool} anchor PATH` gives it a new one.";
+    AnchorExists "ANCHOR-EXISTS" "A pool has one anchor: of two, one would be ignored."
+        "Remove the one it has with `zpool remove {pool} {register}`, then add the other.";
+    AnchorUnfit "ANCHOR-UNFIT" "An anchor is a small regular file in a folder that exists, on a machine you trust more than the pool's devices."
+        "Name such a file; it need not exist yet.";
     // File systems.
     FsExists "FS-EXISTS" "Each file system has its own name."
         "Choose another name.";

@@ -30,6 +30,7 @@ pub struct Surroundings {
 pub struct Runtime {
     dir: PathBuf,
     cachefile: PathBuf,
+    witnesses: PathBuf,
     mount_base: PathBuf,
     isolated: bool,
 }
@@ -55,7 +56,8 @@ impl Runtime {
             }
         };
         let mount_base = if uid == 0 { PathBuf::from("/") } else { home.join("steadfast") };
-        Runtime { dir, cachefile, mount_base, isolated: around.runtime_dir.is_some() }
+        let witnesses = cachefile.with_file_name("anchors");
+        Runtime { dir, cachefile, witnesses, mount_base, isolated: around.runtime_dir.is_some() }
     }
 
     /// The folder.
@@ -113,6 +115,12 @@ impl Runtime {
     #[must_use]
     pub fn cachefile(&self) -> &Path {
         &self.cachefile
+    }
+
+    /// What this host remembers of the anchors of its pools.
+    #[must_use]
+    pub fn witnesses(&self) -> &Path {
+        &self.witnesses
     }
 
     /// Where pools without a mountpoint of their own appear: `/`, or `~/steadfast` for ordinary users.

@@ -189,6 +189,9 @@ impl House {
             no_mount: false,
             properties: Properties::new(),
             key,
+            anchor: None,
+            accept_rollback: false,
+            accept_lost_anchor: false,
         };
         self.host().pool_import(&caller(), request)
     }
@@ -629,6 +632,9 @@ fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
         no_mount: false,
         properties: Properties::new(),
         key: None,
+        anchor: None,
+        accept_rollback: false,
+        accept_lost_anchor: false,
     };
     house.host().pool_import(&caller(), request).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/a"]);

@@ -17,6 +17,7 @@
 //! Repair: what a check finds is mended by import, by the cleaner, by scrub, or from a backup.
 #![forbid(unsafe_code)]
 
+pub mod anchor;
 pub mod check;
 pub mod dump;
 pub mod finding;
@@ -31,6 +32,7 @@ mod walk;
 
 use steadfast_format::Address;
 
+pub use anchor::anchor;
 pub use check::{Summary, check};
 pub use dump::{Selector, Span, block, segments, tail, tree, uberblock};
 pub use finding::{Finding, Found, Severity};
@@ -45,6 +47,14 @@ pub enum Error {
     /// A device could not be opened or read.
     #[error(transparent)]
     Device(#[from] steadfast_device::Error),
+    /// A file could not be read.
+    #[error("{path}: {source}")]
+    File {
+        /// As it was named.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// No pool can be read from these devices; the findings say why.
     #[error("no pool can be read from these devices")]
     NoPool,

@@ -34,6 +34,7 @@ fn create(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: sealed.then(|| new_key(env)),
+        anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),
     };
@@ -48,6 +49,7 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
         destroyed: false,
         read_only: false,
         secret: sealed.then(|| SECRET.to_vec()),
+        anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),
     };

@@ -42,6 +42,7 @@ fn main() {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: None,
+        anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),
     };

@@ -115,6 +115,7 @@ fn import(env: &Env, device: &Arc<CountingDevice>, encrypted: bool) -> Pool {
         destroyed: false,
         read_only: false,
         secret: encrypted.then(|| SECRET.to_vec()),
+        anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),
     };
@@ -172,6 +173,7 @@ fn main() {
         pool_props: Default::default(),
         root_props: Default::default(),
         key: user.map(|user| NewKey { user: Arc::new(user) }),
+        anchor: Default::default(),
         host: "host".into(),
         memory: Memory::default(),
     };

@@ -14,7 +14,7 @@
 //!  5 tail          rows of Pool segments and whatever 4 changed; next ids
 //!  6 segments      pending bytes of open segments to the devices, then flush                      (T3)
 //!  7 uberblock     label copies 0 and 2, flush, copies 1 and 3, flush
-//!  8 anchor        the register moves on
+//!  8 anchor        the register moves on, if the pool has one                              (I1, I3: `steadfast_anchor`)
 //!  9 release       slots emptied in this txg may live again; waiters wake
 //! ```
 //!
@@ -27,7 +27,7 @@
 //! ## What a crash does
 //! Before 7: the last uberblock still names txg T-1; what T wrote is in slots that no row of T-1 names, or behind the
 //! fill marks of T-1. During 7: a slot of the ring is torn, fails its tag, and import takes another copy, or T-1.
-//! After the first flush of 7: T.
+//! After the first flush of 7: T. With an anchor: T once the register has moved, T-1 until then (`anchor.rs`).
 //!
 //! ## What a fault does
 //! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use steadfast_anchor::Root;
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
 use steadfast_env::Bug;
@@ -45,7 +46,6 @@ use steadfast_format::{BlockKind, BlockPointer, DatasetId, MetaKey, PoolState, T
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
 
-use crate::anchor::Proposal;
 use crate::error::{Error, Result};
 use crate::events::{self, EventKind};
 use crate::history;
@@ -145,6 +145,13 @@ impl Inner {
             }
             let mut patience = rule.patience(&moment);
             if !self.is_suspended() && moment.fullness == 0 {
+                // A slot that is free for us may be another daemon's, if it has taken over.
+                if self.space.discard(0, 0) > 0
+                    && let Err(error) = self.check_anchor()
+                {
+                    self.suspend(&error);
+                    return Next::Again;
+                }
                 let before = self.space.discard(0, 0);
                 match self.space.discard(DISCARDS_PER_COMMIT, 0) {
                     0 => {}
@@ -301,6 +308,8 @@ impl Inner {
     }
 
     fn write_txg(&self, txg: Txg, heads: &[Arc<Dataset>]) -> Result<()> {
+        // Nothing is written for a pool that another daemon has taken over, not even where it seems free.
+        self.check_anchor()?;
         self.syncing.store(txg.0, Ordering::Release);
         let mut state = self.commit_state.lock();
 
@@ -429,7 +438,7 @@ impl Inner {
             tail,
             tail_places: [place(0), place(1)],
             parent: state.tag,
-            anchor: 0,
+            anchor: if state.retiring { 0 } else { self.anchor().map_or(0, |anchor| anchor.next_seq()) },
         };
         let bytes = uberblock.encode(|bound| self.tag(bound));
         let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");
@@ -443,9 +452,9 @@ impl Inner {
                 self.flush_devices()?;
             }
         }
-        let proposal = Proposal { pool: self.guid, txg, tag, parent: state.tag };
-        self.anchor.advance(&proposal)?;
-        state.tag = tag;
+        let retiring = std::mem::take(&mut state.retiring);
+        self.move_anchor(Root { uberblock: uberblock.clone(), tag }, retiring)?;
+        (state.tag, state.last) = (tag, Some(uberblock));
         Ok(())
     }
 

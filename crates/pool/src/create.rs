@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
+use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::Device;
@@ -19,7 +20,7 @@ use steadfast_txg::{Limits, Txgs};
 
 use crate::Pool;
 use crate::admission::Admission;
-use crate::anchor::{Anchor, NoAnchor};
+use crate::anchor::AnchorWish;
 use crate::blocks::MetaStore;
 use crate::datasets::NewKey;
 use crate::error::{Error, Result};
@@ -54,6 +55,8 @@ pub struct CreateSpec {
     pub root_props: Local,
     /// Makes the root dataset encrypted and seals the pool's own metadata.
     pub key: Option<NewKey>,
+    /// Gives the pool an anchor, if a path is named.
+    pub anchor: AnchorWish,
     /// Name of this host.
     pub host: String,
     /// Memory to use.
@@ -79,6 +82,7 @@ pub(crate) struct Plan {
     pub leaves: Vec<Arc<Leaf>>,
     pub events: Arc<Events>,
     pub sealing: Option<Sealing>,
+    pub anchor: Option<Anchor>,
     pub memory: Memory,
     pub read_only: bool,
     pub space: Arc<Space>,
@@ -155,7 +159,7 @@ impl Plan {
             commit_state: Mutex::new(state),
             sync_turn: Mutex::new(()),
             syncing,
-            anchor: Arc::new(NoAnchor) as Arc<dyn Anchor>,
+            anchor: RwLock::new(self.anchor.map(Arc::new)),
             read_only: self.read_only,
             stopping: AtomicBool::new(false),
             suspended: Mutex::new(None),
@@ -208,8 +212,12 @@ impl Pool {
             sealing_of(master, wrapped, location, &random)
         });
         let features = Feature::KNOWN.iter().map(|(name, ..)| *name);
+        let mac_key = sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
+        let anchor = crate::anchor::begin(env, guid, &spec.anchor, mac_key, spec.force)?;
+        let (anchor, aux) = anchor.unzip();
         let wanted = |name: &&str| match *name {
             "sealed_metadata" => sealing.is_some(),
+            crate::anchor::FEATURE => anchor.is_some(),
             name => !Feature::STRUCTURAL.contains(&name),
         };
         let features = features.filter(wanted);
@@ -226,16 +234,24 @@ impl Pool {
             ashift: spec.ashift,
             slot_size,
             features,
-            aux: Vec::new(),
+            aux: aux.into_iter().collect(),
             leaves,
             events,
             sealing,
+            anchor,
             memory: spec.memory,
             read_only: false,
             space,
             blockio,
         };
-        let state = CommitState { tag: [0; 32], tail: None, labels_dirty: false, state: PoolState::Active };
+        let state = CommitState {
+            tag: [0; 32],
+            last: None,
+            retiring: false,
+            tail: None,
+            labels_dirty: false,
+            state: PoolState::Active,
+        };
         let inner = plan.build(None, Txg(0), state, table, Local::new(), 0);
         inner.update_limits();
         {

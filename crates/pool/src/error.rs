@@ -65,13 +65,74 @@ pub enum Error {
         /// Evidence.
         reason: String,
     },
-    /// The anchor holds another root.
-    #[error("pool '{pool}': its anchor does not accept the root of txg {txg}")]
-    StaleRoot {
+    /// The devices hold an older root than the anchor.
+    #[error(
+        "the whole pool '{pool}' was put back to an earlier copy: its devices are at txg {found}, {older_seconds} s older \
+         than txg {anchored}, which its anchor holds"
+    )]
+    PutBack {
         /// Pool.
         pool: String,
-        /// Txg offered.
-        txg: Txg,
+        /// Txg of the newest root on the devices.
+        found: Txg,
+        /// Txg of the anchored one.
+        anchored: Txg,
+        /// How much older it is.
+        older_seconds: u64,
+    },
+    /// The devices hold a newer root than the anchor, and not by a commit that was cut off.
+    #[error(
+        "the anchor {register} is older than the pool '{pool}': it holds txg {anchored}, and the devices are at txg {found}"
+    )]
+    AnchorBehind {
+        /// Pool.
+        pool: String,
+        /// The register.
+        register: String,
+        /// Txg of the anchored root.
+        anchored: Txg,
+        /// Txg of the newest root on the devices.
+        found: Txg,
+    },
+    /// The pool has an anchor, and nobody says where.
+    #[error("the pool '{pool}' has an anchor, and it is not known where: {reason}")]
+    AnchorUnnamed {
+        /// Pool.
+        pool: String,
+        /// How it is known that there is one.
+        reason: &'static str,
+    },
+    /// The pool's anchor cannot be used.
+    #[error("the pool '{pool}' cannot be opened without its anchor: {source}")]
+    AnchorUnusable {
+        /// Pool.
+        pool: String,
+        /// What is wrong with it.
+        source: steadfast_anchor::Error,
+    },
+    /// The register was this pool's, and is not any more.
+    #[error("the anchor {register} was removed from the pool '{pool}', which goes on without")]
+    AnchorRetired {
+        /// Pool.
+        pool: String,
+        /// The register.
+        register: String,
+    },
+    /// A pool has one anchor.
+    #[error("the pool '{pool}' has an anchor already: {register}")]
+    AnchorThere {
+        /// Pool.
+        pool: String,
+        /// The register.
+        register: String,
+    },
+    /// What shall be removed is not the pool's anchor.
+    #[error("{path} is not the anchor of the pool '{pool}'")]
+    NoSuchAnchor {
+        /// Pool.
+        pool: String,
+        /// As it was named.
+        path: String,
     },
     /// The label says the pool is in use, and not by us.
     #[error("pool '{pool}' was last used by host '{host}' and was not exported")]
@@ -310,5 +371,5 @@ pub enum Error {
     Dataset(#[from] steadfast_dataset::Error),
     /// The anchor failed.
     #[error(transparent)]
-    Anchor(#[from] crate::anchor::AnchorError),
+    Anchor(#[from] steadfast_anchor::Error),
 }

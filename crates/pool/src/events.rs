@@ -78,6 +78,11 @@ pub enum EventKind {
         /// How long.
         nanos: u64,
     },
+    /// The operator accepted a root that the anchor did not hold, or gave the anchor up.
+    RootAccepted {
+        /// What was accepted, and instead of what.
+        notice: String,
+    },
     /// The pool stopped writing.
     Suspended {
         /// Why.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use steadfast_blockio::ReadContext;
 use steadfast_env::Env;
 use steadfast_format::{
-    CommitTail, DatasetId, DatasetRow, DecodeError, LabelConfig, MetaKey, Need, PoolState, RelocationRow,
-    SegmentRow, Uberblock, meta_keys,
+    AuxClass, CommitTail, DatasetId, DatasetRow, DecodeError, Feature, LabelConfig, MetaKey, Need, PoolState,
+    RelocationRow, SegmentRow, Uberblock, meta_keys,
 };
 use steadfast_property::Local;
 
 use crate::Pool;
+use crate::anchor::{self, AnchorWish};
 use crate::create::{DeviceHandle, Plan, sealing_of};
 use crate::error::{Error, Result};
 use crate::events::Events;
@@ -32,6 +33,8 @@ pub struct ImportSpec {
     pub read_only: bool,
     /// Secret for a sealed pool's key, as the operator gave it.
     pub secret: Option<Vec<u8>>,
+    /// Where the pool's anchor is, and what the operator accepts.
+    pub anchor: AnchorWish,
     /// Name of this host.
     pub host: String,
     /// Memory to use.
@@ -77,8 +80,18 @@ impl Pool {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
         };
-        let newest = scan::newest_uberblock(config.pool, &devices, tag_of)
-            .ok_or_else(|| Error::NoUberblock { pool: config.name.clone() })?;
+        let newest = scan::newest_uberblock(config.pool, &devices, tag_of);
+        let keys = sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let readable = |root: &scan::FoundUberblock| {
+            let (space, blockio) =
+                Plan::space_of(env, config.pool, config.ashift, config.slot_size, &leaves, spec.memory);
+            let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
+            space.bootstrap(&root.uberblock.tail, root.uberblock.tail_places).is_ok()
+                && blockio.read(&root.uberblock.tail, &context).is_ok()
+        };
+        let mac_key = keys.as_ref().map(|keys| steadfast_anchor::mac_key(keys.master()));
+        let choice = anchor::choose(env, config, &spec.anchor, mac_key, newest, readable)?;
+        let (newest, accepted) = (choice.root, choice.accepted);
         let uberblock = newest.uberblock;
         check_devices(config, &uberblock)?;
 
@@ -120,6 +133,7 @@ impl Pool {
             slot_size: config.slot_size,
             features: config.features.clone(),
             aux: config.aux.clone(),
+            anchor: choice.anchor,
             leaves,
             events,
             sealing,
@@ -130,6 +144,8 @@ impl Pool {
         };
         let state = CommitState {
             tag: newest.tag,
+            last: Some(uberblock.clone()),
+            retiring: false,
             tail: Some(uberblock.tail),
             labels_dirty: false,
             state: PoolState::Active,
@@ -137,9 +153,6 @@ impl Pool {
         let table = Table::new(&name, tail.next_dataset);
         let inner =
             plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
-        if !inner.anchor.accepts(config.pool, uberblock.txg, &newest.tag)? {
-            return Err(Error::StaleRoot { pool: config.name.clone(), txg: uberblock.txg });
-        }
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
         if let (Some(user), Some(secret)) = (user, &spec.secret) {
@@ -154,6 +167,24 @@ impl Pool {
         }
         inner.open_unlocked()?;
         inner.update_limits();
+        // The labels say what is so from now on: where the register is, or that there is none.
+        let listed = inner.aux.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();
+        inner.unlist_anchor();
+        if let Some(anchor) = inner.anchor() {
+            let listed = listed.filter(|aux| aux.path == choice.path);
+            inner.aux.write().push(listed.unwrap_or_else(|| anchor::aux(env, &choice.path)));
+            inner.features.write().extend(Feature::known(anchor::FEATURE));
+            if !spec.read_only {
+                // Before the first write: whoever had the pool until now is fenced.
+                anchor.take_over(accepted)?;
+            }
+            let opened = steadfast_anchor::Root { uberblock: uberblock.clone(), tag: newest.tag };
+            let held = anchor.held().map(|(root, _)| root);
+            assert!(spec.read_only || held == Some(opened), "what is opened is what is anchored (I3)");
+        }
+        if let Some(notice) = &choice.notice {
+            inner.note_accepted(notice);
+        }
         if !spec.read_only {
             inner.space.discard_leftovers()?;
             inner.commit_state.lock().labels_dirty = true;

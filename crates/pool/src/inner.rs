@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::Dataset;
@@ -12,7 +13,7 @@ use steadfast_device::{Device, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
     AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg,
-    WrappedKey,
+    Uberblock, WrappedKey,
 };
 use steadfast_property::Local;
 use steadfast_segment::Space;
@@ -20,7 +21,6 @@ use steadfast_tree::{NodeCache, Tree};
 use steadfast_txg::{Limits, Txgs};
 
 use crate::admission::Admission;
-use crate::anchor::Anchor;
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::history::History;
@@ -81,6 +81,10 @@ pub(crate) struct PoolProps {
 /// What the next commit needs to know of the last one.
 pub(crate) struct CommitState {
     pub tag: [u8; 32],
+    /// The uberblock that the tag is of; `None` before the first.
+    pub last: Option<Uberblock>,
+    /// The next commit is the last that moves the anchor.
+    pub retiring: bool,
     pub tail: Option<BlockPointer>,
     /// Labels are to be written again with the next commit.
     pub labels_dirty: bool,
@@ -115,7 +119,8 @@ pub(crate) struct Inner {
     pub sync_turn: Mutex<()>,
     /// Txg being synced; the stores of all trees look here.
     pub syncing: Arc<AtomicU64>,
-    pub anchor: Arc<dyn Anchor>,
+    /// The register that holds the only acceptable root, if the pool has one.
+    pub anchor: RwLock<Option<Arc<Anchor>>>,
     pub read_only: bool,
     pub stopping: AtomicBool,
     pub suspended: Mutex<Option<String>>,

@@ -41,6 +41,7 @@ use steadfast_format::{
 use steadfast_property::{Local, Resolved};
 use steadfast_segment::{Accounting, DeviceCounts};
 
+pub use anchor::{AnchorWish, Registers};
 pub use create::{CreateSpec, DeviceHandle};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
@@ -111,6 +112,8 @@ pub struct PoolStatus {
     pub txg: Txg,
     /// Devices.
     pub leaves: Vec<LeafStatus>,
+    /// Anchor, if the pool has one.
+    pub anchor: Option<steadfast_anchor::Status>,
     /// Space.
     pub accounting: Accounting,
     /// Files with blocks that could not be read.
@@ -212,6 +215,7 @@ impl Pool {
             suspended: inner.suspended.lock().clone(),
             txg: inner.txgs.commits.committed(),
             leaves: leaves.collect(),
+            anchor: inner.anchor().map(|anchor| anchor.status()),
             accounting,
             damaged: inner.damaged_files(),
         }
@@ -235,6 +239,22 @@ impl Pool {
     /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
     pub fn add_devices(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
         self.inner.add_devices(devices, force, dry_run)
+    }
+
+    /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would. What is at the path is
+    /// refused unless `force`. Durable when it returns.
+    pub fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_anchor(wish, force, dry_run)
+    }
+
+    /// Lets the pool live without the anchor at this path; the register is marked as retired. From now on nothing notices
+    /// if the pool is put back to an earlier copy. Durable when it returns.
+    pub fn remove_anchor(&self, path: &str) -> Result<()> {
+        let register = self.inner.anchor().map(|anchor| anchor.identity());
+        if register.as_deref() != Some(path) {
+            return Err(Error::NoSuchAnchor { pool: self.name(), path: path.to_owned() });
+        }
+        self.inner.remove_anchor()
     }
 
     /// Uses all of a device that has grown. Gives the bytes gained.
@@ -309,6 +329,9 @@ impl Pool {
         inner.space.discard_all();
         if let Some(state) = state {
             inner.write_labels(state, inner.txgs.commits.committed())?;
+        }
+        if let Some(anchor) = inner.anchor() {
+            anchor.settle();
         }
         Ok(())
     }

@@ -89,6 +89,10 @@ impl Engine {
                     set("reason", reason);
                     "io_failure".to_owned()
                 }
+                EventKind::RootAccepted { notice } => {
+                    set("notice", notice);
+                    "rollback".to_owned()
+                }
                 other => {
                     set("detail", format!("{other:?}"));
                     "other".to_owned()

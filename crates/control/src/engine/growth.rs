@@ -1,6 +1,6 @@
 //! Verbs that change what a pool is made of, and what it may use: add, online, offline, clear, labelclear, upgrade.
 
-use super::{Engine, Held, devices, refuse, touched};
+use super::{Engine, Held, anchors, devices, refuse, touched};
 use crate::api::{
     Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolUpgrade, VdevSpec,
 };
@@ -45,10 +45,22 @@ impl Engine {
 
     pub(super) fn add_devices(&self, caller: &Caller, request: &PoolAdd) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let (paths, handles) = self.open_new(&request.vdevs, request.force)?;
-        held.pool.add_devices(handles, request.force, request.dry_run).map_err(refuse::pool)?;
+        let (paths, handles) = self.open_new(&anchors::main_devices(&request.vdevs), request.force)?;
+        let anchor = self.anchor_of(&request.vdevs);
+        if anchor.path.is_some() {
+            // (E4) All that can be refused is refused before the first change.
+            held.pool.add_anchor(&anchor, request.force, true).map_err(refuse::pool)?;
+            held.pool.add_devices(handles.clone(), request.force, true).map_err(refuse::pool)?;
+        }
+        if !handles.is_empty() {
+            held.pool.add_devices(handles, request.force, request.dry_run).map_err(refuse::pool)?;
+        }
         if request.dry_run {
             return Ok(touched(&request.name));
+        }
+        if let Some(path) = &anchor.path {
+            held.pool.add_anchor(&anchor, request.force, false).map_err(refuse::pool)?;
+            self.post("vdev_add", &held.pool, &request.name, &[("vdev_path", path.clone())]);
         }
         for path in &paths {
             self.post("vdev_add", &held.pool, &request.name, &[("vdev_path", path.display().to_string())]);

@@ -10,6 +10,7 @@
 //! (E3) A pool that cannot be imported at the start stays remembered, with the reason, until it is imported or exported.
 //! (E4) What a verb refuses, it has not begun: everything that can be checked is checked before the first change.
 
+mod anchors;
 mod devices;
 mod events;
 mod filesystems;
@@ -27,7 +28,7 @@ use crate::api::{
     FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome, PoolAdd, PoolCandidate,
     PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory,
     PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast,
-    PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
+    PoolRemove, PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::refusal::{Code, Refusal};
@@ -262,6 +263,11 @@ impl Host for Engine {
     fn pool_add(&self, caller: &Caller, request: PoolAdd) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.add_devices(caller, &request)
+    }
+
+    fn pool_remove(&self, caller: &Caller, request: PoolRemove) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.remove_devices(caller, &request)
     }
 
     fn pool_online(&self, caller: &Caller, request: PoolOnline) -> Result<Outcome, Refusal> {

@@ -1,7 +1,7 @@
 //! Verbs of pools.
 
 use super::report::check_names_last;
-use super::{Engine, Held, devices, filesystems, mounts, refuse, touched};
+use super::{Engine, Held, anchors, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
     Caller, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector,
     Properties, VdevClass, VdevKind, VdevReport,
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_format::PoolState;
-use steadfast_pool::{CreateSpec, FoundPool, ImportSpec, Pool};
+use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
 const TEMPORARY: [&str; 4] = ["altroot", "cachefile", "readonly", "ashift"];
@@ -52,7 +52,7 @@ impl Engine {
         {
             mounts::check(mountpoint, false)?;
         }
-        let (paths, handles) = self.open_new(&request.vdevs, request.force)?;
+        let (paths, handles) = self.open_new(&anchors::main_devices(&request.vdevs), request.force)?;
         if request.dry_run {
             return Ok(touched(&name));
         }
@@ -67,6 +67,7 @@ impl Engine {
             pool_props: request.properties.iter().filter(stored).map(own).collect(),
             root_props,
             key,
+            anchor: self.anchor_of(&request.vdevs),
             host: self.host.clone(),
             memory: self.memory,
         };
@@ -304,6 +305,11 @@ impl Engine {
             destroyed: request.destroyed,
             read_only: read_only(&request.properties),
             secret: request.key.as_ref().map(|key| filesystems::secret(key).to_vec()),
+            anchor: AnchorWish {
+                accept_rollback: request.accept_rollback,
+                accept_lost: request.accept_lost_anchor,
+                ..self.anchor_wish(request.anchor.as_deref())
+            },
             host: self.host.clone(),
             memory: self.memory,
         };
@@ -365,6 +371,7 @@ impl Engine {
             destroyed: false,
             read_only: cached.readonly,
             secret: None,
+            anchor: self.anchor_wish(None),
             host: self.host.clone(),
             memory: self.memory,
         };

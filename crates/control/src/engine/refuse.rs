@@ -19,7 +19,6 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::NoUberblock { pool }
         | Error::BadRoot { pool, .. }
-        | Error::StaleRoot { pool, .. }
         | Error::Corrupt { pool, .. }
         | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
         Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
@@ -64,10 +63,40 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
         Error::TooSmall { path, .. } => with(Code::VdevSmall).with("device", path),
         Error::Device(error) => device(&error),
-        Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) | Error::Anchor(_) => {
-            with(Code::VdevIo)
+        Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
+            .with("pool", pool)
+            .with("found_txg", found.0)
+            .with("anchored_txg", anchored.0),
+        Error::AnchorBehind { pool, register, .. } => {
+            with(Code::AnchorOld).with("pool", pool).with("register", register)
         }
+        Error::AnchorUnnamed { pool, .. } => with(Code::AnchorUnnamed).with("pool", pool),
+        Error::AnchorRetired { pool, .. } => with(Code::AnchorRetired).with("pool", pool),
+        Error::AnchorThere { pool, register } => {
+            with(Code::AnchorExists).with("pool", pool).with("register", register)
+        }
+        Error::NoSuchAnchor { pool, path } => with(Code::VdevMissing).with("pool", pool).with("device", path),
+        Error::AnchorUnusable { pool, source } => with(anchor(&source)).with("pool", pool),
+        Error::Anchor(source) => with(anchor(&source)),
+        Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => with(Code::VdevIo),
         _ => with(Code::Internal),
+    }
+}
+
+/// The code that goes with an error of an anchor.
+fn anchor(error: &steadfast_anchor::Error) -> Code {
+    use steadfast_anchor::{Error, RegisterError};
+    match error {
+        Error::Register(RegisterError::Missing { .. }) => Code::AnchorMissing,
+        Error::Register(RegisterError::Occupied { .. }) => Code::VdevForeign,
+        Error::Register(RegisterError::Unfit { .. }) => Code::AnchorUnfit,
+        Error::Register(RegisterError::Damaged { .. }) | Error::Undecodable { .. } | Error::Forged { .. } => {
+            Code::AnchorDamaged
+        }
+        Error::Foreign { .. } => Code::AnchorForeign,
+        Error::Behind { .. } => Code::AnchorOld,
+        Error::Fenced { .. } => Code::AnchorFenced,
+        _ => Code::AnchorSilent,
     }
 }
 

@@ -301,9 +301,11 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
 fn pool_report(name: &str, held: &Held) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
+    let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
     if let Some(reason) = &measured.suspended {
         let what = format!("the pool is suspended: {reason}");
-        messages.push(Refusal::new(Code::PoolSuspended, what).with("pool", name));
+        let code = if fenced { Code::AnchorFenced } else { Code::PoolSuspended };
+        messages.push(Refusal::new(code, what).with("pool", name));
     }
     let lost = |leaf: &&LeafStatus| leaf.presence != Presence::Whole;
     messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
@@ -340,6 +342,20 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         checksum_errors: leaf.counts.checksum_errors,
         children: Vec::new(),
     };
+    let anchor = |anchor: &steadfast_anchor::Status| VdevReport {
+        state: if anchor.fenced.is_some() { Health::Faulted } else { Health::Online },
+        note: Some(anchor_note(anchor)),
+        name: anchor.register.clone(),
+        guid: 0,
+        class: VdevClass::Anchor,
+        kind: VdevKind::Plain,
+        size: 0,
+        allocated: 0,
+        read_errors: 0,
+        write_errors: anchor.failures,
+        checksum_errors: 0,
+        children: Vec::new(),
+    };
     // One entry for each range; one without a range for metadata.
     let errors = measured.damaged.iter().flat_map(|file| {
         let ranges = if file.ranges.is_empty() { vec![(0, 0)] } else { file.ranges.clone() };
@@ -359,10 +375,24 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         state: health(&measured),
         txg: measured.txg.0,
         messages,
-        vdevs: measured.leaves.iter().map(vdev).collect(),
+        vdevs: measured.leaves.iter().map(vdev).chain(measured.anchor.iter().map(anchor)).collect(),
         error_count: errors.len() as u64,
         errors: errors.into_iter().take(1000).collect(),
     }
+}
+
+/// What is remarkable about an anchor.
+fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
+    let steadfast_anchor::Status { seq, epoch, txg, .. } = anchor;
+    let mut note = format!("record {seq}, epoch {epoch}, txg {txg}");
+    if anchor.fenced.is_some() {
+        note.push_str("; another daemon has taken over");
+    }
+    if let Some(trouble) = &anchor.witness_trouble {
+        note.push_str("; this host cannot remember it: ");
+        note.push_str(trouble);
+    }
+    note
 }
 
 fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {

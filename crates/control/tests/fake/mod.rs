@@ -323,6 +323,17 @@ impl Host for FakeHost {
         Ok(Outcome { touched: request.names, warnings: Vec::new() })
     }
 
+    fn pool_remove(&self, _: &Caller, request: PoolRemove) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?;
+        let named = |device: &String| request.devices.iter().any(|d| d.display().to_string() == *device);
+        if pool.devices.first().is_some_and(named) {
+            return Err(Refusal::new(Code::Later, format!("{} holds data", pool.devices[0])));
+        }
+        pool.devices.retain(|device| !named(device));
+        touched(&request.name)
+    }
+
     fn pool_add(&self, _: &Caller, request: PoolAdd) -> Result<Outcome, Refusal> {
         let mut pools = self.lock();
         let pool = pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::KeyFormat;
-use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool, new_user_key, scan};
+use steadfast_pool::{
+    AnchorWish, CreateSpec, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool, new_user_key, scan,
+};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 pub const MIB: u64 = 1 << 20;
@@ -30,6 +32,7 @@ pub fn spec(devices: Vec<DeviceHandle>, key: Option<NewKey>) -> CreateSpec {
         pool_props: Default::default(),
         root_props: Default::default(),
         key,
+        anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),
     }
@@ -42,6 +45,7 @@ pub fn import_spec(secret: Option<&[u8]>) -> ImportSpec {
         destroyed: false,
         read_only: false,
         secret: secret.map(<[u8]>::to_vec),
+        anchor: AnchorWish::default(),
         host: "host".into(),
         memory: Memory::default(),
     }
