@@ -36,7 +36,7 @@
 //! ## What it does not do
 //! A register does not stop a stale writer from *writing to the devices*: it stops him from committing. Before each commit,
 //! and before it discards anything, a writer looks whether the record is still its own; between that look and its last write
-//! lies a window of one commit. Devices that two hosts reach need a lock of their own (file devices take one) or names that
+//! lies a window of one commit, and blocks written ahead of a commit are not preceded by a look. Devices that two hosts reach need a lock of their own (file devices take one) or names that
 //! no two writers share (objects).
 //!
 //! ## Reading order
