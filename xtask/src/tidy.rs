@@ -21,6 +21,7 @@ const RANKS: &[(&str, u32)] = &[
     ("tree", 3),
     ("txg", 3),
     ("dataset", 4),
+    ("intent_log", 5),
     ("posix", 5),
     ("fuse", 5),
     ("pool", 6),
@@ -151,7 +152,11 @@ fn own_imports(text: &str) -> BTreeSet<String> {
 }
 
 fn check_imports(name: &str, text: &str, findings: &mut Vec<String>) {
-    let rank = |room: &str| RANKS.iter().find(|(known, _)| *known == room).map(|(_, rank)| *rank);
+    // A folder has underscores where its package has hyphens.
+    let rank = |room: &str| {
+        let room = room.replace('-', "_");
+        RANKS.iter().find(|(known, _)| *known == room).map(|(_, rank)| *rank)
+    };
     for import in own_imports(text) {
         if name.starts_with("lab/") && !import.starts_with("lab-") {
             findings.push(format!("{name}: the lab is a stranger to the engine and may not import {import}"));

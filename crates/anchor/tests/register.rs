@@ -43,6 +43,7 @@ fn root(txg: u64, parent: [u8; 32], anchor: u64) -> Root {
         tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
         parent,
         anchor,
+        log: None,
     };
     let bytes = uberblock.encode(steadfast_crypto::hash);
     Root { tag: Uberblock::bound_and_tag(&bytes).unwrap().1, uberblock }

@@ -8,6 +8,14 @@ pub fn hash(bytes: &[u8]) -> [u8; 32] {
     *blake3::hash(bytes).as_bytes()
 }
 
+/// BLAKE3 of parts, as if they were one.
+#[must_use]
+pub fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    parts.iter().for_each(|part| _ = hasher.update(part));
+    *hasher.finalize().as_bytes()
+}
+
 /// Keyed BLAKE3 of `bytes`: an authenticator, for who holds `key` (uberblocks of sealed pools).
 #[must_use]
 pub fn keyed_hash(key: &Key, bytes: &[u8]) -> [u8; 32] {

@@ -16,7 +16,7 @@ pub mod verified;
 pub mod wrap;
 
 pub use derive::derive;
-pub use hash::{hash, keyed_hash, tags_equal};
+pub use hash::{hash, hash_parts, keyed_hash, tags_equal};
 pub use keys::{Key, KeyError, UserKey};
 pub use seal::{AuthError, BlockKeys, SEAL_OVERHEAD};
 pub use steadfast_format::{KdfParams, KeyFormat, Stamp, WrappedKey};

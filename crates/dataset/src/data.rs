@@ -221,6 +221,7 @@ impl Dataset {
         let offset = if append { state.record.size } else { offset };
         self.choose_record_size(&mut state);
         let record_size = state.record_size();
+        self.note_written(&mut state, offset..offset + len(data));
         let size = state.record.size.max(offset + len(data));
         let terms = Terms { record_size, unit: self.blocks.unit().into(), overlays: &overlays };
         let mut complete = Vec::new();
@@ -291,6 +292,7 @@ impl Dataset {
         let mut state = inode.state.lock();
         if state.record_is_final() {
             let record_size = state.record_size();
+            self.note_cut(&mut state, range.clone());
             state.open.cut(record_size, range);
         }
         self.mark(op.txg(), inode, &mut state);
@@ -322,6 +324,7 @@ impl Dataset {
         if size < state.record.size && state.record_is_final() && !self.has_bug(Bug::TailKept) {
             let record_size = state.record_size();
             // To the end of everything, not of the file: (D1) must hold for whatever was ever written behind.
+            self.note_cut(&mut state, size..u64::MAX);
             state.open.cut(record_size, size..u64::MAX);
         }
         state.record.size = size;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -18,6 +18,7 @@ use crate::cuts::Cuts;
 use crate::early::EarlyList;
 use crate::fold::Folding;
 use crate::inode::{Frozen, Inode, InodeMap, InodeState};
+use crate::journal::{Durable, Journal, Pending};
 use crate::store::{Blocks, TreeStore, occupied};
 use crate::{Damage, Error, Result};
 
@@ -134,8 +135,13 @@ pub struct Dataset {
     pub(crate) early: Mutex<EarlyList>,
     pub(crate) overlays_written: AtomicU64,
     pub(crate) records_folded: AtomicU64,
-    files: AtomicU64,
-    next_inode: AtomicU64,
+    pub(crate) files: AtomicU64,
+    pub(crate) next_inode: AtomicU64,
+    /// Who makes changes durable ahead of their commit, what it holds, and from which commit on all changes were noted for it.
+    pub(crate) journal: RwLock<Option<Arc<dyn Journal>>>,
+    pub(crate) journal_mode: AtomicU8,
+    pub(crate) tracked_from: AtomicU64,
+    pub(crate) pending: Mutex<Pending>,
     changed: AtomicBool,
     /// Last txg that was frozen with changes.
     frozen_last: AtomicU64,
@@ -219,6 +225,10 @@ impl Dataset {
             counters: Mutex::new(parts.counters),
             files: AtomicU64::new(parts.counters.files),
             next_inode: AtomicU64::new(parts.counters.next_inode.max(2)),
+            journal: RwLock::new(None),
+            journal_mode: AtomicU8::new(0),
+            tracked_from: AtomicU64::new(0),
+            pending: Mutex::default(),
             changed: AtomicBool::new(false),
             frozen_last: AtomicU64::new(0),
             destroying: AtomicBool::new(false),
@@ -331,12 +341,14 @@ impl Dataset {
     }
 
     /// Waits until everything an inode shows is durable.
-    pub fn wait_durable(&self, inode: &Inode) -> Result<()> {
+    pub fn wait_durable(&self, inode: &Arc<Inode>) -> Result<()> {
         let changed = inode.changed_txg();
         if self.env.has_bug(Bug::FsyncIgnored) {
             return Ok(());
         }
-        if changed > self.txgs.commits.committed() {
+        if changed > self.txgs.commits.committed()
+            && self.log_durable(inode, Duration::MAX, &|| true) != Durable::Yes
+        {
             self.txgs.commits.request_sync(changed);
             self.txgs.commits.wait_committed(changed)?;
         }
@@ -346,13 +358,18 @@ impl Dataset {
     /// As [`Dataset::wait_durable`], but asks each time `patience` has passed whether to go on. False if not.
     pub fn wait_durable_while(
         &self,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         patience: Duration,
         go_on: impl Fn() -> bool,
     ) -> Result<bool> {
         let changed = inode.changed_txg();
         if changed <= self.txgs.commits.committed() {
             return Ok(true);
+        }
+        match self.log_durable(inode, patience, &go_on) {
+            Durable::Yes => return Ok(true),
+            Durable::GaveUp => return Ok(false),
+            Durable::CommitInstead => {}
         }
         self.txgs.commits.request_sync(changed);
         while !self.txgs.commits.wait_committed_for(changed, patience)? {
@@ -478,6 +495,7 @@ impl Dataset {
         {
             let mut state = inode.state.lock();
             (state.changed, state.refs) = (op.txg(), 1);
+            self.note_pending(op.txg(), id, &mut state);
         }
         self.shard(id).lock().inodes.insert(id, Arc::clone(&inode));
         self.files.fetch_add(1, Ordering::Relaxed);
@@ -509,6 +527,7 @@ impl Dataset {
     pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
         state.changed = txg;
         state.record_dirty = true;
+        self.note_pending(txg, inode.id, state);
         if !state.dirty {
             state.dirty = true;
             self.dirty.lock().insert(inode.id, Arc::clone(inode));
@@ -529,6 +548,12 @@ impl Dataset {
 
     /// Applies an operation's changes of the names tree: all or none. Keys in ascending order are made here.
     pub fn batch(&self, mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+        self.apply(&mut changes)?;
+        self.note_keys(changes);
+        Ok(())
+    }
+
+    fn apply(&self, changes: &mut [(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
         changes.sort_by(|a, b| a.0.cmp(&b.0));
         let borrowed: Vec<Change<'_>> = changes
             .iter()
@@ -707,6 +732,9 @@ impl Dataset {
         for inode in dirty {
             let mut state = inode.state.lock();
             state.dirty = false;
+            if let Some(journal) = &mut state.journal {
+                journal.freeze(txg);
+            }
             let has_content = !state.open.is_empty();
             if std::mem::take(&mut state.record_dirty) && !state.gone {
                 let record = self.stored_record(inode.id, &state);
@@ -721,8 +749,9 @@ impl Dataset {
             with_content.push(inode);
         }
         if !changes.is_empty() {
-            self.batch(changes)?;
+            self.apply(&mut changes)?;
         }
+        self.freeze_pending(txg);
         if self.has_changes() {
             // In this order: whoever sees no changes sees the txg that has them.
             self.frozen_last.store(txg.0, Ordering::Release);

@@ -9,6 +9,7 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, Txg};
 
 use crate::ahead::Reading;
+use crate::journal::InodeJournal;
 use crate::layer::Layer;
 
 /// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that collide, and one
@@ -63,6 +64,10 @@ pub struct InodeState {
     pub(crate) gone: bool,
     /// The txg that closes next, or is being synced, folds records of it.
     pub(crate) folding: bool,
+    /// Txg of the last change that the log does not hold; 0 if there is none.
+    pub(crate) pending_in: Txg,
+    /// Content that the log does not hold.
+    pub(crate) journal: Option<Box<InodeJournal>>,
 }
 
 /// Content changes of one file as handed to sync.
@@ -90,6 +95,8 @@ impl Inode {
             changed: Txg(0),
             gone: false,
             folding: false,
+            pending_in: Txg(0),
+            journal: None,
         };
         Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None), reading: Mutex::default() })
     }

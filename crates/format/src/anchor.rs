@@ -301,6 +301,7 @@ pub(crate) mod tests {
             tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
             parent: [5; 32],
             anchor: 11,
+            log: None,
         };
         AnchorRecord {
             keyed: true,

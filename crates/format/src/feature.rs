@@ -71,6 +71,7 @@ impl Feature {
             Need::Read,
             "a dataset may have a younger parent, and segments of an owner that is not its encryption root",
         ),
+        ("intent_log", Need::Read, "what was promised since the last commit may stand in a log"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

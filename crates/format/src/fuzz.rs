@@ -5,8 +5,8 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::{
-    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, MetaKey, RelocationRow,
-    SegmentRow, Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, LogHeader, LogRecord,
+    MetaKey, RelocationRow, SegmentRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -24,6 +24,8 @@ pub const ALL: &[Entry] = &[
     ("history_entry", history_entry),
     ("inode", inode),
     ("label", label),
+    ("log_group", log_group),
+    ("log_record", log_record),
     ("meta_key", meta_key),
     ("names_head", names_head),
     ("node", node),
@@ -65,6 +67,22 @@ pub fn anchor_record(bytes: &[u8]) {
     if let Ok(Some(record)) = crate::anchor::decode_slot(bytes, |_| checksum) {
         assert_eq!(crate::anchor::encode_slot(record, |_| checksum), bytes, "{CANONICAL}");
     }
+}
+
+/// The header of a log group.
+pub fn log_group(bytes: &[u8]) {
+    let Ok((header, hash)) = LogHeader::decode(bytes) else { return };
+    assert_eq!(header.encode(|_| hash), bytes[..LogHeader::SIZE], "{CANONICAL}");
+}
+
+/// Records of a log group.
+pub fn log_record(bytes: &[u8]) {
+    let (mut at, mut again) = (0, Vec::new());
+    while let Ok((record, taken)) = LogRecord::decode(&bytes[at..]) {
+        record.encode(&mut again);
+        at += taken;
+    }
+    assert_eq!(again, bytes[..at], "{CANONICAL}");
 }
 
 /// A commit tail.

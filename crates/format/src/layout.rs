@@ -91,6 +91,12 @@ impl Encoder {
         self
     }
 
+    /// The fixed part alone, where the caller appends the variable parts itself.
+    pub(crate) fn finish_fixed(&mut self) -> Vec<u8> {
+        assert_eq!(self.field, self.layout.fields.len(), "{} is complete", self.layout.name);
+        std::mem::take(&mut self.out)
+    }
+
     /// The next variable part; its length is carried by a fixed field or by the part itself.
     pub(crate) fn tail(&mut self, name: &'static str, bytes: &[u8]) -> &mut Self {
         assert_eq!(self.field, self.layout.fields.len(), "{}: fixed part first", self.layout.name);
@@ -234,6 +240,8 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Segment row", &crate::SegmentRow::LAYOUT),
     ("Column", &crate::Column::LAYOUT),
     ("Relocation row", &crate::RelocationRow::LAYOUT),
+    ("Log group", &crate::LogHeader::LAYOUT),
+    ("Log record", &crate::log_group::RECORD_LAYOUT),
     ("Dataset row", &crate::DatasetRow::LAYOUT),
     ("Wrapped key", &crate::WrappedKey::LAYOUT),
     ("History entry", &crate::HistoryEntry::LAYOUT),

@@ -23,7 +23,7 @@ pub struct Column {
 /// | off | len | field       | meaning                                                       |
 /// |-----|-----|-------------|---------------------------------------------------------------|
 /// |   0 |   1 | layout      | 1: one column holds all bytes                                 |
-/// |   1 |   1 | class       | 1 data, 2 meta0, 3 meta1, 4 clean, 5 pool0, 6 pool1           |
+/// |   1 |   1 | class       | 1 data, 2 meta0, 3 meta1, 4 clean, 5 pool0, 6 pool1, 7 log    |
 /// |   2 |   1 | columns     | number of columns, 1 to 32                                    |
 /// |   3 |   1 | dead_map    | 1 if a map of dead units follows, else 0                      |
 /// |   4 |   4 | filled      | bytes written, a multiple of the allocation unit              |
@@ -100,7 +100,7 @@ impl SegmentRow {
     /// The row's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        assert!((1..=Self::COLUMNS_MAX).contains(&self.columns.len()) && (1..=6).contains(&self.class));
+        assert!((1..=Self::COLUMNS_MAX).contains(&self.columns.len()) && (1..=7).contains(&self.class));
         let dead = self.dead.as_deref().unwrap_or_default();
         assert!(dead.len() <= Self::DEAD_BYTES_MAX);
         let mut out = Encoder::new(&Self::LAYOUT);
@@ -121,7 +121,7 @@ impl SegmentRow {
             return Err(from.refuse("layout", layout));
         }
         let class = from.u8("class");
-        if !(1..=6).contains(&class) {
+        if !(1..=7).contains(&class) {
             return Err(from.refuse("class", class));
         }
         let count = usize::from(from.u8("columns"));

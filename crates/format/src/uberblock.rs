@@ -26,7 +26,9 @@ use crate::{BlockPointer, DecodeError, DeviceId, PoolGuid, Txg};
 /// |  300 |   4 | reserved     | zero                                                               |
 /// |  304 |  32 | parent       | tag of the uberblock it replaces; zero in the first                |
 /// |  336 |   8 | anchor       | sequence number of the anchor record; 0 without an anchor          |
-/// |  344 |3720 | reserved     | zero (log head, parity root); from 752 on for ever                 |
+/// |  344 |  16 | log_epoch    | epoch of the intent log; zero without one                          |
+/// |  360 |   8 | log_next     | first log group that this txg does not hold; 0 without a log       |
+/// |  368 |3696 | reserved     | zero (parity root); from 752 on for ever                           |
 /// | 4064 |  32 | tag          | BLAKE3 of bytes 0 to 4063, keyed if flag 0 is set                  |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Uberblock {
@@ -50,6 +52,17 @@ pub struct Uberblock {
     pub parent: [u8; 32],
     /// Sequence number of the anchor record.
     pub anchor: u64,
+    /// Where the intent log goes on behind this txg.
+    pub log: Option<LogStart>,
+}
+
+/// The part of the intent log that a root needs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogStart {
+    /// Epoch its groups are of, not 0.
+    pub epoch: [u8; 16],
+    /// First group that the root does not hold, from 1.
+    pub next: u64,
 }
 
 const MAGIC: &[u8; 8] = b"SFuber\0\0";
@@ -77,7 +90,9 @@ impl Uberblock {
             ("reserved", 300, 4),
             ("parent", 304, 32),
             ("anchor", 336, 8),
-            ("reserved", 344, 3720),
+            ("log_epoch", 344, 16),
+            ("log_next", 360, 8),
+            ("reserved", 368, 3696),
             ("tag", 4064, 32),
         ],
         &[],
@@ -101,7 +116,10 @@ impl Uberblock {
         out.bytes("meta", &self.meta.to_bytes()).bytes("tail", &self.tail.to_bytes());
         out.u64("tail_device_0", place(0).device.0).u32("tail_slot_0", place(0).slot).reserved();
         out.u64("tail_device_1", place(1).device.0).u32("tail_slot_1", place(1).slot).reserved();
-        out.bytes("parent", &self.parent).u64("anchor", self.anchor).reserved();
+        out.bytes("parent", &self.parent).u64("anchor", self.anchor);
+        let log = self.log.unwrap_or(LogStart { epoch: [0; 16], next: 0 });
+        assert_eq!(log.epoch == [0; 16], log.next == 0, "a log has an epoch and a next group, or neither");
+        out.bytes("log_epoch", &log.epoch).u64("log_next", log.next).reserved();
         let mut bytes: [u8; Self::ENCODED_SIZE] = out.bytes("tag", &[0; 32]).finish_array();
         let tag = tag(&bytes[..Self::BOUND_SIZE]);
         bytes[Self::BOUND_SIZE..].copy_from_slice(&tag);
@@ -160,6 +178,10 @@ impl Uberblock {
         }
         let parent = from.array("parent");
         let anchor = from.u64("anchor");
+        let log = LogStart { epoch: from.array("log_epoch"), next: from.u64("log_next") };
+        if (log.epoch == [0; 16]) != (log.next == 0) {
+            return Err(from.refuse("log_next", log.next));
+        }
         from.reserved()?;
         from.bytes("tag", 32);
         from.finish()?;
@@ -174,6 +196,7 @@ impl Uberblock {
             tail_places: [Some(first), (second.device.0 != 0).then_some(second)],
             parent,
             anchor,
+            log: (log.next != 0).then_some(log),
         })
     }
 }
@@ -207,6 +230,7 @@ mod tests {
             tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
             parent: [5; 32],
             anchor: 0,
+            log: Some(LogStart { epoch: [6; 16], next: 77 }),
         };
         let bytes = uberblock.encode(|bound| {
             assert_eq!(bound.len(), 4064);

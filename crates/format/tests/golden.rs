@@ -10,12 +10,14 @@ mod support;
 use std::fmt::Write as _;
 
 use steadfast_format::anchor;
+use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, PoolState};
 use steadfast_format::layout::Layout;
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption,
-    DatasetId, DatasetRow, DeviceId, Feature, HistoryEntry, KdfParams, KeyFormat, LogHead, MetaKey, PoolGuid,
-    RelocationRow, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
+    DatasetId, DatasetRow, DeviceId, Feature, HistoryEntry, InodeId, KdfParams, KeyFormat, LogHead,
+    LogHeader, LogRecord, LogStart, MetaKey, PoolGuid, RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
+    Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -234,7 +236,9 @@ fn uberblocks() {
         ],
         parent: [0xfa; 32],
         anchor: 9,
+        log: None,
     };
+    let logged = Uberblock { log: Some(LogStart { epoch: [0xe0; 16], next: 1_234 }), ..sealed.clone() };
     let open = Uberblock {
         keyed: false,
         devices: 1,
@@ -243,7 +247,9 @@ fn uberblocks() {
         tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
         ..sealed.clone()
     };
-    for (name, value) in [("uberblock_sealed", sealed), ("uberblock_open", open)] {
+    for (name, value) in
+        [("uberblock_sealed", sealed), ("uberblock_open", open), ("uberblock_logged", logged)]
+    {
         let bytes = value.encode(|_| [0xee; 32]);
         golden(name, "Uberblock", &bytes, |page| {
             page.fixed(&Uberblock::LAYOUT, &bytes, "");
@@ -265,6 +271,7 @@ fn anchor_records() {
         tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
         parent: [0xfa; 32],
         anchor: 9,
+        log: None,
     };
     let record = AnchorRecord {
         keyed: true,
@@ -379,6 +386,71 @@ fn dataset_rows() {
         });
         assert_eq!(DatasetRow::decode(&bytes), Ok(value));
     }
+}
+
+#[test]
+fn log_groups() {
+    let header = LogHeader {
+        pool: PoolGuid(0x0123_4567_89ab_cdef),
+        epoch: [0xe0; 16],
+        sequence: 1_234,
+        txg: Txg(78),
+        dataset: DatasetId(3),
+        length: 500,
+        records: 7,
+        stamp: Stamp { salt: [0xaa; 16], counter: 99 },
+        parent: [0xfa; 32],
+    };
+    let bytes = header.encode(|_| [0xee; 32]);
+    golden("log_group", "Log group", &bytes, |page| {
+        page.fixed(&LogHeader::LAYOUT, &bytes, "");
+    });
+    assert_eq!(LogHeader::decode(&bytes), Ok((header, [0xee; 32])));
+}
+
+#[test]
+fn log_records() {
+    let now = Time { seconds: 1_767_225_600, nanos: 5 };
+    let attributes = InodeRecord {
+        generation: 78,
+        parent: InodeId(1),
+        size: 4_096,
+        allocated: 0,
+        mode: 0o100_644,
+        nlink: 1,
+        uid: 1000,
+        gid: 1000,
+        rdev: 0,
+        record_shift: 17,
+        flags: InodeRecord::FLAG_RECORD_FINAL,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+    };
+    let (inode, until) = (InodeId(9), Txg(78));
+    let records = [
+        LogRecord::Set { key: b"key", value: b"value" },
+        LogRecord::Removed { key: b"key" },
+        LogRecord::Inode { inode, record: attributes },
+        LogRecord::Gone { inode },
+        LogRecord::Data { inode, offset: 8_192, bytes: b"content" },
+        LogRecord::Cut { inode, start: 4_096, end: u64::MAX, until },
+        LogRecord::Counters { files: 8, next_inode: 10 },
+    ];
+    let mut bytes = Vec::new();
+    records.iter().for_each(|record| record.encode(&mut bytes));
+    golden("log_record", "Log records", &bytes, |page| {
+        let mut at = 0;
+        while at < bytes.len() {
+            let (_, taken) = LogRecord::decode(&bytes[at..]).expect("encoded just now");
+            let layout = &steadfast_format::log_group::RECORD_LAYOUT;
+            page.fixed(layout, &bytes[at..], "record.");
+            page.line(&bytes[at + LogRecord::HEADER_SIZE..at + taken], "key and value");
+            at += taken;
+        }
+    });
+    assert_eq!(LogRecord::decode_all(&bytes, 7).unwrap(), records);
 }
 
 #[test]

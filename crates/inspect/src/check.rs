@@ -229,7 +229,9 @@ fn check_table(
         summary.live_units += u64::from(live);
         summary.dead_units += u64::from(row.filled - live);
         summary.empty_segments += u64::from(live == 0);
-        let units = view.table.unmarked(segment);
+        // What lies in the intent log is its own: no pointer leads there.
+        let of_log = Class::from_u8(row.class) == Some(Class::Log);
+        let units = if of_log { 0 } else { view.table.unmarked(segment) };
         let of_pool = Class::from_u8(row.class).is_some_and(Class::is_pool);
         if !meta.whole || !meta.table_whole || (!of_pool && partly.contains(&row.owner)) {
             summary.unknown_units += u64::from(units);

@@ -42,7 +42,7 @@ use steadfast_anchor::Root;
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
 use steadfast_env::Bug;
-use steadfast_format::{BlockKind, BlockPointer, DatasetId, MetaKey, PoolState, Txg, Uberblock};
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, LogStart, MetaKey, PoolState, Txg, Uberblock};
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
 
@@ -191,14 +191,18 @@ impl Inner {
         for head in &heads {
             head.flush_ahead()?;
         }
-        let (txg, removes) = self.txgs.gate.advance(|txg| -> Result<(Txg, u64)> {
+        let (txg, removes, log) = self.txgs.gate.advance(|txg| -> Result<(Txg, u64, LogStart)> {
             for head in &heads {
                 head.freeze(txg)?;
             }
-            Ok((txg, self.admission.removes.load(Ordering::Relaxed)))
+            if self.anchor().is_some() {
+                // What the register does not vouch for is not believed, and it vouches for roots only.
+                self.log.retire();
+            }
+            Ok((txg, self.admission.removes.load(Ordering::Relaxed), self.log.head()))
         })?;
         let (begun_ns, before) = (self.env.clock.monotonic_ns(), self.device_bytes());
-        self.write_txg(txg, &heads)?;
+        self.write_txg(txg, log, &heads)?;
         self.rate_devices(self.device_bytes() - before, self.env.clock.monotonic_ns() - begun_ns);
         self.admission.removes_committed.store(removes, Ordering::Relaxed);
         let owing = heads.iter().any(|head| head.owes_frees());
@@ -212,6 +216,7 @@ impl Inner {
         self.txgs.budget.release(txg);
         self.update_limits();
         self.txgs.commits.note_committed(txg);
+        self.begin_log();
         Ok(())
     }
 
@@ -307,7 +312,7 @@ impl Inner {
         noted
     }
 
-    fn write_txg(&self, txg: Txg, heads: &[Arc<Dataset>]) -> Result<()> {
+    fn write_txg(&self, txg: Txg, log: LogStart, heads: &[Arc<Dataset>]) -> Result<()> {
         // Nothing is written for a pool that another daemon has taken over, not even where it seems free.
         self.check_anchor()?;
         self.syncing.store(txg.0, Ordering::Release);
@@ -328,6 +333,8 @@ impl Inner {
         // 3
         self.note_table(self.table_items(txg))?;
         self.clean(txg)?;
+        self.reserve_log();
+        let log = self.log_head(log);
         // 4
         self.note_table(rows::items(&self.space.table_changes()).collect())?;
         let snapshot = self.meta.snapshot();
@@ -347,7 +354,7 @@ impl Inner {
             self.space.discard_all();
         }
         // 7, 8
-        self.write_uberblocks(&mut state, txg, meta, tail)?;
+        self.write_uberblocks(&mut state, txg, meta, tail, log)?;
         if early {
             self.space.flush_open()?;
         }
@@ -421,6 +428,7 @@ impl Inner {
         txg: Txg,
         meta: BlockPointer,
         tail: BlockPointer,
+        log: Option<LogStart>,
     ) -> Result<()> {
         let place = |copy: usize| {
             let address = tail.copies[copy];
@@ -439,6 +447,7 @@ impl Inner {
             tail_places: [place(0), place(1)],
             parent: state.tag,
             anchor: if state.retiring { 0 } else { self.anchor().map_or(0, |anchor| anchor.next_seq()) },
+            log,
         };
         let bytes = uberblock.encode(|bound| self.tag(bound));
         let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");

@@ -13,6 +13,7 @@ use steadfast_env::Env;
 use steadfast_format::{
     AuxConfig, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
 };
+use steadfast_intent_log::Log;
 use steadfast_property::Local;
 use steadfast_segment::{Geometry, Space};
 use steadfast_tree::{NodeCache, Options, Tree};
@@ -134,6 +135,9 @@ impl Plan {
         let limits = Limits { memory: self.memory.dirty_bytes_max, space: u64::MAX };
         let for_txgs: Arc<dyn steadfast_txg::Space> = Arc::clone(&admission) as _;
         let txgs = Arc::new(Txgs::new(&self.env, committed, limits, for_txgs));
+        let mut epoch = [0; 16];
+        self.env.random.fill(&mut epoch);
+        let log = Arc::new(Log::new(self.guid, epoch, Arc::clone(&txgs)));
         Inner {
             env: self.env,
             guid: self.guid,
@@ -160,6 +164,9 @@ impl Plan {
             sync_turn: Mutex::new(()),
             syncing,
             anchor: RwLock::new(self.anchor.map(Arc::new)),
+            log,
+            log_fresh: AtomicBool::new(false),
+            log_replayed: AtomicU64::new(0),
             read_only: self.read_only,
             stopping: AtomicBool::new(false),
             suspended: Mutex::new(None),

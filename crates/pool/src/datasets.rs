@@ -105,6 +105,7 @@ impl Inner {
             let open = self.table.read().get(id).and_then(|entry| entry.open.clone());
             if let Some(open) = open {
                 open.head.set_settings(self.settings_of(id));
+                self.connect_log(id, &open.head);
                 *open.blocks.compression.write() = self.compression_setting(id);
             }
         }
@@ -168,6 +169,8 @@ impl Inner {
             head.begin_destroy();
         }
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        drop(table);
+        self.connect_log(id, &head);
         Ok(head)
     }
 
@@ -234,8 +237,9 @@ impl Inner {
         let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression);
         let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
-        entry.open = Some(OpenDataset { head, blocks });
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
         drop(table);
+        self.connect_log(id, &head);
         self.changed.store(true, Ordering::Release);
         Ok(id)
     }

@@ -156,6 +156,17 @@ pub enum Error {
         /// Feature's name.
         feature: String,
     },
+    /// The intent log cannot be replayed whole.
+    #[error(
+        "what was promised to fsync since the last commit of pool '{pool}' cannot be replayed: {reason}. A read-only import \
+         shows the last commit"
+    )]
+    LogDamaged {
+        /// Pool.
+        pool: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The pool's own metadata is sealed and no key was given.
     #[error("the metadata of pool '{pool}' is sealed, and its key is not loaded")]
     PoolKeyNeeded {

@@ -150,6 +150,8 @@ impl Inner {
         for head in self.heads() {
             head.allow_overlays(self.has_feature("overlays"));
         }
+        let open: Vec<_> = self.heads().into_iter().map(|head| (head.id(), head)).collect();
+        open.iter().for_each(|(id, head)| self.connect_log(*id, head));
         written
     }
 

@@ -186,6 +186,9 @@ impl Pool {
             inner.note_accepted(notice);
         }
         if !spec.read_only {
+            if let Some(head) = uberblock.log {
+                inner.replay_log(head, uberblock.txg)?;
+            }
             inner.space.discard_leftovers()?;
             inner.commit_state.lock().labels_dirty = true;
             inner.changed.store(true, std::sync::atomic::Ordering::Release);

@@ -15,6 +15,7 @@ use steadfast_format::{
     AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg,
     Uberblock, WrappedKey,
 };
+use steadfast_intent_log::Log;
 use steadfast_property::Local;
 use steadfast_segment::Space;
 use steadfast_tree::{NodeCache, Tree};
@@ -121,6 +122,11 @@ pub(crate) struct Inner {
     pub syncing: Arc<AtomicU64>,
     /// The register that holds the only acceptable root, if the pool has one.
     pub anchor: RwLock<Option<Arc<Anchor>>>,
+    pub log: Arc<Log>,
+    /// The log's segments were reserved and never written.
+    pub log_fresh: AtomicBool,
+    /// Groups that import replayed.
+    pub log_replayed: AtomicU64,
     pub read_only: bool,
     pub stopping: AtomicBool,
     pub suspended: Mutex<Option<String>>,

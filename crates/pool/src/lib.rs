@@ -22,6 +22,7 @@ mod grow;
 mod history;
 mod import;
 mod inner;
+mod intent;
 mod keys;
 mod memory;
 mod rename;
@@ -49,6 +50,7 @@ pub use error::{Error, Result};
 pub use events::{Event, EventKind};
 pub use grow::Growth;
 pub use import::ImportSpec;
+pub use intent::LogStatus;
 pub use keys::new_user_key;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
@@ -118,6 +120,8 @@ pub struct PoolStatus {
     pub accounting: Accounting,
     /// Files with blocks that could not be read.
     pub damaged: Vec<DamagedFile>,
+    /// The intent log.
+    pub log: LogStatus,
 }
 
 impl Pool {
@@ -218,6 +222,7 @@ impl Pool {
             anchor: inner.anchor().map(|anchor| anchor.status()),
             accounting,
             damaged: inner.damaged_files(),
+            log: inner.log_status(),
         }
     }
 

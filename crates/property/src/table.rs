@@ -433,6 +433,16 @@ pub const DATASET: &[Property] = &[
         "What fsync promises: durable when it returns (other values are not yet built).",
     )
     .inherited(),
+    setting(
+        "journal",
+        "JOURNAL",
+        "ordered | writeback | off",
+        Kind::Words { allowed: &["ordered", "writeback", "off"], later: &["data"] },
+        "off",
+        "What the intent log holds for `fsync`: names and content; names and sizes only; nothing, so that `fsync` commits. \
+         `off` until the crash explorer has judged the others. Not in ZFS.",
+    )
+    .inherited(),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
     setting(

@@ -84,6 +84,7 @@ mod cleaner;
 mod devices;
 mod error;
 mod load;
+mod log;
 mod relocation;
 mod room;
 mod slots;
@@ -94,6 +95,7 @@ mod table;
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
+pub use log::LogSegment;
 pub use room::CommitRoom;
 pub use space::Space;
 pub use table::Geometry;
@@ -116,12 +118,14 @@ pub enum Class {
     Pool0 = 5,
     /// The pool's own metadata, second copy.
     Pool1 = 6,
+    /// The intent log.
+    Log = 7,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 6] =
-        [Class::Data, Class::Meta0, Class::Meta1, Class::Clean, Class::Pool0, Class::Pool1];
+    pub const ALL: [Class; 7] =
+        [Class::Data, Class::Meta0, Class::Meta1, Class::Clean, Class::Pool0, Class::Pool1, Class::Log];
 
     /// From its stored number.
     #[must_use]
@@ -141,7 +145,7 @@ impl Class {
         match self {
             Class::Meta0 | Class::Pool0 => Some(0),
             Class::Meta1 | Class::Pool1 => Some(1),
-            Class::Data | Class::Clean => None,
+            Class::Data | Class::Clean | Class::Log => None,
         }
     }
 
@@ -153,7 +157,7 @@ impl Class {
             Class::Meta1 => Some(Class::Meta0),
             Class::Pool0 => Some(Class::Pool1),
             Class::Pool1 => Some(Class::Pool0),
-            Class::Data | Class::Clean => None,
+            Class::Data | Class::Clean | Class::Log => None,
         }
     }
 

@@ -177,7 +177,7 @@ impl Table {
         let wanted = match row.class {
             Class::Pool0 | Class::Pool1 => self.commit_units().max(beside.pool_units),
             Class::Meta0 | Class::Meta1 => self.commit_units(),
-            Class::Data | Class::Clean => 0,
+            Class::Data | Class::Clean | Class::Log => 0,
         };
         let counted = room < wanted && row.class.is_pool() && beside.alone;
         (room, if counted { 0 } else { wanted.min(room) })

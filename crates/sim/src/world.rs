@@ -31,6 +31,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting { disks: 1, props: &[("recordsize", "16384")] },
     Setting { disks: 2, props: &[("recordsize", "4096"), ("compression", "off")] },
     Setting { disks: 1, props: &[("recordsize", "131072"), ("compression", "zstd")] },
+    Setting { disks: 1, props: &[("recordsize", "16384"), ("journal", "ordered")] },
 ];
 
 /// A world that repeats.

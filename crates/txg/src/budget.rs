@@ -259,6 +259,15 @@ impl Budget {
         self.released.notify_all();
     }
 
+    /// Reserves without asking and without waiting.
+    pub(crate) fn reserve_promised(&self, cost: Cost, commits: &Commits) -> Result<Reservation<'_>, Refusal> {
+        commits.check()?;
+        let mut state = self.state.lock();
+        state.total = state.total.plus(cost);
+        drop(state);
+        Ok(Reservation { budget: self, cost, txg: None })
+    }
+
     /// Waits by the curve, asks the pool, and reserves.
     pub(crate) fn reserve(
         &self,

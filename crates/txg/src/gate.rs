@@ -38,6 +38,12 @@ impl Gate {
         *self.open.read()
     }
 
+    /// Waits until every operation has left, and runs `look` with the open txg while nothing is inside. The txg stays open.
+    pub fn still<R>(&self, look: impl FnOnce(Txg) -> R) -> R {
+        let open = self.open.write();
+        look(*open)
+    }
+
     /// Waits until every operation has left, runs `freeze` with the closing txg while nothing is inside, then opens the
     /// next one. Returns what `freeze` returned.
     pub fn advance<R>(&self, freeze: impl FnOnce(Txg) -> R) -> R {

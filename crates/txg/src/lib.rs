@@ -117,6 +117,15 @@ impl Txgs {
         reservation.assign(hold.txg());
         Ok(Operation { reservation, hold })
     }
+
+    /// Begins an operation whose room was promised before: what a log is replayed with. It is counted like any other and
+    /// waits for nothing. Refused only on a suspended pool.
+    pub fn begin_promised(&self, cost: Cost) -> Result<Operation<'_>, Refusal> {
+        let mut reservation = self.budget.reserve_promised(cost, &self.commits)?;
+        let hold = self.gate.enter();
+        reservation.assign(hold.txg());
+        Ok(Operation { reservation, hold })
+    }
 }
 
 /// One operation inside the open txg. Dropping it leaves the gate; what it reserved stays until its txg is released.

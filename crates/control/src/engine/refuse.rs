@@ -20,6 +20,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoUberblock { pool }
         | Error::BadRoot { pool, .. }
         | Error::Corrupt { pool, .. }
+        | Error::LogDamaged { pool, .. }
         | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
         Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
         Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),

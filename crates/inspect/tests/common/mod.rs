@@ -349,6 +349,7 @@ impl Fixture {
             tail_places: [0, 1].map(|copy| self.space.place_of(tail.copies[copy].segment)),
             parent: self.tag,
             anchor: 0,
+            log: None,
         };
         let bytes = self.encode_uberblock(&uberblock);
         self.tag = Uberblock::bound_and_tag(&bytes).unwrap().1;

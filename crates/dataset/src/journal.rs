@@ -1,0 +1,449 @@
+//! What the intent log has to know: changes that neither a commit nor a log group holds yet.
+//!
+//! The log holds *states*, not operations: which items of the names tree differ, what inodes look like, which bytes were
+//! written or cut. Operations note only *where* they changed something: the keys of their batch, which are at hand, the
+//! inode's number once a txg, a range per write. What is there is looked up when somebody asks for `fsync`, at a moment at which no
+//! operation is under way ([`steadfast_txg::Gate::still`]). So a change that is made a thousand times is logged once, a
+//! group never holds half an operation, and a dataset that nobody syncs pays some 50 ns an operation.
+//!
+//! ## Definitions
+//! *Pending*: changed since the last commit or group. *Base*: the txg whose root a replay begins with.
+//!
+//! ## Invariants
+//! (J1) Everything pending of the open and the frozen txg is listed: a group brings any base below it to the very state at which
+//!      it was drafted (but for content, with `journal=writeback`).       test: `pool`, `tests/log.rs`; the crash explorer
+//! (J2) An inode that is not pending shows nothing that a commit or an earlier group does not hold.
+//! (J3) A group may be replayed over a newer base than it was drafted for, the commit of the txg that was frozen then: what
+//!      would be older than that base is marked with the txg `until` which it applies.
+//! (J4) Drafting clears nothing; [`Dataset::accept`] clears what a draft holds, in the same still moment.
+//!
+//! ## Lock order
+//! An inode's lock, then `pending`. A still moment, in which no operation has either, takes them the other way round.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use steadfast_format::{InodeId, LogRecord, Txg};
+
+use crate::dataset::Dataset;
+use crate::inode::{Inode, InodeState};
+use crate::layer::{Layer, index};
+use crate::{RangeSet, Result};
+
+/// Keys and inodes of one group, at most: more is better committed.
+const ITEMS_MAX: usize = 8_192;
+/// Ranges noted of one file before they are joined.
+const RANGES_LOOSE: usize = 64;
+
+/// What a dataset's log holds: the property `journal`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[repr(u8)]
+pub enum JournalMode {
+    /// Nothing: `fsync` commits a txg.
+    #[default]
+    Off = 0,
+    /// Names, attributes, sizes, holes.
+    Writeback = 1,
+    /// The same, and content.
+    Ordered = 2,
+}
+
+impl JournalMode {
+    pub(crate) fn from_u8(value: u8) -> JournalMode {
+        match value {
+            1 => JournalMode::Writeback,
+            2 => JournalMode::Ordered,
+            _ => JournalMode::Off,
+        }
+    }
+}
+
+/// What came of asking a journal.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Durable {
+    /// It is durable.
+    Yes,
+    /// The journal cannot tell: commit.
+    CommitInstead,
+    /// The caller gave up waiting.
+    GaveUp,
+}
+
+/// Makes changes durable before their txg is committed: the intent log, as a dataset sees it.
+pub trait Journal: Send + Sync {
+    /// Makes all that `inode` shows, and all changes of names made before, durable. `go_on` is asked each time `patience` has
+    /// passed. Called without gate or locks.
+    fn make_durable(
+        &self,
+        dataset: &Dataset,
+        inode: &Arc<Inode>,
+        patience: Duration,
+        go_on: &dyn Fn() -> bool,
+    ) -> Durable;
+}
+
+/// Keys and inodes that changed in one txg and are not logged.
+#[derive(Debug, Default)]
+pub(crate) struct Generation {
+    keys: Vec<Vec<u8>>,
+    inodes: Vec<InodeId>,
+}
+
+/// All that is pending of a dataset, but for ranges of content, which their inodes keep.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    open: Generation,
+    frozen: Generation,
+    frozen_txg: Txg,
+}
+
+/// Content of one file that changed in one txg and is not logged.
+#[derive(Debug, Default)]
+struct Unlogged {
+    writes: Loose,
+    cuts: Loose,
+}
+
+/// Ranges, joined now and then.
+#[derive(Debug, Default)]
+struct Loose {
+    ranges: Vec<Range<u64>>,
+    joined: usize,
+}
+
+impl Loose {
+    fn push(&mut self, range: Range<u64>) {
+        match self.ranges.last_mut() {
+            Some(last) if last.start <= range.start && range.start <= last.end => {
+                last.end = last.end.max(range.end);
+            }
+            _ => self.ranges.push(range),
+        }
+        if self.ranges.len() > RANGES_LOOSE + 2 * self.joined {
+            let mut set = RangeSet::default();
+            self.ranges.drain(..).for_each(|range| set.insert(range));
+            self.ranges.extend(set.iter());
+            self.joined = self.ranges.len();
+        }
+    }
+}
+
+/// What an inode remembers for the log.
+#[derive(Debug, Default)]
+pub(crate) struct InodeJournal {
+    open: Unlogged,
+    frozen: Unlogged,
+    frozen_txg: Txg,
+}
+
+impl InodeJournal {
+    /// The open txg closes.
+    pub(crate) fn freeze(&mut self, txg: Txg) {
+        self.frozen = std::mem::take(&mut self.open);
+        self.frozen_txg = txg;
+    }
+}
+
+/// Records of a group that is not written yet.
+pub struct Draft {
+    /// The records.
+    pub body: Vec<u8>,
+    /// How many.
+    pub records: u32,
+    /// Inodes it holds.
+    inodes: Vec<Arc<Inode>>,
+}
+
+/// What came of drafting.
+pub enum Drafted {
+    /// Nothing is pending of what was asked for.
+    Nothing,
+    /// This.
+    Group(Draft),
+    /// It cannot be logged (too large, or the journal is off): commit.
+    CommitInstead,
+    /// Content is on its way from memory to a root: again after that txg's commit.
+    After(Txg),
+}
+
+enum Refused {
+    TooLarge,
+    After(Txg),
+}
+
+impl Draft {
+    fn push(&mut self, record: &LogRecord<'_>) {
+        record.encode(&mut self.body);
+        self.records += 1;
+    }
+}
+
+impl Dataset {
+    /// Sets what the log holds and who writes it. Takes effect with the next commit.
+    pub fn set_journal(&self, journal: Option<Arc<dyn Journal>>, mode: JournalMode) {
+        let mode = if journal.is_some() { mode } else { JournalMode::Off };
+        *self.journal.write() = journal;
+        let before = self.journal_mode.swap(mode as u8, Ordering::AcqRel);
+        if before == JournalMode::Off as u8 && mode != JournalMode::Off {
+            // Operations of the open txg may have been under way before the switch.
+            self.tracked_from.store(self.txgs.gate.open_txg().0, Ordering::Release);
+        }
+    }
+
+    /// Changes what the log holds, for a dataset that has one.
+    pub fn set_journal_mode(&self, mode: JournalMode) {
+        let journal = self.journal.read().clone();
+        self.set_journal(journal, mode);
+    }
+
+    /// What the log holds.
+    #[must_use]
+    pub fn journal_mode(&self) -> JournalMode {
+        JournalMode::from_u8(self.journal_mode.load(Ordering::Acquire))
+    }
+
+    fn is_tracked(&self) -> bool {
+        self.journal_mode.load(Ordering::Relaxed) != JournalMode::Off as u8
+    }
+
+    /// Asks the journal, if there is one.
+    pub(crate) fn log_durable(
+        &self,
+        inode: &Arc<Inode>,
+        patience: Duration,
+        go_on: &dyn Fn() -> bool,
+    ) -> Durable {
+        if !self.is_tracked() {
+            return Durable::CommitInstead;
+        }
+        let journal = self.journal.read().clone();
+        journal.map_or(Durable::CommitInstead, |journal| journal.make_durable(self, inode, patience, go_on))
+    }
+
+    /// Notes that an operation of `txg` changed an inode. Under its lock.
+    pub(crate) fn note_pending(&self, txg: Txg, id: InodeId, state: &mut InodeState) {
+        if self.is_tracked() && state.pending_in != txg {
+            state.pending_in = txg;
+            self.pending.lock().open.inodes.push(id);
+        }
+    }
+
+    /// Notes keys of the names tree that an operation changed. Inodes that are set are noted by their number.
+    pub(crate) fn note_keys(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        if !self.is_tracked() {
+            return;
+        }
+        let keys = changes.into_iter().filter(|(key, value)| value.is_none() || !is_inode_key(key));
+        self.pending.lock().open.keys.extend(keys.map(|(key, _)| key));
+    }
+
+    /// Notes a write.
+    pub(crate) fn note_written(&self, state: &mut InodeState, range: Range<u64>) {
+        if self.is_tracked() {
+            state.journal.get_or_insert_default().open.writes.push(range);
+        }
+    }
+
+    /// Notes that a range became a hole.
+    pub(crate) fn note_cut(&self, state: &mut InodeState, range: Range<u64>) {
+        if self.is_tracked() && !range.is_empty() {
+            state.journal.get_or_insert_default().open.cuts.push(range);
+        }
+    }
+
+    /// The open txg closes: what is pending of it is the frozen one's from now on.
+    pub(crate) fn freeze_pending(&self, txg: Txg) {
+        if self.is_tracked() || self.tracked_from.load(Ordering::Relaxed) > 0 {
+            let mut pending = self.pending.lock();
+            pending.frozen = std::mem::take(&mut pending.open);
+            pending.frozen_txg = txg;
+        }
+    }
+
+    /// Writes down all that is pending, in a body of at most `limit` bytes. `asked` are inodes that somebody waits for. In a still
+    /// moment of the gate. Nothing is cleared before [`Dataset::accept`].
+    pub fn draft(&self, asked: &[Arc<Inode>], limit: usize) -> Result<Drafted> {
+        let committed = self.txgs.commits.committed();
+        let mode = self.journal_mode();
+        let whole = committed.0 >= self.tracked_from.load(Ordering::Acquire);
+        if mode == JournalMode::Off || !whole || self.destroying.load(Ordering::Acquire) {
+            return Ok(Drafted::CommitInstead);
+        }
+        let pending = self.pending.lock();
+        let older = if pending.frozen_txg > committed { Some(&pending.frozen) } else { None };
+        let generations = || std::iter::once(&pending.open).chain(older);
+        let mut keys: Vec<&[u8]> = generations().flat_map(|g| g.keys.iter().map(Vec::as_slice)).collect();
+        let mut ids: Vec<InodeId> = generations().flat_map(|g| g.inodes.iter().copied()).collect();
+        if keys.len() + ids.len() > ITEMS_MAX {
+            return Ok(Drafted::CommitInstead);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        ids.sort_unstable();
+        ids.dedup();
+
+        let mut draft = Draft { body: Vec::with_capacity(8 << 10), records: 0, inodes: Vec::new() };
+        // Whatever an inode shows that is not pending stands in a group before.
+        if !asked.iter().any(|inode| inode.state.lock().pending_in > committed) {
+            return Ok(Drafted::Nothing);
+        }
+        for id in ids {
+            // An inode that is not in memory any more was committed, or never came to be.
+            let Some(inode) = self.cached(id) else { continue };
+            match self.draft_inode(&mut draft, &inode, mode, committed, limit) {
+                Ok(()) => {}
+                Err(Refused::TooLarge) => return Ok(Drafted::CommitInstead),
+                Err(Refused::After(txg)) => return Ok(Drafted::After(txg)),
+            }
+        }
+        for key in keys {
+            match self.names.get(key)? {
+                Some(_) if is_inode_key(key) => {}
+                Some(value) => draft.push(&LogRecord::Set { key, value: &value }),
+                None => draft.push(&LogRecord::Removed { key }),
+            }
+        }
+        let counters = self.counters();
+        draft.push(&LogRecord::Counters { files: counters.files, next_inode: counters.next_inode });
+        Ok(if draft.body.len() > limit { Drafted::CommitInstead } else { Drafted::Group(draft) })
+    }
+
+    fn draft_inode(
+        &self,
+        draft: &mut Draft,
+        inode: &Arc<Inode>,
+        mode: JournalMode,
+        committed: Txg,
+        limit: usize,
+    ) -> std::result::Result<(), Refused> {
+        let state = inode.state.lock();
+        if state.pending_in <= committed {
+            return Ok(());
+        }
+        draft.inodes.push(Arc::clone(inode));
+        if state.gone {
+            draft.push(&LogRecord::Gone { inode: inode.id });
+            return Ok(());
+        }
+        draft.push(&LogRecord::Inode { inode: inode.id, record: state.record });
+        let Some(journal) = &state.journal else { return Ok(()) };
+        let frozen = (journal.frozen_txg > committed).then_some(&journal.frozen);
+        if mode == JournalMode::Writeback {
+            let generations = frozen.map(|frozen| (frozen, journal.frozen_txg)).into_iter();
+            for (unlogged, until) in generations.chain([(&journal.open, Txg(0))]) {
+                for Range { start, end } in unlogged.cuts.ranges.iter().cloned() {
+                    draft.push(&LogRecord::Cut { inode: inode.id, start, end, until });
+                }
+            }
+            return Ok(());
+        }
+        let generations = || std::iter::once(&journal.open).chain(frozen);
+        let written = generations().flat_map(|unlogged| &unlogged.writes.ranges);
+        // Told before any of it is copied. The same bytes may count twice, which is the commit's gain.
+        if written.map(|range| range.end - range.start).sum::<u64>() > limit as u64 {
+            return Err(Refused::TooLarge);
+        }
+        let mut ranges = RangeSet::default();
+        let all = generations().flat_map(|u| u.writes.ranges.iter().chain(&u.cuts.ranges));
+        all.for_each(|range| ranges.insert(range.clone()));
+        self.draft_content(draft, inode, &state, &ranges, journal.frozen_txg, limit)
+    }
+
+    /// What `ranges` of a file hold now, as far as memory knows.
+    fn draft_content(
+        &self,
+        draft: &mut Draft,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        ranges: &RangeSet,
+        frozen_txg: Txg,
+        limit: usize,
+    ) -> std::result::Result<(), Refused> {
+        let id = inode.id;
+        let record_size = state.record_size();
+        let frozen = inode.frozen.lock().clone();
+        for range in ranges.iter() {
+            let mut at = range.start;
+            while at < range.end {
+                let (found, until) = state.open.state_at(record_size, at);
+                let mut until = until.min(range.end);
+                let mut layer: &Layer = &state.open;
+                let mut found = found;
+                if found.is_none() {
+                    let Some(frozen) = &frozen else { return Err(Refused::After(frozen_txg)) };
+                    let (below, below_until) = frozen.layer.state_at(record_size, at);
+                    until = until.min(below_until);
+                    layer = &frozen.layer;
+                    found = below;
+                }
+                match found {
+                    Some(true) => {
+                        let length = index(until - at);
+                        if draft.body.len() + length > limit {
+                            return Err(Refused::TooLarge);
+                        }
+                        let mut bytes = vec![0; length];
+                        let missing =
+                            layer.fill(record_size, at, &mut bytes, std::iter::once(at..until).collect());
+                        assert!(missing.is_empty(), "the layer said that it has data here");
+                        draft.push(&LogRecord::Data { inode: id, offset: at, bytes: &bytes });
+                    }
+                    Some(false) => {
+                        draft.push(&LogRecord::Cut { inode: id, start: at, end: until, until: Txg(0) });
+                    }
+                    None => return Err(Refused::After(frozen_txg)),
+                }
+                at = until;
+            }
+        }
+        Ok(())
+    }
+
+    /// A draft is going to be written: what it holds is pending no more. In the still moment in which it was made (J4).
+    pub fn accept(&self, draft: &mut Draft) {
+        let mut pending = self.pending.lock();
+        (pending.open, pending.frozen) = Default::default();
+        for inode in draft.inodes.drain(..) {
+            let mut state = inode.state.lock();
+            state.pending_in = Txg(0);
+            state.journal = None;
+        }
+    }
+}
+
+fn is_inode_key(key: &[u8]) -> bool {
+    key.len() == 9 && key[8] == 1 && key[..8] != [0; 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::file_keys::NamesKey;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_inodes_are_told_from_others() {
+        assert!(is_inode_key(&NamesKey::Inode(InodeId(7)).encode()));
+        assert!(!is_inode_key(&NamesKey::Head.encode()));
+        assert!(!is_inode_key(&NamesKey::Orphan(InodeId(1)).encode()));
+        assert!(!is_inode_key(&NamesKey::Entry { directory: InodeId(1), cookie: 1 }.encode()));
+    }
+
+    #[test]
+    fn loose_ranges_stay_few_where_the_same_bytes_are_written_again() {
+        let mut loose = Loose::default();
+        for round in 0..10_000 {
+            let at = round * 7 % 50 * 100;
+            loose.push(at..at + 10);
+        }
+        assert!(loose.ranges.len() <= RANGES_LOOSE + 2 * 50 + 1, "{}", loose.ranges.len());
+        let mut set = RangeSet::default();
+        loose.ranges.iter().for_each(|range| set.insert(range.clone()));
+        assert_eq!(set.iter().count(), 50);
+        let mut sequential = Loose::default();
+        (0..1000).for_each(|n| sequential.push(n * 4096..(n + 1) * 4096));
+        assert_eq!(sequential.ranges, vec![0..4_096_000]);
+    }
+}

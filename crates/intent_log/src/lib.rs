@@ -1,0 +1,60 @@
+//! # Intent log
+//!
+//! Keeps promises made to `fsync` between two commits, and replays them after a crash. A commit makes a whole txg durable by
+//! some fifteen blocks and three flushes; a *group* of the log makes what one dataset changed since its last group durable by one
+//! write and one flush. The group is of use only until its txg is committed; a pool that is exported has an empty log.
+//!
+//! ## Definitions
+//! *Group*: records under one header and one hash, written in one piece. It is its own commit mark: what is torn does not
+//! have the hash. *Epoch*: an import; groups of another epoch mean nothing. *Circle*: the log's segments, written round and
+//! round. *Head*: epoch and sequence number of the first group that a root does not hold, in the root's uberblock.
+//!
+//! ## States
+//!
+//! | state   | what `fsync` does         | becomes                                                                          |
+//! |---------|---------------------------|----------------------------------------------------------------------------------|
+//! | none    | commits a txg             | *wanted*, by the first `fsync` of a pool that may have a log                      |
+//! | wanted  | commits a txg             | *ready*, by the commit that reserves the segments and whose uberblock has the epoch |
+//! | ready   | writes a group            | *broken*, by a write or flush that fails                                          |
+//! | broken  | commits a txg             | *ready*, by the commit of the txg that was open then                              |
+//!
+//! ## Invariants
+//! (L1) One group is written at a time, and the next one not before the flush of this one: if a group can be read, so can all
+//!      before it down to the head, or the medium lost what it had flushed.           lock: `Log::circle`; test: `a_gap_is_told_from_an_end`
+//! (L2) A group's number, its txg and its content are fixed in one still moment of the gate, and so is the head of a root: a
+//!      root of txg T holds exactly the groups before its head.                       `Log::write`, `Log::next`
+//! (L3) A group is overwritten only after the commit of its txg.                         assert: `Circle::place`; test: `circle`
+//! (L4) Groups are written only after an uberblock with their epoch is durable.          `Log::ready`
+//! (L5) A group that was drafted and not written leaves a hole in the promises, so nothing is logged until its txg is
+//!      committed.                                                                    `Circle::broken`
+//! (L6) No (key, nonce) pair is used twice: bodies are sealed by the same counters as blocks (S1, S2 of `crypto`), and a
+//!      group that is written again is sealed again.
+//!
+//! ## What a crash does
+//! *Before the write*: nobody was promised anything. *In the write, or before its flush ends*: the group is there or is not; its
+//! hash tells, and nobody was promised it yet. *After the flush, before the caller hears of it*: it is there; to keep what was not
+//! promised is no harm. *Between a commit's freeze and its uberblock*: the old root's head counts, all groups since are replayed.
+//! *After the uberblock*: its head counts. *In a replay*: a replay is operations of one open txg and writes nothing to
+//! the log; the old root and its groups are there until the txg's uberblock, whose head has a new epoch.
+//!
+//! ## What a group holds
+//! States, not operations (`dataset::journal`): replaying is idempotent, knows no meaning of names, and a group is as large as
+//! what differs, however often it was changed. What is too large for a group is committed instead; so is what comes
+//! before the log is ready, or while it is broken or full.
+//!
+//! ## Group commit
+//! Callers of one dataset queue. Who finds no leader leads: takes all who queue, drafts, writes, flushes, wakes them. Meanwhile
+//! others queue and make the next group. A lone caller pays for no hand-over.
+//!
+//! ## Lock order
+//! A queue < `Log::circle` < gate (exclusively) < everything of a dataset. Nothing waits for a commit under `Log::circle`.
+#![forbid(unsafe_code)]
+
+mod circle;
+mod log;
+mod queue;
+mod read;
+
+pub use log::{Log, LogCounts, Medium, MediumError};
+pub use queue::DatasetLog;
+pub use read::{Damage, Group, Wanted, open_group, read_groups};

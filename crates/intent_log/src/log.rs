@@ -1,0 +1,276 @@
+//! [`Log`]: writes groups.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use steadfast_crypto::{BlockKeys, SEAL_OVERHEAD};
+use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode};
+use steadfast_format::{LogHeader, LogStart, PoolGuid, Stamp, Txg};
+use steadfast_txg::Txgs;
+
+use crate::circle::Circle;
+use crate::read::seal_bound;
+
+/// Greatest body of a group: more is as quickly committed.
+const BODY_MAX: usize = 1 << 20;
+/// How often a group that has to wait for a commit tries again before its callers commit.
+const ATTEMPTS: usize = 3;
+
+/// What a medium says that failed.
+pub type MediumError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where the log lies: segments of one size, by rank.
+pub trait Medium: Send + Sync {
+    /// How many there are.
+    fn segments(&self) -> usize;
+    /// Bytes of each.
+    fn segment_bytes(&self) -> u32;
+    /// Writes into one.
+    fn write(&self, segment: usize, offset: u32, bytes: &[u8]) -> Result<(), MediumError>;
+    /// Makes what was written to one durable.
+    fn flush(&self, segment: usize) -> Result<(), MediumError>;
+    /// Reads from one.
+    fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError>;
+}
+
+/// What a log did since import.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LogCounts {
+    /// Groups written.
+    pub groups: u64,
+    /// Bytes of them on their segments.
+    pub bytes: u64,
+    /// Calls of `fsync` that the log answered.
+    pub durable: u64,
+    /// Calls that it passed on to a commit.
+    pub committed_instead: u64,
+    /// Writes and flushes that failed.
+    pub errors: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    groups: AtomicU64,
+    bytes: AtomicU64,
+    durable: AtomicU64,
+    committed_instead: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// The circle, and what the next group needs to know of the last.
+struct Writer {
+    medium: Arc<dyn Medium>,
+    circle: Circle,
+    parent: [u8; 32],
+    /// Txg whose commit mends a failed write; 0 if none failed.
+    broken: Txg,
+    buffer: Vec<u8>,
+}
+
+/// The intent log of a pool, for one import.
+pub struct Log {
+    pool: PoolGuid,
+    epoch: [u8; 16],
+    txgs: Arc<Txgs>,
+    /// Number of the next group. Changes in still moments of the gate only.
+    next: AtomicU64,
+    /// Somebody would have used it.
+    wanted: AtomicBool,
+    /// Nothing is logged any more.
+    retired: AtomicBool,
+    circle: Mutex<Option<Writer>>,
+    counters: Counters,
+}
+
+impl Log {
+    /// A log without segments. `epoch` is random.
+    #[must_use]
+    pub fn new(pool: PoolGuid, mut epoch: [u8; 16], txgs: Arc<Txgs>) -> Log {
+        // Zero means that there is no log.
+        epoch[0] |= u8::from(epoch == [0; 16]);
+        Log {
+            pool,
+            epoch,
+            txgs,
+            next: AtomicU64::new(1),
+            wanted: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            circle: Mutex::new(None),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What the uberblock of the txg that is just being frozen says of the log, if it has segments. In the still moment of the
+    /// freeze (L2).
+    #[must_use]
+    pub fn head(&self) -> LogStart {
+        LogStart { epoch: self.epoch, next: self.next.load(Ordering::Acquire) }
+    }
+
+    /// From now on nothing is logged. In a still moment of the gate, so that every group there is lies before the txg that closes.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// True if nothing is logged any more.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// True if somebody wanted a log and there is none.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// There are segments, and an uberblock that names this log is durable (L4).
+    pub fn ready(&self, medium: Arc<dyn Medium>) {
+        let mut writer = self.circle.lock();
+        if writer.is_none() && medium.segments() > 0 {
+            let circle = Circle::new(medium.segments(), medium.segment_bytes());
+            *writer = Some(Writer { medium, circle, parent: [0; 32], broken: Txg(0), buffer: Vec::new() });
+        }
+    }
+
+    /// True if groups can be written.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.circle.lock().is_some()
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counts(&self) -> LogCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogCounts {
+            groups: of(&self.counters.groups),
+            bytes: of(&self.counters.bytes),
+            durable: of(&self.counters.durable),
+            committed_instead: of(&self.counters.committed_instead),
+            errors: of(&self.counters.errors),
+        }
+    }
+
+    pub(crate) fn count_answer(&self, answer: Durable) {
+        match answer {
+            Durable::Yes => self.counters.durable.fetch_add(1, Ordering::Relaxed),
+            _ => self.counters.committed_instead.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    /// Makes durable what is pending of a dataset, with the content of the files `asked` for.
+    pub(crate) fn make_durable(
+        &self,
+        dataset: &Dataset,
+        keys: Option<&BlockKeys>,
+        asked: &[Arc<Inode>],
+    ) -> Durable {
+        for _ in 0..ATTEMPTS {
+            match self.write(dataset, keys, asked) {
+                Written::Yes => return Durable::Yes,
+                Written::CommitInstead => return Durable::CommitInstead,
+                Written::After(txg) => {
+                    self.txgs.commits.request_sync(txg);
+                    if self.txgs.commits.wait_committed(txg).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        Durable::CommitInstead
+    }
+
+    fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: &[Arc<Inode>]) -> Written {
+        let mut guard = self.circle.lock();
+        let Some(writer) = guard.as_mut() else {
+            self.wanted.store(true, Ordering::Release);
+            return Written::CommitInstead;
+        };
+        let committed = self.txgs.commits.committed();
+        if writer.broken > committed {
+            return Written::CommitInstead; // (L5)
+        }
+        writer.circle.release(committed);
+        let limit = BODY_MAX.min(writer.medium.segment_bytes() as usize / 4);
+        // (L2): number, txg, content and place are settled while nothing moves.
+        let settled = self.txgs.gate.still(|txg| {
+            if self.is_retired() {
+                return Err(Written::CommitInstead);
+            }
+            let mut draft = match dataset.draft(asked, limit) {
+                Ok(Drafted::Group(draft)) => draft,
+                Ok(Drafted::Nothing) => return Err(Written::Yes),
+                Ok(Drafted::After(txg)) => return Err(Written::After(txg)),
+                // What a tree could not be asked is the commit's to report.
+                Ok(Drafted::CommitInstead) | Err(_) => return Err(Written::CommitInstead),
+            };
+            let sealed = draft.body.len() + keys.map_or(0, |_| SEAL_OVERHEAD);
+            let bytes = LogHeader::stored_bytes(sealed);
+            let spot = writer.circle.place(bytes, txg).ok_or(Written::CommitInstead)?;
+            dataset.accept(&mut draft);
+            let sequence = self.next.fetch_add(1, Ordering::AcqRel);
+            Ok((draft, spot, sequence, txg))
+        });
+        let (draft, spot, sequence, txg) = match settled {
+            Ok(settled) => settled,
+            Err(outcome) => return outcome,
+        };
+        self.encode(writer, dataset, keys, draft, sequence, txg);
+        let written = writer.medium.write(spot.segment, spot.offset, &writer.buffer);
+        if written.and_then(|()| writer.medium.flush(spot.segment)).is_err() {
+            writer.broken = txg;
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+            return Written::CommitInstead;
+        }
+        self.counters.groups.fetch_add(1, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(writer.buffer.len() as u64, Ordering::Relaxed);
+        if writer.circle.is_half_full() {
+            self.txgs.commits.request_sync(txg);
+        }
+        Written::Yes
+    }
+
+    /// Puts a group's bytes into the writer's buffer, with zeros up to the next one.
+    fn encode(
+        &self,
+        writer: &mut Writer,
+        dataset: &Dataset,
+        keys: Option<&BlockKeys>,
+        draft: Draft,
+        sequence: u64,
+        txg: Txg,
+    ) {
+        let Draft { mut body, records, .. } = draft;
+        let length = body.len() + keys.map_or(0, |_| SEAL_OVERHEAD);
+        let mut header = LogHeader {
+            pool: self.pool,
+            epoch: self.epoch,
+            sequence,
+            txg,
+            dataset: dataset.id(),
+            length: u32::try_from(length).expect("bounded"),
+            records,
+            stamp: Stamp::default(),
+            parent: writer.parent,
+        };
+        if let Some(keys) = keys {
+            header.stamp = keys.seal(&seal_bound(&header, true), &mut body);
+        }
+        let bytes = header.encode(|bound| {
+            writer.parent = steadfast_crypto::hash_parts(&[bound, &body]);
+            writer.parent
+        });
+        writer.buffer.clear();
+        writer.buffer.extend_from_slice(&bytes);
+        writer.buffer.extend_from_slice(&body);
+        writer.buffer.resize(LogHeader::stored_bytes(body.len()), 0);
+    }
+}
+
+enum Written {
+    Yes,
+    CommitInstead,
+    After(Txg),
+}
