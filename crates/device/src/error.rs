@@ -108,7 +108,7 @@ pub enum Error {
         device: String,
     },
     /// The pool was exported or closed; others may have the device now.
-    #[error("{device}: written to after it was released")]
+    #[error("{device}: used after it was released")]
     Released {
         /// Device.
         device: String,

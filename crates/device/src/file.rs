@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use steadfast_format::Txg;
@@ -65,17 +65,24 @@ pub struct FileDevice {
     identity: String,
     kind: Kind,
     writable: bool,
-    file: File,
-    direct: Option<File>,
+    /// The descriptors, until the device is released: a thread that still holds the device when its pool is exported
+    /// must keep neither the lock on the image nor the file system below it in use. Held shared through a transfer.
+    files: RwLock<Option<Files>>,
     /// False once a direct transfer was refused as such: the file system wants more alignment, or cannot after all.
     direct_works: AtomicBool,
-    /// Keeps others away as long as it is open: a descriptor of its own, because a thread that still reads may hold the
-    /// device when its pool is exported, and the next import must not find it in use.
-    claim: Mutex<Option<File>>,
-    released: AtomicBool,
     size_bytes: AtomicU64,
     punches: AtomicBool,
     flush_failed: AtomicBool,
+}
+
+/// The descriptors of an open device.
+#[derive(Debug)]
+struct Files {
+    buffered: File,
+    /// For transfers that bypass the page cache.
+    direct: Option<File>,
+    /// Keeps others away as long as it is open; none where [`Access::Peek`] was asked for.
+    _claim: Option<File>,
 }
 
 impl FileDevice {
@@ -140,11 +147,8 @@ impl FileDevice {
             identity,
             kind,
             writable,
-            file,
-            direct,
+            files: RwLock::new(Some(Files { buffered: file, direct, _claim: claim })),
             direct_works: AtomicBool::new(true),
-            claim: Mutex::new(claim),
-            released: AtomicBool::new(false),
             size_bytes: AtomicU64::new(size_bytes),
             punches: AtomicBool::new(punches),
             flush_failed: AtomicBool::new(false),
@@ -154,17 +158,30 @@ impl FileDevice {
     /// True if large aligned transfers bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.direct.is_some() && self.direct_works.load(Ordering::Relaxed)
+        self.files(|files| Ok(self.direct_of(files).is_some())).unwrap_or(false)
+    }
+
+    /// Works with the descriptors, which stay open meanwhile.
+    fn files<R>(&self, work: impl FnOnce(&Files) -> Result<R>) -> Result<R> {
+        match &*self.files.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(files) => work(files),
+            None => Err(Error::Released { device: self.identity.clone() }),
+        }
+    }
+
+    fn direct_of<'f>(&self, files: &'f Files) -> Option<&'f File> {
+        files.direct.as_ref().filter(|_| self.direct_works.load(Ordering::Relaxed))
     }
 
     /// Does a transfer directly if it is of the kind for that; `None` if it is to go through the page cache.
     fn directly(
         &self,
+        files: &Files,
         at: u64,
         length: usize,
         transfer: impl FnOnce(&File) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let direct = self.direct.as_ref().filter(|_| length >= DIRECT_BYTES_MIN && self.is_direct())?;
+        let direct = self.direct_of(files).filter(|_| length >= DIRECT_BYTES_MIN)?;
         if !at.is_multiple_of(ALIGNMENT as u64) || !length.is_multiple_of(ALIGNMENT) {
             return None;
         }
@@ -208,49 +225,55 @@ impl FileDevice {
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
         }
-        if self.released.load(Ordering::Acquire) {
-            return Err(Error::Released { device: self.identity.clone() });
-        }
-        if self.flush_failed.load(Ordering::Acquire) {
-            return Err(Error::Poisoned { device: self.identity.clone() });
-        }
-        let direct = self.directly(at, bytes.len(), |file| {
-            if is_aligned(bytes) {
-                return file.write_all_at(bytes, at);
+        self.files(|files| {
+            if self.flush_failed.load(Ordering::Acquire) {
+                return Err(Error::Poisoned { device: self.identity.clone() });
             }
-            let mut buffer = Buffer::with_capacity(bytes.len());
-            buffer.extend(bytes);
-            file.write_all_at(&buffer, at)
-        });
-        let written = direct.unwrap_or_else(|| self.file.write_all_at(bytes, at));
-        written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
+            let direct = self.directly(files, at, bytes.len(), |file| {
+                if is_aligned(bytes) {
+                    return file.write_all_at(bytes, at);
+                }
+                let mut buffer = Buffer::with_capacity(bytes.len());
+                buffer.extend(bytes);
+                file.write_all_at(&buffer, at)
+            });
+            let written = direct.unwrap_or_else(|| files.buffered.write_all_at(bytes, at));
+            written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
+        })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        let direct = self.directly(at, out.len(), |file| {
-            if is_aligned(out) {
-                return file.read_exact_at(out, at);
-            }
-            let mut buffer = Buffer::zeroed(out.len());
-            file.read_exact_at(&mut buffer, at)?;
-            out.copy_from_slice(&buffer);
-            Ok(())
-        });
-        let read = match direct {
-            Some(read) => read,
-            None => self.file.read_exact_at(out, at),
-        };
-        read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+        self.files(|files| {
+            let direct = self.directly(files, at, out.len(), |file| {
+                if is_aligned(out) {
+                    return file.read_exact_at(out, at);
+                }
+                let mut buffer = Buffer::zeroed(out.len());
+                file.read_exact_at(&mut buffer, at)?;
+                out.copy_from_slice(&buffer);
+                Ok(())
+            });
+            let read = match direct {
+                Some(read) => read,
+                None => files.buffered.read_exact_at(out, at),
+            };
+            read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+        })
     }
 
     fn read_parts(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let length = parts.iter().map(|part| part.len()).sum();
         // Each part must be fit for a direct transfer, as nothing is gained by copying.
         let aligned = parts.iter().all(|part| is_aligned(part) && part.len().is_multiple_of(ALIGNMENT));
-        let direct =
-            if aligned { self.directly(at, length, |file| read_exact_parts(file, at, parts)) } else { None };
-        let read = direct.unwrap_or_else(|| read_exact_parts(&self.file, at, parts));
-        read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+        self.files(|files| {
+            let direct = if aligned {
+                self.directly(files, at, length, |file| read_exact_parts(file, at, parts))
+            } else {
+                None
+            };
+            let read = direct.unwrap_or_else(|| read_exact_parts(&files.buffered, at, parts));
+            read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
+        })
     }
 }
 
@@ -308,21 +331,20 @@ impl Device for FileDevice {
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
         }
-        if self.released.load(Ordering::Acquire) {
-            return Err(Error::Released { device: self.identity.clone() });
-        }
         if !self.punches.load(Ordering::Relaxed) {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, at, u64::from(place.slot_size)) {
-            Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                self.punches.store(false, Ordering::Relaxed);
-                Ok(())
+        self.files(|files| {
+            match rustix::fs::fallocate(&files.buffered, flags, at, u64::from(place.slot_size)) {
+                Ok(()) => Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    self.punches.store(false, Ordering::Relaxed);
+                    Ok(())
+                }
+                Err(error) => Err(io_error(&self.identity, Operation::Discard, at, error.into())),
             }
-            Err(error) => Err(io_error(&self.identity, Operation::Discard, at, error.into())),
-        }
+        })
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
@@ -354,36 +376,45 @@ impl Device for FileDevice {
         if self.flush_failed.load(Ordering::Acquire) {
             return Err(Error::Poisoned { device: self.identity.clone() });
         }
-        self.file.sync_data().map_err(|error| {
-            self.flush_failed.store(true, Ordering::Release);
-            io_error(&self.identity, Operation::Flush, 0, error)
+        self.files(|files| {
+            files.buffered.sync_data().map_err(|error| {
+                self.flush_failed.store(true, Ordering::Release);
+                io_error(&self.identity, Operation::Flush, 0, error)
+            })
         })
     }
 
     fn presence(&self) -> Presence {
-        if self.kind == Kind::File && self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0) {
-            return Presence::Removed;
-        }
-        match size(&self.file) {
-            Ok(size_bytes) if size_bytes < self.size() => Presence::Short { size_bytes },
-            Err(_) => Presence::Removed,
-            Ok(_) => Presence::Whole,
-        }
+        let found = self.files(|files| {
+            if self.kind == Kind::File && files.buffered.metadata().is_ok_and(|found| found.nlink() == 0) {
+                return Ok(Presence::Removed);
+            }
+            Ok(match size(&files.buffered) {
+                Ok(size_bytes) if size_bytes < self.size() => Presence::Short { size_bytes },
+                Err(_) => Presence::Removed,
+                Ok(_) => Presence::Whole,
+            })
+        });
+        // Of a device given back nothing is known any more: what its pool saw last stands.
+        found.unwrap_or(Presence::Whole)
     }
 
     fn seen_bytes(&self) -> u64 {
-        size(&self.file).unwrap_or_else(|_| self.size())
+        self.files(|files| Ok(size(&files.buffered).unwrap_or_else(|_| self.size())))
+            .unwrap_or_else(|_| self.size())
     }
 
     fn refresh_size(&self) -> Result<u64> {
-        let found = size(&self.file).map_err(|error| io_error(&self.identity, Operation::Open, 0, error))?;
+        let found = self.files(|files| {
+            size(&files.buffered).map_err(|error| io_error(&self.identity, Operation::Open, 0, error))
+        })?;
         self.size_bytes.store(found, Ordering::Relaxed);
         Ok(found)
     }
 
     fn release(&self) {
-        self.released.store(true, Ordering::Release);
-        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // Waits for the transfers under way: when it returns, nothing of this handle keeps the image open.
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

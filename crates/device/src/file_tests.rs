@@ -23,6 +23,16 @@ impl Scratch {
         FileDevice::open(&self.0, &OpenOptions::WRITE).unwrap()
     }
 
+    fn file(&self) -> File {
+        std::fs::OpenOptions::new().write(true).open(&self.0).unwrap()
+    }
+
+    /// Descriptors of this process that are open on it.
+    fn descriptors(&self) -> usize {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == self.0)).count()
+    }
+
     fn allocated(&self) -> u64 {
         self.0.metadata().unwrap().blocks() * 512
     }
@@ -156,7 +166,11 @@ fn a_released_device_is_free_for_others_and_takes_no_writes_though_someone_holds
     let held = scratch.open();
     held.write_label(0, b"ours").unwrap();
     held.release();
+    assert_eq!(scratch.descriptors(), 0, "the file system of the image can be unmounted");
+    assert!(matches!(held.read_label(0), Err(Error::Released { .. })));
+    assert!(matches!(held.flush(), Err(Error::Released { .. })));
     let next = scratch.open();
+    assert!(scratch.descriptors() > 0, "they would be seen");
     next.write_label(0, b"theirs").unwrap();
     assert!(matches!(held.write_label(0, b"late"), Err(Error::Released { .. })));
     assert!(matches!(
@@ -192,7 +206,7 @@ fn places_outside_are_refused_also_after_shrinking() {
     device.put_segment(place(slots - 1), &[1; 4096]).unwrap();
     assert!(matches!(device.put_segment(place(slots), &[1; 4096]), Err(Error::Outside { .. })));
     assert!(matches!(device.append_segment(place(0), SLOT - 4095, &[1; 4096]), Err(Error::Outside { .. })));
-    device.file.set_len(1000).unwrap();
+    scratch.file().set_len(1000).unwrap();
     let error = device.read_segment(place(0), 0, &mut [0; 10]).unwrap_err();
     assert!(matches!(error, Error::Io { operation: Operation::Read, .. }), "{error}");
     assert_eq!(device.refresh_size().unwrap(), 1000);
@@ -204,7 +218,7 @@ fn places_outside_are_refused_also_after_shrinking() {
 fn a_grown_file_has_its_back_labels_at_the_new_end() {
     let scratch = Scratch::new(SIZE);
     let device = scratch.open();
-    device.file.set_len(SIZE * 2).unwrap();
+    scratch.file().set_len(SIZE * 2).unwrap();
     assert_eq!(device.character().size_bytes, SIZE);
     assert_eq!(device.refresh_size().unwrap(), SIZE * 2);
     device.write_label(3, &[9; 10]).unwrap();

@@ -163,8 +163,9 @@ pub trait Device: Send + Sync {
         Ok(self.character().size_bytes)
     }
 
-    /// Lets others have the device from now on, whoever still holds this handle; it accepts no more writes. A device
-    /// that nobody else can open does nothing.
+    /// Lets others have the device from now on, whoever still holds this handle: it accepts no more transfers, and keeps
+    /// neither the device nor what it lies on in use. Waits for transfers under way. A device that nobody else can open
+    /// does nothing.
     fn release(&self) {}
 }
 

@@ -44,6 +44,16 @@ pub struct ImportSpec {
 impl Pool {
     /// Imports a pool of which [`scan::scan`] found the devices. Datasets whose keys are not loaded stay locked.
     pub fn import(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
+        let devices: Vec<_> = found.devices.iter().map(|found| Arc::clone(&found.handle.device)).collect();
+        let imported = Pool::import_found(env, found, spec);
+        if imported.is_err() {
+            // A thread that read ahead for it may hold the devices for a moment; they are free for anyone all the same.
+            devices.iter().for_each(|device| device.release());
+        }
+        imported
+    }
+
+    fn import_found(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
         let config = &found.config;
         let name = spec.new_name.clone().unwrap_or_else(|| config.name.clone());
         check_config(config, spec)?;

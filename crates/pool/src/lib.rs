@@ -302,11 +302,15 @@ impl Pool {
     fn finish(&self, state: Option<PoolState>) -> Result<()> {
         self.settle(state)?;
         self.inner.blockio.stop_read_ahead();
-        // A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
+        self.release_devices();
+        Ok(())
+    }
+
+    /// A thread that still answers a request may hold the devices for a moment; it is no reason to keep others away.
+    fn release_devices(&self) {
         for leaf in self.inner.leaves() {
             leaf.device.release();
         }
-        Ok(())
     }
 
     fn settle(&self, state: Option<PoolState>) -> Result<()> {
@@ -484,5 +488,6 @@ impl Drop for Pool {
             self.inner.txgs.commits.nudge();
             task.join();
         }
+        self.release_devices();
     }
 }
