@@ -93,6 +93,16 @@ pub struct Image {
     pages: Pages,
 }
 
+impl Image {
+    /// All its bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.size_bytes).expect("it is in memory")];
+        read_pages(&self.pages, 0, &mut bytes);
+        bytes
+    }
+}
+
 /// The device.
 pub struct MemoryDevice {
     identity: String,

@@ -5,8 +5,8 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::{
-    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HistoryEntry, LabelConfig, LogHeader, LogRecord,
-    MetaKey, RelocationRow, SegmentRow, Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HeldLog, HistoryEntry, LabelConfig, LogHeader,
+    LogRecord, MetaKey, RelocationRow, SegmentRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -21,6 +21,7 @@ pub const ALL: &[Entry] = &[
     ("dirent", dirent),
     ("extent", extent),
     ("file_keys", file_keys),
+    ("held_log", held_log),
     ("history_entry", history_entry),
     ("inode", inode),
     ("label", label),
@@ -67,6 +68,12 @@ pub fn anchor_record(bytes: &[u8]) {
     if let Ok(Some(record)) = crate::anchor::decode_slot(bytes, |_| checksum) {
         assert_eq!(crate::anchor::encode_slot(record, |_| checksum), bytes, "{CANONICAL}");
     }
+}
+
+/// A held log.
+pub fn held_log(bytes: &[u8]) {
+    let Ok(held) = HeldLog::decode(bytes) else { return };
+    assert_eq!(held.encode()[..], *bytes, "{CANONICAL}");
 }
 
 /// The header of a log group.

@@ -242,6 +242,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Relocation row", &crate::RelocationRow::LAYOUT),
     ("Log group", &crate::LogHeader::LAYOUT),
     ("Log record", &crate::log_group::RECORD_LAYOUT),
+    ("Held log", &crate::HeldLog::LAYOUT),
     ("Dataset row", &crate::DatasetRow::LAYOUT),
     ("Wrapped key", &crate::WrappedKey::LAYOUT),
     ("History entry", &crate::HistoryEntry::LAYOUT),

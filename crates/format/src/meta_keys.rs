@@ -10,6 +10,7 @@
 //! | 0x04       | segment u64                        | segment row              |
 //! | 0x05       | segment u64, unit u32              | relocation row           |
 //! | 0x06       | sequence number u64                | history entry            |
+//! | 0x07       | dataset u64                        | held log                 |
 
 use crate::{DatasetId, SegmentId};
 
@@ -25,6 +26,8 @@ pub const SEGMENT: u8 = 0x04;
 pub const RELOCATION: u8 = 0x05;
 /// First byte of history entries.
 pub const HISTORY: u8 = 0x06;
+/// First byte of held logs.
+pub const HELD_LOG: u8 = 0x07;
 
 /// A decoded key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -41,6 +44,8 @@ pub enum MetaKey {
     Relocation(SegmentId, u32),
     /// What was done to the pool.
     History(u64),
+    /// What the intent log promised to a dataset whose key was not there at import.
+    HeldLog(DatasetId),
 }
 
 impl MetaKey {
@@ -75,6 +80,10 @@ impl MetaKey {
                 out.push(HISTORY);
                 out.extend_from_slice(&sequence.to_be_bytes());
             }
+            MetaKey::HeldLog(id) => {
+                out.push(HELD_LOG);
+                out.extend_from_slice(&id.0.to_be_bytes());
+            }
         }
         out
     }
@@ -100,6 +109,7 @@ impl MetaKey {
                 MetaKey::Relocation(SegmentId(number(rest.get(..8)?)?), unit)
             }
             HISTORY => MetaKey::History(number(rest)?),
+            HELD_LOG => MetaKey::HeldLog(DatasetId(number(rest)?)),
             _ => return None,
         })
     }
@@ -118,6 +128,7 @@ mod tests {
             MetaKey::Segment(SegmentId(1 << 40)),
             MetaKey::Relocation(SegmentId(3), 9),
             MetaKey::History(1),
+            MetaKey::HeldLog(DatasetId(7)),
         ];
         for key in keys {
             let bytes = key.encode();

@@ -15,7 +15,7 @@ use steadfast_format::label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, Pool
 use steadfast_format::layout::Layout;
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption,
-    DatasetId, DatasetRow, DeviceId, Feature, HistoryEntry, InodeId, KdfParams, KeyFormat, LogHead,
+    DatasetId, DatasetRow, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, LogHead,
     LogHeader, LogRecord, LogStart, MetaKey, PoolGuid, RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
     Uberblock, WrappedKey,
 };
@@ -471,6 +471,16 @@ fn history_entries() {
 }
 
 #[test]
+fn held_logs() {
+    let held = HeldLog { epoch: [0x11; 16], base: Txg(400), end: 23, hash: [0x22; 32] };
+    let bytes = held.encode();
+    golden("held_log", "Held log", &bytes, |page| {
+        page.fixed(&HeldLog::LAYOUT, &bytes, "");
+    });
+    assert_eq!(HeldLog::decode(&bytes), Ok(held));
+}
+
+#[test]
 fn keys_of_the_meta_tree() {
     let keys = [
         ("meta_key_pool_property", MetaKey::PoolProperty("comment".into())),
@@ -479,6 +489,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_segment", MetaKey::Segment(SegmentId(0x0102_0304_0506))),
         ("meta_key_relocation", MetaKey::Relocation(SegmentId(3), 9)),
         ("meta_key_history", MetaKey::History(1)),
+        ("meta_key_held_log", MetaKey::HeldLog(DatasetId(7))),
     ];
     for (name, value) in keys {
         let bytes = value.encode();

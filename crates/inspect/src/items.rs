@@ -6,7 +6,8 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetRow, DecodeError, HistoryEntry, MetaKey, RelocationRow, SegmentRow,
+    BlockKind, BlockPointer, DatasetRow, DecodeError, HeldLog, HistoryEntry, MetaKey, RelocationRow,
+    SegmentRow,
 };
 
 use crate::Record;
@@ -71,6 +72,10 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let record =
                 record.with("txg", entry.txg.0).with("uid", entry.uid).with("internal", entry.internal);
             record.with("host", entry.host).with("text", entry.text)
+        }
+        MetaKey::HeldLog(id) => {
+            let held = HeldLog::decode(value)?;
+            Record::new("held_log").with("dataset", id.0).with("base", held.base.0).with("end", held.end)
         }
         MetaKey::Dataset(_) => {
             let row = DatasetRow::decode(value)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetId, DatasetRow, HistoryEntry, MetaKey, RelocationRow, SegmentId,
+    BlockKind, BlockPointer, DatasetId, DatasetRow, HeldLog, HistoryEntry, MetaKey, RelocationRow, SegmentId,
     SegmentRow,
 };
 
@@ -190,6 +190,13 @@ impl Visit for Meta {
                 Err(error) => found(item.bad(error)),
                 Ok(_) if number >= view.tail.next_history => {
                     found(item.bad("its number was not given out yet"))
+                }
+                Ok(_) => {}
+            },
+            MetaKey::HeldLog(_) => match HeldLog::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(held) if view.uberblock.log.is_none_or(|log| log.epoch != held.epoch) => {
+                    found(item.bad("the uberblock names another intent log"));
                 }
                 Ok(_) => {}
             },

@@ -42,6 +42,10 @@
 //! what differs, however often it was changed. What is too large for a group is committed instead; so is what comes
 //! before the log is ready, or while it is broken or full.
 //!
+//! ## Encrypted datasets
+//! A group is sealed under its dataset's key. While one waits for a key that was not there at import, the pool holds the log: it is not
+//! made *ready*, and heads of roots stay what they were (`pool`, `held.rs`).
+//!
 //! ## Group commit
 //! Callers of one dataset queue. Who finds no leader leads: takes all who queue, drafts, writes, flushes, wakes them. Meanwhile
 //! others queue and make the next group. A lone caller pays for no hand-over.

@@ -55,6 +55,12 @@ pub enum Damage {
         /// Which one.
         sequence: u64,
     },
+    /// A group is gone that an earlier import found.
+    #[error("group {sequence} of the intent log, which an earlier import found whole, is damaged")]
+    Lost {
+        /// Which one.
+        sequence: u64,
+    },
     /// A group cannot be opened with its dataset's key.
     #[error("group {sequence} of the intent log fails authentication")]
     Sealed {

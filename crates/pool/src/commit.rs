@@ -215,8 +215,9 @@ impl Inner {
         }
         self.txgs.budget.release(txg);
         self.update_limits();
-        self.txgs.commits.note_committed(txg);
+        // First, so that whoever waited for this commit finds the log.
         self.begin_log();
+        self.txgs.commits.note_committed(txg);
         Ok(())
     }
 
@@ -389,6 +390,7 @@ impl Inner {
             }
         }
         drop(table);
+        items.extend(self.held.lock().take_items());
         let mut props = self.props.write();
         for name in std::mem::take(&mut props.dirty) {
             let value = props.values.get(&name).map(|value| value.clone().into_bytes());

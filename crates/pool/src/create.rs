@@ -165,6 +165,7 @@ impl Plan {
             syncing,
             anchor: RwLock::new(self.anchor.map(Arc::new)),
             log,
+            held: Mutex::default(),
             log_fresh: AtomicBool::new(false),
             log_replayed: AtomicU64::new(0),
             read_only: self.read_only,

@@ -152,6 +152,8 @@ impl Inner {
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
     pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
         let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let held = self.holds_log_of(id);
+        let turn = held.then(|| self.sync_turn.lock());
         let mut table = self.table.write();
         let name = table.full_name(id);
         let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.clone() })?;
@@ -162,14 +164,16 @@ impl Inner {
         if entry.is_encrypted() && keys.is_none() {
             return Err(Error::KeyNotLoaded { name });
         }
-        let blocks = self.blocks_of(&entry.row, keys, compression);
+        let blocks = self.blocks_of(&entry.row, keys.clone(), compression);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
         if entry.row.destroying {
             head.begin_destroy();
+        } else if held {
+            self.replay_held(id, &head, keys.as_deref())?;
         }
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
-        drop(table);
+        drop((table, turn));
         self.connect_log(id, &head);
         Ok(head)
     }
@@ -345,6 +349,7 @@ impl Inner {
             };
             if done {
                 self.table.write().remove(id);
+                self.held.lock().release(id);
             }
             self.changed.store(true, Ordering::Release);
         }

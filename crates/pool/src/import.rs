@@ -165,6 +165,7 @@ impl Pool {
             plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
+        inner.load_held(&config.name, uberblock.log)?;
         if let (Some(user), Some(secret)) = (user, &spec.secret) {
             drop(user);
             let root = inner.name();
@@ -311,7 +312,7 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
 }
 
 impl Inner {
-    fn corrupt(&self, pool: &str, what: &'static str, source: DecodeError) -> Error {
+    pub(crate) fn corrupt(&self, pool: &str, what: &'static str, source: DecodeError) -> Error {
         Error::Corrupt { pool: pool.to_owned(), what, source }
     }
 

@@ -24,6 +24,7 @@ use steadfast_txg::{Limits, Txgs};
 use crate::admission::Admission;
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
+use crate::held::Held;
 use crate::history::History;
 use crate::table::Table;
 
@@ -123,6 +124,8 @@ pub(crate) struct Inner {
     /// The register that holds the only acceptable root, if the pool has one.
     pub anchor: RwLock<Option<Arc<Anchor>>>,
     pub log: Arc<Log>,
+    /// Logs of datasets whose keys were not there at import.
+    pub held: Mutex<Held>,
     /// The log's segments were reserved and never written.
     pub log_fresh: AtomicBool,
     /// Groups that import replayed.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use steadfast_dataset::{Dataset, JournalMode};
-use steadfast_format::{DatasetId, LogRecord, LogStart, Txg};
+use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, Txg};
 use steadfast_intent_log::{
     Damage, DatasetLog, LogCounts, Medium, MediumError, Wanted, open_group, read_groups,
 };
 use steadfast_segment::{LogSegment, Space};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inner::Inner;
 
 /// Share of a pool's slots that its log takes, and bounds.
@@ -27,12 +27,14 @@ pub struct LogStatus {
     pub size_bytes: u64,
     /// What it did since import.
     pub counts: LogCounts,
-    /// Groups that import replayed.
+    /// Groups that were replayed since import.
     pub replayed: u64,
+    /// Datasets for which groups are held until their keys are loaded.
+    pub held: usize,
 }
 
 /// Segments of a pool as the log's medium.
-struct PoolMedium {
+pub(crate) struct PoolMedium {
     space: Arc<Space>,
     segments: Vec<LogSegment>,
 }
@@ -60,7 +62,7 @@ impl Medium for PoolMedium {
 }
 
 impl Inner {
-    fn log_medium(&self) -> PoolMedium {
+    pub(crate) fn log_medium(&self) -> PoolMedium {
         PoolMedium { space: Arc::clone(&self.space), segments: self.space.log_segments() }
     }
 
@@ -78,12 +80,16 @@ impl Inner {
     /// Connects an open dataset with the log, as its property says.
     pub(crate) fn connect_log(&self, id: DatasetId, head: &Dataset) {
         let mode = self.journal_mode(id);
-        // A group of a dataset whose key is not loaded at the next import could not be replayed there.
-        let locked = self.table.read().get(id).is_none_or(|entry| entry.is_encrypted());
+        let (locked, keys) = {
+            let table = self.table.read();
+            let entry = table.get(id);
+            let keys = entry.and_then(|entry| Some(Arc::clone(&entry.keys.as_ref()?.blocks)));
+            (entry.is_none_or(|entry| entry.is_encrypted() && keys.is_none()), keys)
+        };
         if self.read_only || locked || mode == JournalMode::Off || !self.has_feature("intent_log") {
             head.set_journal(None, JournalMode::Off);
         } else if head.journal_mode() == JournalMode::Off {
-            head.set_journal(Some(Arc::new(DatasetLog::new(Arc::clone(&self.log), None))), mode);
+            head.set_journal(Some(Arc::new(DatasetLog::new(Arc::clone(&self.log), keys))), mode);
         } else {
             head.set_journal_mode(mode);
         }
@@ -103,13 +109,16 @@ impl Inner {
 
     /// What the uberblock of a txg says of the log.
     pub(crate) fn log_head(&self, frozen: LogStart) -> Option<LogStart> {
+        if let Some(held) = self.held.lock().head() {
+            return Some(held); // (H1)
+        }
         let is_there = || self.log.is_ready() || !self.space.log_segments().is_empty();
         (!self.log.is_retired() && is_there()).then_some(frozen)
     }
 
     /// An uberblock that names this import's epoch is durable: the log may be written, if it has segments (L4).
     pub(crate) fn begin_log(&self) {
-        if self.log.is_ready() || self.log.is_retired() {
+        if self.log.is_ready() || self.log.is_retired() || self.held.lock().head().is_some() {
             return;
         }
         let medium = self.log_medium();
@@ -136,23 +145,39 @@ impl Inner {
             size_bytes: segments * u64::from(self.slot_size),
             counts: self.log.counts(),
             replayed: self.log_replayed.load(Ordering::Relaxed),
+            held: self.held.lock().count(),
         }
     }
 
-    /// Replays what was promised behind the root of `base`, into the open txg.
+    /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
+    /// is held.
     pub(crate) fn replay_log(&self, head: LogStart, base: Txg) -> Result<()> {
-        let damaged = |damage: Damage| Error::LogDamaged { pool: self.name(), reason: damage.to_string() };
+        if self.held.lock().head().is_some() {
+            // An earlier import replayed all but what is held, and `open_head` does that.
+            return Ok(());
+        }
+        let damaged = |damage: Damage| self.log_damaged(&damage);
         let wanted = Wanted { pool: self.guid, head };
         let groups = read_groups(&self.log_medium(), &wanted).map_err(damaged)?;
+        let Some(last) = groups.last() else { return Ok(()) };
+        let held = HeldLog { epoch: head.epoch, base, end: last.header.sequence + 1, hash: last.hash };
         let mut bodies = Vec::with_capacity(groups.len());
         for group in &groups {
-            let known = self.table.read().get(group.header.dataset).map(|entry| entry.row.destroying);
+            let id = group.header.dataset;
             if group.header.txg <= base {
                 let sequence = group.header.sequence;
                 return Err(damaged(Damage::Chain { sequence }));
             }
-            if known == Some(false) {
-                bodies.push((group, open_group(group, None).map_err(damaged)?));
+            let (locked, keys) = {
+                let table = self.table.read();
+                let Some(entry) = table.get(id).filter(|entry| !entry.row.destroying) else { continue };
+                let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+                (entry.is_encrypted() && keys.is_none(), keys)
+            };
+            if locked {
+                self.hold_log(id, head, held);
+            } else {
+                bodies.push((group, open_group(group, keys.as_deref()).map_err(damaged)?));
             }
         }
         for (group, body) in &bodies {
@@ -160,7 +185,7 @@ impl Inner {
             let records = LogRecord::decode_all(body, group.header.records).expect("decoded before");
             dataset.replay(&records, base)?;
         }
-        self.log_replayed.store(bodies.len() as u64, Ordering::Relaxed);
+        self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -109,9 +109,23 @@ impl Inner {
             let owner =
                 self.table.read().get(id).and_then(|entry| Some(entry.row.encryption.as_ref()?.owner));
             owner.into_iter().for_each(|owner| self.space.expect_owner(owner));
-            self.open_head(id)?;
+            if let Err(error) = self.open_head(id) {
+                self.close_unopened(root);
+                return Err(error);
+            }
         }
         Ok(())
+    }
+
+    /// Forgets keys of datasets that could not be opened with them.
+    fn close_unopened(&self, root: DatasetId) {
+        let mut table = self.table.write();
+        for id in table.keyed_by(root) {
+            let entry = table.get_mut(id).expect("just listed");
+            if entry.open.is_none() {
+                entry.keys = None;
+            }
+        }
     }
 
     /// Forgets the key of an encryption root and closes all datasets that take their key from it. What they changed

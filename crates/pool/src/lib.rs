@@ -19,6 +19,7 @@ mod datasets;
 mod error;
 mod events;
 mod grow;
+mod held;
 mod history;
 mod import;
 mod inner;

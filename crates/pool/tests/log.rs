@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Dice, ME, MIB, ROOT, handle, import, mount, noise, spec};
+use common::{Dice, ME, MIB, ROOT, handle, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;
@@ -14,6 +14,9 @@ use steadfast_pool::Pool;
 use steadfast_posix::{Fallocate, FileSystem, RENAME_EXCHANGE, SetAttr};
 
 const S_IFDIR: u32 = 0o040_000;
+/// An encrypted dataset, and its key.
+const VAULT: &str = "tank/vault";
+const SECRET: [u8; 32] = [7; 32];
 
 /// What one name shows.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -103,7 +106,7 @@ fn check(device: &Arc<MemoryDevice>) {
     let leaves = [Leaf { path: "copy".into(), device: copy as Arc<dyn Device> }];
     let env = Env::seeded(1);
     let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: None, env: &env };
+    let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), env: &env };
     steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
     assert!(findings.iter().all(|finding| finding.class().1 <= Severity::Note), "{findings:?}");
@@ -291,12 +294,16 @@ fn agrees(found: &Picture, promised: &Picture) -> Result<(), String> {
     Ok(())
 }
 
-fn run(seed: u64) {
+fn run(seed: u64, dataset: &str) {
     let env = Env::real();
     let mut dice = Dice(seed);
     let (device, mut pool) = new_pool(&env);
+    let sealed = dataset == VAULT;
+    if sealed {
+        pool.create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
+    }
     for round in 0..8 {
-        let (fs, used) = mount(&pool, "tank");
+        let (fs, used) = mount(&pool, dataset);
         let mut world = World { fs };
         if round == 0 {
             warm(&world.fs, &pool);
@@ -344,13 +351,25 @@ fn run(seed: u64) {
             let operation = if dice.below(2) == 0 { Operation::Flush } else { Operation::Write };
             device.arm(Fault { operation, skip: dice.below(9), effect: Effect::PowerOff });
             let result = import(&env, vec![handle(&device)], None);
+            if let (true, Ok(pool)) = (sealed, &result) {
+                if dice.below(2) == 0 {
+                    device.disarm();
+                    device.arm(Fault { operation, skip: dice.below(9), effect: Effect::PowerOff });
+                }
+                if dice.below(3) > 0 && pool.load_key(VAULT, &SECRET, false).is_ok() && dice.below(2) == 0 {
+                    let _ = pool.sync();
+                }
+            }
             device.power_off();
             drop(result);
             device.power_on(|_| if dice.below(2) == 0 { Fate::Dropped } else { Fate::Applied });
             device.disarm();
         }
         pool = import(&env, vec![handle(&device)], None).expect("imported");
-        let (fs, used) = mount(&pool, "tank");
+        if sealed {
+            pool.load_key(VAULT, &SECRET, false).expect("loaded");
+        }
+        let (fs, used) = mount(&pool, dataset);
         if let Some(promised) = before_last {
             let found = picture(&fs);
             let verdict = agrees(&found, &promised);
@@ -370,6 +389,135 @@ fn run(seed: u64) {
 #[test]
 fn all_that_was_done_before_an_fsync_survives_a_crash_at_any_moment() {
     for seed in 0x109..0x109 + std::env::var("STEADFAST_LOG_SEEDS").map_or(24, |n| n.parse().unwrap()) {
-        run(seed);
+        run(seed, "tank");
+    }
+}
+
+#[test]
+fn so_does_what_was_done_in_an_encrypted_dataset_whose_key_comes_later() {
+    for seed in 0x209..0x209 + std::env::var("STEADFAST_LOG_SEEDS").map_or(24, |n| n.parse().unwrap()) {
+        run(seed, VAULT);
+    }
+}
+
+fn contains(image: &[u8], word: &[u8]) -> bool {
+    image.windows(word.len()).any(|window| window == word)
+}
+
+#[test]
+fn a_log_waits_for_the_key_of_its_dataset_and_shows_nothing_meanwhile() {
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let (device, pool) = new_pool(&env);
+    pool.create_dataset(VAULT, Default::default(), Some(key(&env, &SECRET))).expect("a dataset");
+    let (plain, plain_used) = mount(&pool, "tank");
+    let (vault, vault_used) = mount(&pool, VAULT);
+    warm(&plain, &pool);
+    let txg = pool.state().txg;
+    for (fs, name) in [(&plain, b"a name that anybody reads"), (&vault, b"a name that is nobody's  ")] {
+        let ino = fs.mknod(ME, ROOT, name, 0o100_644, 0).unwrap().ino;
+        let words: Vec<u8> = [&name[..], b": words"].concat();
+        fs.setxattr(ino, b"user.note", &words, 0).unwrap();
+        fs.write(ino, 0, &words, false).unwrap();
+        fs.fsync(ino).unwrap();
+    }
+    assert_eq!((pool.state().txg, pool.state().log.counts.groups), (txg, 2), "nothing was committed");
+    drop((plain, plain_used, vault, vault_used));
+    crash(&device, pool, |_| Fate::Dropped);
+    let image = device.image().to_vec();
+    assert!(contains(&image, b"a name that anybody reads: words"), "the log is what was crashed with");
+    assert!(!contains(&image, b"a name that is nobody's"), "what is encrypted is never in the clear");
+
+    // Import after import, clean or not, keeps it; the others have theirs.
+    for round in 0..4 {
+        let pool = import(&env, vec![handle(&device)], None).expect("imported");
+        let log = pool.state().log;
+        assert_eq!((log.held, log.replayed), (1, u64::from(round == 0)));
+        let (plain, used) = mount(&pool, "tank");
+        assert_eq!(
+            read_file(&plain, ROOT, b"a name that anybody reads"),
+            b"a name that anybody reads: words"
+        );
+        let new = write_file(&plain, ROOT, format!("new {round}").as_bytes(), &noise(round, 9_000));
+        plain.fsync(new).unwrap();
+        assert_eq!(pool.state().log.counts.groups, 0, "nothing is written over what is held");
+        drop((plain, used));
+        if round % 2 == 0 {
+            crash(&device, pool, |_| Fate::Dropped);
+        } else {
+            pool.close().expect("closed");
+            check(&device);
+        }
+    }
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    assert!(pool.load_key(VAULT, &[3; 32], false).is_err(), "another key");
+    assert_eq!(pool.state().log.held, 1);
+    pool.load_key(VAULT, &SECRET, false).expect("loaded");
+    assert_eq!((pool.state().log.held, pool.state().log.replayed), (0, 1));
+    let (vault, used) = mount(&pool, VAULT);
+    assert_eq!(read_file(&vault, ROOT, b"a name that is nobody's  "), b"a name that is nobody's  : words");
+    pool.sync().expect("committed");
+    let ino = write_file(&vault, ROOT, b"later", b"later");
+    vault.fsync(ino).unwrap();
+    assert_eq!(pool.state().log.counts.groups, 1, "the log is free again");
+    drop((vault, used));
+    crash(&device, pool, |_| Fate::Dropped);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    pool.load_key(VAULT, &SECRET, false).expect("loaded");
+    let (vault, used) = mount(&pool, VAULT);
+    assert_eq!(read_file(&vault, ROOT, b"a name that is nobody's  "), b"a name that is nobody's  : words");
+    assert_eq!(read_file(&vault, ROOT, b"later"), b"later");
+    drop((vault, used));
+    pool.close().expect("closed");
+    check(&device);
+}
+
+/// A pool that crashed with a group of an encrypted dataset in its log.
+fn held(env: &Env) -> (Arc<MemoryDevice>, Pool) {
+    let (device, pool) = new_pool(env);
+    pool.create_dataset(VAULT, Default::default(), Some(key(env, &SECRET))).expect("a dataset");
+    let (plain, plain_used) = mount(&pool, "tank");
+    let (vault, vault_used) = mount(&pool, VAULT);
+    warm(&plain, &pool);
+    let ino = write_file(&vault, ROOT, b"file", &noise(1, 10_000));
+    vault.fsync(ino).unwrap();
+    drop((plain, plain_used, vault, vault_used));
+    crash(&device, pool, |_| Fate::Dropped);
+    let pool = import(env, vec![handle(&device)], None).expect("imported");
+    assert_eq!(pool.state().log.held, 1);
+    (device, pool)
+}
+
+#[test]
+fn a_held_log_goes_with_its_dataset() {
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let (device, pool) = held(&env);
+    pool.destroy_dataset(VAULT).expect("destroyed");
+    pool.sync().expect("committed");
+    assert_eq!(pool.state().log.held, 0);
+    let (plain, used) = mount(&pool, "tank");
+    let ino = write_file(&plain, ROOT, b"after", b"after");
+    plain.fsync(ino).unwrap();
+    assert_eq!(pool.state().log.counts.groups, 1, "the log is free again");
+    drop((plain, used));
+    pool.close().expect("closed");
+    check(&device);
+}
+
+#[test]
+fn a_held_log_that_is_damaged_keeps_its_dataset_closed() {
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let (device, pool) = held(&env);
+    pool.close().expect("closed");
+    let image = device.image();
+    let bytes = image.to_vec();
+    let header = bytes.windows(8).position(|window| window == b"SFilog\0\0").expect("a group");
+    for at in [header, header + 200] {
+        let device = Arc::new(MemoryDevice::from_image("a", image.clone()));
+        device.flip_bit(at as u64, 0);
+        let pool = import(&env, vec![handle(&device)], None).expect("imported");
+        let error = pool.load_key(VAULT, &SECRET, false).expect_err("its log is damaged").to_string();
+        assert!(error.contains("which an earlier import found whole"), "{error}");
+        assert!(pool.open_dataset(VAULT).is_err());
+        assert_eq!(pool.state().log.held, 1);
     }
 }
