@@ -196,6 +196,27 @@ fn is_dying(thread: u32) -> bool {
     pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL != 0)
 }
 
+/// Does it change something, which with `sync=always` waits for devices?
+fn is_change(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Open(args) => args.flags & O_TRUNC != 0,
+        Operation::Setattr(_)
+        | Operation::Symlink { .. }
+        | Operation::Mknod { .. }
+        | Operation::Mkdir { .. }
+        | Operation::Unlink { .. }
+        | Operation::Rmdir { .. }
+        | Operation::Rename(_)
+        | Operation::Link { .. }
+        | Operation::Create { .. }
+        | Operation::Tmpfile { .. }
+        | Operation::Write { .. }
+        | Operation::Setxattr(_)
+        | Operation::Removexattr { .. } => true,
+        _ => false,
+    }
+}
+
 /// Serves a call that changes something: it waits as long as its caller lives, or not at all (`EAGAIN`) where others wait
 /// behind it. An errno becomes the kernel's.
 fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
@@ -254,6 +275,9 @@ impl Handler for Front {
 
     /// Names, attributes and what goes into memory; not what may need many blocks of a device, or a commit.
     fn is_quick(&self, operation: &Operation<'_>) -> bool {
+        if self.fs.changes_wait() && is_change(operation) {
+            return false;
+        }
         !matches!(
             operation,
             Operation::Read { .. }

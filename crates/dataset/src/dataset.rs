@@ -19,6 +19,7 @@ use crate::early::EarlyList;
 use crate::fold::Folding;
 use crate::inode::{Frozen, Inode, InodeMap, InodeState};
 use crate::journal::{Durable, Journal, Pending};
+use crate::promise::SyncMode;
 use crate::store::{Blocks, TreeStore, occupied};
 use crate::{Damage, Error, Result};
 
@@ -142,6 +143,7 @@ pub struct Dataset {
     pub(crate) journal_mode: AtomicU8,
     pub(crate) tracked_from: AtomicU64,
     pub(crate) pending: Mutex<Pending>,
+    sync_mode: AtomicU8,
     changed: AtomicBool,
     /// Last txg that was frozen with changes.
     frozen_last: AtomicU64,
@@ -229,6 +231,7 @@ impl Dataset {
             journal_mode: AtomicU8::new(0),
             tracked_from: AtomicU64::new(0),
             pending: Mutex::default(),
+            sync_mode: AtomicU8::new(SyncMode::Standard as u8),
             changed: AtomicBool::new(false),
             frozen_last: AtomicU64::new(0),
             destroying: AtomicBool::new(false),
@@ -340,10 +343,21 @@ impl Dataset {
             .begin(kind, Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks })?)
     }
 
-    /// Waits until everything an inode shows is durable.
+    /// Sets what `fsync` and single changes wait for.
+    pub fn set_sync_mode(&self, mode: SyncMode) {
+        self.sync_mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// What `fsync` and single changes wait for.
+    #[must_use]
+    pub fn sync_mode(&self) -> SyncMode {
+        SyncMode::from_u8(self.sync_mode.load(Ordering::Acquire))
+    }
+
+    /// Waits until everything an inode shows is durable; not at all with [`SyncMode::Disabled`].
     pub fn wait_durable(&self, inode: &Arc<Inode>) -> Result<()> {
         let changed = inode.changed_txg();
-        if self.env.has_bug(Bug::FsyncIgnored) {
+        if self.env.has_bug(Bug::FsyncIgnored) || self.sync_mode() == SyncMode::Disabled {
             return Ok(());
         }
         if changed > self.txgs.commits.committed()
@@ -363,7 +377,7 @@ impl Dataset {
         go_on: impl Fn() -> bool,
     ) -> Result<bool> {
         let changed = inode.changed_txg();
-        if changed <= self.txgs.commits.committed() {
+        if changed <= self.txgs.commits.committed() || self.sync_mode() == SyncMode::Disabled {
             return Ok(true);
         }
         match self.log_durable(inode, patience, &go_on) {
@@ -380,8 +394,11 @@ impl Dataset {
         Ok(true)
     }
 
-    /// Waits until everything done so far is durable.
+    /// Waits until everything done so far is durable; not at all with [`SyncMode::Disabled`].
     pub fn wait_all_durable(&self) -> Result<()> {
+        if self.sync_mode() == SyncMode::Disabled {
+            return Ok(());
+        }
         let open = self.txgs.gate.open_txg();
         let goal = if self.changed.load(Ordering::Acquire) {
             open

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_dataset::{Dataset, JournalMode};
+use steadfast_dataset::{Dataset, JournalMode, SyncMode};
 use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, Txg};
 use steadfast_intent_log::{
     Damage, DatasetLog, LogCounts, Medium, MediumError, Wanted, open_group, read_groups,
@@ -77,9 +77,23 @@ impl Inner {
         }
     }
 
-    /// Connects an open dataset with the log, as its property says.
+    /// What a dataset's changes wait for.
+    fn sync_mode(&self, id: DatasetId) -> SyncMode {
+        let table = self.table.read();
+        let value = table.resolve(id, "sync", "/").map(|resolved| resolved.value);
+        match value.as_deref() {
+            Some("always") => SyncMode::Always,
+            Some("disabled") => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        }
+    }
+
+    /// Connects an open dataset with the log, as its properties say.
     pub(crate) fn connect_log(&self, id: DatasetId, head: &Dataset) {
-        let mode = self.journal_mode(id);
+        let sync = self.sync_mode(id);
+        head.set_sync_mode(sync);
+        // Nobody will ask: nothing needs to be tracked.
+        let mode = if sync == SyncMode::Disabled { JournalMode::Off } else { self.journal_mode(id) };
         let (locked, keys) = {
             let table = self.table.read();
             let entry = table.get(id);

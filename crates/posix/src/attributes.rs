@@ -175,6 +175,7 @@ impl FileSystem {
         if drops_capability && has_capability {
             self.drop_capability(&inode)?;
         }
+        self.settle(ino)?;
         Ok(self.entry_of(&inode).attr)
     }
 

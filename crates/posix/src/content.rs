@@ -104,6 +104,7 @@ impl FileSystem {
                 }
             });
         }
+        self.settle(ino)?;
         Ok(has_capability || inode.record().mode != before.mode)
     }
 
@@ -163,6 +164,7 @@ impl FileSystem {
                 }
             }
         }
+        self.settle(ino)?;
         Ok(has_capability || inode.record().mode != before.mode)
     }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use steadfast_dataset::{Dataset, Inode, InodeRecord};
+use steadfast_dataset::{Dataset, Inode, InodeRecord, SyncMode};
 use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::file_keys::NamesKey;
+use steadfast_txg::Patience;
 
 use crate::attributes::{Attr, attr_of};
 use crate::{Errno, Result, S_IFDIR, S_IFMT};
@@ -281,6 +282,34 @@ impl FileSystem {
     /// Closes what [`FileSystem::open`] opened.
     pub fn release(&self, ino: u64) {
         self.forget(ino, 1);
+    }
+
+    /// True if each change is durable before its caller hears of it (`sync=always`), so that changes wait for devices.
+    #[must_use]
+    pub fn changes_wait(&self) -> bool {
+        self.dataset.sync_mode() == SyncMode::Always
+    }
+
+    /// Ends a change that `ino` shows, without locks: with `sync=always` it is durable when this returns.
+    pub(crate) fn settle(&self, ino: u64) -> Result<()> {
+        if !self.changes_wait() {
+            return Ok(());
+        }
+        match self.dataset.inode(InodeId(ino)) {
+            // A caller that is killed meanwhile hears no answer: the change is there, durable or not.
+            Ok(inode) => {
+                self.dataset.wait_durable_while(&inode, DYING_PATIENCE, || !Patience::is_in_vain())?;
+            }
+            // Removed by now: everything, then.
+            Err(_) => self.dataset.wait_all_durable()?,
+        }
+        Ok(())
+    }
+
+    /// The same for what made an entry; its reference goes back if the caller never hears of it.
+    pub(crate) fn settle_entry(&self, ino: u64, entry: Entry) -> Result<Entry> {
+        self.settle(ino).inspect_err(|_| self.forget(entry.ino, 1))?;
+        Ok(entry)
     }
 
     /// Waits until an inode (a directory with its entries) is durable.

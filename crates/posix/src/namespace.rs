@@ -119,6 +119,19 @@ impl FileSystem {
         rdev: u32,
         target: &[u8],
     ) -> Result<Entry> {
+        let made = self.create_only(caller, parent, name, mode, rdev, target)?;
+        self.settle_entry(parent, made)
+    }
+
+    fn create_only(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        target: &[u8],
+    ) -> Result<Entry> {
         let directory = self.directory(parent)?;
         check_name(name)?;
         let handed_down =
@@ -183,7 +196,7 @@ impl FileSystem {
     pub fn tmpfile(&self, caller: Caller, parent: u64, mode: u32) -> Result<Entry> {
         let directory = self.directory(parent)?;
         let op = self.dataset.begin(AdmitKind::Write)?;
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let inherited = self.inherit(&directory, mode & 0o7777 | crate::S_IFREG, caller.umask)?;
         let mut record = self.new_record(caller, &directory, inherited.mode, 0);
         record.flags = inherited.flags;
@@ -198,7 +211,9 @@ impl FileSystem {
             self.dataset.drop_new_inode(&inode);
             return Err(error.into());
         }
-        Ok(self.entry_of(&inode))
+        let made = self.entry_of(&inode);
+        drop((names, op));
+        self.settle_entry(made.ino, made)
     }
 
     /// Target of a symbolic link.
@@ -225,7 +240,7 @@ impl FileSystem {
         let directory = self.directory(new_parent)?;
         check_name(new_name)?;
         let op = self.dataset.begin(AdmitKind::Write)?;
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let inode = self.inode(ino)?;
         let record = inode.record();
         if is_directory(&record) {
@@ -251,7 +266,9 @@ impl FileSystem {
             record.ctime = now;
         });
         self.touch_directory(&op, &directory, 1, 0);
-        self.entry(inode.id)
+        let entry = self.entry(inode.id)?;
+        drop((names, op));
+        self.settle_entry(new_parent, entry)
     }
 
     /// What losing one link means for an inode: its changes of the names tree, in the same batch as the entry's.
@@ -310,7 +327,7 @@ impl FileSystem {
         if self.dataset.forget(&inode, 0) {
             self.reclaim(&inode);
         }
-        Ok(())
+        self.settle(parent)
     }
 
     /// True if `below` is `above` or lies under it. Directories have one parent each (X2).
@@ -365,11 +382,13 @@ impl FileSystem {
         let found = self.probe(target_dir.id, new_name)?;
         if flags == RENAME_EXCHANGE {
             let Probe::Found(target_cookie, target_entry) = found else { return Err(Errno::ENOENT) };
-            return self.exchange(
+            self.exchange(
                 &op,
                 (&source_dir, source_cookie, source_entry),
                 (&target_dir, target_cookie, target_entry),
-            );
+            )?;
+            drop((names, op));
+            return self.settle(parent);
         }
         check_name(new_name)?;
         let moved_directory = is_directory(&source.record());
@@ -428,7 +447,7 @@ impl FileSystem {
         {
             self.reclaim(&target);
         }
-        Ok(())
+        self.settle(parent)
     }
 
     fn exchange(

@@ -108,7 +108,7 @@ impl FileSystem {
             return Err(Errno::E2BIG);
         }
         let op = self.dataset.begin_with_items(AdmitKind::Write, value.len() as u64)?;
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let inode = self.inode(ino)?;
         let old = self.chunks(inode.id, name)?;
         match flags {
@@ -132,7 +132,8 @@ impl FileSystem {
             }
             record.ctime = now;
         });
-        Ok(())
+        drop((names, op));
+        self.settle(ino)
     }
 
     /// Removes an attribute.
@@ -142,7 +143,7 @@ impl FileSystem {
             return self.set_acl(ino, kind, &[], false);
         }
         let op = self.dataset.begin(AdmitKind::Remove)?;
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let inode = self.inode(ino)?;
         let old = self.chunks(inode.id, name)?;
         if old.is_empty() {
@@ -156,7 +157,8 @@ impl FileSystem {
             }
             record.ctime = now;
         });
-        Ok(())
+        drop((names, op));
+        self.settle(ino)
     }
 
     /// Sets an access control list from its bytes; no bytes, or a list without entries, remove it. An access list sets
@@ -169,7 +171,7 @@ impl FileSystem {
         let acl = if value.is_empty() { None } else { Acl::decode(value)? };
         let admit = if acl.is_some() { AdmitKind::Write } else { AdmitKind::Remove };
         let op = self.dataset.begin_with_items(admit, value.len() as u64)?;
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let inode = self.inode(ino)?;
         let record = inode.record();
         if record.mode & S_IFMT == S_IFLNK {
@@ -196,7 +198,8 @@ impl FileSystem {
             }
             record.ctime = now;
         });
-        Ok(())
+        drop((names, op));
+        self.settle(ino)
     }
 
     fn stored_acl(&self, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {

@@ -427,10 +427,11 @@ pub const DATASET: &[Property] = &[
     setting(
         "sync",
         "SYNC",
+        "standard | always | disabled",
+        Kind::Words { allowed: &["standard", "always", "disabled"], later: &[] },
         "standard",
-        Kind::Only("standard"),
-        "standard",
-        "What fsync promises: durable when it returns (other values are not yet built).",
+        "What is durable when a call returns: what `fsync` and `O_SYNC` ask for; each write and each change of names as well; \
+         nothing, so that a crash costs the last seconds.",
     )
     .inherited(),
     setting(

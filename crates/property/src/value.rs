@@ -286,7 +286,6 @@ mod tests {
             "copies=2",
             "dedup=on",
             "quota=10G",
-            "sync=disabled",
             "encryption=aes-128-ccm",
             "acltype=nfsv4",
             "casesensitivity=insensitive",

@@ -44,6 +44,12 @@ impl Patience {
         work()
     }
 
+    /// True if the current thread works for a caller that is about to die, and hears no answer.
+    #[must_use]
+    pub fn is_in_vain() -> bool {
+        matches!(PATIENCE.get(), Patience::WhileAlive { is_dying, caller } if is_dying(caller))
+    }
+
     /// That of the current thread.
     pub(crate) fn current() -> Patience {
         PATIENCE.get()

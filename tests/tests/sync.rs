@@ -1,0 +1,68 @@
+//! The property `sync` through the command line and a real mount: what a killed daemon leaves.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use steadfast_tests::Host;
+
+/// Kills the daemon. The next command starts one, which imports and mounts what was in use.
+fn kill(host: &Host) {
+    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
+    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.shell("umount -l t; zpool list tank").ok();
+}
+
+#[test]
+fn always_keeps_every_call_and_disabled_waits_for_none() {
+    let Some(host) = Host::with_tank("sync") else { return };
+    host.shell("zfs set journal=ordered tank; zfs get -H -o value,source sync tank")
+        .ok()
+        .says("standard\tdefault");
+    host.shell("zfs set sync=always tank; zfs get -H -o value,source sync tank").ok().says("always\tlocal");
+    // Nobody calls fsync; all of it goes through the kernel and a mount that was there before the property was set.
+    host.shell(
+        "cd t; mkdir d; echo one > d/file; ln d/file second; ln -s file d/link; echo two >> d/file; mv d e; \
+         echo gone > gone; rm gone; chmod 600 second; truncate -s 6 second",
+    )
+    .ok();
+    let file = File::create(host.at("t/big")).expect("a file");
+    let block = vec![7; 100_000];
+    (0..20).for_each(|at| file.write_all_at(&block, at * 100_000).expect("written"));
+    drop(file);
+    kill(&host);
+    let kept = host.shell("cd t; ls; cat e/file second; readlink e/link; stat -c %a second").ok();
+    assert_eq!(kept.out, "big\ne\nsecond\none\ntwone\ntwfile\n600\n", "{}", kept.out);
+    assert!(fs::read(host.at("t/big")).expect("it reads") == vec![7; 2_000_000]);
+
+    // Each fsync would be a commit of its own.
+    host.shell("zfs set journal=off tank; zfs set sync=disabled tank").ok();
+    let txg = || -> u64 {
+        let status = host.shell("zpool status -j --json-int tank").ok().out;
+        let digits = status.split("\"txg\":").nth(1).expect("a txg").trim_start();
+        let end = digits.find(|c: char| !c.is_ascii_digit()).expect("more behind it");
+        digits[..end].parse().expect("a number")
+    };
+    let before = txg();
+    let mut file = File::create(host.at("t/many")).expect("a file");
+    for _ in 0..300 {
+        file.write_all(b"line\n").expect("written");
+        file.sync_all().expect("at once");
+    }
+    let commits = txg() - before;
+    assert!(commits < 300, "{commits} commits for 300 fsyncs");
+    drop(file);
+    host.shell("zpool sync tank").ok();
+    kill(&host);
+    assert_eq!(
+        fs::read(host.at("t/many")).expect("it reads").len(),
+        1_500,
+        "a commit keeps what no fsync did"
+    );
+
+    host.shell("zfs create tank/below; zfs get -H -o value,source sync tank/below")
+        .ok()
+        .says("disabled\tinherited from tank");
+    host.shell("zfs inherit sync tank; zfs get -H -o value sync tank/below").ok().says("standard");
+    host.shell("zfs set sync=never tank").fails(1).says("standard | always | disabled").says("PROP-VALUE");
+}
