@@ -35,7 +35,7 @@ const RANKS: &[(&str, u32)] = &[
 const WORLDLY: &[&str] = &["env", "fuse", "control", "cli"];
 
 /// Rooms in which `unsafe` may stand.
-const UNSAFE_ROOMS: &[&str] = &["device", "fuse"];
+const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];
 
 /// The feature that plants bugs, who has it, and who asks for it.
 const BUGS: &str = "seeded-bugs";
