@@ -51,7 +51,7 @@ fn place(column: usize) -> Place {
 }
 
 fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 ^ at >> 8 ^ at >> 16) as u8).collect()
+    (0..length).map(|at| ((at * 31) ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }
 
 /// Accepts what `expected` is, as a hash would.
