@@ -8,8 +8,8 @@ use std::time::Duration;
 use steadfast_fuse::wire::request::Operation;
 use steadfast_fuse::{
     Attr, AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler,
-    LogSink, MountOptions, Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, Session,
-    SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
+    Later, LogSink, MountOptions, Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request,
+    Session, SetAttr, SetTime, SetXattrArgs, StatFs, Time, UnmountMode, ValueSink, Whence, WriteArgs,
 };
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Patience, Usage};
@@ -430,6 +430,14 @@ impl Handler for Front {
 
     fn fsyncdir(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
         self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
+    }
+
+    fn fsync_later(&self, ino: u64, later: Later) -> Option<Later> {
+        if !self.fs.is_journaled() {
+            return Some(later);
+        }
+        self.fs.fsync_later(ino, move |durable| later.answer(durable.map_err(errno)));
+        None
     }
 
     fn syncfs(&self, _req: &Request, _ino: u64) -> Reply<()> {

@@ -25,12 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use steadfast_env::Bug;
 use steadfast_format::{InodeId, LogRecord, Txg};
 
 use crate::dataset::Dataset;
 use crate::inode::{Inode, InodeState};
 use crate::layer::{Layer, index};
-use crate::{RangeSet, Result};
+use crate::{RangeSet, Result, SyncMode};
 
 /// Keys and inodes of one group, at most: more is better committed.
 const ITEMS_MAX: usize = 8_192;
@@ -71,6 +72,9 @@ pub enum Durable {
     GaveUp,
 }
 
+/// Hears what came of asking a journal. May wait for a commit.
+pub type Answer = Box<dyn FnOnce(Durable) + Send>;
+
 /// Makes changes durable before their txg is committed: the intent log, as a dataset sees it.
 pub trait Journal: Send + Sync {
     /// Makes all that `inode` shows, and all changes of names made before, durable. `go_on` is asked each time `patience` has
@@ -82,6 +86,11 @@ pub trait Journal: Send + Sync {
         patience: Duration,
         go_on: &dyn Fn() -> bool,
     ) -> Durable;
+
+    /// The same for a caller who need not wait: `answer` may be called by another thread after this returned.
+    fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
+        answer(self.make_durable(dataset, inode, Duration::MAX, &|| true));
+    }
 }
 
 /// Keys and inodes that changed in one txg and are not logged.
@@ -206,6 +215,34 @@ impl Dataset {
 
     fn is_tracked(&self) -> bool {
         self.journal_mode.load(Ordering::Relaxed) != JournalMode::Off as u8
+    }
+
+    /// True if an `fsync` is likely to be answered by the journal.
+    #[must_use]
+    pub fn is_journaled(&self) -> bool {
+        self.is_tracked()
+    }
+
+    /// As [`Dataset::wait_durable`] for a caller who need not wait: `answer` may be called by another thread after this
+    /// returned.
+    pub fn make_durable_later(&self, inode: &Arc<Inode>, answer: impl FnOnce(Result<()>) + Send + 'static) {
+        let changed = inode.changed_txg();
+        let is_ignored = self.env.has_bug(Bug::FsyncIgnored) || self.sync_mode() == SyncMode::Disabled;
+        if is_ignored || changed <= self.txgs.commits.committed() {
+            return answer(Ok(()));
+        }
+        let txgs = Arc::clone(&self.txgs);
+        let answer: Answer = Box::new(move |durable| {
+            if durable == Durable::Yes {
+                return answer(Ok(()));
+            }
+            txgs.commits.request_sync(changed);
+            answer(txgs.commits.wait_committed(changed).map_err(Into::into));
+        });
+        match self.journal.read().clone().filter(|_| self.is_tracked()) {
+            Some(journal) => journal.make_durable_later(self, inode, answer),
+            None => answer(Durable::CommitInstead),
+        }
     }
 
     /// Asks the journal, if there is one.

@@ -71,7 +71,7 @@ pub use check::Problem;
 pub use dataset::{Counters, Dataset, DatasetParts, Settings};
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};
-pub use journal::{Draft, Drafted, Durable, Journal, JournalMode};
+pub use journal::{Answer, Draft, Drafted, Durable, Journal, JournalMode};
 pub use memory::{MemoryBlocks, MemoryImage};
 pub use plan::OverlayCounts;
 pub use promise::SyncMode;

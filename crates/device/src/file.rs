@@ -173,15 +173,16 @@ impl FileDevice {
         files.direct.as_ref().filter(|_| self.direct_works.load(Ordering::Relaxed))
     }
 
-    /// Does a transfer directly if it is of the kind for that; `None` if it is to go through the page cache.
+    /// Does a transfer of `least` bytes or more directly if it is of the kind for that; `None` if it is to go through the page cache.
     fn directly(
         &self,
         files: &Files,
         at: u64,
         length: usize,
+        least: usize,
         transfer: impl FnOnce(&File) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let direct = self.direct_of(files).filter(|_| length >= DIRECT_BYTES_MIN)?;
+        let direct = self.direct_of(files).filter(|_| length >= least)?;
         if !at.is_multiple_of(ALIGNMENT as u64) || !length.is_multiple_of(ALIGNMENT) {
             return None;
         }
@@ -222,6 +223,10 @@ impl FileDevice {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.write_directly(at, bytes, DIRECT_BYTES_MIN)
+    }
+
+    fn write_directly(&self, at: u64, bytes: &[u8], least: usize) -> Result<()> {
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
         }
@@ -229,7 +234,7 @@ impl FileDevice {
             if self.flush_failed.load(Ordering::Acquire) {
                 return Err(Error::Poisoned { device: self.identity.clone() });
             }
-            let direct = self.directly(files, at, bytes.len(), |file| {
+            let direct = self.directly(files, at, bytes.len(), least, |file| {
                 if is_aligned(bytes) {
                     return file.write_all_at(bytes, at);
                 }
@@ -244,7 +249,7 @@ impl FileDevice {
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
         self.files(|files| {
-            let direct = self.directly(files, at, out.len(), |file| {
+            let direct = self.directly(files, at, out.len(), DIRECT_BYTES_MIN, |file| {
                 if is_aligned(out) {
                     return file.read_exact_at(out, at);
                 }
@@ -267,7 +272,7 @@ impl FileDevice {
         let aligned = parts.iter().all(|part| is_aligned(part) && part.len().is_multiple_of(ALIGNMENT));
         self.files(|files| {
             let direct = if aligned {
-                self.directly(files, at, length, |file| read_exact_parts(file, at, parts))
+                self.directly(files, at, length, DIRECT_BYTES_MIN, |file| read_exact_parts(file, at, parts))
             } else {
                 None
             };
@@ -315,6 +320,11 @@ impl Device for FileDevice {
 
     fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
         self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes)
+    }
+
+    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        let at = self.locate(Operation::Write, place, offset, bytes.len())?;
+        self.write_directly(at, bytes, ALIGNMENT)
     }
 
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {

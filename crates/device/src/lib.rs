@@ -108,6 +108,12 @@ pub trait Device: Send + Sync {
     /// Writes the next piece of an open segment. Only on a device that is `appendable`.
     fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()>;
 
+    /// The same, for bytes that are flushed at once and hardly ever read: past the page cache however few they are, where the
+    /// device can.
+    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        self.append_segment(place, offset, bytes)
+    }
+
     /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()>;
 

@@ -166,6 +166,11 @@ impl Device for Metered {
         self.meter.measure(Call::Write, bytes.len(), || self.device.append_segment(place, offset, bytes))
     }
 
+    fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        let write = || self.device.append_segment_directly(place, offset, bytes);
+        self.meter.measure(Call::Write, bytes.len(), write)
+    }
+
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
         self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
     }

@@ -15,7 +15,8 @@ const MAGIC: &[u8; 8] = b"SFilog\0\0";
 /// |-----|-----|----------|-----------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFilog" and two zero bytes                                           |
 /// |   8 |   4 | version  | 1                                                                     |
-/// |  12 |   4 | flags    | bit 0: the records are sealed                                         |
+/// |  12 |   2 | flags    | bit 0: the records are sealed                                         |
+/// |  14 |   2 | behind   | how many groups before this one were not known to be durable          |
 /// |  16 |   8 | pool     | pool's guid                                                           |
 /// |  24 |  16 | epoch    | random number of the import that wrote it, not 0                      |
 /// |  40 |   8 | sequence | number of the group in its epoch, from 1                              |
@@ -33,6 +34,8 @@ pub struct LogHeader {
     pub pool: PoolGuid,
     /// Import that wrote it.
     pub epoch: [u8; 16],
+    /// How many groups before it were not known to be durable when it was written.
+    pub behind: u16,
     /// Number in the epoch.
     pub sequence: u64,
     /// Txg that was open.
@@ -56,7 +59,8 @@ impl LogHeader {
         &[
             ("magic", 0, 8),
             ("version", 8, 4),
-            ("flags", 12, 4),
+            ("flags", 12, 2),
+            ("behind", 14, 2),
             ("pool", 16, 8),
             ("epoch", 24, 16),
             ("sequence", 40, 8),
@@ -84,10 +88,16 @@ impl LogHeader {
     #[must_use]
     pub fn encode(&self, hash: impl FnOnce(&[u8]) -> [u8; 32]) -> [u8; Self::SIZE] {
         let sealed = self.stamp.counter != 0;
-        assert!(self.pool.0 != 0 && self.epoch != [0; 16] && self.sequence != 0 && self.txg.0 != 0);
+        assert!(
+            self.pool.0 != 0
+                && self.epoch != [0; 16]
+                && self.sequence > u64::from(self.behind)
+                && self.txg.0 != 0
+        );
         assert!(self.dataset.0 != 0 && self.records != 0 && sealed == (self.stamp.salt != [0; 16]));
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.bytes("magic", MAGIC).u32("version", Self::VERSION).u32("flags", u32::from(sealed));
+        out.bytes("magic", MAGIC).u32("version", Self::VERSION).u16("flags", u16::from(sealed));
+        out.u16("behind", self.behind);
         out.u64("pool", self.pool.0).bytes("epoch", &self.epoch).u64("sequence", self.sequence);
         out.u64("txg", self.txg.0).u64("dataset", self.dataset.0);
         out.u32("length", self.length).u32("records", self.records);
@@ -110,10 +120,11 @@ impl LogHeader {
         if found == 0 || found > Self::VERSION {
             return Err(DecodeError::Version { structure: "log_group", found, known: Self::VERSION });
         }
-        let flags = from.u32("flags");
+        let flags = from.u16("flags");
         if flags > 1 {
             return Err(from.refuse("flags", flags));
         }
+        let behind = from.u16("behind");
         let pool = PoolGuid(from.u64("pool"));
         if pool.0 == 0 {
             return Err(from.refuse("pool", 0u64));
@@ -125,6 +136,9 @@ impl LogHeader {
         let sequence = from.u64("sequence");
         if sequence == 0 {
             return Err(from.refuse("sequence", 0u64));
+        }
+        if u64::from(behind) >= sequence {
+            return Err(from.refuse("behind", behind));
         }
         let txg = Txg(from.u64("txg"));
         if txg.0 == 0 {
@@ -150,7 +164,8 @@ impl LogHeader {
         let parent = from.array("parent");
         let hash = from.array("hash");
         let stamp = Stamp { salt, counter };
-        let header = LogHeader { pool, epoch, sequence, txg, dataset, length, records, stamp, parent };
+        let header =
+            LogHeader { pool, epoch, behind, sequence, txg, dataset, length, records, stamp, parent };
         Ok((header, hash))
     }
 
@@ -391,6 +406,7 @@ mod tests {
         let header = LogHeader {
             pool: PoolGuid(1),
             epoch: [2; 16],
+            behind: 2,
             sequence: 3,
             txg: Txg(4),
             dataset: DatasetId(5),
@@ -404,7 +420,7 @@ mod tests {
             [9; 32]
         });
         assert_eq!(LogHeader::decode(&bytes), Ok((header.clone(), [9; 32])));
-        for at in [0, 8, 12, 13] {
+        for at in [0, 8, 12, 13, 15] {
             let mut bad = bytes;
             bad[at] ^= 0x80;
             assert!(LogHeader::decode(&bad).is_err(), "byte {at}");

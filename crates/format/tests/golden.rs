@@ -393,6 +393,7 @@ fn log_groups() {
     let header = LogHeader {
         pool: PoolGuid(0x0123_4567_89ab_cdef),
         epoch: [0xe0; 16],
+        behind: 0,
         sequence: 1_234,
         txg: Txg(78),
         dataset: DatasetId(3),

@@ -20,6 +20,7 @@
 //!   `access` it then reports success without asking again; for xattr calls `EOPNOTSUPP`; for `open` and `opendir`
 //!   it stops asking (zero-message opens: `fh` is 0 from then on).
 
+use crate::later::Later;
 use crate::sink::{DirPlusSink, DirSink, ValueSink};
 use crate::types::*;
 use crate::wire::request::Operation;
@@ -131,6 +132,12 @@ pub trait Handler: Send + Sync + 'static {
     /// Makes the file durable: data only (`datasync`), or all of it.
     fn fsync(&self, req: &Request, ino: u64, fh: u64, datasync: bool) -> Reply<()> {
         Err(Errno::ENOSYS)
+    }
+
+    /// Asked before [`Handler::fsync`] and [`Handler::fsyncdir`], by transports that can: a handler that takes `later` answers with it,
+    /// at once or from another thread when this has returned; one that gives it back is asked again and waits.
+    fn fsync_later(&self, ino: u64, later: Later) -> Option<Later> {
+        Some(later)
     }
 
     /// Sets an extended attribute.

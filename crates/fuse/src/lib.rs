@@ -37,6 +37,7 @@ mod device;
 pub mod dispatch;
 mod error;
 mod handler;
+mod later;
 mod mount;
 mod notify;
 mod options;
@@ -50,6 +51,7 @@ pub mod wire;
 
 pub use error::Error;
 pub use handler::{Handler, Reply};
+pub use later::Later;
 pub use mount::{UnmountMode, clear_stale};
 pub use notify::{Notifier, NotifyError};
 pub use options::{LogEvent, LogSink, MountOptions, MountVia, Readdirplus};

@@ -27,6 +27,7 @@ use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
 use crate::dispatch::{self, Outcome, Served, panic_message};
 use crate::error::Error;
 use crate::handler::Handler;
+use crate::later::Later;
 use crate::mount::{self, Mounted, UnmountMode};
 use crate::notify::Notifier;
 use crate::options::{LogEvent, LogSink, MountOptions};
@@ -384,7 +385,7 @@ fn reply(fd: &OwnedFd, unique: u64, payload: &[u8]) -> rustix::io::Result<()> {
     send(fd, &[&header[..], payload].concat())
 }
 
-fn send(fd: &OwnedFd, message: &[u8]) -> rustix::io::Result<()> {
+pub(crate) fn send(fd: &OwnedFd, message: &[u8]) -> rustix::io::Result<()> {
     loop {
         match rustix::io::write(fd, message) {
             Err(OsErrno::INTR | OsErrno::AGAIN) => {}
@@ -474,7 +475,7 @@ impl Shared {
     }
 
     /// The life of one thread.
-    fn serve(&self, fd: &OwnedFd, mut seat: Seat) {
+    fn serve(&self, fd: &Arc<OwnedFd>, mut seat: Seat) {
         let mut request = RequestBuffer::new(self.negotiated.max_write);
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
@@ -520,7 +521,7 @@ impl Shared {
     }
 
     /// Serves one message.
-    fn answer(&self, fd: &OwnedFd, message: &[u8], out: &mut ReplyBuffer) {
+    fn answer(&self, fd: &Arc<OwnedFd>, message: &[u8], out: &mut ReplyBuffer) {
         let incoming = match decode(message, self.dialect) {
             Ok(incoming) => incoming,
             Err(error) => {
@@ -533,6 +534,17 @@ impl Shared {
             }
         };
         let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
+        if matches!(incoming.operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. }) {
+            let (ino, later) = (incoming.header.nodeid, Later::new(fd, unique));
+            match catch_unwind(AssertUnwindSafe(|| self.handler.fsync_later(ino, later))) {
+                Ok(None) => return,
+                Ok(Some(later)) => later.give_up(),
+                Err(panic) => {
+                    let message = panic_message(panic.as_ref());
+                    return self.log(LogEvent::HandlerPanicked { opcode, unique, message });
+                }
+            }
+        }
         let Served { outcome, stale, panicked } =
             dispatch::serve(self.handler.as_ref(), &incoming, out.payload());
         if let Some(ino) = stale {

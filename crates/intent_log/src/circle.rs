@@ -19,6 +19,8 @@ pub(crate) struct Circle {
 struct Span {
     start: u64,
     txg: Txg,
+    /// Number of the group.
+    sequence: u64,
 }
 
 /// A place for a group.
@@ -41,15 +43,16 @@ impl Circle {
         }
     }
 
-    /// Groups of `committed` and before may be overwritten.
-    pub fn release(&mut self, committed: Txg) {
-        while self.live.front().is_some_and(|span| span.txg <= committed) {
+    /// Groups of `committed` and before may be overwritten, if their own writes are over: those of numbers below `written_to`.
+    pub fn release(&mut self, committed: Txg, written_to: u64) {
+        let is_free = |span: &Span| span.txg <= committed && span.sequence < written_to;
+        while self.live.front().is_some_and(is_free) {
             self.live.pop_front();
         }
     }
 
-    /// Takes room for `bytes` of a group of `txg`; `None` if what lies there is still needed.
-    pub fn place(&mut self, bytes: usize, txg: Txg) -> Option<Spot> {
+    /// Takes room for `bytes` of group `sequence` of `txg`; `None` if what lies there is still needed.
+    pub fn place(&mut self, bytes: usize, txg: Txg, sequence: u64) -> Option<Spot> {
         let bytes = bytes as u64;
         assert!(bytes > 0 && bytes <= self.segment_bytes);
         let rest = self.segment_bytes - self.at % self.segment_bytes;
@@ -58,7 +61,7 @@ impl Circle {
         if start + bytes - oldest > self.segments * self.segment_bytes {
             return None;
         }
-        self.live.push_back(Span { start, txg });
+        self.live.push_back(Span { start, txg, sequence });
         self.at = start + bytes;
         let segment = usize::try_from(start / self.segment_bytes % self.segments).expect("few segments");
         let offset = u32::try_from(start % self.segment_bytes).expect("within a segment");
@@ -95,9 +98,9 @@ mod tests {
                 0..2 => open = open.next(),
                 2..5 if committed.next() < open => committed = committed.next(),
                 _ => {
-                    circle.release(committed);
+                    circle.release(committed, u64::MAX);
                     let bytes = usize::try_from(1 + draw(64)).expect("small");
-                    let Some(spot) = circle.place(bytes, open) else {
+                    let Some(spot) = circle.place(bytes, open, 1) else {
                         refused += 1;
                         continue;
                     };
@@ -113,10 +116,12 @@ mod tests {
         }
         assert!(refused > 100 && placed > 1_000, "{refused} {placed}");
         let mut circle = Circle::new(2, 100);
-        assert!(circle.place(100, Txg(1)).is_some() && !circle.is_half_full());
-        assert!(circle.place(1, Txg(1)).is_some() && circle.is_half_full());
-        assert_eq!(circle.place(100, Txg(2)), None);
-        circle.release(Txg(1));
-        assert_eq!(circle.place(100, Txg(2)), Some(Spot { segment: 0, offset: 0 }));
+        assert!(circle.place(100, Txg(1), 1).is_some() && !circle.is_half_full());
+        assert!(circle.place(1, Txg(1), 2).is_some() && circle.is_half_full());
+        assert_eq!(circle.place(100, Txg(2), 3), None);
+        circle.release(Txg(1), 1);
+        assert_eq!(circle.place(100, Txg(2), 3), None, "its write may come yet");
+        circle.release(Txg(1), 3);
+        assert_eq!(circle.place(100, Txg(2), 3), Some(Spot { segment: 0, offset: 0 }));
     }
 }

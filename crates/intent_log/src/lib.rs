@@ -19,14 +19,17 @@
 //! | broken  | commits a txg             | *ready*, by the commit of the txg that was open then                              |
 //!
 //! ## Invariants
-//! (L1) One group is written at a time, and the next one not before the flush of this one: if a group can be read, so can all
-//!      before it down to the head, or the medium lost what it had flushed.           lock: `Log::circle`; test: `a_gap_is_told_from_an_end`
+//! (L1) Groups are written side by side and flushed one flush after the other; a promise is given when all groups up to it are written
+//!      *and then* flushed. So if a group was promised, it and all before it down to the head can be read, or the medium lost what
+//!      it had flushed; each group says how many before it were not flushed when it was drafted, so that a gap of
+//!      the one kind is told from one of the other.            `Flow::reach`; test: `a_gap_is_told_from_an_end`
 //! (L2) A group's number, its txg and its content are fixed in one still moment of the gate, and so is the head of a root: a
 //!      root of txg T holds exactly the groups before its head.                       `Log::write`, `Log::next`
-//! (L3) A group is overwritten only after the commit of its txg.                         assert: `Circle::place`; test: `circle`
+//! (L3) A group is overwritten only after the commit of its txg, and not while it is being written.
+//!                                                                                assert: `Circle::place`; test: `circle`
 //! (L4) Groups are written only after an uberblock with their epoch is durable.          `Log::ready`
 //! (L5) A group that was drafted and not written leaves a hole in the promises, so nothing is logged until its txg is
-//!      committed.                                                                    `Circle::broken`
+//!      committed. Nor are groups behind one that failed promised.                    `Flow::is_open`
 //! (L6) No (key, nonce) pair is used twice: bodies are sealed by the same counters as blocks (S1, S2 of `crypto`), and a
 //!      group that is written again is sealed again.
 //!
@@ -47,14 +50,16 @@
 //! made *ready*, and heads of roots stay what they were (`pool`, `held.rs`).
 //!
 //! ## Group commit
-//! Callers of one dataset queue. Who finds no leader leads: takes all who queue, drafts, writes, flushes, wakes them. Meanwhile
-//! others queue and make the next group. A lone caller pays for no hand-over.
+//! Callers of one dataset queue. Who finds fewer than two leaders leads: takes all who queue, drafts, writes, flushes, wakes them.
+//! Meanwhile others queue and make the next group, which is drafted and written while this one is flushed. A lone caller pays for no
+//! hand-over.
 //!
 //! ## Lock order
-//! A queue < `Log::circle` < gate (exclusively) < everything of a dataset. Nothing waits for a commit under `Log::circle`.
+//! A queue < `Log::circle` < gate (exclusively) < everything of a dataset, `Flow`. Nothing waits for a commit under `Log::circle`.
 #![forbid(unsafe_code)]
 
 mod circle;
+mod flow;
 mod log;
 mod queue;
 mod read;

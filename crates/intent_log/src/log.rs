@@ -9,7 +9,8 @@ use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode};
 use steadfast_format::{LogHeader, LogStart, PoolGuid, Stamp, Txg};
 use steadfast_txg::Txgs;
 
-use crate::circle::Circle;
+use crate::circle::{Circle, Spot};
+use crate::flow::Flow;
 use crate::read::seal_bound;
 
 /// Greatest body of a group: more is as quickly committed.
@@ -63,9 +64,6 @@ struct Writer {
     medium: Arc<dyn Medium>,
     circle: Circle,
     parent: [u8; 32],
-    /// Txg whose commit mends a failed write; 0 if none failed.
-    broken: Txg,
-    buffer: Vec<u8>,
 }
 
 /// The intent log of a pool, for one import.
@@ -80,6 +78,7 @@ pub struct Log {
     /// Nothing is logged any more.
     retired: AtomicBool,
     circle: Mutex<Option<Writer>>,
+    flow: Flow,
     counters: Counters,
 }
 
@@ -97,6 +96,7 @@ impl Log {
             wanted: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             circle: Mutex::new(None),
+            flow: Flow::default(),
             counters: Counters::default(),
         }
     }
@@ -130,7 +130,7 @@ impl Log {
         let mut writer = self.circle.lock();
         if writer.is_none() && medium.segments() > 0 {
             let circle = Circle::new(medium.segments(), medium.segment_bytes());
-            *writer = Some(Writer { medium, circle, parent: [0; 32], broken: Txg(0), buffer: Vec::new() });
+            *writer = Some(Writer { medium, circle, parent: [0; 32] });
         }
     }
 
@@ -183,16 +183,58 @@ impl Log {
     }
 
     fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: &[Arc<Inode>]) -> Written {
+        let group = match self.prepare(dataset, keys, asked) {
+            Ok(group) => group,
+            Err((Written::Yes, Some(medium))) => {
+                // It stands in groups before, which may be under way.
+                let goal = self.next.load(Ordering::Acquire) - 1;
+                let flush = |segment| self.flush(&*medium, segment);
+                return if self.flow.reach(goal, flush) { Written::Yes } else { Written::CommitInstead };
+            }
+            Err((outcome, _)) => return outcome,
+        };
+        let Group { medium, spot, sequence, txg, bytes, crowded } = group;
+        let under_way = UnderWay { log: self, sequence, segment: spot.segment, is_written: false };
+        if medium.write(spot.segment, spot.offset, &bytes).is_err() {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+            return Written::CommitInstead;
+        }
+        if !under_way.wrote(|segment| self.flush(&*medium, segment)) {
+            return Written::CommitInstead;
+        }
+        self.counters.groups.fetch_add(1, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if crowded {
+            self.txgs.commits.request_sync(txg);
+        }
+        Written::Yes
+    }
+
+    fn flush(&self, medium: &dyn Medium, segment: usize) -> bool {
+        let is_flushed = medium.flush(segment).is_ok();
+        if !is_flushed {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        is_flushed
+    }
+
+    /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has the groups before.
+    fn prepare(
+        &self,
+        dataset: &Dataset,
+        keys: Option<&BlockKeys>,
+        asked: &[Arc<Inode>],
+    ) -> Result<Group, (Written, Option<Arc<dyn Medium>>)> {
         let mut guard = self.circle.lock();
         let Some(writer) = guard.as_mut() else {
             self.wanted.store(true, Ordering::Release);
-            return Written::CommitInstead;
+            return Err((Written::CommitInstead, None));
         };
         let committed = self.txgs.commits.committed();
-        if writer.broken > committed {
-            return Written::CommitInstead; // (L5)
+        if !self.flow.is_open(committed, self.next.load(Ordering::Acquire)) {
+            return Err((Written::CommitInstead, None)); // (L5)
         }
-        writer.circle.release(committed);
+        writer.circle.release(committed, self.flow.written_to());
         let limit = BODY_MAX.min(writer.medium.segment_bytes() as usize / 4);
         // (L2): number, txg, content and place are settled while nothing moves.
         let settled = self.txgs.gate.still(|txg| {
@@ -208,31 +250,23 @@ impl Log {
             };
             let sealed = draft.body.len() + keys.map_or(0, |_| SEAL_OVERHEAD);
             let bytes = LogHeader::stored_bytes(sealed);
-            let spot = writer.circle.place(bytes, txg).ok_or(Written::CommitInstead)?;
+            let sequence = self.next.load(Ordering::Acquire);
+            let spot = writer.circle.place(bytes, txg, sequence).ok_or(Written::CommitInstead)?;
             dataset.accept(&mut draft);
-            let sequence = self.next.fetch_add(1, Ordering::AcqRel);
+            self.next.store(sequence + 1, Ordering::Release);
+            self.flow.begin();
             Ok((draft, spot, sequence, txg))
         });
+        let medium = Arc::clone(&writer.medium);
         let (draft, spot, sequence, txg) = match settled {
             Ok(settled) => settled,
-            Err(outcome) => return outcome,
+            Err(outcome) => return Err((outcome, Some(medium))),
         };
-        self.encode(writer, dataset, keys, draft, sequence, txg);
-        let written = writer.medium.write(spot.segment, spot.offset, &writer.buffer);
-        if written.and_then(|()| writer.medium.flush(spot.segment)).is_err() {
-            writer.broken = txg;
-            self.counters.errors.fetch_add(1, Ordering::Relaxed);
-            return Written::CommitInstead;
-        }
-        self.counters.groups.fetch_add(1, Ordering::Relaxed);
-        self.counters.bytes.fetch_add(writer.buffer.len() as u64, Ordering::Relaxed);
-        if writer.circle.is_half_full() {
-            self.txgs.commits.request_sync(txg);
-        }
-        Written::Yes
+        let bytes = self.encode(writer, dataset, keys, draft, sequence, txg);
+        Ok(Group { medium, spot, sequence, txg, bytes, crowded: writer.circle.is_half_full() })
     }
 
-    /// Puts a group's bytes into the writer's buffer, with zeros up to the next one.
+    /// A group's bytes, with zeros up to the next one.
     fn encode(
         &self,
         writer: &mut Writer,
@@ -241,12 +275,13 @@ impl Log {
         draft: Draft,
         sequence: u64,
         txg: Txg,
-    ) {
+    ) -> Vec<u8> {
         let Draft { mut body, records, .. } = draft;
         let length = body.len() + keys.map_or(0, |_| SEAL_OVERHEAD);
         let mut header = LogHeader {
             pool: self.pool,
             epoch: self.epoch,
+            behind: u16::try_from(self.flow.behind(sequence)).expect("few are under way"),
             sequence,
             txg,
             dataset: dataset.id(),
@@ -258,15 +293,57 @@ impl Log {
         if let Some(keys) = keys {
             header.stamp = keys.seal(&seal_bound(&header, true), &mut body);
         }
-        let bytes = header.encode(|bound| {
+        let head = header.encode(|bound| {
             writer.parent = steadfast_crypto::hash_parts(&[bound, &body]);
             writer.parent
         });
-        writer.buffer.clear();
-        writer.buffer.extend_from_slice(&bytes);
-        writer.buffer.extend_from_slice(&body);
-        writer.buffer.resize(LogHeader::stored_bytes(body.len()), 0);
+        let stored = LogHeader::stored_bytes(body.len());
+        let mut bytes = Vec::with_capacity(stored);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(&body);
+        bytes.resize(stored, 0);
+        bytes
     }
+}
+
+/// Ends a group, by an error or a panic too: those behind it must not wait for what does not come.
+struct UnderWay<'a> {
+    log: &'a Log,
+    sequence: u64,
+    segment: usize,
+    is_written: bool,
+}
+
+impl UnderWay<'_> {
+    fn end(&self, flush: impl Fn(usize) -> bool) -> bool {
+        let open = || self.log.txgs.gate.open_txg();
+        self.log.flow.wrote(self.sequence, self.segment, self.is_written, flush, open)
+    }
+
+    /// The group is written. True once it is durable.
+    fn wrote(mut self, flush: impl Fn(usize) -> bool) -> bool {
+        self.is_written = true;
+        self.end(flush)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            self.end(|_| false);
+        }
+    }
+}
+
+/// A group on its way.
+struct Group {
+    medium: Arc<dyn Medium>,
+    spot: Spot,
+    sequence: u64,
+    txg: Txg,
+    bytes: Vec<u8>,
+    /// Half of the circle is needed.
+    crowded: bool,
 }
 
 enum Written {

@@ -3,18 +3,20 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_crypto::BlockKeys;
-use steadfast_dataset::{Dataset, Durable, Inode, Journal};
+use steadfast_dataset::{Answer, Dataset, Durable, Inode, Journal};
 
 use crate::Log;
+
+/// Groups of one dataset that are under way at once: one is written while the one before is flushed.
+const LEADING_MAX: usize = 1;
 
 /// The log as one dataset sees it.
 pub struct DatasetLog {
     log: Arc<Log>,
     keys: Option<Arc<BlockKeys>>,
     queue: Mutex<Queue>,
-    done: Condvar,
 }
 
 #[derive(Default)]
@@ -22,14 +24,18 @@ struct Queue {
     /// Who waits for the next group.
     forming: Arc<Batch>,
     asked: Vec<Arc<Inode>>,
-    /// Somebody writes a group.
-    leading: bool,
+    /// Who is told of it and does not wait.
+    later: Vec<Answer>,
+    /// How many write groups.
+    leading: usize,
 }
 
 /// Callers that share a group.
 #[derive(Default)]
 struct Batch {
     outcome: OnceLock<Durable>,
+    /// It has an outcome; or there is room for a leader, and one of its callers shall be it.
+    news: Condvar,
 }
 
 /// Ends a lead, by a panic too: callers must not wait for a leader that is gone.
@@ -41,8 +47,14 @@ struct Lead<'a> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let _ = self.batch.outcome.set(Durable::CommitInstead);
-        self.of.queue.lock().leading = false;
-        self.of.done.notify_all();
+        let next = {
+            let mut queue = self.of.queue.lock();
+            queue.leading -= 1;
+            Arc::clone(&queue.forming)
+        };
+        // The next leader first: the medium waits for it.
+        next.news.notify_one();
+        self.batch.news.notify_all();
     }
 }
 
@@ -50,7 +62,7 @@ impl DatasetLog {
     /// The log for a dataset with these keys.
     #[must_use]
     pub fn new(log: Arc<Log>, keys: Option<Arc<BlockKeys>>) -> DatasetLog {
-        DatasetLog { log, keys, queue: Mutex::default(), done: Condvar::new() }
+        DatasetLog { log, keys, queue: Mutex::default() }
     }
 
     fn ask(
@@ -67,8 +79,9 @@ impl DatasetLog {
             if let Some(outcome) = batch.outcome.get() {
                 return *outcome;
             }
-            if queue.leading {
-                let timeout = self.done.wait_for(&mut queue, patience);
+            let forms = Arc::ptr_eq(&batch, &queue.forming);
+            if queue.leading == LEADING_MAX || !forms {
+                let timeout = batch.news.wait_for(&mut queue, patience);
                 if timeout.timed_out() && batch.outcome.get().is_none() {
                     drop(queue);
                     if !go_on() {
@@ -78,16 +91,38 @@ impl DatasetLog {
                 }
                 continue;
             }
-            // Nobody leads, so nobody took this batch: it is the one that forms.
-            queue.leading = true;
-            queue.forming = Arc::default();
-            let asked = std::mem::take(&mut queue.asked);
-            drop(queue);
-            let lead = Lead { of: self, batch: Arc::clone(&batch) };
-            let outcome = self.log.make_durable(dataset, self.keys.as_deref(), &asked);
-            let _ = batch.outcome.set(outcome);
-            drop(lead);
+            // It is the one that forms: whoever takes a batch gives it its outcome.
+            let outcome = self.lead(dataset, queue);
+            self.lead_for_later(dataset);
             return outcome;
+        }
+    }
+
+    /// Writes a group for all who queue.
+    fn lead(&self, dataset: &Dataset, mut queue: MutexGuard<'_, Queue>) -> Durable {
+        queue.leading += 1;
+        let lead = Lead { of: self, batch: std::mem::take(&mut queue.forming) };
+        let asked = std::mem::take(&mut queue.asked);
+        let later = std::mem::take(&mut queue.later);
+        drop(queue);
+        let outcome = self.log.make_durable(dataset, self.keys.as_deref(), &asked);
+        let _ = lead.batch.outcome.set(outcome);
+        drop(lead);
+        for answer in later {
+            self.log.count_answer(outcome);
+            answer(outcome);
+        }
+        outcome
+    }
+
+    /// Leads as long as there are callers who do not wait, and nobody else to do it.
+    fn lead_for_later(&self, dataset: &Dataset) {
+        loop {
+            let queue = self.queue.lock();
+            if queue.later.is_empty() || queue.leading == LEADING_MAX {
+                return;
+            }
+            self.lead(dataset, queue);
         }
     }
 }
@@ -103,5 +138,13 @@ impl Journal for DatasetLog {
         let answer = self.ask(dataset, inode, patience, go_on);
         self.log.count_answer(answer);
         answer
+    }
+    fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
+        {
+            let mut queue = self.queue.lock();
+            queue.asked.push(Arc::clone(inode));
+            queue.later.push(answer);
+        }
+        self.lead_for_later(dataset);
     }
 }

@@ -89,7 +89,8 @@ pub(crate) fn seal_bound(header: &LogHeader, sealed: bool) -> Vec<u8> {
     bound
 }
 
-/// All groups from the head on, in order. What is torn or of another epoch does not exist; the end is where nothing follows.
+/// All groups from the head on, in order. What is torn or of another epoch does not exist. The end is where nothing follows
+/// that says of what is missing that it had been durable (L1).
 pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, Damage> {
     let mut found: BTreeMap<u64, Group> = BTreeMap::new();
     let mut bytes = vec![0; medium.segment_bytes() as usize];
@@ -111,10 +112,14 @@ pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, D
         }
     }
     let mut groups: Vec<Group> = Vec::with_capacity(found.len());
-    for (expected, (sequence, group)) in (wanted.head.next..).zip(found) {
-        if sequence != expected {
-            return Err(Damage::Gap { missing: expected, found: sequence });
-        }
+    let missing = (wanted.head.next..).find(|sequence| !found.contains_key(sequence)).expect("few are there");
+    // Groups are written side by side: what nobody was promised may be there, and what it builds on missing.
+    let unfinished = found.split_off(&missing);
+    let durable_to = |group: &Group| group.header.sequence - u64::from(group.header.behind);
+    if let Some(group) = unfinished.values().find(|group| durable_to(group) > missing) {
+        return Err(Damage::Gap { missing, found: group.header.sequence });
+    }
+    for (sequence, group) in found {
         if groups.last().is_some_and(|before| before.hash != group.header.parent) {
             return Err(Damage::Chain { sequence });
         }
@@ -148,4 +153,98 @@ pub fn open_group(group: &Group, keys: Option<&BlockKeys>) -> Result<Vec<u8>, Da
     LogRecord::decode_all(&body, group.header.records)
         .map_err(|source| Damage::Records { sequence, source })?;
     Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::{DatasetId, Stamp, Txg};
+
+    use super::*;
+
+    /// Groups at places of their own.
+    struct Disk(Vec<u8>);
+
+    impl Medium for Disk {
+        fn segments(&self) -> usize {
+            1
+        }
+
+        fn segment_bytes(&self) -> u32 {
+            u32::try_from(self.0.len()).expect("small")
+        }
+
+        fn write(&self, _: usize, _: u32, _: &[u8]) -> Result<(), MediumError> {
+            unreachable!("reading writes nothing")
+        }
+
+        fn flush(&self, _: usize) -> Result<(), MediumError> {
+            unreachable!("reading writes nothing")
+        }
+
+        fn read(&self, _: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
+            out.copy_from_slice(&self.0[offset as usize..][..out.len()]);
+            Ok(())
+        }
+    }
+
+    /// Groups 1 to n, each with how many before it were not durable.
+    fn disk(behind: &[u16]) -> Disk {
+        let mut disk = Disk(vec![0; 4096 * behind.len()]);
+        let mut parent = [0; 32];
+        for (at, &behind) in behind.iter().enumerate() {
+            let mut body = Vec::new();
+            LogRecord::Counters { files: 1, next_inode: 2 }.encode(&mut body);
+            let header = LogHeader {
+                pool: PoolGuid(1),
+                epoch: [2; 16],
+                behind,
+                sequence: at as u64 + 1,
+                txg: Txg(4),
+                dataset: DatasetId(5),
+                length: u32::try_from(body.len()).expect("short"),
+                records: 1,
+                stamp: Stamp::default(),
+                parent,
+            };
+            let head = header.encode(|bound| {
+                parent = steadfast_crypto::hash_parts(&[bound, &body]);
+                parent
+            });
+            disk.0[at * 4096..][..head.len()].copy_from_slice(&head);
+            disk.0[at * 4096 + head.len()..][..body.len()].copy_from_slice(&body);
+        }
+        disk
+    }
+
+    fn read(disk: &Disk, next: u64) -> Result<Vec<u64>, Damage> {
+        let wanted = Wanted { pool: PoolGuid(1), head: LogStart { epoch: [2; 16], next } };
+        Ok(read_groups(disk, &wanted)?.iter().map(|group| group.header.sequence).collect())
+    }
+
+    #[test]
+    fn a_gap_is_told_from_an_end() {
+        let behind = [0, 0, 1, 0, 1, 2];
+        assert_eq!(read(&disk(&behind), 1).unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(read(&disk(&behind), 4).unwrap(), [4, 5, 6]);
+        let without = |gone: usize| {
+            let mut disk = disk(&behind);
+            disk.0[gone * 4096 - 4096 + 170] ^= 1;
+            disk
+        };
+        // 4 was drafted when all before it were durable; 5 and 6 when 4 and 5 were under way.
+        for gone in 1..=3 {
+            let found = read(&without(gone), 1).unwrap_err();
+            assert!(
+                matches!(found, Damage::Gap { missing, found } if missing == gone as u64 && found > missing),
+                "{found}"
+            );
+            assert_eq!(read(&without(gone), 4).unwrap(), [4, 5, 6], "what a root holds is not missed");
+        }
+        assert_eq!(read(&without(4), 1).unwrap(), [1, 2, 3], "nobody was promised 5 and 6 without 4");
+        assert_eq!(read(&without(5), 1).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(read(&without(6), 1).unwrap(), [1, 2, 3, 4, 5]);
+        let mut other = disk(&behind);
+        other.0[4096..8192].copy_from_slice(&disk(&[0, 1]).0[4096..]);
+        assert!(matches!(read(&other, 1), Err(Damage::Chain { sequence: 3 })));
+    }
 }

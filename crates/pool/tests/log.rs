@@ -471,6 +471,73 @@ fn a_log_waits_for_the_key_of_its_dataset_and_shows_nothing_meanwhile() {
     check(&device);
 }
 
+#[test]
+fn callers_who_do_not_wait_are_told_when_it_is_durable_and_share_groups() {
+    const CALLERS: u64 = 6;
+    const ROUNDS: u64 = 40;
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let (device, pool) = new_pool(&env);
+    let (fs, used) = mount(&pool, "tank");
+    warm(&fs, &pool);
+    let files: Vec<u64> =
+        (0..CALLERS).map(|n| write_file(&fs, ROOT, format!("file {n}").as_bytes(), b"")).collect();
+    std::thread::scope(|scope| {
+        for (caller, &ino) in (0..).zip(&files) {
+            let fs = &fs;
+            scope.spawn(move || {
+                let (tell, hear) = std::sync::mpsc::channel();
+                for round in 0..ROUNDS {
+                    fs.write(ino, round * 100, &noise(caller, 100), false).unwrap();
+                    if caller == 0 {
+                        fs.fsync(ino).unwrap();
+                        continue;
+                    }
+                    let tell = tell.clone();
+                    fs.fsync_later(ino, move |durable| tell.send(durable).unwrap());
+                    hear.recv().expect("nobody is forgotten").expect("durable");
+                }
+            });
+        }
+    });
+    let counts = pool.state().log.counts;
+    // And the one that had the log reserved.
+    assert_eq!(counts.durable + counts.committed_instead, CALLERS * ROUNDS + 1);
+    assert!(counts.groups <= counts.durable && counts.durable > 0);
+    drop((fs, used));
+    crash(&device, pool, |_| Fate::Dropped);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    let (fs, _used) = mount(&pool, "tank");
+    for caller in 0..CALLERS {
+        let found = read_file(&fs, ROOT, format!("file {caller}").as_bytes());
+        let expected = noise(caller, 100).repeat(ROUNDS as usize);
+        assert!(found == expected, "file {caller}");
+    }
+}
+
+#[test]
+fn callers_who_do_not_wait_are_told_of_a_commit_when_the_log_fails() {
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let (device, pool) = new_pool(&env);
+    let (fs, used) = mount(&pool, "tank");
+    warm(&fs, &pool);
+    let ino = write_file(&fs, ROOT, b"file", b"first");
+    device.arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::FailOnce });
+    let (tell, hear) = std::sync::mpsc::channel();
+    fs.fsync_later(ino, move |durable| tell.send(durable).unwrap());
+    hear.recv().unwrap().expect("a commit made it durable");
+    let counts = pool.state().log.counts;
+    // Two calls: the one that had the log reserved, and this one.
+    assert_eq!((counts.groups, counts.durable, counts.committed_instead, counts.errors), (0, 0, 2, 1));
+    fs.write(ino, 0, b"again", false).unwrap();
+    fs.fsync(ino).unwrap();
+    assert_eq!(pool.state().log.counts.groups, 1, "that commit mended the log");
+    drop((fs, used));
+    crash(&device, pool, |_| Fate::Dropped);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    let (fs, _used) = mount(&pool, "tank");
+    assert_eq!(read_file(&fs, ROOT, b"file"), b"again");
+}
+
 /// A pool that crashed with a group of an encrypted dataset in its log.
 fn held(env: &Env) -> (Arc<MemoryDevice>, Pool) {
     let (device, pool) = new_pool(env);

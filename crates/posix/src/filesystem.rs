@@ -327,6 +327,23 @@ impl FileSystem {
         if durable { Ok(()) } else { Err(Errno::EINTR) }
     }
 
+    /// As [`FileSystem::fsync`] for a caller who need not wait: `answer` may be called by another thread after this returned.
+    pub fn fsync_later(&self, ino: u64, answer: impl FnOnce(Result<()>) + Send + 'static) {
+        match self.inode(ino) {
+            Ok(inode) => {
+                let answer = |durable: steadfast_dataset::Result<()>| answer(durable.map_err(Into::into));
+                self.dataset.make_durable_later(&inode, answer);
+            }
+            Err(error) => answer(Err(error)),
+        }
+    }
+
+    /// True if [`FileSystem::fsync_later`] is likely to do without a commit.
+    #[must_use]
+    pub fn is_journaled(&self) -> bool {
+        self.dataset.is_journaled()
+    }
+
     /// Waits until everything is durable.
     pub fn syncfs(&self) -> Result<()> {
         Ok(self.dataset.wait_all_durable()?)
