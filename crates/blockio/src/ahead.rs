@@ -8,7 +8,8 @@
 //! ## Runs
 //! Blocks of one file are appended one after the other, the parts of an overlaid record to where the overlays of their txg are.
 //! So what waits in the queue lies side by side in a few places. Who takes the first block of the queue takes those with it that
-//! follow it on the device, wherever they wait, and reads all of them in one transfer: as many bytes as leaves every thread its
+//! follow it on the device, at once or behind a gap of at most 16 KiB (what was folded or freed from between them), wherever
+//! they wait, and reads all of them in one transfer: as many bytes as leaves every thread its
 //! part of the queue, so that a short queue is read, and verified, by several threads side by side.
 //!
 //! ## Bounds
@@ -28,6 +29,7 @@ use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{BlockPointer, DatasetId};
 
 use crate::io::BlockIo;
+use steadfast_segment::READ_GAP_MAX;
 
 /// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are in ten pieces.
 const QUEUE_MAX: usize = 4096;
@@ -133,11 +135,27 @@ impl State {
             let last = &run[run.len() - 1].pointer;
             let mut next = last.copies[0];
             next.offset += last.asize(unit);
-            let follows = |job: &Job| job.pointer.copies[0] == next && job.dataset == dataset;
-            let Some(place) = queue.iter().skip(from).take(LOOK_MAX).position(follows) else { break };
-            from += place;
+            let gap = |job: &Job| {
+                let place = job.pointer.copies[0];
+                let gap = place.offset.checked_sub(next.offset).filter(|&gap| gap <= READ_GAP_MAX);
+                gap.filter(|_| place.segment == next.segment && job.dataset == dataset)
+            };
+            // The nearest; what lies at once behind the last one cannot be beaten.
+            let mut nearest: Option<(u32, usize)> = None;
+            for (place, job) in queue.iter().enumerate().skip(from).take(LOOK_MAX) {
+                if let Some(gap) = gap(job)
+                    && nearest.is_none_or(|(least, _)| gap < least)
+                {
+                    nearest = Some((gap, place));
+                    if gap == 0 {
+                        break;
+                    }
+                }
+            }
+            let Some((gap, place)) = nearest else { break };
+            from = place;
             let job = queue.remove(from).expect("just found");
-            bytes += u64::from(job.pointer.psize);
+            bytes += u64::from(gap) + u64::from(job.pointer.psize);
             run.push(job);
         }
         Some(run)

@@ -97,7 +97,7 @@ pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
 pub use log::LogSegment;
 pub use room::CommitRoom;
-pub use space::Space;
+pub use space::{READ_GAP_MAX, Space};
 pub use table::Geometry;
 
 use steadfast_format::{RelocationRow, SegmentId, SegmentRow};

@@ -233,30 +233,39 @@ impl Space {
         Err(failure)
     }
 
-    /// Reads blocks that lie side by side in one transfer, for who will judge each by itself; `None` if they do not lie so now,
-    /// or cannot be read so. What is rejected is read again by [`Space::read`], which knows what to do about it.
+    /// Reads blocks that lie one behind the other, with gaps of [`READ_GAP_MAX`] at most, in one transfer, for who will judge
+    /// each by itself; `None` if they do not lie so now, or cannot be read so. What is rejected is read again by
+    /// [`Space::read`], which knows what to do about it.
     pub fn read_run(&self, blocks: &[(Address, usize)]) -> Option<Vec<Buffer>> {
         let padded = |len: usize| self.geometry.units(len) * self.geometry.unit as usize;
         let mut run: Option<Located> = None;
+        // What lies before each block and is of no use.
+        let mut gaps = Vec::with_capacity(blocks.len());
         for &(address, len) in blocks {
             let mut parts = self.locate(address, padded(len)).ok()?;
             let part = parts.pop().filter(|part| parts.is_empty() && part.open.is_none())?;
             match &mut run {
-                None => run = Some(part),
+                None => {
+                    gaps.push(Buffer::default());
+                    run = Some(part);
+                }
                 Some(run) => {
-                    let follows = run.device == part.device
-                        && run.place == part.place
-                        && run.offset as usize + run.bytes == part.offset as usize;
-                    if !follows {
+                    let gap = (part.offset as usize).checked_sub(run.offset as usize + run.bytes)?;
+                    if run.device != part.device || run.place != part.place || gap > READ_GAP_MAX as usize {
                         return None;
                     }
-                    run.bytes += part.bytes;
+                    gaps.push(if gap > 0 { room_for(gap) } else { Buffer::default() });
+                    run.bytes += gap + part.bytes;
                 }
             }
         }
         let run = run?;
         let mut buffers: Vec<Buffer> = blocks.iter().map(|&(_, len)| room_for(padded(len))).collect();
-        let mut outs: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        let mut outs: Vec<&mut [u8]> = Vec::with_capacity(2 * blocks.len());
+        for (gap, buffer) in gaps.iter_mut().zip(&mut buffers) {
+            outs.extend(Some(&mut gap[..]).filter(|gap| !gap.is_empty()));
+            outs.push(&mut buffer[..]);
+        }
         let handle = &self.devices[&run.device];
         let result = handle.device.read_segment_parts(run.place, run.offset, &mut outs);
         handle.counters.read(run.bytes, result.is_ok());
@@ -781,6 +790,9 @@ impl Space {
         result
     }
 }
+
+/// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
+pub const READ_GAP_MAX: u32 = 16 << 10;
 
 /// Stored bytes of a change of one row, at most.
 const ROW_BYTES_MAX: usize = 12 + SegmentRow::LAYOUT.size() + 16 + SegmentRow::DEAD_BYTES_MAX;

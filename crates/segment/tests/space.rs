@@ -133,6 +133,39 @@ fn readers_never_see_wrong_bytes_while_blocks_are_moved() {
 }
 
 #[test]
+fn blocks_that_lie_close_together_are_read_in_one_transfer() {
+    const SLOT: u32 = 64 << 10;
+    let mut pool = MiniPool::new(Geometry { slot_size: SLOT, unit: 512 }, 40, &[true]);
+    // One after the other: what is wanted, and what lies between.
+    for (name, len) in [(0, 2000), (1, 8 << 10), (2, 512), (3, 700), (4, 17 << 10), (5, 4096)] {
+        pool.write(name, OWNER, len).unwrap();
+    }
+    let run = |pool: &MiniPool, names: &[u64]| {
+        let blocks: Vec<_> = names.iter().map(|name| pool.blocks[name]).collect();
+        let places: Vec<_> = blocks.iter().map(|block| (block.address, block.len)).collect();
+        let segments: Vec<_> = places.iter().map(|(address, _)| address.segment).collect();
+        assert!(segments.iter().all(|segment| *segment == segments[0]), "they share a segment");
+        let found = pool.space.read_run(&places)?;
+        for (block, bytes) in blocks.iter().zip(&found) {
+            assert_eq!(bytes[..], content(block.seed, block.len));
+        }
+        Some(found.len())
+    };
+    assert_eq!(run(&pool, &[0, 2]), None, "the segment is open: its bytes are in memory");
+    // Fills the segment.
+    pool.write(6, OWNER, 60 << 10).unwrap();
+    pool.commit();
+    let reads = |pool: &MiniPool| pool.space.device_counts().values().map(|counts| counts.reads).sum::<u64>();
+    let before = reads(&pool);
+    assert_eq!(run(&pool, &[0, 2, 3]), Some(3), "8 KiB lie between the first two");
+    assert_eq!(reads(&pool), before + 1);
+    pool.free(2);
+    assert_eq!(run(&pool, &[0, 1, 3]), Some(3), "what was freed lies between the last two");
+    assert_eq!(run(&pool, &[3, 5]), None, "17 KiB lie between them");
+    assert_eq!(run(&pool, &[3, 0]), None, "they do not follow each other");
+}
+
+#[test]
 fn appends_from_many_threads_do_not_overlap() {
     let mut pool = MiniPool::new(SMALL, 60, &[true, true]);
     let blocks = std::sync::Mutex::new(Vec::new());
