@@ -31,6 +31,8 @@ use crate::store::{Blocks, occupied};
 pub(crate) const RANGES_MAX: usize = 16;
 /// Bytes that one txg adds to an extent, at most: an overlay of bytes and one of zeros.
 const TXG_BYTES_MAX: usize = Overlay::BLOCK_BYTES_MAX + 1 + 2 * Overlay::ranges_bytes_max(RANGES_MAX);
+/// What an extent takes besides its overlays, at most: its head, and its base.
+const EXTENT_BYTES_MAX: usize = 32 + BlockPointer::ENCODED_SIZE;
 /// By how much numbers in a pointer that is not known yet may be longer than those of a made-up one.
 const UNKNOWN_POINTER: usize = 64;
 /// Bytes stored beyond what the record would be folded, in 32nds of that, at which it is folded: least and greatest. Which
@@ -142,6 +144,16 @@ pub(crate) fn has_room(value: &[u8]) -> bool {
 
 /// True if an extent with a pointer that is made up fits into a leaf value with the real one.
 pub(crate) fn fits(extent: &Extent) -> bool {
+    if let Extent::Overlaid(overlaid) = extent {
+        let most = |overlay: &Overlay| {
+            Overlay::BLOCK_BYTES_MAX + 1 + Overlay::ranges_bytes_max(overlay.ranges.len())
+        };
+        let overlays: usize = overlaid.overlays.iter().map(most).sum();
+        // Most have few overlays, and need not be encoded to be measured.
+        if overlays + EXTENT_BYTES_MAX + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX {
+            return true;
+        }
+    }
     extent.encode().len() + UNKNOWN_POINTER <= node::VALUE_BYTES_MAX
 }
 

@@ -54,7 +54,7 @@ impl Overlay {
     pub(crate) fn encode(&self, before: Option<&BlockPointer>, out: &mut Vec<u8>) {
         let shift = shift_of(&self.ranges);
         let mut head = shift;
-        let mut ranges = Vec::new();
+        let mut ranges = Vec::with_capacity(Self::ranges_bytes_max(self.ranges.len()));
         put_varint(&mut ranges, self.ranges.len() as u64);
         let mut end = 0;
         for range in &self.ranges {
@@ -62,7 +62,7 @@ impl Overlay {
             put_varint(&mut ranges, u64::from(range.end - range.start) >> shift);
             end = range.end;
         }
-        let mut block = Vec::new();
+        let mut block = Vec::with_capacity(if self.block.is_some() { Self::BLOCK_BYTES_MAX } else { 0 });
         if let Some(pointer) = &self.block {
             assert_eq!(
                 (pointer.lsize, pointer.kind, pointer.level, pointer.copies[1]),
