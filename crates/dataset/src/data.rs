@@ -13,13 +13,16 @@ use steadfast_txg::{AdmitKind, Cost, Operation};
 use crate::ahead::Advice;
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
-use crate::layer::{Terms, index, len, pieces, record_space};
+use crate::layer::{Grain, Terms, index, len, pieces, record_space};
 use crate::{Error, Result, overlaid};
 
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
 /// Nodes of both trees that a write of content may add, all copies.
 const METADATA_SPACE: u64 = 16 << 10;
+/// By what the item of a record makes its tree larger at most, both copies, in leaves that are half full. That its leaf is
+/// written again is counted as a block ([`Cost::blocks`]).
+const ITEM_SPACE: u64 = 1 << 10;
 
 impl Dataset {
     /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
@@ -199,7 +202,7 @@ impl Dataset {
         let end = offset + bytes;
         let records = end.div_ceil(record_size) - offset / record_size;
         // The worst case: every record is rewritten whole. `write` settles for what it was.
-        let space = records * record_space(self.blocks.unit().into(), record_size) + METADATA_SPACE;
+        let space = records * record_space(self.grain(), record_size) + METADATA_SPACE;
         // Each record's extent, and the inode.
         let cost = Cost { memory: bytes + 4096, space, blocks: records + 1 };
         Ok(self.txgs.begin(AdmitKind::Write, cost)?)
@@ -223,16 +226,14 @@ impl Dataset {
         let record_size = state.record_size();
         self.note_written(&mut state, offset..offset + len(data));
         let size = state.record.size.max(offset + len(data));
-        let terms = Terms { record_size, unit: self.blocks.unit().into(), overlays: &overlays };
+        let terms = Terms { record_size, grain: self.grain(), overlays: &overlays };
         let mut complete = Vec::new();
         let growth = state.open.write(terms, size, offset, data, |start| complete.push(start));
         state.record.size = size;
         also(&mut state.record);
         let inode_blocks = u64::from(!state.dirty);
         self.mark(op.txg(), inode, &mut state);
-        let pieces = pieces(record_size, offset..offset + len(data)).count() as u64;
-        // Sequential writes share their leaf; scattered ones may each touch one.
-        let metadata = if growth.space > 0 { METADATA_SPACE.min(1024 * pieces + 4096) } else { 0 };
+        let metadata = METADATA_SPACE.min(ITEM_SPACE * (growth.records + inode_blocks));
         op.settle(Cost {
             memory: growth.memory,
             space: growth.space + metadata,
@@ -241,6 +242,11 @@ impl Dataset {
         // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the layer it takes.
         self.list_early(inode, record_size, &complete);
         offset
+    }
+
+    /// How blocks lie on devices.
+    pub(crate) fn grain(&self) -> Grain {
+        Grain { unit: self.blocks.unit().into(), sealed: self.blocks.seals() }
     }
 
     /// Records that a write covers in part and whose extents have room for an overlay. Looked up without the inode's lock,

@@ -49,12 +49,20 @@ enum Early {
     Spent,
 }
 
+/// How blocks lie on devices, as far as reservations have to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grain {
+    /// Allocation unit.
+    pub(crate) unit: u64,
+    /// Content is sealed.
+    pub(crate) sealed: bool,
+}
+
 /// How a file is stored, as far as writes have to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     pub(crate) record_size: u64,
-    /// Allocation unit.
-    pub(crate) unit: u64,
+    pub(crate) grain: Grain,
     /// Records, by offset, that can be stored as overlays if they are new to the layer.
     pub(crate) overlays: &'a [u64],
 }
@@ -85,15 +93,16 @@ pub(crate) struct Growth {
     pub(crate) records: u64,
 }
 
-/// Space that a record of `length` bytes takes in the worst case: padded to a unit, its seal may open one more.
-pub(crate) fn record_space(unit: u64, length: u64) -> u64 {
-    length.next_multiple_of(unit) + unit
+/// Space that a record of `length` bytes takes in the worst case: padded to a unit, and a seal may open one more. What does
+/// not compress is stored as it is.
+pub(crate) fn record_space(grain: Grain, length: u64) -> u64 {
+    length.next_multiple_of(grain.unit) + if grain.sealed { grain.unit } else { 0 }
 }
 
 /// Space that an overlay of so many bytes takes in the worst case. The first record may have bytes in the tree itself
 /// that move into the overlay; they are no more than a unit.
-fn overlay_space(unit: u64, start: u64, bytes: u64) -> u64 {
-    record_space(unit, bytes) + if start == 0 { unit.max(Extent::INLINE_MAX as u64) } else { 0 }
+fn overlay_space(grain: Grain, start: u64, bytes: u64) -> u64 {
+    record_space(grain, bytes) + if start == 0 { grain.unit.max(Extent::INLINE_MAX as u64) } else { 0 }
 }
 
 impl Layer {
@@ -128,7 +137,7 @@ impl Layer {
                 record.early = Early::Listed;
                 complete(start);
             }
-            let space = record.space(terms.unit, start, terms.record_size.min(size - start));
+            let space = record.space(terms.grain, start, terms.record_size.min(size - start));
             if space > record.charged {
                 growth.records += u64::from(record.charged == 0);
                 growth.space += space - record.charged;
@@ -257,19 +266,19 @@ impl Layer {
 impl Record {
     /// Space to be reserved for it, if it is `length` bytes long. An overlay and as much again, which lets sync fold about one
     /// record for each that it would take to fill one; or the whole record, if that is less or no overlay will do.
-    fn space(&self, unit: u64, start: u64, length: u64) -> u64 {
-        let whole = record_space(unit, length);
+    fn space(&self, grain: Grain, start: u64, length: u64) -> u64 {
+        let whole = record_space(grain, length);
         // Between the chunks of the first record there may be bytes of the tree itself.
         let ranges = if start == 0 { 2 * self.chunks.len() + 1 } else { self.chunks.len() };
         if !self.overlay || ranges > RANGES_MAX {
             return whole;
         }
-        whole.min(2 * overlay_space(unit, start, self.bytes()))
+        whole.min(2 * overlay_space(grain, start, self.bytes()))
     }
 
     /// What was reserved for it, now that it is `length` bytes long.
-    pub(crate) fn reserve(&self, unit: u64, start: u64, length: u64) -> Reserve {
-        let (whole, overlay) = (record_space(unit, length), overlay_space(unit, start, self.bytes()));
+    pub(crate) fn reserve(&self, grain: Grain, start: u64, length: u64) -> Reserve {
+        let (whole, overlay) = (record_space(grain, length), overlay_space(grain, start, self.bytes()));
         let beyond = self.charged.saturating_sub(overlay);
         if !self.overlay || self.charged >= whole {
             Reserve::Whole { beyond_overlay: beyond }
@@ -426,10 +435,12 @@ pub(crate) fn len(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    const PLAIN: Grain = Grain { unit: 4096, sealed: false };
+
     #[test]
     fn a_layer_equals_an_array_of_bytes() {
         const RECORD: u64 = 16;
-        let terms = Terms { record_size: RECORD, unit: 4096, overlays: &[] };
+        let terms = Terms { record_size: RECORD, grain: PLAIN, overlays: &[] };
         let mut state = 99_u64;
         let mut draw = |limit: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -482,38 +493,43 @@ mod tests {
 
     #[test]
     fn rewriting_the_same_bytes_costs_memory_once() {
-        let terms = Terms { record_size: 1 << 17, unit: 4096, overlays: &[] };
+        let terms = Terms { record_size: 1 << 17, grain: PLAIN, overlays: &[] };
         let mut layer = Layer::default();
         let first = layer.write(terms, 4096, 0, &[1; 4096], |_| {});
         let again = layer.write(terms, 4096, 0, &[2; 4096], |_| {});
-        assert_eq!((first.memory, first.space), (4096, 8192));
+        assert_eq!((first.memory, first.space), (4096, 4096));
         assert_eq!((again.memory, again.space), (0, 0));
+        let sealed = Terms { grain: Grain { sealed: true, ..PLAIN }, ..terms };
+        let first = Layer::default().write(sealed, 4096, 0, &[1; 4096], |_| {});
+        assert_eq!((first.memory, first.space), (4096, 8192), "the seal opens another unit");
     }
 
     #[test]
     fn what_is_reserved_covers_an_overlay_or_the_whole_and_never_more_than_the_whole() {
         const RECORD: u64 = 1 << 17;
-        let whole = record_space(4096, RECORD);
-        let terms = Terms { record_size: RECORD, unit: 4096, overlays: &[RECORD] };
-        let mut layer = Layer::default();
-        let mut reserved = 0;
-        for page in 0..32_u64 {
-            // Every other page first, then the gaps: more and more ranges, then one.
-            let at = RECORD + (page % 16 * 2 + page / 16) * 4096;
-            reserved += layer.write(terms, 4 * RECORD, at, &[1; 4096], |_| {}).space;
-            let needed = overlay_space(4096, RECORD, (page + 1) * 4096);
-            match layer.records[&RECORD].reserve(4096, RECORD, RECORD) {
-                Reserve::Overlay { spare, missing } => {
-                    assert!(reserved < whole && reserved >= needed);
-                    assert_eq!((spare, missing), (reserved - needed, whole - needed));
-                }
-                Reserve::Whole { beyond_overlay } => {
-                    assert_eq!((reserved, beyond_overlay), (whole, whole.saturating_sub(needed)));
+        for grain in [PLAIN, Grain { sealed: true, ..PLAIN }] {
+            let whole = record_space(grain, RECORD);
+            let terms = Terms { record_size: RECORD, grain, overlays: &[RECORD] };
+            let mut layer = Layer::default();
+            let mut reserved = 0;
+            for page in 0..32_u64 {
+                // Every other page first, then the gaps: more and more ranges, then one.
+                let at = RECORD + (page % 16 * 2 + page / 16) * 4096;
+                reserved += layer.write(terms, 4 * RECORD, at, &[1; 4096], |_| {}).space;
+                let needed = overlay_space(grain, RECORD, (page + 1) * 4096);
+                match layer.records[&RECORD].reserve(grain, RECORD, RECORD) {
+                    Reserve::Overlay { spare, missing } => {
+                        assert!(reserved < whole && reserved >= needed);
+                        assert_eq!((spare, missing), (reserved - needed, whole - needed));
+                    }
+                    Reserve::Whole { beyond_overlay } => {
+                        assert_eq!((reserved, beyond_overlay), (whole, whole.saturating_sub(needed)));
+                    }
                 }
             }
+            assert_eq!(reserved, whole);
+            let other = layer.write(terms, 4 * RECORD, 0, &[1; 4096], |_| {});
+            assert_eq!(other.space, whole, "nobody said that an overlay will do");
         }
-        assert_eq!(reserved, whole);
-        let other = layer.write(terms, 4 * RECORD, 0, &[1; 4096], |_| {});
-        assert_eq!(other.space, whole, "nobody said that an overlay will do");
     }
 }

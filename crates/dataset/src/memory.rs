@@ -176,4 +176,8 @@ impl Blocks for MemoryBlocks {
     fn unit(&self) -> u32 {
         UNIT
     }
+
+    fn seals(&self) -> bool {
+        false
+    }
 }

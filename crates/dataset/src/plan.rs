@@ -302,7 +302,7 @@ impl Dataset {
             .is_some_and(|extent| overlaid::is_worth_folding(&*self.blocks, inode, offset, extent, allowed));
         // A record that was only cut gives back more than it takes, as cuts do.
         let Some(record) = changes.layer.records.get(&offset) else { return worth };
-        match record.reserve(self.blocks.unit().into(), offset, changes.length_of(offset)) {
+        match record.reserve(self.grain(), offset, changes.length_of(offset)) {
             Reserve::Whole { beyond_overlay } => {
                 if !worth {
                     *spare += beyond_overlay;
@@ -326,9 +326,9 @@ impl Dataset {
 
     /// What is spare of what was reserved for the records of a file, if each gets an overlay.
     pub(crate) fn spare_of(&self, changes: &Frozen) -> u64 {
-        let unit = self.blocks.unit().into();
+        let grain = self.grain();
         let spare = |(&offset, record): (&u64, &Record)| match record.reserve(
-            unit,
+            grain,
             offset,
             changes.length_of(offset),
         ) {

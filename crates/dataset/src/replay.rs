@@ -104,7 +104,7 @@ impl Dataset {
         let record_size = inode.state.lock().record_size();
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
-        let space = records * record_space(self.blocks.unit().into(), record_size) + (16 << 10);
+        let space = records * record_space(self.grain(), record_size) + (16 << 10);
         let mut op = self.txgs.begin_promised(Cost { memory: count + 4096, space, blocks: records + 1 })?;
         self.write(&mut op, inode, offset, bytes, false, |_| {});
         Ok(())

@@ -66,6 +66,11 @@ pub trait Blocks: Send + Sync {
 
     /// Allocation unit of the pool, in bytes.
     fn unit(&self) -> u32;
+
+    /// True if what is stored may be longer than what was given, by a seal: less than a unit.
+    fn seals(&self) -> bool {
+        true
+    }
 }
 
 /// The store of one tree of a dataset.

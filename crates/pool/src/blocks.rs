@@ -100,4 +100,8 @@ impl Blocks for DatasetBlocks {
     fn unit(&self) -> u32 {
         self.unit
     }
+
+    fn seals(&self) -> bool {
+        self.keys.is_some()
+    }
 }

@@ -54,6 +54,9 @@ use crate::rows;
 
 /// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their limit wait for a commit.
 const CLEAN_NS: u64 = 40_000_000;
+/// Of a long commit it may be half of what was written before, up to this: where txgs are large there is room, and with
+/// nothing but the share above the cleaner would fall behind until they are small.
+const CLEAN_NS_MAX: u64 = 160_000_000;
 /// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it may exceed them by one
 /// segment.
 const CLEAN_BYTES_MIN: u64 = 1 << 20;
@@ -300,7 +303,7 @@ impl Inner {
 
     /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once, so that the nodes to be
     /// written are counted while it works.
-    fn clean(&self, txg: Txg) -> Result<()> {
+    fn clean(&self, txg: Txg, elapsed_ns: u64) -> Result<()> {
         let geometry = self.space.geometry();
         let mut noted = Ok(());
         let mut count = || {
@@ -308,7 +311,8 @@ impl Inner {
             let stored = |bytes| CommitRoom::stored_node(bytes, geometry);
             noted.is_ok().then(|| self.meta.unwritten_bytes(stored))
         };
-        let budget = self.clean_bytes.load(Ordering::Relaxed);
+        let share_ns = (elapsed_ns / 2).clamp(CLEAN_NS, CLEAN_NS_MAX);
+        let budget = self.clean_bytes.load(Ordering::Relaxed) * (share_ns / 1000) / (CLEAN_NS / 1000);
         self.space.clean(budget, self.promised_beside(txg), &mut count)?;
         noted
     }
@@ -316,6 +320,7 @@ impl Inner {
     fn write_txg(&self, txg: Txg, log: LogStart, heads: &[Arc<Dataset>]) -> Result<()> {
         // Nothing is written for a pool that another daemon has taken over, not even where it seems free.
         self.check_anchor()?;
+        let begun_ns = self.env.clock.monotonic_ns();
         self.syncing.store(txg.0, Ordering::Release);
         let mut state = self.commit_state.lock();
 
@@ -333,7 +338,7 @@ impl Inner {
         }
         // 3
         self.note_table(self.table_items(txg))?;
-        self.clean(txg)?;
+        self.clean(txg, self.env.clock.monotonic_ns() - begun_ns)?;
         self.reserve_log();
         let log = self.log_head(log);
         // 4

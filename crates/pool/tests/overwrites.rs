@@ -81,6 +81,45 @@ fn a_small_overwrite_costs_at_most_two_and_a_half_times_its_bytes() {
     }
 }
 
+/// Where little lives the cleaner keeps so much room that txgs stay large: small ones write a leaf for each page.
+#[test]
+fn a_roomy_pool_costs_no_more_once_it_is_cleaned() {
+    let env = Env::seeded(13);
+    let device = CountingDevice::new(Arc::new(MemoryDevice::new("d0", 512 * MIB)));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+    pool.set_property("tank", "compression", Some("off")).expect("set");
+    let (fs, open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let bytes = 96 * MIB;
+    for at in (0..bytes).step_by(1 << 20) {
+        fs.write(file, at, &noise(at, 1 << 20), false).expect("written");
+    }
+    pool.sync().expect("committed");
+    let mut dice = Dice(7);
+    let mut overwrite = |pages: u64| {
+        for number in 0..pages {
+            let at = dice.below(bytes / PAGE) * PAGE;
+            fs.write(file, at, &noise(number, usize::try_from(PAGE).expect("small")), false)
+                .expect("written");
+        }
+    };
+    // Until every slot was used, and what is written is what the cleaner gives back.
+    while device.counts().written_bytes < 640 * MIB {
+        overwrite(1_000);
+    }
+    let (before, txg) = (device.counts(), pool.state().txg);
+    let pages = 30_000;
+    overwrite(pages);
+    pool.sync().expect("committed");
+    let written = device.counts().since(before).written_bytes;
+    let txgs = pool.state().txg.0 - txg.0;
+    let accounting = pool.state().accounting;
+    assert!(accounting.free_slots < accounting.slots / 2, "the cleaner had to work: {accounting:?}");
+    assert!(written <= pages * PAGE * 3, "{} MiB in {txgs} txgs", written >> 20);
+    assert!(txgs <= pages / 256, "{txgs} txgs");
+    assert_eq!(open.dataset().check().expect("readable"), []);
+}
+
 /// Overlays keep their bases alive: a pool that gets full must not be fuller for it than its files are.
 #[test]
 fn a_pool_that_is_nearly_full_takes_overwrites_for_ever() {

@@ -26,11 +26,15 @@ pub struct CleanReport {
     pub stopped_for_space: bool,
 }
 
-/// Room, in slots, that cleaning keeps for file content, as a share of all slots, and its bounds. More of them
-/// would let larger txgs in; but a free slot holds nothing that dies, so each of them makes victims live longer.
+/// Room, in slots, that cleaning keeps for file content whatever it costs, as a share of all slots, and its bounds. More of
+/// them let larger txgs in; but a free slot holds nothing that dies, so each of them makes victims live longer.
 const SPARE_DIVISOR: u32 = 64;
 const SPARE_MIN: u32 = 4;
 const SPARE_MAX: u32 = 64;
+/// Where little lives that costs next to nothing, and small txgs cost much: a page overwritten at random changes a leaf, which
+/// is written once a txg. So of what does not live beyond an eighth of all slots this share is kept besides, up to a bound.
+const CHEAP_SHARE: u32 = 4;
+const CHEAP_MAX: u32 = 128;
 /// Room, in slots, below which the cheapest victims are taken whatever their age.
 const URGENT_SLOTS: i64 = 1;
 /// Age outweighs cost only so far: no victim gives back less than the cheapest one's gain divided by this.
@@ -50,6 +54,8 @@ struct Pressure {
     room: i64,
     /// What cleaning works towards: at this, it gives back as much as is appended. At twice as much it has come down to nothing.
     target: i64,
+    /// The part of that which is worth any price: below, commits are made for nothing but cleaning, and txgs get small.
+    least: i64,
     /// The part of it in free slots: without any, no content is let in.
     whole: i64,
     /// Below this, gain comes before cost.
@@ -108,14 +114,19 @@ impl Space {
         let table_overhead = self.commit_room(self.geometry.unit).overhead(TXG_BLOCKS_MIN);
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
-        let spare = (table.total_slots() / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
+        let slots = table.total_slots();
+        let spare = (slots / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
+        let live = u32::try_from(table.live_units / slot_units.unsigned_abs()).unwrap_or(u32::MAX);
+        let cheap = ((slots - slots / 8).saturating_sub(live) / CHEAP_SHARE).min(CHEAP_MAX);
         let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX);
         let metadata = table_overhead / u64::from(self.geometry.unit);
         let whole = table.headroom_units(Self::kept_slots(table));
+        let least = i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX);
         Pressure {
             whole,
             room: whole + table.open_room_units(&[Class::Data, Class::Clean]) + emptied * slot_units,
-            target: i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX),
+            target: least + i64::from(cheap) * slot_units,
+            least,
             urgent: URGENT_SLOTS * slot_units,
             unit: u64::from(self.geometry.unit),
         }
@@ -125,7 +136,7 @@ impl Space {
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
         let pressure = self.pressure();
-        pressure.room < pressure.target && !self.candidates(pressure.is_urgent()).is_empty()
+        pressure.room < pressure.least && !self.candidates(pressure.is_urgent()).is_empty()
     }
 
     /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
@@ -141,7 +152,7 @@ impl Space {
         let pressure = self.pressure();
         let live = self.read_state().victim_live.max(0.01);
         let gain = (clean_bytes as f64 * (1.0 - live).max(0.0) / live) as u64;
-        let above = (pressure.room - pressure.target).max(0).unsigned_abs() * pressure.unit;
+        let above = (pressure.room - pressure.least).max(0).unsigned_abs() * pressure.unit;
         let wish = (gain.saturating_mul(2) + above).max(TXG_BYTES_MIN);
         (wish.saturating_mul(need_thousandths.max(1000)) / 1000).min(room / 2)
     }
