@@ -439,9 +439,9 @@ pub const DATASET: &[Property] = &[
         "JOURNAL",
         "ordered | writeback | off",
         Kind::Words { allowed: &["ordered", "writeback", "off"], later: &["data"] },
-        "off",
+        "ordered",
         "What the intent log holds for `fsync`: names and content; names and sizes only; nothing, so that `fsync` commits. \
-         `off` until the crash explorer has judged the others. Not in ZFS.",
+         Not in ZFS.",
     )
     .inherited(),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),

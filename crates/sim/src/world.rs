@@ -28,9 +28,9 @@ pub struct Setting {
 
 /// Pools that workloads run on.
 pub const SETTINGS: &[Setting] = &[
-    Setting { disks: 1, props: &[("recordsize", "16384")] },
-    Setting { disks: 2, props: &[("recordsize", "4096"), ("compression", "off")] },
-    Setting { disks: 1, props: &[("recordsize", "131072"), ("compression", "zstd")] },
+    Setting { disks: 1, props: &[("recordsize", "16384"), ("journal", "off")] },
+    Setting { disks: 2, props: &[("recordsize", "4096"), ("compression", "off"), ("journal", "off")] },
+    Setting { disks: 1, props: &[("recordsize", "131072"), ("compression", "zstd"), ("journal", "off")] },
     Setting { disks: 1, props: &[("recordsize", "16384"), ("journal", "ordered")] },
 ];
 
