@@ -27,7 +27,7 @@ pub const INSPECT: Command = Command {
                 doc: "opens sealed pools and encrypted file systems: passphrase, 32 bytes or 64 digits",
             },
         ],
-        operands: "label|uberblock|tail|segments|check device ... | tree device ... meta|names:FS|extents:FS | \
+        operands: "label|uberblock|tail|segments|log|check device ... | tree device ... meta|names:FS|extents:FS | \
                    block device ... segment:offset:length | anchor file ...",
         least: 2,
         most: usize::MAX,
@@ -44,6 +44,7 @@ enum Task {
     Uberblock,
     Tail,
     Segments,
+    Log,
     Check,
     Tree(Selector),
     Block(Span),
@@ -59,6 +60,7 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         ("uberblock", _) => (Task::Uberblock, rest),
         ("tail", _) => (Task::Tail, rest),
         ("segments", _) => (Task::Segments, rest),
+        ("log", _) => (Task::Log, rest),
         ("check", _) => (Task::Check, rest),
         ("tree", Some((word, devices))) => {
             (Task::Tree(word.parse().map_err(|error| usage(&error))?), devices)
@@ -103,6 +105,7 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         Task::Uberblock => steadfast_inspect::uberblock(&request, &mut sink),
         Task::Tail => steadfast_inspect::tail(&request, &mut sink),
         Task::Segments => steadfast_inspect::segments(&request, &mut sink),
+        Task::Log => steadfast_inspect::log(&request, &mut sink),
         Task::Tree(selector) => steadfast_inspect::tree(&request, selector, &mut sink),
         Task::Block(span) => steadfast_inspect::block(&request, *span, &mut sink),
         Task::Check => {

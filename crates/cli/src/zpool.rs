@@ -27,6 +27,8 @@ const JSON_INT: Flag =
 pub(crate) const ANCHOR: &str = "anchor";
 pub(crate) const ACCEPT_ROLLBACK: &str = "accept-rollback";
 pub(crate) const ACCEPT_LOST: &str = "accept-lost-anchor";
+/// Option of import that gives up what a lost or damaged log promised.
+pub(crate) const ACCEPT_LOST_LOG: &str = "accept-lost-log";
 
 /// The commands.
 pub const FAMILY: Family = Family {
@@ -97,6 +99,8 @@ pub const FAMILY: Family = Family {
                     flag('N', "mount nothing"),
                     valued('o', "property=value", "readonly=on, altroot=, cachefile=none, or mount options"),
                     valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
+                    flag('m', "open what is committed, though promises of the intent log are lost; the history says so")
+                        .or(ACCEPT_LOST_LOG),
                     Flag {
                         letter: '\0',
                         long: ANCHOR,
@@ -588,7 +592,12 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
             let reports = session
                 .ask(steadfast_control::api::PoolStatus { names: names_of })
                 .doing(|| format!("cannot look at '{}'", tame(&pool.name)))?;
+            let mut headed = false;
             for vdev in reports.iter().flat_map(|report| &report.vdevs) {
+                if vdev.class == VdevClass::Log && !std::mem::replace(&mut headed, true) {
+                    let heading = |name: &String| if name == "name" { "logs" } else { "-" };
+                    rows.push(names.iter().map(|name| heading(name).to_owned()).collect());
+                }
                 let row = names.iter().map(|name| {
                     let value = match name.as_str() {
                         "name" => return format!("  {}", tame(&vdev.name)),

@@ -5,7 +5,7 @@ use crate::key;
 use crate::options::Parsed;
 use crate::table::tame;
 use crate::zfs;
-use crate::zpool::{ACCEPT_LOST, ACCEPT_ROLLBACK, ANCHOR, assignments};
+use crate::zpool::{ACCEPT_LOST, ACCEPT_LOST_LOG, ACCEPT_ROLLBACK, ANCHOR, assignments};
 use crate::zpool_status::{config, three_parts};
 use std::path::PathBuf;
 use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
@@ -20,6 +20,7 @@ pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     let properties = properties(parsed)?;
     // What is accepted is accepted of one pool, which is named.
     let one_only = [ANCHOR, ACCEPT_ROLLBACK, ACCEPT_LOST].into_iter().find(|long| parsed.has_long(long));
+    let one_only = one_only.or(parsed.has('m').then_some(ACCEPT_LOST_LOG));
     if let Some(long) = one_only.filter(|_| parsed.operands.is_empty()) {
         return Err(Failure::Usage(format!("--{long} needs the name of a pool")));
     }
@@ -114,6 +115,7 @@ fn one(
         anchor: parsed.value_of_long(ANCHOR).map(|path| session.world.absolute(path)),
         accept_rollback: parsed.has_long(ACCEPT_ROLLBACK),
         accept_lost_anchor: parsed.has_long(ACCEPT_LOST),
+        accept_lost_log: parsed.has('m'),
     };
     let outcome = match session.ask(request.clone()) {
         // Only a sealed pool needs a key to be imported at all, and only the daemon can see that it is one.

@@ -6,12 +6,13 @@ use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
 use serde_json::{Value, json};
-use steadfast_control::api::{CallCount, DeviceIo, PoolIo, PoolIostat};
+use steadfast_control::api::{CallCount, DeviceIo, PoolIo, PoolIostat, VdevClass};
 use steadfast_property::{nice_bytes, nice_nanos, nice_number};
 
 /// What passed between two moments, of a pool or a device.
 struct Flow {
     depth: usize,
+    is_log: bool,
     name: String,
     guid: u64,
     allocated: u64,
@@ -107,6 +108,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         let then = old.map(|old| [&old.read, &old.write, &old.flush, &old.trim]);
         Flow {
             depth: 1,
+            is_log: device.class == VdevClass::Log,
             name: device.name.clone(),
             guid: device.guid,
             allocated: device.allocated,
@@ -119,10 +121,11 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
     let devices: Vec<Flow> = pool.devices.iter().map(device).collect();
     Flow {
         depth: 0,
+        is_log: false,
         name: pool.name.clone(),
         guid: pool.guid,
-        allocated: devices.iter().map(|device| device.allocated).sum(),
-        free: devices.iter().map(|device| device.free).sum(),
+        allocated: devices.iter().filter(|device| !device.is_log).map(|device| device.allocated).sum(),
+        free: devices.iter().filter(|device| !device.is_log).map(|device| device.free).sum(),
         seconds,
         calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
         devices,
@@ -268,7 +271,13 @@ fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_he
     if with_headings {
         headings(session, "pool", name_width, &groups, &widths);
     }
+    let mut before_was_log = false;
     for (flow, row) in lines.iter().zip(rows) {
+        if flow.is_log && !before_was_log {
+            let dashes = widths.iter().map(|width| format!("  {:>width$}", "-"));
+            session.line(format!("{:name_width$}{}", "logs", dashes.collect::<String>()));
+        }
+        before_was_log = flow.is_log;
         let mut line = format!("{:name_width$}", flow.label(parsed));
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(&format!("  {cell:>width$}"));
@@ -373,6 +382,7 @@ mod tests {
 
     fn pool(age_ns: u64, calls: u64) -> PoolIo {
         let device = |guid| DeviceIo {
+            class: VdevClass::Main,
             name: format!("/d{guid}"),
             guid,
             allocated: 10,

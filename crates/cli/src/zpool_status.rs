@@ -7,7 +7,9 @@ use crate::repeat::Plan;
 use crate::table::tame;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
-use steadfast_control::api::{DataError, Health, PoolReport, PoolStatus, VdevClass, VdevKind, VdevReport};
+use steadfast_control::api::{
+    DataError, Health, LogReport, PoolReport, PoolStatus, VdevClass, VdevKind, VdevReport,
+};
 use steadfast_control::check::vdev_word;
 use steadfast_property::{nice_bytes, nice_number};
 
@@ -61,6 +63,9 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
     }
     session.line("config:\n");
     session.out.push_str(&config(&pool.name, pool.state, &pool.vdevs, true, parsed.has('p')));
+    if let Some(line) = log_line(&pool.log) {
+        session.line(format!("\n   log: {line}"));
+    }
     session.line("");
     match (pool.error_count, parsed.has('v')) {
         (0, _) => session.line("errors: No known data errors"),
@@ -82,6 +87,34 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
             }
         }
     }
+}
+
+/// What is to be told of an intent log; nothing if there is none and none was replayed.
+fn log_line(log: &LogReport) -> Option<String> {
+    let LogReport { size, devices, groups, bytes, durable, committed_instead, replayed, held } = *log;
+    if size == 0 && replayed == 0 && held == 0 {
+        return None;
+    }
+    let place = match devices {
+        0 if size == 0 => "no room yet".to_owned(),
+        0 => format!("{} in the pool", nice_bytes(size)),
+        1 => format!("{} on a device of its own", nice_bytes(size)),
+        _ => format!("{} on {devices} devices", nice_bytes(size)),
+    };
+    let many = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let mut line = format!(
+        "{place}; {}, {} for {}; {committed_instead} committed instead",
+        many(groups, "group"),
+        nice_bytes(bytes),
+        many(durable, "fsync"),
+    );
+    if replayed > 0 {
+        line.push_str(&format!("; {} replayed", many(replayed, "group")));
+    }
+    if held > 0 {
+        line.push_str(&format!("; kept for {} until the key is loaded", many(held, "file system")));
+    }
+    Some(line)
 }
 
 /// A message as status tells it: what happened, what it means, what to do, where to read on.
@@ -219,13 +252,16 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
     let mut by_name = Map::new();
     for pool in pools {
         let sum = |field: fn(&VdevReport) -> u64| pool.vdevs.iter().map(field).sum::<u64>();
+        let room = |field: fn(&VdevReport) -> u64| {
+            pool.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main).map(field).sum::<u64>()
+        };
         let root = json!({
             "name": pool.name,
             "vdev_type": "root",
             "guid": json::number(pool.guid, as_number),
             "state": pool.state.as_str(),
-            "alloc_space": size(sum(|v| v.allocated), exact, as_number),
-            "total_space": size(sum(|v| v.size), exact, as_number),
+            "alloc_space": size(room(|v| v.allocated), exact, as_number),
+            "total_space": size(room(|v| v.size), exact, as_number),
             "read_errors": json::number(sum(|v| v.read_errors), as_number),
             "write_errors": json::number(sum(|v| v.write_errors), as_number),
             "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
@@ -238,6 +274,17 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             "txg": json::number(pool.txg, as_number),
             "vdevs": { pool.name.clone(): root },
             "error_count": json::number(pool.error_count, as_number),
+        });
+        let log = &pool.log;
+        entry["log"] = json!({
+            "size": size(log.size, exact, as_number),
+            "devices": json::number(log.devices, as_number),
+            "groups": json::number(log.groups, as_number),
+            "bytes": json::number(log.bytes, as_number),
+            "durable": json::number(log.durable, as_number),
+            "committed_instead": json::number(log.committed_instead, as_number),
+            "replayed": json::number(log.replayed, as_number),
+            "held": json::number(log.held, as_number),
         });
         if let Some(message) = pool.messages.first() {
             entry["status"] = json!(message.what);

@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             force: true,
             destroyed: false,
             read_only: false,
+            accept_lost_log: false,
             secret: None,
             anchor: Default::default(),
             host: "example".into(),

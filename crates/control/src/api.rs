@@ -130,6 +130,13 @@ pub enum VdevClass {
     Parity,
 }
 
+impl VdevClass {
+    /// What daemons meant that did not say it.
+    fn main() -> VdevClass {
+        VdevClass::Main
+    }
+}
+
 /// How a group of devices keeps data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -264,6 +271,9 @@ pub struct PoolImport {
     /// Open what the devices hold, though its anchor is lost (`--accept-lost-anchor`).
     #[serde(default)]
     pub accept_lost_anchor: bool,
+    /// Open what is committed, though promises of the intent log are lost (`-m`, `--accept-lost-log`).
+    #[serde(default)]
+    pub accept_lost_log: bool,
 }
 
 /// Unmount, commit and let go of a pool.
@@ -323,6 +333,30 @@ pub struct PoolReport {
     pub errors: Vec<DataError>,
     /// Number of all of them.
     pub error_count: u64,
+    /// Its intent log.
+    #[serde(default)]
+    pub log: LogReport,
+}
+
+/// What an intent log is and did since the import.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct LogReport {
+    /// Bytes that groups can fill; 0 while there is none.
+    pub size: u64,
+    /// Log devices it has for itself; without any it lies among what the pool holds.
+    pub devices: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Calls of `fsync` that it answered.
+    pub durable: u64,
+    /// Calls that were answered by a commit.
+    pub committed_instead: u64,
+    /// Groups replayed.
+    pub replayed: u64,
+    /// File systems for which groups are kept until their keys are loaded.
+    pub held: u64,
 }
 
 /// One device or group of devices.
@@ -511,6 +545,9 @@ pub struct PoolIo {
 /// Counters of one device.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DeviceIo {
+    /// What for.
+    #[serde(default = "VdevClass::main")]
+    pub class: VdevClass,
     /// Path.
     pub name: String,
     /// Number that identifies it.

@@ -200,9 +200,12 @@ fn relative(path: &Path) -> Refusal {
 fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
-        let built = matches!(vdev.class, VdevClass::Main | VdevClass::Anchor) && vdev.kind == VdevKind::Plain;
-        if !built {
-            let word = vdev_word(vdev.class, vdev.kind);
+        let is_built = matches!(vdev.class, VdevClass::Main | VdevClass::Log | VdevClass::Anchor);
+        if !is_built || vdev.kind != VdevKind::Plain {
+            let word = match vdev.class {
+                VdevClass::Log => "log mirror",
+                class => vdev_word(class, vdev.kind),
+            };
             return Err(
                 Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
             );

@@ -148,6 +148,15 @@ codes! {
         "Remove the one it has with `zpool remove {pool} {register}`, then add the other.";
     AnchorUnfit "ANCHOR-UNFIT" "An anchor is a small regular file in a folder that exists, on a machine you trust more than the pool's devices."
         "Name such a file; it need not exist yet.";
+    // The intent log.
+    LogDamaged "LOG-DAMAGED" "What fsync promised since the last commit stands in the intent log, and a part of it cannot be read or understood."
+        "If the devices are not all as they were last, bring them back; an unknown kind of record wants the version of Steadfast that wrote it. To go on with what is safe, `zpool import --accept-lost-log {pool}` (or -m); the history will say so. `zpool import -o readonly=on {pool}` shows the last commit.";
+    LogMissing "LOG-MISSING" "The pool keeps what fsync promised between two commits on a log device, which is not here."
+        "Bring the device back, or say where it is with -d. If it is lost for good, `zpool import --accept-lost-log {pool}` (or -m) opens the last commit; the history will say so. Then `zpool remove {pool} {device}`.";
+    LogFailed "LOG-FAILED" "Nothing was lost: what the log device could not take was committed. The intent log goes on in the pool, or on its other log devices."
+        "Take the device away with `zpool remove {pool} {device}`, and give the pool another one with `zpool add {pool} log FILE`.";
+    LogHeld "LOG-HELD" "What was promised to encrypted file systems is kept in the intent log until their keys are loaded, and must stay where it is."
+        "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
     // File systems.
     FsExists "FS-EXISTS" "Each file system has its own name."
         "Choose another name.";

@@ -271,8 +271,11 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
     };
     assert_eq!(with(&|r| r.name = "mirror1".into()), Code::NameInvalid);
     assert_eq!(with(&|r| r.vdevs[0].kind = VdevKind::Raidz2), Code::Later);
-    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Log), Code::Later);
-    // An anchor alone holds no data.
+    let log_mirror =
+        |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Mirror);
+    assert_eq!(with(&log_mirror), Code::Later);
+    // A log or an anchor alone holds no data.
+    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Log), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Anchor), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].devices = vec!["disk.img".into()]), Code::ApiRequest);
     assert_eq!(with(&|r| r.vdevs.push(r.vdevs[0].clone())), Code::VdevTwice);

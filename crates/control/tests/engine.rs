@@ -192,6 +192,7 @@ impl House {
             anchor: None,
             accept_rollback: false,
             accept_lost_anchor: false,
+            accept_lost_log: false,
         };
         self.host().pool_import(&caller(), request)
     }
@@ -635,6 +636,7 @@ fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
         anchor: None,
         accept_rollback: false,
         accept_lost_anchor: false,
+        accept_lost_log: false,
     };
     house.host().pool_import(&caller(), request).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/a"]);

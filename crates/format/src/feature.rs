@@ -72,10 +72,11 @@ impl Feature {
             "a dataset may have a younger parent, and segments of an owner that is not its encryption root",
         ),
         ("intent_log", Need::Read, "what was promised since the last commit may stand in a log"),
+        ("log_device", Need::Read, "the intent log may lie on devices of its own"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
-    pub const STRUCTURAL: &'static [&'static str] = &["sealed_metadata", "anchor"];
+    pub const STRUCTURAL: &'static [&'static str] = &["sealed_metadata", "anchor", "log_device"];
 
     /// The feature of that name, if this code knows it.
     #[must_use]

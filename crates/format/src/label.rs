@@ -54,7 +54,7 @@ pub enum AuxClass {
 /// |-----|-----|----------|-------------------------------------------------|
 /// |   0 |   8 | guid     | its guid, not 0                                 |
 /// |   8 |   1 | class    | 1 intent log, 2 anchor                          |
-/// |   9 |   1 | reserved | zero                                            |
+/// |   9 |   1 | given_up | 1 if the pool does without it for ever, else 0  |
 /// |  10 |   2 | path_len | length of the path                              |
 /// |  12 |   4 | reserved | zero                                            |
 /// |  16 |     | path     | path by which it was last opened                |
@@ -62,6 +62,8 @@ pub enum AuxClass {
 pub struct AuxConfig {
     /// What it is for.
     pub class: AuxClass,
+    /// It failed or was lost. Nothing on it is needed as of the label's txg, and nothing is written to it any more.
+    pub given_up: bool,
     /// Random name of the device.
     pub guid: u64,
     /// Path by which it was last opened.
@@ -77,7 +79,7 @@ pub struct AuxConfig {
 /// |  12 |   4 | length       | bytes of the whole configuration                                 |
 /// |  16 |  32 | checksum     | BLAKE3 of bytes 48 to `length`                                   |
 /// |  48 |   8 | pool         | pool's guid                                                      |
-/// |  56 |   8 | device       | this device's id                                                 |
+/// |  56 |   8 | device       | this device's id; 0 on an auxiliary device                       |
 /// |  64 |   8 | device_guid  | this device's guid                                               |
 /// |  72 |   8 | txg          | last txg committed before the label was written                  |
 /// |  80 |   8 | created_ns   | wall time of the pool's creation                                 |
@@ -174,7 +176,7 @@ impl LabelConfig {
     /// The configuration's bytes; `hash` is BLAKE3. `None` if it is longer than a label holds.
     #[must_use]
     pub fn encode(&self, hash: impl FnOnce(&[u8]) -> [u8; 32]) -> Option<Vec<u8>> {
-        assert!(self.pool.0 != 0 && self.device.0 != 0 && !self.leaves.is_empty());
+        assert!(self.pool.0 != 0 && !self.leaves.is_empty());
         let short = |n: usize| u16::try_from(n).ok();
         let mut leaves = Vec::new();
         for leaf in &self.leaves {
@@ -315,8 +317,11 @@ impl LabelConfig {
         }
         from.tail("aux", length)?;
         from.finish()?;
-        let own = leaves.iter().any(|leaf| leaf.id == device && leaf.guid == device_guid);
-        if device.0 == 0 || !own {
+        let own = match device.0 {
+            0 => aux.iter().any(|device| device.guid == device_guid),
+            _ => leaves.iter().any(|leaf| leaf.id == device && leaf.guid == device_guid),
+        };
+        if !own {
             return Err(DecodeError::Field { structure: "label", field: "device", value: device.0 });
         }
         Ok(LabelConfig {
@@ -373,7 +378,7 @@ impl AuxConfig {
     /// Offsets and lengths.
     pub const LAYOUT: Layout = Layout::new(
         "aux",
-        &[("guid", 0, 8), ("class", 8, 1), ("reserved", 9, 1), ("path_len", 10, 2), ("reserved", 12, 4)],
+        &[("guid", 0, 8), ("class", 8, 1), ("given_up", 9, 1), ("path_len", 10, 2), ("reserved", 12, 4)],
         &["path"],
     );
 
@@ -381,7 +386,7 @@ impl AuxConfig {
     fn encode(&self) -> Option<Vec<u8>> {
         assert!(self.guid != 0);
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.u64("guid", self.guid).u8("class", self.class as u8).reserved();
+        out.u64("guid", self.guid).u8("class", self.class as u8).u8("given_up", u8::from(self.given_up));
         out.u16("path_len", u16::try_from(self.path.len()).ok()?).reserved();
         Some(out.tail("path", self.path.as_bytes()).finish())
     }
@@ -398,11 +403,14 @@ impl AuxConfig {
             2 => AuxClass::Anchor,
             other => return Err(from.refuse("class", other)),
         };
-        from.reserved()?;
+        let given_up = from.u8("given_up");
+        if given_up > 1 {
+            return Err(from.refuse("given_up", given_up));
+        }
         let path_len = from.u16("path_len");
         from.reserved()?;
         let path = from.tail_text("path", path_len.into())?;
-        Ok((AuxConfig { class, guid, path }, from.taken()))
+        Ok((AuxConfig { class, given_up: given_up == 1, guid, path }, from.taken()))
     }
 }
 
@@ -429,7 +437,10 @@ mod tests {
             slot_size: 1 << 20,
             leaves: vec![LeafConfig { id: DeviceId(1), guid: 2, slots: 255, path: "a.img".into() }],
             features: vec![Feature::known("zstd").unwrap()],
-            aux: vec![AuxConfig { class: AuxClass::Anchor, guid: 7, path: "a.anchor".into() }],
+            aux: vec![
+                AuxConfig { class: AuxClass::Anchor, given_up: false, guid: 7, path: "a.anchor".into() },
+                AuxConfig { class: AuxClass::Log, given_up: true, guid: 8, path: "a.log".into() },
+            ],
             key: None,
         }
     }
@@ -449,6 +460,11 @@ mod tests {
     fn a_label_that_does_not_list_its_own_device_is_refused() {
         let strange = LabelConfig { device_guid: 99, ..sample() };
         assert!(LabelConfig::decode(&strange.encode(hash).unwrap(), hash).is_err());
+        // The same of devices that are no leaves.
+        let log = LabelConfig { device: DeviceId(0), device_guid: 8, ..sample() };
+        assert_eq!(LabelConfig::decode(&log.encode(hash).unwrap(), hash), Ok(log));
+        let leaf = LabelConfig { device: DeviceId(0), ..sample() };
+        assert!(LabelConfig::decode(&leaf.encode(hash).unwrap(), hash).is_err());
     }
 
     #[test]

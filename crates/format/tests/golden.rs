@@ -182,7 +182,17 @@ fn labels() {
     };
     let anchored = LabelConfig {
         features: vec![Feature::known("anchor").unwrap()],
-        aux: vec![AuxConfig { class: AuxClass::Anchor, guid: 33, path: "/c.reg".into() }],
+        aux: vec![AuxConfig { class: AuxClass::Anchor, given_up: false, guid: 33, path: "/c.reg".into() }],
+        ..plain.clone()
+    };
+    let logged = LabelConfig {
+        device: DeviceId(0),
+        device_guid: 44,
+        features: vec![Feature::known("log_device").unwrap()],
+        aux: vec![
+            AuxConfig { class: AuxClass::Log, given_up: false, guid: 44, path: "/d.log".into() },
+            AuxConfig { class: AuxClass::Log, given_up: true, guid: 55, path: "/e.log".into() },
+        ],
         ..plain.clone()
     };
     let sealed = LabelConfig {
@@ -191,7 +201,13 @@ fn labels() {
         features: Vec::new(),
         ..plain.clone()
     };
-    for (name, value) in [("label_plain", plain), ("label_sealed", sealed), ("label_anchored", anchored)] {
+    let all = [
+        ("label_plain", plain),
+        ("label_sealed", sealed),
+        ("label_anchored", anchored),
+        ("label_logged", logged),
+    ];
+    for (name, value) in all {
         let bytes = value.encode(checksum).unwrap();
         golden(name, "Label", &bytes, |page| {
             page.fixed(&LabelConfig::LAYOUT, &bytes, "");

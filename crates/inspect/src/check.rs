@@ -133,6 +133,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
         }
     }
     check_table(&view, &meta, &partly, summary, found);
+    crate::log::check(&mut view, &meta, found);
 }
 
 /// Rings: torn slots, missing copies, forks, and the chain of parents.

@@ -366,6 +366,104 @@ pub enum Finding {
         /// What the loaded table counts.
         table: u64,
     },
+    /// A log device that the labels list was not given.
+    #[error(
+        "the log device last seen at {path} was not given: what was promised to fsync may be there and nowhere else"
+    )]
+    LogDeviceMissing {
+        /// Last known path.
+        path: String,
+    },
+    /// A log device's labels are older than those of the leaves: it is a copy that was put back.
+    #[error("{path}: the labels of this log device are of txg {txg}, those of the pool of txg {newest}")]
+    LogDeviceOld {
+        /// Device.
+        path: String,
+        /// What it says.
+        txg: Txg,
+        /// What the leaves say.
+        newest: Txg,
+    },
+    /// A part of the intent log cannot be read.
+    #[error("intent log, {place}: cannot be read: {reason}")]
+    LogUnreadable {
+        /// Segment, or slot of a device.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// Groups are missing before one that is there: they had been durable.
+    #[error("intent log: group {missing} is missing or damaged, and group {found} behind it is whole")]
+    LogGap {
+        /// First one missing.
+        missing: u64,
+        /// First one behind it.
+        found: u64,
+    },
+    /// A group does not follow the one before it.
+    #[error("intent log: group {sequence} does not name the hash of the one before it")]
+    LogChain {
+        /// Its number.
+        sequence: u64,
+    },
+    /// A group promises what is committed.
+    #[error("intent log: group {sequence} is of txg {txg}, which is committed")]
+    LogCommitted {
+        /// Its number.
+        sequence: u64,
+        /// Its txg.
+        txg: Txg,
+    },
+    /// A group is sealed and should not be, or the reverse, or its seal does not open.
+    #[error("intent log: group {sequence} of dataset {dataset} fails authentication")]
+    LogSeal {
+        /// Its number.
+        sequence: u64,
+        /// Whose it says it is.
+        dataset: DatasetId,
+    },
+    /// A whole group holds what cannot be understood, such as a record of an unknown kind.
+    #[error("intent log: group {sequence}: {reason}")]
+    LogRecords {
+        /// Its number.
+        sequence: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Groups that are kept until a dataset's key is loaded are not all there.
+    #[error("intent log: group {sequence}, which is kept until a key is loaded, is not there")]
+    LogHeld {
+        /// The last of them.
+        sequence: u64,
+    },
+    /// Sealed groups whose key was not given.
+    #[error("intent log: groups of dataset {dataset} are sealed: only their hashes were checked")]
+    LogLocked {
+        /// The dataset.
+        dataset: DatasetId,
+    },
+    /// A group of a dataset that is gone.
+    #[error("intent log: group {sequence} is of dataset {dataset}, which is gone: nobody will replay it")]
+    LogDataset {
+        /// Its number.
+        sequence: u64,
+        /// The dataset.
+        dataset: DatasetId,
+    },
+    /// A group that was cut off while it was written: promised to nobody.
+    #[error("intent log: group {sequence} is torn, and nothing follows it")]
+    LogTorn {
+        /// Its number.
+        sequence: u64,
+    },
+    /// Groups of another pool: what the device held before.
+    #[error("intent log, {place}: a group of pool {pool}")]
+    LogForeign {
+        /// Segment, or slot of a device.
+        place: String,
+        /// Whose.
+        pool: PoolGuid,
+    },
     /// Too much of one kind: the rest was counted only.
     #[error("{count} more findings of the kind {code}")]
     More {
@@ -418,6 +516,19 @@ impl Finding {
             Finding::Count { .. } => ("count", Leak),
             Finding::Leaked { .. } => ("leaked", Leak),
             Finding::LiveSum { .. } => ("live-sum", Damage),
+            Finding::LogDeviceMissing { .. } => ("log-device-missing", Fatal),
+            Finding::LogDeviceOld { .. } => ("log-device-old", Fatal),
+            Finding::LogUnreadable { .. } => ("log-unreadable", Fatal),
+            Finding::LogGap { .. } => ("log-gap", Fatal),
+            Finding::LogChain { .. } => ("log-chain", Fatal),
+            Finding::LogCommitted { .. } => ("log-committed", Fatal),
+            Finding::LogSeal { .. } => ("log-seal", Fatal),
+            Finding::LogRecords { .. } => ("log-records", Fatal),
+            Finding::LogHeld { .. } => ("log-held", Damage),
+            Finding::LogLocked { .. } => ("log-locked", Unchecked),
+            Finding::LogDataset { .. } => ("log-dataset", Note),
+            Finding::LogTorn { .. } => ("log-torn", Note),
+            Finding::LogForeign { .. } => ("log-foreign", Note),
             Finding::More { .. } => ("more", Note),
         }
     }

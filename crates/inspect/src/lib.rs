@@ -11,7 +11,7 @@
 //!
 //! ## Reading order
 //! [`leaf`] (labels and rings), `view` (from there to a readable pool), `walk` (trees), `meta` (the pool's own tree),
-//! [`check`](mod@check) (everything against everything), [`finding`] (what can be wrong), [`dump`] (printing).
+//! [`log`](mod@log) (the intent log), [`check`](mod@check) (everything against everything), [`finding`] (what can be wrong), [`dump`] (printing).
 //!
 //! ## Not here
 //! Repair: what a check finds is mended by import, by the cleaner, by scrub, or from a backup.
@@ -24,6 +24,7 @@ pub mod finding;
 mod items;
 mod keys;
 pub mod leaf;
+pub mod log;
 mod meta;
 pub mod record;
 mod table;
@@ -37,6 +38,7 @@ pub use check::{Summary, check};
 pub use dump::{Selector, Span, block, segments, tail, tree, uberblock};
 pub use finding::{Finding, Found, Severity};
 pub use leaf::{Leaf, label};
+pub use log::log;
 pub use record::{Record, Sink};
 pub use view::Request;
 

@@ -23,6 +23,8 @@ pub(crate) struct Meta {
     pub whole: bool,
     /// True if the segment table is as import would accept it.
     pub table_whole: bool,
+    /// Parts of the intent log that are kept for datasets without a key.
+    pub held: Vec<HeldLog>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
@@ -36,6 +38,7 @@ impl Meta {
             datasets: Vec::new(),
             whole: true,
             table_whole: true,
+            held: Vec::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -198,7 +201,7 @@ impl Visit for Meta {
                 Ok(held) if view.uberblock.log.is_none_or(|log| log.epoch != held.epoch) => {
                     found(item.bad("the uberblock names another intent log"));
                 }
-                Ok(_) => {}
+                Ok(held) => self.held.push(held),
             },
             MetaKey::PoolProperty(_) | MetaKey::DatasetProperty(..) => {
                 if std::str::from_utf8(item.value).is_err() {

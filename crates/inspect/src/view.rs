@@ -7,7 +7,7 @@ use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Uberblock, medium,
+    Address, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Txg, Uberblock, medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space};
 
@@ -40,6 +40,8 @@ pub(crate) struct Front {
     pub config: LabelConfig,
     /// For each device given, its number in the pool if it is one of this pool.
     pub devices: Vec<Option<usize>>,
+    /// Log devices among them: guid, txg of the label, and the device.
+    pub logs: Vec<(u64, Txg, Leaf)>,
     pub secret: Secret,
     /// Keys of the pool's own metadata, if it is sealed and the secret opens it.
     pub keys: Option<Arc<BlockKeys>>,
@@ -59,9 +61,14 @@ impl Front {
             copies.iter().map(|copies| leaf::newest_label(copies)).collect();
         let pool = labels.iter().flatten().next()?.pool;
         let ours = labels.iter().flatten().filter(|label| label.pool == pool);
-        let config = (*ours.rev().max_by_key(|label| label.txg)?).clone();
+        // What a leaf says counts before what a log device does, which may have been given up.
+        let config = (*ours.rev().max_by_key(|label| (label.device.0 != 0, label.txg))?).clone();
+        let mut logs = Vec::new();
         let mut devices: Vec<Option<usize>> = Vec::new();
         for (leaf, label) in request.leaves.iter().zip(&labels) {
+            if let Some(label) = label.filter(|label| label.pool == pool && label.device.0 == 0) {
+                logs.push((label.device_guid, label.txg, leaf.clone()));
+            }
             let path = leaf.path.clone();
             let known = |label: &&LabelConfig| config.leaves.iter().position(|l| l.guid == label.device_guid);
             let at = match label {
@@ -100,7 +107,7 @@ impl Front {
                 Err(_) => {}
             }
         }
-        let mut front = Front { config, devices, secret, keys, seen: Vec::new(), newest: None };
+        let mut front = Front { config, devices, logs, secret, keys, seen: Vec::new(), newest: None };
         front.read_rings(request.leaves, tag_key.as_ref(), found);
         Some(front)
     }

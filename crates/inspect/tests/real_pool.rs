@@ -48,6 +48,7 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
         force: true,
         destroyed: false,
         read_only: false,
+        accept_lost_log: false,
         secret: sealed.then(|| SECRET.to_vec()),
         anchor: Default::default(),
         host: "host".into(),

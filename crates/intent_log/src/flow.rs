@@ -51,6 +51,14 @@ impl Flow {
         self.state.lock().under_way += 1;
     }
 
+    /// Waits until nobody is under way. Under the lock that groups are begun under.
+    pub fn settle(&self) {
+        let mut state = self.state.lock();
+        while state.under_way > 0 {
+            self.moved.wait(&mut state);
+        }
+    }
+
     /// Number after the last group before which all are written; and how many before `sequence` are not known to be durable.
     pub fn written_to(&self) -> u64 {
         self.state.lock().written + 1
@@ -92,6 +100,7 @@ impl Flow {
             state.broken = state.broken.max(open);
         }
         state.under_way -= 1;
+        self.moved.notify_all();
         is_durable
     }
 

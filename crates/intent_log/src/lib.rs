@@ -17,6 +17,7 @@
 //! | wanted  | commits a txg             | *ready*, by the commit that reserves the segments and whose uberblock has the epoch |
 //! | ready   | writes a group            | *broken*, by a write or flush that fails                                          |
 //! | broken  | commits a txg             | *ready*, by the commit of the txg that was open then                              |
+//! | resting | commits a txg             | *ready*, perhaps elsewhere, by the commit of the txg that was open when it stood down |
 //!
 //! ## Invariants
 //! (L1) Groups are written side by side and flushed one flush after the other; a promise is given when all groups up to it are written
@@ -66,4 +67,4 @@ mod read;
 
 pub use log::{Log, LogCounts, Medium, MediumError};
 pub use queue::DatasetLog;
-pub use read::{Damage, Group, Wanted, open_group, read_groups};
+pub use read::{Damage, Group, Listed, Survey, Wanted, list_groups, open_group, read_groups, survey};

@@ -77,6 +77,8 @@ pub struct Log {
     wanted: AtomicBool,
     /// Nothing is logged any more.
     retired: AtomicBool,
+    /// Txg that must be durable before groups go anywhere again.
+    resting: AtomicU64,
     circle: Mutex<Option<Writer>>,
     flow: Flow,
     counters: Counters,
@@ -95,6 +97,7 @@ impl Log {
             next: AtomicU64::new(1),
             wanted: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            resting: AtomicU64::new(0),
             circle: Mutex::new(None),
             flow: Flow::default(),
             counters: Counters::default(),
@@ -125,10 +128,26 @@ impl Log {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// There are segments, and an uberblock that names this log is durable (L4).
-    pub fn ready(&self, medium: Arc<dyn Medium>) {
+    /// Somebody will use it.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Release);
+    }
+
+    /// Writes no more groups until all that were written are held by a root, so that the next ones may go elsewhere.
+    pub fn stand_down(&self) {
         let mut writer = self.circle.lock();
-        if writer.is_none() && medium.segments() > 0 {
+        if writer.take().is_some() {
+            // Places of what is under way are those of the old medium.
+            self.flow.settle();
+            self.resting.store(self.txgs.gate.open_txg().0, Ordering::Release);
+        }
+    }
+
+    /// There are segments, and the uberblock of `durable`, which names this log, is durable (L4).
+    pub fn ready(&self, medium: Arc<dyn Medium>, durable: Txg) {
+        let mut writer = self.circle.lock();
+        let rested = self.resting.load(Ordering::Acquire) <= durable.0;
+        if writer.is_none() && rested && medium.segments() > 0 {
             let circle = Circle::new(medium.segments(), medium.segment_bytes());
             *writer = Some(Writer { medium, circle, parent: [0; 32] });
         }
@@ -185,9 +204,8 @@ impl Log {
     fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: &[Arc<Inode>]) -> Written {
         let group = match self.prepare(dataset, keys, asked) {
             Ok(group) => group,
-            Err((Written::Yes, Some(medium))) => {
+            Err((Written::Yes, Some((medium, goal)))) => {
                 // It stands in groups before, which may be under way.
-                let goal = self.next.load(Ordering::Acquire) - 1;
                 let flush = |segment| self.flush(&*medium, segment);
                 return if self.flow.reach(goal, flush) { Written::Yes } else { Written::CommitInstead };
             }
@@ -218,13 +236,13 @@ impl Log {
         is_flushed
     }
 
-    /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has the groups before.
+    /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has the groups before, up to which.
     fn prepare(
         &self,
         dataset: &Dataset,
         keys: Option<&BlockKeys>,
         asked: &[Arc<Inode>],
-    ) -> Result<Group, (Written, Option<Arc<dyn Medium>>)> {
+    ) -> Result<Group, (Written, Option<(Arc<dyn Medium>, u64)>)> {
         let mut guard = self.circle.lock();
         let Some(writer) = guard.as_mut() else {
             self.wanted.store(true, Ordering::Release);
@@ -260,7 +278,7 @@ impl Log {
         let medium = Arc::clone(&writer.medium);
         let (draft, spot, sequence, txg) = match settled {
             Ok(settled) => settled,
-            Err(outcome) => return Err((outcome, Some(medium))),
+            Err(outcome) => return Err((outcome, Some((medium, self.next.load(Ordering::Acquire) - 1)))),
         };
         let bytes = self.encode(writer, dataset, keys, draft, sequence, txg);
         Ok(Group { medium, spot, sequence, txg, bytes, crowded: writer.circle.is_half_full() })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_format::{DecodeError, LogHeader, LogRecord, LogStart, PoolGuid};
+use steadfast_format::{DecodeError, LogHeader, LogRecord, LogStart, PoolGuid, Txg};
 
 use crate::log::{Medium, MediumError};
 
@@ -61,6 +61,14 @@ pub enum Damage {
         /// Which one.
         sequence: u64,
     },
+    /// A group promises what is committed already: it was put there by somebody.
+    #[error("group {sequence} of the intent log is of txg {txg}, which is committed")]
+    Committed {
+        /// Which one.
+        sequence: u64,
+        /// Its txg.
+        txg: Txg,
+    },
     /// A group cannot be opened with its dataset's key.
     #[error("group {sequence} of the intent log fails authentication")]
     Sealed {
@@ -89,52 +97,115 @@ pub(crate) fn seal_bound(header: &LogHeader, sealed: bool) -> Vec<u8> {
     bound
 }
 
+/// All that can be told of a log.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Whole groups from the head on, in order and without a gap.
+    pub groups: Vec<Group>,
+    /// Whole groups behind what is damaged: promised once, and of no use without those before them.
+    pub stranded: Vec<Group>,
+    /// Groups of which nothing is left, among those that had been durable.
+    pub missing: u64,
+    /// What is wrong.
+    pub damage: Vec<Damage>,
+}
+
+/// Something that begins like a group.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Rank of the segment, and byte in it.
+    pub place: (usize, u32),
+    /// What its header says.
+    pub header: LogHeader,
+    /// Its hash is right.
+    pub is_whole: bool,
+}
+
 /// All groups from the head on, in order. What is torn or of another epoch does not exist. The end is where nothing follows
 /// that says of what is missing that it had been durable (L1).
 pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, Damage> {
-    let mut found: BTreeMap<u64, Group> = BTreeMap::new();
-    let mut bytes = vec![0; medium.segment_bytes() as usize];
-    for segment in 0..medium.segments() {
-        medium.read(segment, 0, &mut bytes).map_err(|source| Damage::Unreadable { segment, source })?;
-        let mut at = 0;
-        while at + LogHeader::SIZE <= bytes.len() {
-            match group_at(&bytes[at..], wanted) {
-                Some((header, hash, body)) => {
-                    let stored = LogHeader::stored_bytes(body.len());
-                    let place = (segment, u32::try_from(at).expect("within a segment"));
-                    if header.sequence >= wanted.head.next {
-                        found.insert(header.sequence, Group { header, hash, body: body.to_vec(), place });
-                    }
-                    at += stored;
-                }
-                None => at += LogHeader::ALIGNMENT,
-            }
-        }
-    }
-    let mut groups: Vec<Group> = Vec::with_capacity(found.len());
-    let missing = (wanted.head.next..).find(|sequence| !found.contains_key(sequence)).expect("few are there");
-    // Groups are written side by side: what nobody was promised may be there, and what it builds on missing.
-    let unfinished = found.split_off(&missing);
-    let durable_to = |group: &Group| group.header.sequence - u64::from(group.header.behind);
-    if let Some(group) = unfinished.values().find(|group| durable_to(group) > missing) {
-        return Err(Damage::Gap { missing, found: group.header.sequence });
-    }
-    for (sequence, group) in found {
-        if groups.last().is_some_and(|before| before.hash != group.header.parent) {
-            return Err(Damage::Chain { sequence });
-        }
-        groups.push(group);
-    }
-    Ok(groups)
+    let Survey { groups, damage, .. } = survey(medium, wanted);
+    damage.into_iter().next().map_or(Ok(groups), Err)
 }
 
-fn group_at<'b>(bytes: &'b [u8], wanted: &Wanted) -> Option<(LogHeader, [u8; 32], &'b [u8])> {
-    let (header, hash) = LogHeader::decode(bytes).ok()?;
-    if header.pool != wanted.pool || header.epoch != wanted.head.epoch {
-        return None;
+/// The same for a log that may be damaged.
+#[must_use]
+pub fn survey(medium: &dyn Medium, wanted: &Wanted) -> Survey {
+    let mut found: BTreeMap<u64, Group> = BTreeMap::new();
+    let of_ours = |header: &LogHeader| header.pool == wanted.pool && header.epoch == wanted.head.epoch;
+    let mut take = |place, header: LogHeader, hash, body: Option<&[u8]>| {
+        if let Some(body) = body.filter(|_| header.sequence >= wanted.head.next) {
+            found.insert(header.sequence, Group { header, hash, body: body.to_vec(), place });
+        }
+    };
+    let mut survey = Survey { damage: visit(medium, &of_ours, &mut take), ..Survey::default() };
+    let mut missing = wanted.head.next;
+    while found.contains_key(&missing) && missing < u64::MAX {
+        missing += 1;
     }
-    let body = bytes.get(LogHeader::SIZE..LogHeader::SIZE + header.length as usize)?;
-    (steadfast_crypto::hash_parts(&[&bytes[..128], body]) == hash).then_some((header, hash, body))
+    // Groups are written side by side: what nobody was promised may be there, and what it builds on missing.
+    let unfinished = found.split_off(&missing);
+    let durable_to = |group: &Group| group.header.sequence.saturating_sub(group.header.behind.into());
+    let durable = unfinished.values().map(durable_to).max().unwrap_or(0);
+    for (sequence, group) in found {
+        let follows = survey.groups.last().is_none_or(|before| before.hash == group.header.parent);
+        if survey.stranded.is_empty() && follows {
+            survey.groups.push(group);
+            continue;
+        }
+        if survey.stranded.is_empty() {
+            survey.damage.push(Damage::Chain { sequence });
+        }
+        survey.stranded.push(group);
+    }
+    if durable > missing {
+        let first =
+            unfinished.values().find(|group| durable_to(group) > missing).expect("one is the greatest");
+        survey.damage.push(Damage::Gap { missing, found: first.header.sequence });
+        let there = unfinished.range(..durable).count() as u64;
+        survey.missing = durable - missing - there;
+        survey.stranded.extend(unfinished.into_values());
+    }
+    survey
+}
+
+/// Everything that begins like a group, by place, whosever it is; what could not be read.
+pub fn list_groups(medium: &dyn Medium, each: &mut dyn FnMut(Listed)) -> Vec<Damage> {
+    visit(medium, &|_| true, &mut |place, header, _, body| {
+        each(Listed { place, header, is_whole: body.is_some() });
+    })
+}
+
+/// Where a group begins, its header and hash, and its body if it is whole.
+type Take<'t> = &'t mut dyn FnMut((usize, u32), LogHeader, [u8; 32], Option<&[u8]>);
+
+/// Looks at all places where groups of interest begin.
+fn visit(medium: &dyn Medium, is_wanted: &dyn Fn(&LogHeader) -> bool, take: Take<'_>) -> Vec<Damage> {
+    let mut unreadable = Vec::new();
+    let mut bytes = vec![0; medium.segment_bytes() as usize];
+    for segment in 0..medium.segments() {
+        if let Err(source) = medium.read(segment, 0, &mut bytes) {
+            unreadable.push(Damage::Unreadable { segment, source });
+            continue;
+        }
+        let mut at = 0;
+        while at + LogHeader::SIZE <= bytes.len() {
+            let mut step = LogHeader::ALIGNMENT;
+            if let Ok((header, hash)) = LogHeader::decode(&bytes[at..])
+                && is_wanted(&header)
+            {
+                let body = bytes[at + LogHeader::SIZE..].get(..header.length as usize);
+                let whole =
+                    body.filter(|body| steadfast_crypto::hash_parts(&[&bytes[at..at + 128], body]) == hash);
+                if let Some(body) = whole {
+                    step = LogHeader::stored_bytes(body.len());
+                }
+                take((segment, u32::try_from(at).expect("within a segment")), header, hash, whole);
+            }
+            at += step;
+        }
+    }
+    unreadable
 }
 
 /// Opens a group's body; the bytes of its records.

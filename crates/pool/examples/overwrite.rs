@@ -114,6 +114,7 @@ fn import(env: &Env, device: &Arc<CountingDevice>, encrypted: bool) -> Pool {
         force: false,
         destroyed: false,
         read_only: false,
+        accept_lost_log: false,
         secret: encrypted.then(|| SECRET.to_vec()),
         anchor: Default::default(),
         host: "host".into(),

@@ -225,7 +225,12 @@ pub(crate) fn begin(
 
 /// What labels say of an anchor.
 pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
-    AuxConfig { class: AuxClass::Anchor, guid: env.random.nonzero_u64(), path: path.to_owned() }
+    AuxConfig {
+        class: AuxClass::Anchor,
+        given_up: false,
+        guid: env.random.nonzero_u64(),
+        path: path.to_owned(),
+    }
 }
 
 impl Inner {
@@ -307,9 +312,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Notes in history and events what an operator accepted of the log.
+    pub(crate) fn note_log_given_up(&self, notice: &str) {
+        self.events.note(EventKind::LogGivenUp { notice: notice.to_owned() });
+        self.note_in_history(notice);
+    }
+
     /// Notes in history and events what an operator accepted.
     pub(crate) fn note_accepted(&self, notice: &str) {
         self.events.note(EventKind::RootAccepted { notice: notice.to_owned() });
+        self.note_in_history(notice);
+    }
+
+    fn note_in_history(&self, notice: &str) {
         if !self.read_only {
             let txg: Txg = self.txgs.gate.open_txg();
             self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, notice);

@@ -189,6 +189,7 @@ impl Inner {
     pub(crate) fn commit(&self) -> Result<()> {
         let _turn = self.sync_turn.lock();
         self.changed.store(false, Ordering::Release);
+        self.give_up_failed_logs();
         // 1: whoever holds the gate exclusively sees whole operations only.
         let heads = self.heads();
         for head in &heads {
@@ -219,7 +220,7 @@ impl Inner {
         self.txgs.budget.release(txg);
         self.update_limits();
         // First, so that whoever waited for this commit finds the log.
-        self.begin_log();
+        self.begin_log(txg);
         self.txgs.commits.note_committed(txg);
         Ok(())
     }
@@ -366,8 +367,14 @@ impl Inner {
         }
         state.tail = Some(tail);
         if state.labels_dirty {
-            self.write_labels(state.state, txg)?;
-            state.labels_dirty = false;
+            match self.write_labels(state.state, txg) {
+                // The next commit gives the device up and writes them (D3).
+                Err(Error::LogUnfit { .. }) => {}
+                written => {
+                    written?;
+                    state.labels_dirty = false;
+                }
+            }
         }
         // 9
         self.space.discard(DISCARDS_PER_COMMIT, DISCARDS_KEPT);
@@ -485,6 +492,7 @@ impl Inner {
     /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves two good ones.
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
         for copies in [[0, 2], [1, 3]] {
+            self.write_log_labels(copies, state, txg)?;
             for leaf in &self.leaves() {
                 let label = self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
                 let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;

@@ -165,6 +165,7 @@ impl Plan {
             syncing,
             anchor: RwLock::new(self.anchor.map(Arc::new)),
             log,
+            log_devices: RwLock::default(),
             held: Mutex::default(),
             log_fresh: AtomicBool::new(false),
             log_replayed: AtomicU64::new(0),

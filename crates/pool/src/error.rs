@@ -158,14 +158,59 @@ pub enum Error {
     },
     /// The intent log cannot be replayed whole.
     #[error(
-        "what was promised to fsync since the last commit of pool '{pool}' cannot be replayed: {reason}. A read-only import \
-         shows the last commit"
+        "what the pool '{pool}' promised to fsync since its last commit cannot be replayed whole: {reason}. {safe}"
     )]
     LogDamaged {
         /// Pool.
         pool: String,
         /// What is wrong.
         reason: String,
+        /// What can be had, and what cannot.
+        safe: String,
+    },
+    /// A log device that the pool needs is not there.
+    #[error(
+        "the pool '{pool}' lacks its log device {path}: {reason}. Safe are all commits up to txg {committed}; {}",
+        if *empty { "nothing else was promised, so nothing is lost without it" }
+        else { "what fsync promised since may be on that device, and nowhere else" }
+    )]
+    LogMissing {
+        /// Pool.
+        pool: String,
+        /// Last known path.
+        path: String,
+        /// Why what is there does not count.
+        reason: String,
+        /// Root that is opened.
+        committed: Txg,
+        /// No promise can be on it.
+        empty: bool,
+    },
+    /// The log cannot change its place while it keeps what file systems without a key were promised.
+    #[error(
+        "the intent log of pool '{pool}' still keeps what was promised to {datasets} file systems whose keys are not loaded"
+    )]
+    LogHeld {
+        /// Pool.
+        pool: String,
+        /// How many file systems.
+        datasets: usize,
+    },
+    /// A log device does not take its labels.
+    #[error("the log device {path} failed: {reason}")]
+    LogUnfit {
+        /// Device.
+        path: String,
+        /// What it said.
+        reason: String,
+    },
+    /// What shall be removed is no log device of the pool.
+    #[error("{path} is no log device of the pool '{pool}'")]
+    NoSuchLog {
+        /// Pool.
+        pool: String,
+        /// As it was named.
+        path: String,
     },
     /// The pool's own metadata is sealed and no key was given.
     #[error("the metadata of pool '{pool}' is sealed, and its key is not loaded")]

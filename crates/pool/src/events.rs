@@ -83,6 +83,18 @@ pub enum EventKind {
         /// What was accepted, and instead of what.
         notice: String,
     },
+    /// A log device failed; `fsync` commits until the log has another place.
+    LogFailed {
+        /// The device.
+        path: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The operator accepted that promises of the intent log are lost.
+    LogGivenUp {
+        /// What was accepted.
+        notice: String,
+    },
     /// The pool stopped writing.
     Suspended {
         /// Why.

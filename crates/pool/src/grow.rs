@@ -26,7 +26,7 @@ pub struct Growth {
 }
 
 /// Refuses devices that carry a pool, unless `force`.
-pub(crate) fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
+pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
     let Ok(config) = crate::scan::label_of(&*handle.device) else { return Ok(()) };
     let state = match config.state {
         PoolState::Active => "in use, or not exported",

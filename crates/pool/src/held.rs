@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::Dataset;
 use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, MetaKey, meta_keys};
-use steadfast_intent_log::{Damage, Group, Wanted, open_group, read_groups};
+use steadfast_intent_log::{Damage, Group, Survey, Wanted, open_group, read_groups};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -71,7 +71,8 @@ impl Held {
 
 impl Inner {
     pub(crate) fn log_damaged(&self, damage: &Damage) -> Error {
-        Error::LogDamaged { pool: self.name(), reason: damage.to_string() }
+        let safe = format!("Safe are all commits up to txg {}", self.txgs.commits.committed());
+        Error::LogDamaged { pool: self.name(), reason: damage.to_string(), safe }
     }
 
     /// Reads which logs are held, before any dataset is opened. `head` is what the uberblock says.
@@ -84,7 +85,8 @@ impl Inner {
             let log = log.map_err(|source| self.corrupt(pool, "a held intent log", source))?;
             if head.is_none_or(|head| head.epoch != log.epoch) {
                 let reason = "the uberblock names another log than its held part is of".to_owned();
-                return Err(Error::LogDamaged { pool: pool.to_owned(), reason });
+                let safe = "Safe are all commits".to_owned();
+                return Err(Error::LogDamaged { pool: pool.to_owned(), reason, safe });
             }
             held.logs.insert(id, log);
         }
@@ -94,6 +96,23 @@ impl Inner {
     /// Import found groups of a dataset whose key is not there.
     pub(crate) fn hold_log(&self, id: DatasetId, head: LogStart, log: HeldLog) {
         self.held.lock().hold(id, head, log);
+    }
+
+    /// Gives up what is held of datasets whose groups are not all there any more. The notice for the history.
+    pub(crate) fn give_up_held(&self, found: &Survey) -> Option<String> {
+        let is_there = |log: &HeldLog| {
+            found.groups.iter().any(|group| group.header.sequence + 1 == log.end && group.hash == log.hash)
+        };
+        let lost: Vec<DatasetId> = {
+            let held = self.held.lock();
+            held.logs.iter().filter(|(_, log)| !is_there(log)).map(|(id, _)| *id).collect()
+        };
+        lost.iter().for_each(|id| self.held.lock().release(*id));
+        let names: Vec<String> = lost.iter().map(|id| self.dataset_name(*id)).collect();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!("the operator gave up what the intent log held for {names} until its key is loaded")
+        })
     }
 
     /// True if a dataset may be opened only after a replay.

@@ -17,6 +17,7 @@ use crate::create::{DeviceHandle, Plan, sealing_of};
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::inner::{CommitState, Inner, Leaf};
+use crate::log_device;
 use crate::memory::Memory;
 use crate::scan::{self, FoundPool};
 use crate::table::{Entry, ROOT, Table};
@@ -35,6 +36,8 @@ pub struct ImportSpec {
     pub secret: Option<Vec<u8>>,
     /// Where the pool's anchor is, and what the operator accepts.
     pub anchor: AnchorWish,
+    /// Open what is committed, though a part of what the intent log promised is lost. The operator's decision.
+    pub accept_lost_log: bool,
     /// Name of this host.
     pub host: String,
     /// Memory to use.
@@ -133,6 +136,7 @@ impl Pool {
         }
         space.load_tail(&tail, &uberblock.tail).map_err(|e| bad_root("commit tail", e.to_string()))?;
 
+        let logs = log_device::find(env, &events, &found);
         let plan = Plan {
             env: env.clone(),
             guid: config.pool,
@@ -142,7 +146,7 @@ impl Pool {
             ashift: config.ashift,
             slot_size: config.slot_size,
             features: config.features.clone(),
-            aux: config.aux.clone(),
+            aux: logs.aux,
             anchor: choice.anchor,
             leaves,
             events,
@@ -163,9 +167,15 @@ impl Pool {
         let table = Table::new(&name, tail.next_dataset);
         let inner =
             plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
+        *inner.log_devices.write() = logs.devices;
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
         inner.load_held(&config.name, uberblock.log)?;
+        let mut notices = Vec::new();
+        if !spec.read_only {
+            let promised = uberblock.log.is_some() && config.state != PoolState::Exported;
+            notices = inner.do_without(&logs.missing, spec.accept_lost_log, promised)?;
+        }
         if let (Some(user), Some(secret)) = (user, &spec.secret) {
             drop(user);
             let root = inner.name();
@@ -198,8 +208,9 @@ impl Pool {
         }
         if !spec.read_only {
             if let Some(head) = uberblock.log {
-                inner.replay_log(head, uberblock.txg)?;
+                notices.extend(inner.replay_log(head, uberblock.txg, spec.accept_lost_log)?);
             }
+            notices.iter().for_each(|notice| inner.note_log_given_up(notice));
             inner.space.discard_leftovers()?;
             inner.commit_state.lock().labels_dirty = true;
             inner.changed.store(true, std::sync::atomic::Ordering::Release);

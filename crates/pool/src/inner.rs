@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::held::Held;
 use crate::history::History;
+use crate::log_device::LogDevice;
 use crate::table::Table;
 
 /// One leaf device of an imported pool.
@@ -124,6 +125,8 @@ pub(crate) struct Inner {
     /// The register that holds the only acceptable root, if the pool has one.
     pub anchor: RwLock<Option<Arc<Anchor>>>,
     pub log: Arc<Log>,
+    /// Devices of the log's own that are here.
+    pub log_devices: RwLock<Vec<Arc<LogDevice>>>,
     /// Logs of datasets whose keys were not there at import.
     pub held: Mutex<Held>,
     /// The log's segments were reserved and never written.

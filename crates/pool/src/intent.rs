@@ -1,16 +1,17 @@
 //! The intent log of a pool: its segments, its datasets, its replay. Theory in the room `intent_log`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Dataset, JournalMode, SyncMode};
 use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, Txg};
 use steadfast_intent_log::{
-    Damage, DatasetLog, LogCounts, Medium, MediumError, Wanted, open_group, read_groups,
+    Damage, DatasetLog, Group, LogCounts, Medium, Survey, Wanted, open_group, survey,
 };
-use steadfast_segment::{LogSegment, Space};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inner::Inner;
 
 /// Share of a pool's slots that its log takes, and bounds.
@@ -20,10 +21,20 @@ const SLOTS_MAX: u32 = 8;
 /// Bytes of zeros written at once when segments of the log are prepared.
 const ZEROS: usize = 1 << 20;
 
+/// Who can read a group of the log.
+enum Readable {
+    /// We, with these keys if it is sealed.
+    With(Option<Arc<BlockKeys>>),
+    /// Who brings the key.
+    Later,
+    /// Its dataset is gone.
+    ByNobody,
+}
+
 /// What `zpool status` shows of a log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogStatus {
-    /// Bytes of its segments; 0 while there are none.
+    /// Bytes of the segments, or of the log devices, that groups go to; 0 while there are none.
     pub size_bytes: u64,
     /// What it did since import.
     pub counts: LogCounts,
@@ -33,39 +44,7 @@ pub struct LogStatus {
     pub held: usize,
 }
 
-/// Segments of a pool as the log's medium.
-pub(crate) struct PoolMedium {
-    space: Arc<Space>,
-    segments: Vec<LogSegment>,
-}
-
-impl Medium for PoolMedium {
-    fn segments(&self) -> usize {
-        self.segments.len()
-    }
-
-    fn segment_bytes(&self) -> u32 {
-        self.space.geometry().slot_size
-    }
-
-    fn write(&self, segment: usize, offset: u32, bytes: &[u8]) -> std::result::Result<(), MediumError> {
-        Ok(self.space.write_log(&self.segments[segment], offset, bytes)?)
-    }
-
-    fn flush(&self, segment: usize) -> std::result::Result<(), MediumError> {
-        Ok(self.space.flush_log(&self.segments[segment])?)
-    }
-
-    fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> std::result::Result<(), MediumError> {
-        Ok(self.space.read_log(&self.segments[segment], offset, out)?)
-    }
-}
-
 impl Inner {
-    pub(crate) fn log_medium(&self) -> PoolMedium {
-        PoolMedium { space: Arc::clone(&self.space), segments: self.space.log_segments() }
-    }
-
     /// What a dataset's `fsync` shall write.
     fn journal_mode(&self, id: DatasetId) -> JournalMode {
         let table = self.table.read();
@@ -114,7 +93,7 @@ impl Inner {
         if self.log.is_retired() {
             return;
         }
-        if self.log.is_wanted() && !self.log.is_ready() && self.space.log_segments().is_empty() {
+        if self.log.is_wanted() && !self.log.is_ready() && self.log_target().is_empty() {
             let total = u32::try_from(self.space.accounting().slots).unwrap_or(u32::MAX);
             let segments = self.space.reserve_log((total / SLOTS_SHARE).clamp(SLOTS_MIN, SLOTS_MAX));
             self.log_fresh.store(!segments.is_empty(), Ordering::Relaxed);
@@ -126,20 +105,20 @@ impl Inner {
         if let Some(held) = self.held.lock().head() {
             return Some(held); // (H1)
         }
-        let is_there = || self.log.is_ready() || !self.space.log_segments().is_empty();
+        let is_there = || self.log.is_ready() || !self.log_medium().is_empty();
         (!self.log.is_retired() && is_there()).then_some(frozen)
     }
 
-    /// An uberblock that names this import's epoch is durable: the log may be written, if it has segments (L4).
-    pub(crate) fn begin_log(&self) {
+    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place (L4).
+    pub(crate) fn begin_log(&self, durable: Txg) {
         if self.log.is_ready() || self.log.is_retired() || self.held.lock().head().is_some() {
             return;
         }
-        let medium = self.log_medium();
-        if medium.segments.is_empty() {
+        let medium = self.log_target();
+        if medium.is_empty() {
             return;
         }
-        if self.log_fresh.swap(false, Ordering::Relaxed) {
+        if medium.is_in_pool() && self.log_fresh.swap(false, Ordering::Relaxed) {
             // Written once in full, so that no later flush has to make the host find room for it. If that fails, so will a group.
             let zeros = vec![0; ZEROS.min(medium.segment_bytes() as usize)];
             for segment in 0..medium.segments() {
@@ -149,12 +128,12 @@ impl Inner {
             }
             let _ = medium.flush(0);
         }
-        self.log.ready(Arc::new(medium));
+        self.log.ready(Arc::new(medium), durable);
     }
 
     /// What the log did and is.
     pub(crate) fn log_status(&self) -> LogStatus {
-        let segments = self.space.log_segments().len() as u64;
+        let segments = self.log_target().segments() as u64;
         LogStatus {
             size_bytes: segments * u64::from(self.slot_size),
             counts: self.log.counts(),
@@ -164,34 +143,36 @@ impl Inner {
     }
 
     /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
-    /// is held.
-    pub(crate) fn replay_log(&self, head: LogStart, base: Txg) -> Result<()> {
+    /// is held. With `accept` what is damaged, and all behind it, is given up instead of refused; the notice for the history.
+    pub(crate) fn replay_log(&self, head: LogStart, base: Txg, accept: bool) -> Result<Option<String>> {
+        let wanted = Wanted { pool: self.guid, head };
         if self.held.lock().head().is_some() {
             // An earlier import replayed all but what is held, and `open_head` does that.
-            return Ok(());
+            return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
         }
-        let damaged = |damage: Damage| self.log_damaged(&damage);
-        let wanted = Wanted { pool: self.guid, head };
-        let groups = read_groups(&self.log_medium(), &wanted).map_err(damaged)?;
-        let Some(last) = groups.last() else { return Ok(()) };
+        let mut found = survey(&self.log_medium(), &wanted);
+        self.judge(&mut found, base);
+        let mut notice = None;
+        if !found.damage.is_empty() {
+            let safe = self.what_is_safe(&found, base);
+            let reason = found.damage[0].to_string();
+            if !accept {
+                return Err(Error::LogDamaged { pool: self.name(), reason, safe });
+            }
+            notice = Some(format!("the operator gave up a part of the intent log: {reason}. {safe}"));
+        }
+        let groups = found.groups;
+        let Some(last) = groups.last() else { return Ok(notice) };
         let held = HeldLog { epoch: head.epoch, base, end: last.header.sequence + 1, hash: last.hash };
         let mut bodies = Vec::with_capacity(groups.len());
         for group in &groups {
-            let id = group.header.dataset;
-            if group.header.txg <= base {
-                let sequence = group.header.sequence;
-                return Err(damaged(Damage::Chain { sequence }));
-            }
-            let (locked, keys) = {
-                let table = self.table.read();
-                let Some(entry) = table.get(id).filter(|entry| !entry.row.destroying) else { continue };
-                let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
-                (entry.is_encrypted() && keys.is_none(), keys)
-            };
-            if locked {
-                self.hold_log(id, head, held);
-            } else {
-                bodies.push((group, open_group(group, keys.as_deref()).map_err(damaged)?));
+            match self.keys_for(group) {
+                Readable::ByNobody => {}
+                Readable::Later => self.hold_log(group.header.dataset, head, held),
+                Readable::With(keys) => {
+                    let body = open_group(group, keys.as_deref()).expect("judged before");
+                    bodies.push((group, body));
+                }
             }
         }
         for (group, body) in &bodies {
@@ -200,6 +181,63 @@ impl Inner {
             dataset.replay(&records, base)?;
         }
         self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(notice)
+    }
+
+    /// Who can read a group.
+    fn keys_for(&self, group: &Group) -> Readable {
+        let table = self.table.read();
+        let Some(entry) = table.get(group.header.dataset).filter(|entry| !entry.row.destroying) else {
+            return Readable::ByNobody;
+        };
+        match &entry.keys {
+            None if entry.is_encrypted() => Readable::Later,
+            keys => Readable::With(keys.as_ref().map(|keys| Arc::clone(&keys.blocks))),
+        }
+    }
+
+    /// Looks into whole groups: what cannot be replayed is damage, and strands all behind it.
+    fn judge(&self, found: &mut Survey, base: Txg) {
+        let bad = found.groups.iter().enumerate().find_map(|(at, group)| {
+            let sequence = group.header.sequence;
+            if group.header.txg <= base {
+                return Some((at, Damage::Committed { sequence, txg: group.header.txg }));
+            }
+            match self.keys_for(group) {
+                Readable::With(keys) => open_group(group, keys.as_deref()).err().map(|damage| (at, damage)),
+                Readable::Later | Readable::ByNobody => None,
+            }
+        });
+        if let Some((at, damage)) = bad {
+            let behind = found.groups.split_off(at);
+            found.stranded.splice(0..0, behind);
+            found.damage.insert(0, damage);
+        }
+    }
+
+    /// What a damaged log still holds, and what it does not, as far as that is known.
+    fn what_is_safe(&self, found: &Survey, base: Txg) -> String {
+        let whole = found.groups.len();
+        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+        for group in &found.stranded {
+            *lost.entry(self.dataset_name(group.header.dataset)).or_default() += 1;
+        }
+        let of: Vec<String> = lost.iter().map(|(name, groups)| format!("{name} {groups}")).collect();
+        let missing = found.missing;
+        let mut safe =
+            format!("Safe are all commits up to txg {base}, and {whole} groups of the log behind them");
+        if !of.is_empty() {
+            safe.push_str(&format!(
+                "; lost are what these file systems promised in so many groups: {}",
+                of.join(", ")
+            ));
+        }
+        if missing > 0 {
+            safe.push_str(&format!("; and {missing} groups of which nothing is known"));
+        }
+        if of.is_empty() && missing == 0 {
+            safe.push_str("; how many came after them is not known");
+        }
+        safe
     }
 }

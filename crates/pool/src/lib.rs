@@ -25,6 +25,7 @@ mod import;
 mod inner;
 mod intent;
 mod keys;
+mod log_device;
 mod memory;
 mod rename;
 mod rows;
@@ -49,10 +50,11 @@ pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use error::{Error, Result};
 pub use events::{Event, EventKind};
-pub use grow::Growth;
+pub use grow::{Growth, check_unoccupied};
 pub use import::ImportSpec;
 pub use intent::LogStatus;
 pub use keys::new_user_key;
+pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use steadfast_device::Presence;
@@ -123,6 +125,8 @@ pub struct PoolStatus {
     pub damaged: Vec<DamagedFile>,
     /// The intent log.
     pub log: LogStatus,
+    /// Devices of its own.
+    pub log_devices: Vec<LogDeviceStatus>,
 }
 
 impl Pool {
@@ -224,6 +228,7 @@ impl Pool {
             accounting,
             damaged: inner.damaged_files(),
             log: inner.log_status(),
+            log_devices: inner.log_devices_status(),
         }
     }
 
@@ -261,6 +266,17 @@ impl Pool {
             return Err(Error::NoSuchAnchor { pool: self.name(), path: path.to_owned() });
         }
         self.inner.remove_anchor()
+    }
+
+    /// Gives the intent log devices of its own. With `dry_run` only says whether it would. Devices that carry a pool are
+    /// refused unless `force`. Durable when it returns.
+    pub fn add_logs(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_logs(devices, force, dry_run)
+    }
+
+    /// Takes a device away from the intent log, by its path; groups go elsewhere from now on. Durable when it returns.
+    pub fn remove_log(&self, path: &str) -> Result<()> {
+        self.inner.remove_log(path)
     }
 
     /// Uses all of a device that has grown. Gives the bytes gained.
@@ -312,6 +328,7 @@ impl Pool {
         for leaf in self.inner.leaves() {
             leaf.device.release();
         }
+        self.inner.log_devices.read().iter().for_each(|log| log.release());
     }
 
     fn settle(&self, state: Option<PoolState>) -> Result<()> {

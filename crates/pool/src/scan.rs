@@ -80,7 +80,9 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
                             Some(known) if known.label.txg < label.txg => *known = found,
                             Some(_) => {}
                         }
-                        if label.txg > pool.config.txg {
+                        // What a leaf says counts before what a log device does, which may have been given up.
+                        let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg);
+                        if rank(&label) > rank(&pool.config) {
                             pool.config = label;
                         }
                     }

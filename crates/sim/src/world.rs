@@ -111,6 +111,7 @@ pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             force: false,
             destroyed: false,
             read_only: false,
+            accept_lost_log: false,
             secret: None,
             anchor: Default::default(),
             host: "sim".into(),

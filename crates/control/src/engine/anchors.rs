@@ -1,4 +1,4 @@
-//! Anchors in files: where they are, what this host remembers of them, and the verbs that add and remove them.
+//! Anchors in files: where they are, what this host remembers of them; and the verb that takes anchors and log devices away.
 
 use super::{Engine, Held, refuse, touched};
 use crate::api::{Caller, Outcome, PoolRemove, VdevClass, VdevSpec};
@@ -27,9 +27,12 @@ impl Registers for Files {
     }
 }
 
-/// The devices of a list that hold segments, without what is for other purposes.
-pub(super) fn main_devices(vdevs: &[VdevSpec]) -> Vec<VdevSpec> {
-    vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main).cloned().collect()
+/// The devices of a list that Steadfast divides into slots: those that hold segments first, then log devices; and how many are
+/// of the first kind.
+pub(super) fn slotted(vdevs: &[VdevSpec]) -> (Vec<VdevSpec>, usize) {
+    let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).cloned();
+    let main = of(VdevClass::Main).map(|vdev| vdev.devices.len()).sum();
+    (of(VdevClass::Main).chain(of(VdevClass::Log)).collect(), main)
 }
 
 impl Engine {
@@ -54,28 +57,49 @@ impl Engine {
     pub(super) fn remove_devices(&self, caller: &Caller, request: &PoolRemove) -> Result<Outcome, Refusal> {
         let name = &request.name;
         let held = self.held_pool(name)?;
-        for device in &request.devices {
-            anchor_named(&held, name, device)?;
-        }
-        if request.devices.len() > 1 {
-            let what = format!("the anchor of the pool '{name}' is named twice");
-            return Err(Refusal::new(Code::VdevTwice, what).with("pool", name));
+        let named = |device: &PathBuf| device_named(&held, name, device);
+        let targets: Vec<Target> = request.devices.iter().map(named).collect::<Result<_, Refusal>>()?;
+        if let Some((at, twice)) =
+            targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target))
+        {
+            let what = format!("{} is named twice", twice.path());
+            return Err(Refusal::new(Code::VdevTwice, what).with("device", request.devices[at].display()));
         }
         if request.dry_run {
             return Ok(touched(name));
         }
-        for device in &request.devices {
-            let path = anchor_named(&held, name, device)?;
-            held.pool.remove_anchor(&path).map_err(refuse::pool)?;
-            self.post("vdev_remove", &held.pool, name, &[("vdev_path", path)]);
+        for target in &targets {
+            match target {
+                Target::Anchor(path) => held.pool.remove_anchor(path),
+                Target::Log(path) => held.pool.remove_log(path),
+            }
+            .map_err(refuse::pool)?;
+            held.devices.write().retain(|path| path != Path::new(target.path()));
+            self.post("vdev_remove", &held.pool, name, &[("vdev_path", target.path().to_owned())]);
         }
         self.log(&held, caller);
-        Ok(touched(name))
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![name.clone()], warnings })
     }
 }
 
-/// The path of the pool's anchor as the pool knows it, if it is what was named.
-fn anchor_named(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
+/// What can be taken away from a pool, by the path under which the pool knows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Target {
+    Anchor(String),
+    Log(String),
+}
+
+impl Target {
+    fn path(&self) -> &str {
+        match self {
+            Target::Anchor(path) | Target::Log(path) => path,
+        }
+    }
+}
+
+/// The pool's anchor or log device that was named.
+fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusal> {
     let state = held.pool.state();
     let same = |path: &str| {
         Path::new(path) == device
@@ -83,7 +107,10 @@ fn anchor_named(held: &Held, pool: &str, device: &Path) -> Result<String, Refusa
                 .is_some_and(|id| super::devices::identity(device) == Some(id))
     };
     if let Some(anchor) = state.anchor.filter(|anchor| same(&anchor.register)) {
-        return Ok(anchor.register);
+        return Ok(Target::Anchor(anchor.register));
+    }
+    if let Some(log) = state.log_devices.into_iter().find(|log| same(&log.path)) {
+        return Ok(Target::Log(log.path));
     }
     if state.leaves.iter().any(|leaf| same(&leaf.config.path)) {
         let what = format!("{} holds data, and moving it off a device is not yet built", device.display());

@@ -134,10 +134,21 @@ pub(super) fn reopen(found: &FoundPool, read_only: bool) -> Result<FoundPool, Re
 /// If one cannot be opened, or none holds the pool.
 pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result<FoundPool, Refusal> {
     let options = if read_only { OpenOptions::READ } else { OpenOptions::WRITE };
-    let handles = paths.iter().map(|path| open(path, &options)).collect::<Result<Vec<_>, _>>()?;
+    let (mut handles, mut refused) = (Vec::new(), None);
+    for path in paths {
+        match open(path, &options) {
+            Ok(handle) => handles.push(handle),
+            Err(refusal) => _ = refused.get_or_insert(refusal),
+        }
+    }
     let (pools, others) = scan(handles);
-    if let Some(found) = pools.into_iter().find(|pool| pool.config.pool.0 == guid) {
+    let found = pools.into_iter().find(|pool| pool.config.pool.0 == guid);
+    // Without a log device it may be opened, if the operator says so: that is the import's to decide.
+    if let Some(found) = found.filter(|found| refused.is_none() || found.missing.is_empty()) {
         return Ok(found);
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
     }
     match others.into_iter().next() {
         Some((_, error)) => Err(refuse::pool(error)),

@@ -93,6 +93,15 @@ impl Engine {
                     set("notice", notice);
                     "rollback".to_owned()
                 }
+                EventKind::LogFailed { path, reason } => {
+                    set("vdev_path", path);
+                    set("detail", reason);
+                    "log_failure".to_owned()
+                }
+                EventKind::LogGivenUp { notice } => {
+                    set("notice", notice);
+                    "log_given_up".to_owned()
+                }
                 other => {
                     set("detail", format!("{other:?}"));
                     "other".to_owned()

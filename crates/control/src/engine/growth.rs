@@ -45,10 +45,16 @@ impl Engine {
 
     pub(super) fn add_devices(&self, caller: &Caller, request: &PoolAdd) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let (paths, handles) = self.open_new(&anchors::main_devices(&request.vdevs), request.force)?;
+        let (vdevs, main) = anchors::slotted(&request.vdevs);
+        let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
+        let logs = handles.split_off(main);
         let anchor = self.anchor_of(&request.vdevs);
+        // (E4) All that can be refused is refused before the first change.
+        if !logs.is_empty() {
+            held.pool.add_logs(logs.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_devices(handles.clone(), request.force, true).map_err(refuse::pool)?;
+        }
         if anchor.path.is_some() {
-            // (E4) All that can be refused is refused before the first change.
             held.pool.add_anchor(&anchor, request.force, true).map_err(refuse::pool)?;
             held.pool.add_devices(handles.clone(), request.force, true).map_err(refuse::pool)?;
         }
@@ -57,6 +63,9 @@ impl Engine {
         }
         if request.dry_run {
             return Ok(touched(&request.name));
+        }
+        if !logs.is_empty() {
+            held.pool.add_logs(logs, request.force, false).map_err(refuse::pool)?;
         }
         if let Some(path) = &anchor.path {
             held.pool.add_anchor(&anchor, request.force, false).map_err(refuse::pool)?;

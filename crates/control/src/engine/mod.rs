@@ -189,9 +189,16 @@ impl Engine {
 
 /// What is said of a remembered pool that could not be imported.
 fn missing(pool: &CachedPool, why: &Refusal) -> Refusal {
-    let code = if why.code == Code::PoolSealed { Code::PoolSealed } else { Code::PoolMissing };
-    Refusal::new(code, format!("the pool '{}' is remembered but not imported: {}", pool.name, why.what))
-        .with("pool", &pool.name)
+    let code = match why.code {
+        Code::PoolSealed | Code::LogMissing | Code::LogDamaged => why.code,
+        _ => Code::PoolMissing,
+    };
+    let what = format!("the pool '{}' is remembered but not imported: {}", pool.name, why.what);
+    let mut missing = Refusal::new(code, what).with("pool", &pool.name);
+    if let Some(device) = why.fields.get("device") {
+        missing = missing.with("device", device);
+    }
+    missing
 }
 
 impl Host for Engine {

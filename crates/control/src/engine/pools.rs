@@ -13,7 +13,8 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_format::PoolState;
+use steadfast_device::OpenOptions;
+use steadfast_format::{AuxClass, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -52,7 +53,12 @@ impl Engine {
         {
             mounts::check(mountpoint, false)?;
         }
-        let (paths, handles) = self.open_new(&anchors::main_devices(&request.vdevs), request.force)?;
+        let (vdevs, main) = anchors::slotted(&request.vdevs);
+        let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
+        let logs = handles.split_off(main);
+        for log in &logs {
+            steadfast_pool::check_unoccupied(log, request.force).map_err(refuse::pool)?;
+        }
         if request.dry_run {
             return Ok(touched(&name));
         }
@@ -72,6 +78,13 @@ impl Engine {
             memory: self.memory,
         };
         let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
+        if !logs.is_empty()
+            && let Err(error) = pool.add_logs(logs, request.force, false)
+        {
+            // Half of what was asked for is nothing: the devices are free again.
+            let _ = pool.destroy();
+            return Err(refuse::pool(error));
+        }
         let cached = request.properties.get("cachefile").is_none_or(|value| value != "none");
         let held = self.hold(pool, paths, altroot, cached);
         self.post("pool_create", &held.pool, &name, &[]);
@@ -228,10 +241,20 @@ impl Engine {
         } else if config.state == PoolState::Active && config.host != self.host {
             let what = format!("the pool was last used by host '{}' and was not exported", config.host);
             Some(Refusal::new(Code::PoolActive, what).with("pool", name))
+        } else if let Some(aux) = config.aux.iter().find(|aux| {
+            let has = |guid| found.devices.iter().any(|device| device.label.device_guid == guid);
+            aux.class == AuxClass::Log && !aux.given_up && !has(aux.guid)
+        }) {
+            let what = format!("the log device {} was not found", aux.path);
+            Some(Refusal::new(Code::LogMissing, what).with("pool", name).with("device", &aux.path))
         } else {
             None
         };
-        let state = if missing { Health::Unavail } else { Health::Online };
+        let state = match &message {
+            _ if missing => Health::Unavail,
+            Some(message) if message.code == Code::LogMissing => Health::Degraded,
+            _ => Health::Online,
+        };
         let leaf = |leaf: &steadfast_format::LeafConfig| {
             let here = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
             VdevReport {
@@ -249,13 +272,34 @@ impl Engine {
                 children: Vec::new(),
             }
         };
+        let logs = config.aux.iter().filter(|aux| aux.class == AuxClass::Log).map(|aux| {
+            let here = found.devices.iter().find(|device| device.label.device_guid == aux.guid);
+            VdevReport {
+                name: here.map_or(aux.path.clone(), |device| device.handle.path.clone()),
+                guid: aux.guid,
+                class: VdevClass::Log,
+                kind: VdevKind::Plain,
+                state: match here {
+                    Some(_) if aux.given_up => Health::Faulted,
+                    Some(_) => Health::Online,
+                    None => Health::Unavail,
+                },
+                size: 0,
+                allocated: 0,
+                read_errors: 0,
+                write_errors: 0,
+                checksum_errors: 0,
+                note: aux.given_up.then(|| "given up".to_owned()),
+                children: Vec::new(),
+            }
+        });
         PoolCandidate {
             name: name.clone(),
             guid: config.pool.0,
             state,
             importable: !missing,
             sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
-            vdevs: config.leaves.iter().map(leaf).collect(),
+            vdevs: config.leaves.iter().map(leaf).chain(logs).collect(),
             message,
         }
     }
@@ -310,10 +354,11 @@ impl Engine {
                 accept_lost: request.accept_lost_anchor,
                 ..self.anchor_wish(request.anchor.as_deref())
             },
+            accept_lost_log: request.accept_lost_log,
             host: self.host.clone(),
             memory: self.memory,
         };
-        let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
+        let pool = Pool::import(&self.env, found, &spec).map_err(|error| foreign_log(refuse::pool(error)))?;
         if let Some(old) = remembered {
             self.lost.lock().remove(&old.name);
         }
@@ -372,6 +417,7 @@ impl Engine {
             read_only: cached.readonly,
             secret: None,
             anchor: self.anchor_wish(None),
+            accept_lost_log: false,
             host: self.host.clone(),
             memory: self.memory,
         };
@@ -432,6 +478,20 @@ impl Engine {
         let user = steadfast_pool::new_user_key(format, &secret, &random, None).map_err(refuse::pool)?;
         Ok(steadfast_pool::NewKey { user: Arc::new(user) })
     }
+}
+
+/// Says what is found where a missing log device was last.
+fn foreign_log(mut refusal: Refusal) -> Refusal {
+    if let Some(path) = refusal.fields.get("device").filter(|_| refusal.code == Code::LogMissing)
+        && let Ok(handle) = devices::open(Path::new(path), &OpenOptions::PEEK)
+    {
+        let there = match steadfast_pool::label_of(&*handle.device) {
+            Ok(label) => format!("; a device of the pool '{}' is there", label.name),
+            Err(_) => "; what is there has no label of Steadfast, or a damaged one".to_owned(),
+        };
+        refusal.what.push_str(&there);
+    }
+    refusal
 }
 
 /// A pool is busy where one of its file systems is.

@@ -20,8 +20,14 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoUberblock { pool }
         | Error::BadRoot { pool, .. }
         | Error::Corrupt { pool, .. }
-        | Error::LogDamaged { pool, .. }
         | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
+        Error::LogDamaged { pool, .. } => with(Code::LogDamaged).with("pool", pool),
+        Error::LogMissing { pool, path, .. } => {
+            with(Code::LogMissing).with("pool", pool).with("device", path)
+        }
+        Error::LogHeld { pool, .. } => with(Code::LogHeld).with("pool", pool),
+        Error::LogUnfit { path, .. } => with(Code::VdevIo).with("device", path),
+        Error::NoSuchLog { pool, path } => with(Code::VdevMissing).with("pool", pool).with("device", path),
         Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
         Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),
         Error::FeatureOff { pool, feature } => {

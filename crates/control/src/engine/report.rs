@@ -2,13 +2,13 @@
 
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
 use crate::api::{
-    CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, PoolInfo, PoolIo, PoolPast,
-    PoolReport, Source, Value, VdevClass, VdevKind, VdevReport,
+    CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo, PoolIo,
+    PoolPast, PoolReport, Source, Value, VdevClass, VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_pool::{LeafStatus, PoolStatus as Measured, Presence};
+use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
 impl Engine {
@@ -55,6 +55,7 @@ impl Engine {
             histogram: count.histogram.to_vec(),
         };
         let device = |leaf: &LeafStatus| DeviceIo {
+            class: VdevClass::Main,
             name: leaf.config.path.clone(),
             guid: leaf.config.guid,
             allocated: leaf.allocated_bytes,
@@ -68,7 +69,22 @@ impl Engine {
             name,
             guid: held.pool.guid().0,
             age_ns: self.env.clock.monotonic_ns().saturating_sub(held.since_ns),
-            devices: held.pool.state().leaves.iter().map(device).collect(),
+            devices: {
+                let state = held.pool.state();
+                let logs = state.log_devices.iter().filter_map(|log| Some((log, log.sample.as_ref()?)));
+                let logs = logs.map(|(log, sample)| DeviceIo {
+                    class: VdevClass::Log,
+                    name: log.path.clone(),
+                    guid: log.guid,
+                    allocated: 0,
+                    free: log.size_bytes,
+                    read: count(&sample.read),
+                    write: count(&sample.write),
+                    flush: count(&sample.flush),
+                    trim: count(&sample.trim),
+                });
+                state.leaves.iter().map(device).chain(logs).collect()
+            },
         };
         Ok(self.select(names)?.into_iter().map(pool).collect())
     }
@@ -195,7 +211,8 @@ impl Engine {
 }
 
 fn health(measured: &Measured) -> Health {
-    let whole = measured.leaves.iter().all(|leaf| leaf.presence == Presence::Whole);
+    let whole = measured.leaves.iter().all(|leaf| leaf.presence == Presence::Whole)
+        && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
     match (&measured.suspended, whole) {
         (Some(_), _) => Health::Suspended,
         (None, false) => Health::Degraded,
@@ -212,6 +229,24 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         Presence::Whole => (Health::Online, None),
         Presence::Removed => (Health::Removed, Some("was removed while in use".into())),
         Presence::Short { size_bytes } => {
+            (Health::Faulted, Some(format!("was cut short to {size_bytes} bytes while in use")))
+        }
+    }
+}
+
+/// The same of a log device.
+fn log_health(log: &LogDeviceStatus) -> (Health, Option<String>) {
+    let because = |text: &str| match &log.trouble {
+        Some(trouble) => Some(format!("{text}: {trouble}")),
+        None => Some(text.to_owned()),
+    };
+    match (log.sample.is_some(), log.given_up, log.presence) {
+        (false, ..) => (Health::Unavail, log.trouble.clone()),
+        (true, true, _) => (Health::Faulted, because("given up")),
+        (true, false, _) if log.trouble.is_some() => (Health::Faulted, because("failed")),
+        (true, false, Presence::Whole) => (Health::Online, None),
+        (true, false, Presence::Removed) => (Health::Removed, Some("was removed while in use".into())),
+        (true, false, Presence::Short { size_bytes }) => {
             (Health::Faulted, Some(format!("was cut short to {size_bytes} bytes while in use")))
         }
     }
@@ -309,6 +344,12 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     }
     let lost = |leaf: &&LeafStatus| leaf.presence != Presence::Whole;
     messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
+    for log in &measured.log_devices {
+        if let (Health::Unavail | Health::Faulted | Health::Removed, Some(why)) = log_health(log) {
+            let what = format!("the log device {} is not used any more ({why})", log.path);
+            messages.push(Refusal::new(Code::LogFailed, what).with("pool", name).with("device", &log.path));
+        }
+    }
     if !measured.damaged.is_empty() {
         let count = measured.damaged.len();
         let files = if count == 1 { "a file".to_owned() } else { format!("{count} files") };
@@ -356,6 +397,20 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         checksum_errors: 0,
         children: Vec::new(),
     };
+    let log_vdev = |log: &LogDeviceStatus| VdevReport {
+        state: log_health(log).0,
+        note: log_health(log).1,
+        name: log.path.clone(),
+        guid: log.guid,
+        class: VdevClass::Log,
+        kind: VdevKind::Plain,
+        size: log.size_bytes,
+        allocated: 0,
+        read_errors: log.errors.0,
+        write_errors: log.errors.1,
+        checksum_errors: 0,
+        children: Vec::new(),
+    };
     // One entry for each range; one without a range for metadata.
     let errors = measured.damaged.iter().flat_map(|file| {
         let ranges = if file.ranges.is_empty() { vec![(0, 0)] } else { file.ranges.clone() };
@@ -375,8 +430,25 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         state: health(&measured),
         txg: measured.txg.0,
         messages,
-        vdevs: measured.leaves.iter().map(vdev).chain(measured.anchor.iter().map(anchor)).collect(),
+        vdevs: measured
+            .leaves
+            .iter()
+            .map(vdev)
+            .chain(measured.log_devices.iter().map(log_vdev))
+            .chain(measured.anchor.iter().map(anchor))
+            .collect(),
         error_count: errors.len() as u64,
+        log: LogReport {
+            size: measured.log.size_bytes,
+            devices: measured.log_devices.iter().filter(|log| log_health(log).0 == Health::Online).count()
+                as u64,
+            groups: measured.log.counts.groups,
+            bytes: measured.log.counts.bytes,
+            durable: measured.log.counts.durable,
+            committed_instead: measured.log.counts.committed_instead,
+            replayed: measured.log.replayed,
+            held: measured.log.held as u64,
+        },
         errors: errors.into_iter().take(1000).collect(),
     }
 }
@@ -425,6 +497,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         vdevs: pool.devices.iter().map(vdev).collect(),
         errors: Vec::new(),
         error_count: 0,
+        log: LogReport::default(),
     };
     (info, report)
 }

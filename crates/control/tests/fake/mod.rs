@@ -293,6 +293,7 @@ impl Host for FakeHost {
                 vdevs: pool.vdevs(),
                 errors: pool.errors.clone(),
                 error_count: pool.errors.len() as u64,
+                log: Default::default(),
             }
         };
         Ok(wanted.map(report).collect())
@@ -391,6 +392,7 @@ impl Host for FakeHost {
             CallCount { calls, bytes, nanos, histogram }
         };
         let device = |(at, name): (usize, &String)| DeviceIo {
+            class: VdevClass::Main,
             name: name.clone(),
             guid: 7 + at as u64,
             allocated: 27_158_118,

@@ -44,6 +44,7 @@ pub fn import_spec(secret: Option<&[u8]>) -> ImportSpec {
         force: false,
         destroyed: false,
         read_only: false,
+        accept_lost_log: false,
         secret: secret.map(<[u8]>::to_vec),
         anchor: AnchorWish::default(),
         host: "host".into(),
