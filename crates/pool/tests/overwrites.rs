@@ -115,8 +115,8 @@ fn a_roomy_pool_costs_no_more_once_it_is_cleaned() {
     let txgs = pool.state().txg.0 - txg.0;
     let accounting = pool.state().accounting;
     assert!(accounting.free_slots < accounting.slots / 2, "the cleaner had to work: {accounting:?}");
-    assert!(written <= pages * PAGE * 3, "{} MiB in {txgs} txgs", written >> 20);
-    assert!(txgs <= pages / 256, "{txgs} txgs");
+    // 1.9 as it is; 2.3 with no more room than a full pool has.
+    assert!(written * 8 <= pages * PAGE * 17, "{} MiB in {txgs} txgs", written >> 20);
     assert_eq!(open.dataset().check().expect("readable"), []);
 }
 
