@@ -86,7 +86,8 @@ fn inspect(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         leaves.push(Leaf::open(&path, parsed.has_long(IN_USE)).map_err(refuse).doing(doing)?);
     }
     let env = steadfast_env::Env::real();
-    let request = Request { leaves: &leaves, secret, env: &env };
+    let anchor = steadfast_inspect::anchored(&leaves);
+    let request = Request { leaves: &leaves, secret, anchor: anchor.as_ref(), env: &env };
 
     // Straight to the stream: a tree may be longer than memory. A reader that has gone is no failure.
     let json = parsed.has('j');

@@ -5,10 +5,28 @@ use std::path::Path;
 
 use steadfast_anchor::file::{Slot, slots};
 use steadfast_crypto::Key;
-use steadfast_format::AnchorRecord;
 use steadfast_format::anchor::{FILE_SIZE, RecordBytes};
+use steadfast_format::{AnchorRecord, AuxClass};
 
-use crate::{Error, Record, Sink};
+use crate::leaf::{label_copies, newest_label};
+use crate::{Error, Leaf, Record, Sink};
+
+/// The record in the register that a pool's labels name, if it can be read and is of that pool. Its mac is not looked at.
+#[must_use]
+pub fn anchored(leaves: &[Leaf]) -> Option<AnchorRecord> {
+    let copies: Vec<_> = leaves.iter().map(|leaf| label_copies(&*leaf.device)).collect();
+    let labels = copies.iter().filter_map(|copies| newest_label(copies));
+    let label = labels.max_by_key(|label| label.txg)?;
+    let path = Path::new(&label.aux.iter().find(|aux| aux.class == AuxClass::Anchor)?.path);
+    let is_register = |found: &fs::Metadata| found.is_file() && found.len() == FILE_SIZE as u64;
+    fs::metadata(path).ok().filter(is_register)?;
+    let bytes = <Box<[u8; FILE_SIZE]>>::try_from(fs::read(path).ok()?.into_boxed_slice()).ok()?;
+    let whole = slots(&bytes).into_iter().filter_map(|slot| match slot {
+        Slot::Whole(_, record) => Some(*record),
+        Slot::Empty | Slot::Bad(_) => None,
+    });
+    whole.max_by_key(|record| record.seq).filter(|record| record.pool == label.pool)
+}
 
 /// Prints and checks a register file. `keys` are the mac keys that may be right, for a record whose mac is keyed; without any
 /// such a mac is not checked. True if the register would be believed, as far as could be checked.

@@ -162,6 +162,9 @@ fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
                     found(torn("its tag is keyed, or not, unlike the pool".to_owned()));
                     continue;
                 }
+                if front.anchored.is_some_and(|anchored| uberblock.txg > anchored) {
+                    continue; // of a commit that did not come to its register
+                }
                 copies += usize::from(Some(uberblock.txg) == newest);
                 let known = chain.entry(uberblock.txg).or_insert((*tag, uberblock.parent));
                 if known.0 != *tag {

@@ -33,7 +33,7 @@ mod walk;
 
 use steadfast_format::Address;
 
-pub use anchor::anchor;
+pub use anchor::{anchor, anchored};
 pub use check::{Summary, check};
 pub use dump::{Selector, Span, block, segments, tail, tree, uberblock};
 pub use finding::{Finding, Found, Severity};

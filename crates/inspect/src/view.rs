@@ -7,7 +7,8 @@ use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Txg, Uberblock, medium,
+    Address, AnchorRecord, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Txg, Uberblock,
+    medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space};
 
@@ -23,6 +24,9 @@ pub struct Request<'a> {
     pub leaves: &'a [Leaf],
     /// Opens a sealed pool and encrypted datasets: passphrase, 32 bytes or 64 digits, as each key's format says.
     pub secret: Option<Vec<u8>>,
+    /// Record of the pool's anchor, if it has one and the register was read: the root it names is the one that is checked. What
+    /// rings hold beyond it was never acknowledged, and its blocks may be overwritten.
+    pub anchor: Option<&'a AnchorRecord>,
     /// The world.
     pub env: &'a Env,
 }
@@ -48,6 +52,8 @@ pub(crate) struct Front {
     pub seen: Vec<Seen>,
     /// Index in `seen` of the uberblock that counts.
     pub newest: Option<usize>,
+    /// Txg of the anchored root, if one was named and found.
+    pub anchored: Option<Txg>,
 }
 
 impl Front {
@@ -107,9 +113,21 @@ impl Front {
                 Err(_) => {}
             }
         }
-        let mut front = Front { config, devices, logs, secret, keys, seen: Vec::new(), newest: None };
+        let mut front =
+            Front { config, devices, logs, secret, keys, seen: Vec::new(), newest: None, anchored: None };
         front.read_rings(request.leaves, tag_key.as_ref(), found);
+        front.choose_anchored(request.anchor);
         Some(front)
+    }
+
+    /// The anchored root counts, wherever it is among those that were seen (I3 of `steadfast_anchor`).
+    fn choose_anchored(&mut self, record: Option<&AnchorRecord>) {
+        let Some(record) = record.filter(|record| record.pool == self.config.pool) else { return };
+        let is_it =
+            |seen: &Seen| matches!(&seen.content, RingSlot::Uberblock { tag, .. } if *tag == record.root_tag);
+        if let Some(at) = self.seen.iter().rposition(is_it) {
+            (self.newest, self.anchored) = (Some(at), Some(record.txg()));
+        }
     }
 
     fn read_rings(&mut self, leaves: &[Leaf], tag_key: Option<&Key>, found: &mut Found<'_>) {

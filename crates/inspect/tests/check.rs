@@ -56,8 +56,12 @@ fn without_a_key_what_is_sealed_is_said_to_be_unchecked() {
 fn a_wrong_key_is_told_of() {
     let fixture = Fixture::new(true);
     let leaves = fixture.leaves();
-    let request =
-        steadfast_inspect::Request { leaves: &leaves, secret: Some(vec![1; 32]), env: &fixture.env };
+    let request = steadfast_inspect::Request {
+        leaves: &leaves,
+        secret: Some(vec![1; 32]),
+        anchor: None,
+        env: &fixture.env,
+    };
     let mut findings = Vec::new();
     steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     assert_eq!(codes(&findings), ["key-wrong", "pool-locked"]);

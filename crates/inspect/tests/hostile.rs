@@ -13,7 +13,7 @@ use steadfast_inspect::{Record, Request, Selector};
 /// Runs every command on the devices; returns how many records they gave.
 fn everything(devices: &[Arc<MemoryDevice>], secret: Option<&[u8]>, env: &Env) -> usize {
     let leaves = leaves(devices);
-    let request = Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), env };
+    let request = Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), anchor: None, env };
     let mut records = 0;
     let sink = &mut |record: Record| records += record.to_string().len() + record.to_json().len();
     leaves.iter().for_each(|leaf| steadfast_inspect::label(leaf, sink));

@@ -97,7 +97,7 @@ fn leaves(devices: &[Arc<MemoryDevice>]) -> Vec<Leaf> {
 
 fn check(devices: &[Arc<MemoryDevice>], env: &Env) -> (Vec<Finding>, Summary) {
     let leaves = leaves(devices);
-    let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), env };
+    let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), anchor: None, env };
     let mut findings = Vec::new();
     let summary = steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     (findings, summary)
@@ -168,7 +168,7 @@ fn trees_of_a_pool_are_printed_and_its_decay_is_found() {
     drop((fs, handle));
     pool.export().unwrap();
     let leaves = leaves(&devices);
-    let request = Request { leaves: &leaves, secret: None, env: &env };
+    let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
     let mut records: Vec<Record> = Vec::new();
     for selector in [Selector::Meta, Selector::Names("tank".into()), Selector::Extents("1".into())] {
         steadfast_inspect::tree(&request, &selector, &mut |record| records.push(record)).unwrap();
@@ -202,7 +202,7 @@ fn trees_of_a_pool_are_printed_and_its_decay_is_found() {
     let at = (512 << 10) + slot.parse::<u64>().unwrap() * (1 << 20) + offset.parse::<u64>().unwrap();
     let span = format!("{segment}:{offset}:16").parse().unwrap();
     let bytes = |leaves: &[Leaf]| {
-        let request = Request { leaves, secret: None, env: &env };
+        let request = Request { leaves, secret: None, anchor: None, env: &env };
         let mut lines = Vec::new();
         steadfast_inspect::block(&request, span, &mut |record| lines.push(record.to_string())).unwrap();
         lines

@@ -173,7 +173,7 @@ fn checked(devices: &[Arc<MemoryDevice>], context: &str) {
         .collect();
     let env = Env::seeded(1);
     let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: None, env: &env };
+    let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
     let summary = steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     // What a crash tore stays so until its slot of the ring is used again.
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));

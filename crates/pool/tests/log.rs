@@ -106,7 +106,7 @@ fn check(device: &Arc<MemoryDevice>) {
     let leaves = [Leaf { path: "copy".into(), device: copy as Arc<dyn Device> }];
     let env = Env::seeded(1);
     let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), env: &env };
+    let request = Request { leaves: &leaves, secret: Some(SECRET.to_vec()), anchor: None, env: &env };
     steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
     assert!(findings.iter().all(|finding| finding.class().1 <= Severity::Note), "{findings:?}");

@@ -121,6 +121,6 @@ fn inspect(env: &Env, disks: &Disks, allowed: &[&str]) -> Result<(), Failure> {
             worst = Some(finding.to_string());
         }
     };
-    check(&Request { leaves: &leaves, secret: None, env }, &mut found);
+    check(&Request { leaves: &leaves, secret: None, anchor: None, env }, &mut found);
     worst.map_or(Ok(()), Err)
 }

@@ -418,7 +418,7 @@ pub fn leaves(devices: &[Arc<MemoryDevice>]) -> Vec<Leaf> {
 }
 
 pub fn request<'a>(leaves: &'a [Leaf], with_key: bool, env: &'a Env) -> Request<'a> {
-    Request { leaves, secret: with_key.then(|| SECRET.to_vec()), env }
+    Request { leaves, secret: with_key.then(|| SECRET.to_vec()), anchor: None, env }
 }
 
 pub fn check(leaves: &[Leaf], with_key: bool, env: &Env) -> (Vec<Finding>, Summary) {
