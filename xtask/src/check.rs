@@ -50,9 +50,11 @@ pub fn run(root: &Path, quick: bool) -> bool {
     steps.push(("the program under test", vec!["build", "--package", "steadfast"]));
     steps.push(("tests", vec!["test", "--workspace", "--no-fail-fast"]));
     // Built as the tests are, so that this costs no second build; a release build is some three times as fast.
-    let sim =
-        ["run", "--quiet", "--package", "steadfast-sim", "--", "--states", "100000", "--seconds", "240"];
-    steps.push(("the crash explorer", sim.to_vec()));
+    // Each commit samples other workloads, and always the same.
+    let from = commit(root);
+    let mut sim = vec!["run", "--quiet", "--package", "steadfast-sim", "--"];
+    sim.extend(["--states", "100000", "--seconds", "240", "--from", &from]);
+    steps.push(("the crash explorer", sim));
     let mut failed = Vec::new();
     for (what, args) in &steps {
         let began = Instant::now();
@@ -70,6 +72,14 @@ pub fn run(root: &Path, quick: bool) -> bool {
         started.elapsed().as_secs()
     );
     failed.is_empty()
+}
+
+/// The commit that is checked out, as a number; 0 where there is none.
+fn commit(root: &Path) -> String {
+    let git = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(root).output();
+    let name = git.ok().and_then(|git| String::from_utf8(git.stdout).ok()).unwrap_or_default();
+    let name: String = name.chars().filter(char::is_ascii_hexdigit).take(12).collect();
+    if name.is_empty() { "0".to_owned() } else { format!("0x{name}") }
 }
 
 /// Runs programs with the tools that were installed for this repository on the path.

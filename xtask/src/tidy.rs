@@ -38,9 +38,10 @@ const WORLDLY: &[&str] = &["env", "fuse", "control", "cli"];
 /// Rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];
 
-/// The feature that plants bugs, who has it, and who asks for it.
-const BUGS: &str = "seeded-bugs";
-const BUG_ROOMS: &[&str] = &["env", "sim"];
+/// What plants a bug, who declares it, and who alone may do it. Nobody may depend on the latter.
+const PLANTS: &str = "fn planted";
+const PLANTERS: &[&str] = &["env", "sim"];
+const SIMULATOR: &str = "steadfast-sim";
 
 /// All findings in the tree at `root`, one line each.
 pub fn check(root: &Path) -> Vec<String> {
@@ -120,6 +121,9 @@ fn check_text(name: &str, text: &str, findings: &mut Vec<String>) {
             }
         }
     }
+    if code && text.contains(PLANTS) && !room(name).is_some_and(|room| PLANTERS.contains(&room)) {
+        findings.push(format!("{name}: only the simulator may plant bugs"));
+    }
     if let Some(room) = room(name)
         && name.ends_with("/src/lib.rs")
         && !UNSAFE_ROOMS.contains(&room)
@@ -129,8 +133,9 @@ fn check_text(name: &str, text: &str, findings: &mut Vec<String>) {
     }
     if name.ends_with("/Cargo.toml") {
         check_imports(name, text, findings);
-        if text.contains(BUGS) && !BUG_ROOMS.iter().any(|room| name == format!("crates/{room}/Cargo.toml")) {
-            findings.push(format!("{name}: {BUGS} plants bugs; only the simulator may ask for it"));
+        let depends = |line: &str| line.starts_with(SIMULATOR) && line.contains('=');
+        if text.lines().any(depends) {
+            findings.push(format!("{name}: {SIMULATOR} plants bugs; nobody may depend on it"));
         }
     }
 }
@@ -255,6 +260,16 @@ mod tests {
     fn a_room_without_forbid_unsafe_is_noticed() {
         assert_eq!(findings("crates/tree/src/lib.rs", "").len(), 1);
         assert_eq!(findings("crates/fuse/src/lib.rs", "").len(), 0);
+    }
+
+    #[test]
+    fn only_the_simulator_plants_bugs_and_nobody_depends_on_it() {
+        let text = "fn planted(&self) -> Option<Bug> { Some(Bug::HashIgnored) }";
+        assert_eq!(findings("crates/pool/src/a.rs", text).len(), 1);
+        assert_eq!(findings("lab/load/src/a.rs", text).len(), 1);
+        assert_eq!(findings("crates/sim/src/a.rs", text).len(), 0);
+        let manifest = "[dev-dependencies]\nsteadfast-sim = { path = \"../sim\" }\n";
+        assert_eq!(findings("crates/control/Cargo.toml", manifest).len(), 1);
     }
 
     #[test]

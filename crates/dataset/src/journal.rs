@@ -316,6 +316,9 @@ impl Dataset {
         if keys.len() + ids.len() > ITEMS_MAX {
             return Ok(Drafted::CommitInstead);
         }
+        if self.has_bug(Bug::NamesNotLogged) {
+            keys.clear();
+        }
         keys.sort_unstable();
         keys.dedup();
         ids.sort_unstable();

@@ -25,11 +25,29 @@ pub enum Bug {
     FlushErrorSwallowed,
     /// Of a record's overlays the newest is not written.
     OverlayStale,
+    /// An uberblock is taken whatever its tag says.
+    TornRootAccepted,
+    /// A group of the log is written and not flushed.
+    LogNotFlushed,
+    /// A group of the log that could not be written is taken for one that was.
+    LogErrorSwallowed,
+    /// A group of the log is taken whatever its hash says.
+    LogTornAccepted,
+    /// Groups that the root holds already are replayed all the same.
+    LogReplayedTwice,
+    /// A replay empties the log before what it replayed is committed.
+    ReplayErasesLog,
+    /// The log holds inodes and content, and not the names that lead to them.
+    NamesNotLogged,
+    /// The register of an anchor moves before the blocks of its root are durable.
+    AnchorEarly,
+    /// The cleaner moves blocks, and where they went is not written.
+    RelocationLost,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 11] = [
+    pub const ALL: [Bug; 20] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -41,5 +59,14 @@ impl Bug {
         Bug::TailLeaked,
         Bug::FlushErrorSwallowed,
         Bug::OverlayStale,
+        Bug::TornRootAccepted,
+        Bug::LogNotFlushed,
+        Bug::LogErrorSwallowed,
+        Bug::LogTornAccepted,
+        Bug::LogReplayedTwice,
+        Bug::ReplayErasesLog,
+        Bug::NamesNotLogged,
+        Bug::AnchorEarly,
+        Bug::RelocationLost,
     ];
 }

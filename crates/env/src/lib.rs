@@ -58,6 +58,11 @@ pub trait Tasks: Send + Sync {
     fn is_concurrent(&self) -> bool {
         true
     }
+    /// A bug that is planted in this world. Only the simulator's own tasks name one; no other crate may (`xtask tidy`), so
+    /// that nothing in a product can.
+    fn planted(&self) -> Option<Bug> {
+        None
+    }
 }
 
 /// The world below the fronts.
@@ -69,9 +74,6 @@ pub struct Env {
     pub random: Arc<dyn Random>,
     /// Tasks.
     pub tasks: Arc<dyn Tasks>,
-    /// A bug that is planted in this world, and in no real one.
-    #[cfg(feature = "seeded-bugs")]
-    pub bug: Option<Bug>,
 }
 
 impl Env {
@@ -83,8 +85,6 @@ impl Env {
             clock: Arc::new(RealClock { start: Instant::now() }),
             random: Arc::new(RealRandom),
             tasks: Arc::new(Threads { parallelism }),
-            #[cfg(feature = "seeded-bugs")]
-            bug: None,
         }
     }
 
@@ -96,8 +96,6 @@ impl Env {
             clock: Arc::new(SteppedClock { now_ns: AtomicU64::new(1) }),
             random: Arc::new(SeededRandom { state: AtomicU64::new(seed) }),
             tasks: Arc::new(Threads { parallelism: 1 }),
-            #[cfg(feature = "seeded-bugs")]
-            bug: None,
         }
     }
 
@@ -108,18 +106,11 @@ impl Env {
         Env { tasks: Arc::new(NoTasks), ..Env::seeded(seed) }
     }
 
-    /// True if `bug` is planted in this world. Without the feature `seeded-bugs`, which only the simulator asks for, it is
-    /// false at compile time; with it, [`Env::real`] still has none.
+    /// True if `bug` is planted in this world ([`Tasks::planted`]).
     #[must_use]
     #[inline]
     pub fn has_bug(&self, bug: Bug) -> bool {
-        #[cfg(feature = "seeded-bugs")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "seeded-bugs"))]
-        {
-            let _ = bug;
-            false
-        }
+        self.tasks.planted() == Some(bug)
     }
 }
 
@@ -281,6 +272,13 @@ mod tests {
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn no_world_of_this_room_has_a_bug() {
+        for env in [Env::real(), Env::seeded(1), Env::simulated(1)] {
+            assert!(Bug::ALL.iter().all(|bug| !env.has_bug(*bug)));
+        }
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
         return Ok(());
     };
     let Survey { groups, stranded, missing, damage } =
-        survey(&places, &Wanted { pool: view.front.config.pool, head });
+        survey(&places, &Wanted { pool: view.front.config.pool, head, unhashed: false });
     damage.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
     sink(
         Record::new("totals")
@@ -219,7 +219,7 @@ pub(crate) fn check(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
         unreadable.iter().for_each(|damage| found(finding_of(damage, &places)));
         return;
     };
-    let all = survey(&places, &Wanted { pool, head });
+    let all = survey(&places, &Wanted { pool, head, unhashed: false });
     all.damage.iter().for_each(|damage| found(finding_of(damage, &places)));
     // What stands before a gap is part of that finding.
     let last = all.groups.iter().chain(&all.stranded).map(|group| group.header.sequence).max();

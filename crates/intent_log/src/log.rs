@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use steadfast_crypto::{BlockKeys, SEAL_OVERHEAD};
 use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode};
+use steadfast_env::Bug;
 use steadfast_format::{LogHeader, LogStart, PoolGuid, Stamp, Txg};
 use steadfast_txg::Txgs;
 
@@ -213,11 +214,13 @@ impl Log {
         };
         let Group { medium, spot, sequence, txg, bytes, crowded } = group;
         let under_way = UnderWay { log: self, sequence, segment: spot.segment, is_written: false };
-        if medium.write(spot.segment, spot.offset, &bytes).is_err() {
+        let (skips, swallows) =
+            (dataset.has_bug(Bug::LogNotFlushed), dataset.has_bug(Bug::LogErrorSwallowed));
+        if medium.write(spot.segment, spot.offset, &bytes).is_err() && !swallows {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
             return Written::CommitInstead;
         }
-        if !under_way.wrote(|segment| self.flush(&*medium, segment)) {
+        if !under_way.wrote(|segment| skips || self.flush(&*medium, segment) || swallows) {
             return Written::CommitInstead;
         }
         self.counters.groups.fetch_add(1, Ordering::Relaxed);

@@ -42,7 +42,9 @@ use steadfast_anchor::Root;
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
 use steadfast_env::Bug;
-use steadfast_format::{BlockKind, BlockPointer, DatasetId, LogStart, MetaKey, PoolState, Txg, Uberblock};
+use steadfast_format::{
+    BlockKind, BlockPointer, DatasetId, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
+};
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
 
@@ -293,7 +295,11 @@ impl Inner {
 
     /// Puts what changed of the segment table into the meta tree.
     fn note_table(&self, changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
+        let forgets = self.env.has_bug(Bug::RelocationLost);
         for (key, value) in changes {
+            if forgets && key[0] == meta_keys::RELOCATION {
+                continue;
+            }
             match value {
                 Some(value) => self.meta.insert(&key, &value)?,
                 None => self.meta.remove(&key)?,
@@ -353,7 +359,8 @@ impl Inner {
         if !early {
             self.space.flush_open()?;
         }
-        if !early && !self.env.has_bug(Bug::NoFlushBeforeRoot) {
+        let hasty = self.env.has_bug(Bug::NoFlushBeforeRoot) || self.env.has_bug(Bug::AnchorEarly);
+        if !early && !hasty {
             self.flush_devices()?;
         }
         if self.env.has_bug(Bug::SlotReusedEarly) {
@@ -471,12 +478,15 @@ impl Inner {
                     leaf.device.write_uberblock(copy, txg, &bytes)?;
                 }
             }
-            if !self.env.has_bug(Bug::NoFlushAfterRoot) {
+            if !self.env.has_bug(Bug::NoFlushAfterRoot) && !self.env.has_bug(Bug::AnchorEarly) {
                 self.flush_devices()?;
             }
         }
         let retiring = std::mem::take(&mut state.retiring);
         self.move_anchor(Root { uberblock: uberblock.clone(), tag }, retiring)?;
+        if self.env.has_bug(Bug::AnchorEarly) {
+            self.flush_devices()?;
+        }
         (state.tag, state.last) = (tag, Some(uberblock));
         Ok(())
     }

@@ -134,7 +134,8 @@ impl Inner {
             (head, log)
         };
         let damaged = |damage: Damage| self.log_damaged(&damage);
-        let groups = read_groups(&self.log_medium(), &Wanted { pool: self.guid, head }).map_err(damaged)?;
+        let groups = read_groups(&self.log_medium(), &Wanted { pool: self.guid, head, unhashed: false })
+            .map_err(damaged)?;
         let last = log.end - 1;
         if !groups.iter().any(|group| group.header.sequence == last && group.hash == log.hash) {
             return Err(damaged(Damage::Lost { sequence: last }));

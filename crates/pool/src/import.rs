@@ -93,7 +93,7 @@ impl Pool {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
         };
-        let newest = scan::newest_uberblock(config.pool, &devices, tag_of);
+        let newest = scan::newest_uberblock(config.pool, &devices, tag_of, env);
         let keys = sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let readable = |root: &scan::FoundUberblock| {
             let (space, blockio) =

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Dataset, JournalMode, SyncMode};
+use steadfast_env::Bug;
 use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, Txg};
 use steadfast_intent_log::{
     Damage, DatasetLog, Group, LogCounts, Medium, Survey, Wanted, open_group, survey,
@@ -145,7 +146,10 @@ impl Inner {
     /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
     /// is held. With `accept` what is damaged, and all behind it, is given up instead of refused; the notice for the history.
     pub(crate) fn replay_log(&self, head: LogStart, base: Txg, accept: bool) -> Result<Option<String>> {
-        let wanted = Wanted { pool: self.guid, head };
+        let twice = self.env.has_bug(Bug::LogReplayedTwice);
+        let head = if twice { LogStart { next: 1, ..head } } else { head };
+        let unhashed = self.env.has_bug(Bug::LogTornAccepted);
+        let wanted = Wanted { pool: self.guid, head, unhashed };
         if self.held.lock().head().is_some() {
             // An earlier import replayed all but what is held, and `open_head` does that.
             return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
@@ -180,6 +184,13 @@ impl Inner {
             let records = LogRecord::decode_all(body, group.header.records).expect("decoded before");
             dataset.replay(&records, base)?;
         }
+        if self.env.has_bug(Bug::ReplayErasesLog) {
+            let medium = self.log_medium();
+            for segment in 0..medium.segments() {
+                let _ = medium.write(segment, 0, &[0; ZEROS]);
+                let _ = medium.flush(segment);
+            }
+        }
         self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         Ok(notice)
     }
@@ -200,7 +211,7 @@ impl Inner {
     fn judge(&self, found: &mut Survey, base: Txg) {
         let bad = found.groups.iter().enumerate().find_map(|(at, group)| {
             let sequence = group.header.sequence;
-            if group.header.txg <= base {
+            if group.header.txg <= base && !self.env.has_bug(Bug::LogReplayedTwice) {
                 return Some((at, Damage::Committed { sequence, txg: group.header.txg }));
             }
             match self.keys_for(group) {

@@ -1,6 +1,7 @@
 //! Looking at labels and uberblocks, without changing anything.
 
 use steadfast_device::Device;
+use steadfast_env::{Bug, Env};
 use steadfast_format::{LabelConfig, PoolGuid, Txg, Uberblock, medium};
 
 use crate::create::DeviceHandle;
@@ -112,7 +113,9 @@ pub(crate) fn newest_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
     tag_of: impl Fn(&[u8]) -> [u8; 32],
+    env: &Env,
 ) -> Option<FoundUberblock> {
+    let careless = env.has_bug(Bug::TornRootAccepted);
     let mut best: Option<FoundUberblock> = None;
     for device in devices {
         for copy in 0..4 {
@@ -120,7 +123,8 @@ pub(crate) fn newest_uberblock(
                 let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
                 let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
                 let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg);
-                if uberblock.pool == pool && newer && steadfast_crypto::tags_equal(&tag_of(bound), &tag) {
+                let whole = steadfast_crypto::tags_equal(&tag_of(bound), &tag) || careless;
+                if uberblock.pool == pool && newer && whole {
                     best = Some(FoundUberblock { uberblock, tag });
                 }
             }

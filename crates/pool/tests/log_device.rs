@@ -92,7 +92,7 @@ fn findings(devices: &[Arc<MemoryDevice>]) -> Vec<Finding> {
     let leaves: Vec<Leaf> = devices.iter().map(leaf).collect();
     let env = Env::seeded(1);
     let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: None, env: &env };
+    let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
     steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
     findings

@@ -204,6 +204,9 @@ impl Cutter {
 
     fn tears(&mut self, at: usize, few: bool) -> Vec<Fate> {
         let Kept::Write { bytes, area, .. } = &self.cached[at].kind else { return vec![Fate::Garbage] };
+        if !area.is_torn() {
+            return Vec::new();
+        }
         let sectors = bytes.len().div_ceil(self.depth.sector);
         if sectors < 2 {
             return Vec::new();

@@ -1,18 +1,21 @@
-//! The false device.
+//! The false device: one of slots that are appended to, or one that takes whole objects.
+//!
+//! A device of whole objects keeps each in a slot of its own, behind a page that tells its name and length. A put is
+//! there or not, never in part, and durable when it returns; so are labels and uberblocks, of which it keeps one copy.
 
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_device::{Character, Device, Error, Kind, Operation, Place, Result};
-use steadfast_format::Txg;
 use steadfast_format::medium::{
-    CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, UBERBLOCK_SIZE, label_offset, slot_count,
-    slot_offset,
+    CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, RING_SLOTS, SLOT_SIZE_MIN, UBERBLOCK_SIZE, label_offset,
+    slot_count, slot_offset,
 };
+use steadfast_format::{SegmentId, Txg};
 
 use crate::log::{Area, Log, What};
-use crate::pages::{Image, pieces};
+use crate::pages::{Image, PAGE, pieces};
 
 /// What a fault does to the operation it strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,15 +30,34 @@ pub enum Effect {
     Misdirected(u16),
     /// One bit of what is read, or written, is wrong for good.
     Rot,
+    /// A read gives what was there when the world began.
+    Stale,
     /// The device is gone: this operation and all later ones fail.
     Gone,
+    /// The same for so many operations of it; then it is back, without its cache.
+    Away(u16),
 }
 
 impl Effect {
+    /// What a report calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Effect::Fail => "EIO",
+            Effect::Full => "device full",
+            Effect::Lost => "said yes, did nothing",
+            Effect::Misdirected(_) => "misdirected write",
+            Effect::Rot => "bit rot",
+            Effect::Stale => "stale read",
+            Effect::Gone => "gone",
+            Effect::Away(_) => "away and back",
+        }
+    }
+
     /// True if whoever asked for the operation learns of it.
     #[must_use]
     pub fn is_loud(self) -> bool {
-        matches!(self, Effect::Fail | Effect::Full | Effect::Gone)
+        matches!(self, Effect::Fail | Effect::Full | Effect::Gone | Effect::Away(_))
     }
 }
 
@@ -54,8 +76,13 @@ pub struct Fault {
 
 struct State {
     image: Image,
+    /// As it was in the beginning.
+    first: Image,
+    /// As of the last flush.
+    flushed: Image,
     faults: Vec<Fault>,
     gone: bool,
+    away: u16,
     struck: u64,
     /// Pages read or wholly written since.
     known: HashSet<u32>,
@@ -73,10 +100,19 @@ pub struct Disk {
 impl Disk {
     /// Device `number` of a world, holding an image. What it does is noted in `log`.
     #[must_use]
-    pub fn new(number: usize, image: Image, log: &Arc<Log>) -> Disk {
-        let state = State { image, faults: Vec::new(), gone: false, struck: 0, known: HashSet::new() };
+    pub fn new(number: usize, image: Image, appendable: bool, log: &Arc<Log>) -> Disk {
+        let state = State {
+            first: image.clone(),
+            flushed: image.clone(),
+            image,
+            faults: Vec::new(),
+            gone: false,
+            away: 0,
+            struck: 0,
+            known: HashSet::new(),
+        };
         let identity = format!("disk{number}");
-        Disk { identity, number, appendable: true, log: Arc::clone(log), state: Mutex::new(state) }
+        Disk { identity, number, appendable, log: Arc::clone(log), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -116,6 +152,10 @@ impl Disk {
     /// What becomes of one operation.
     fn strike(&self, state: &mut State, operation: Operation, offset: u64) -> Result<Option<Effect>> {
         let mut effect = None;
+        if state.away > 0 {
+            state.away -= 1;
+            return Err(self.io_error(operation, offset, 19));
+        }
         state.faults.retain_mut(|fault| {
             if fault.operation != operation {
                 return true;
@@ -132,6 +172,12 @@ impl Disk {
         state.gone |= effect == Some(Effect::Gone);
         match effect {
             _ if state.gone => Err(self.io_error(operation, offset, 19)),
+            Some(Effect::Away(count)) => {
+                state.away = count;
+                state.image = state.flushed.clone();
+                self.log.note(self.number, What::FlushFailed);
+                Err(self.io_error(operation, offset, 19))
+            }
             Some(Effect::Fail) => Err(self.io_error(operation, offset, 5)),
             Some(Effect::Full) => Err(self.io_error(operation, offset, 28)),
             other => Ok(other),
@@ -153,7 +199,18 @@ impl Disk {
         label_offset(copy, self.lock().image.size_bytes())
     }
 
-    fn write(&self, at: u64, bytes: &[u8], area: Area) -> Result<()> {
+    /// Writes; on a device of whole objects, for good.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8], area: Area) -> Result<()> {
+        self.write_cached(at, bytes, area)?;
+        if !self.appendable {
+            let state = &mut *self.lock();
+            state.flushed = state.image.clone();
+            self.log.note(self.number, What::Flush);
+        }
+        Ok(())
+    }
+
+    fn write_cached(&self, at: u64, bytes: &[u8], area: Area) -> Result<()> {
         let state = &mut *self.lock();
         let (mut at, mut bytes) = (at, std::borrow::Cow::from(bytes));
         match self.strike(state, Operation::Write, at)? {
@@ -170,7 +227,7 @@ impl Disk {
         }
         for (page, inside, _) in pieces(at, bytes.len()) {
             // What stays of a page that is written in part is read by whoever reads the page.
-            if state.known.insert(page) && inside.len() < crate::pages::PAGE {
+            if state.known.insert(page) && inside.len() < PAGE {
                 self.log.note_read(self.number, page);
             }
         }
@@ -179,7 +236,8 @@ impl Disk {
         Ok(())
     }
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
+    /// Reads.
+    pub(crate) fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
         let state = &mut *self.lock();
         let effect = self.strike(state, Operation::Read, at)?;
         for (page, ..) in pieces(at, out.len()) {
@@ -193,7 +251,93 @@ impl Disk {
             state.image.read(middle, &mut byte);
             state.image.write(middle, &[byte[0] ^ 4]);
         }
-        state.image.read(at, out);
+        match effect {
+            Some(Effect::Stale) => state.first.read(at, out),
+            _ => state.image.read(at, out),
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let state = &mut *self.lock();
+        match self.strike(state, Operation::Flush, 0) {
+            Ok(Some(Effect::Lost)) => {}
+            Ok(_) => {
+                state.flushed = state.image.clone();
+                self.log.note(self.number, What::Flush);
+            }
+            Err(error) => {
+                self.log.note(self.number, What::FlushFailed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn area(&self, area: Area) -> Area {
+        if self.appendable { area } else { Area::Object }
+    }
+
+    /// Where the object of a slot lies: a page with its name and length, then its bytes.
+    fn object_at(slot: u32, slot_size: u32) -> u64 {
+        slot_offset(0, slot_size) + u64::from(slot) * (u64::from(slot_size) + PAGE as u64)
+    }
+
+    /// Name and length of the object in a slot; the name 0 where there is none.
+    fn object(&self, slot: u32, slot_size: u32) -> Result<(u64, u64)> {
+        let mut head = [0; 16];
+        self.read(Self::object_at(slot, slot_size), &mut head)?;
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+        Ok((word(0), word(8)))
+    }
+
+    fn objects(&self, slot_size: u32) -> impl Iterator<Item = Result<(u32, u64)>> + '_ {
+        let slots = 0..slot_count(self.lock().image.size_bytes(), slot_size);
+        slots
+            .map(move |slot| Ok((slot, self.object(slot, slot_size)?.0)))
+            .filter(|object| object.as_ref().map_or(true, |(_, name)| *name != 0))
+    }
+
+    fn put_object(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        let at = Self::object_at(place.slot, place.slot_size);
+        let (name, length) = self.object(place.slot, place.slot_size)?;
+        if name == place.segment.0 {
+            let mut there = vec![0; usize::try_from(length).expect("small")];
+            self.read(at + PAGE as u64, &mut there)?;
+            if there != bytes {
+                let object = format!("segment {name}");
+                return Err(Error::Exists { device: self.identity.clone(), object });
+            }
+        }
+        let mut whole = vec![0; PAGE];
+        whole[..8].copy_from_slice(&place.segment.0.to_le_bytes());
+        whole[8..16].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        whole.extend_from_slice(bytes);
+        self.write(at, &whole, Area::Object)
+    }
+
+    fn read_object(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        let (name, length) = self.object(place.slot, place.slot_size)?;
+        let (device, object) = (self.identity.clone(), format!("segment {}", place.segment));
+        if name != place.segment.0 {
+            return Err(Error::Missing { device, object });
+        }
+        let needed = u64::from(offset) + out.len() as u64;
+        if needed > length {
+            return Err(Error::CutShort { device, object, length, needed });
+        }
+        self.read(Self::object_at(place.slot, place.slot_size) + PAGE as u64 + u64::from(offset), out)
+    }
+
+    fn delete_object(&self, place: Place) -> Result<()> {
+        for object in self.objects(place.slot_size) {
+            let (slot, name) = object?;
+            if name == place.segment.0 {
+                let at = Self::object_at(slot, place.slot_size);
+                self.write(at, &[0; PAGE], Area::Object)?;
+            }
+        }
         Ok(())
     }
 }
@@ -201,7 +345,7 @@ impl Disk {
 impl Device for Disk {
     fn character(&self) -> Character {
         Character {
-            kind: Kind::Memory,
+            kind: if self.appendable { Kind::Memory } else { Kind::Objects },
             size_bytes: self.lock().image.size_bytes(),
             appendable: self.appendable,
             writable: true,
@@ -210,18 +354,30 @@ impl Device for Disk {
     }
 
     fn put_segment(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        if !self.appendable {
+            return self.put_object(place, bytes);
+        }
         self.write(self.locate(Operation::Write, place, 0, bytes.len())?, bytes, Area::Segment)
     }
 
     fn append_segment(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
+        if !self.appendable {
+            return Err(Error::NotAppendable { device: self.identity.clone(), segment: place.segment.0 });
+        }
         self.write(self.locate(Operation::Write, place, offset, bytes.len())?, bytes, Area::Segment)
     }
 
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
+        if !self.appendable {
+            return self.read_object(place, offset, out);
+        }
         self.read(self.locate(Operation::Read, place, offset, out.len())?, out)
     }
 
     fn discard_segment(&self, place: Place) -> Result<()> {
+        if !self.appendable {
+            return self.delete_object(place);
+        }
         let at = self.locate(Operation::Discard, place, 0, place.slot_size as usize)?;
         let state = &mut *self.lock();
         self.strike(state, Operation::Discard, at)?;
@@ -232,38 +388,49 @@ impl Device for Disk {
         Ok(())
     }
 
+    fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
+        if self.appendable {
+            return Ok(None);
+        }
+        let names = self.objects(SLOT_SIZE_MIN).map(|object| Ok(SegmentId(object?.1)));
+        Ok(Some(names.collect::<Result<_>>()?))
+    }
+
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= CONFIG_SIZE, "a configuration fits in its area");
-        self.write(self.label(copy) + CONFIG_OFFSET, bytes, Area::Label)
+        if copy > 0 && !self.appendable {
+            return Ok(());
+        }
+        self.write(self.label(copy) + CONFIG_OFFSET, bytes, self.area(Area::Label))
     }
 
     fn read_label(&self, copy: usize) -> Result<Vec<u8>> {
+        if copy > 0 && !self.appendable {
+            return Ok(Vec::new());
+        }
         let mut bytes = vec![0; CONFIG_SIZE];
         self.read(self.label(copy) + CONFIG_OFFSET, &mut bytes)?;
         Ok(bytes)
     }
 
     fn write_uberblock(&self, copy: usize, txg: Txg, bytes: &[u8; UBERBLOCK_SIZE]) -> Result<()> {
+        if copy > 0 && !self.appendable {
+            return Ok(());
+        }
         let ring = self.label(copy) + RING_OFFSET;
-        self.write(ring + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64, bytes, Area::Root)
+        self.write(ring + txg.0 % RING_SLOTS * UBERBLOCK_SIZE as u64, bytes, self.area(Area::Root))
     }
 
     fn read_uberblocks(&self, copy: usize) -> Result<Vec<Vec<u8>>> {
+        if copy > 0 && !self.appendable {
+            return Ok(Vec::new());
+        }
         let mut ring = vec![0; RING_SLOTS as usize * UBERBLOCK_SIZE];
         self.read(self.label(copy) + RING_OFFSET, &mut ring)?;
         Ok(ring.chunks(UBERBLOCK_SIZE).map(<[u8]>::to_vec).collect())
     }
 
     fn flush(&self) -> Result<()> {
-        let state = &mut *self.lock();
-        match self.strike(state, Operation::Flush, 0) {
-            Ok(Some(Effect::Lost)) => {}
-            Ok(_) => self.log.note(self.number, What::Flush),
-            Err(error) => {
-                self.log.note(self.number, What::FlushFailed);
-                return Err(error);
-            }
-        }
-        Ok(())
+        if self.appendable { Disk::flush(self) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs workloads, takes the power away everywhere, and counts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use steadfast_env::Bug;
@@ -10,9 +10,9 @@ use crate::memo::Memo;
 use crate::oracle::judge;
 use crate::pages::Image;
 use crate::recover::{Care, Recovered, recover, recover_lied_to};
-use crate::tree::Tree;
+use crate::tree::{Shape, Tree};
 use crate::workload::{Base, Failure, Number, Trace};
-use crate::world::SETTINGS;
+use crate::world::{Journal, SETTINGS, Setting};
 
 /// What was done.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -27,6 +27,14 @@ pub struct Counts {
     pub opened: u64,
     /// States of a cut inside recovery, distinct ones.
     pub second: u64,
+    /// Of these, states of a cut inside the recovery from a cut recovery.
+    pub third: u64,
+    /// Operations that were refused for want of room, and changed nothing.
+    pub refused: u64,
+    /// States by what the write before the cut went to.
+    pub areas: BTreeMap<&'static str, u64>,
+    /// Workloads that a fault struck, by the fault and what came of it.
+    pub faults: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Counts {
@@ -37,6 +45,14 @@ impl Counts {
         self.distinct += other.distinct;
         self.opened += other.opened;
         self.second += other.second;
+        self.third += other.third;
+        self.refused += other.refused;
+        for (area, count) in &other.areas {
+            *self.areas.entry(area).or_default() += count;
+        }
+        for (fault, count) in &other.faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
     }
 }
 
@@ -64,15 +80,29 @@ impl std::fmt::Display for Broken {
     }
 }
 
-type Outcome = Arc<Result<Tree, Failure>>;
+type Outcome = Result<Arc<Tree>, Failure>;
+
+/// States that were seen, and what is known of others by them.
+#[derive(Default)]
+struct Known {
+    seen: HashMap<u128, Outcome>,
+    memo: Memo<Outcome>,
+    /// All trees in it, each once.
+    trees: HashMap<[u8; 32], Arc<Tree>>,
+    opened: u64,
+    /// The first change of the workloads that share it.
+    first: Option<u64>,
+}
 
 /// What one worker knows of the pools of one setting.
 pub struct Explorer {
+    setting: Setting,
     base: Base,
     bug: Option<Bug>,
-    seen: HashMap<u128, Outcome>,
-    memo: Memo<Outcome>,
+    known: Known,
     lied_to: HashSet<u128>,
+    /// Trees (which `known` keeps where they are) that the workload may leave behind at these moments.
+    judged: HashSet<(usize, usize, usize)>,
     /// What was done.
     pub counts: Counts,
     /// One state in so many is cut again inside its recovery.
@@ -81,8 +111,13 @@ pub struct Explorer {
     pub depth: Depth,
 }
 
-/// States remembered, at most.
-const SEEN_MAX: usize = 2_000_000;
+/// States opened whose outcomes are remembered, at most: each is a path of some hundred pages in the memory of them.
+const OPENED_MAX: u64 = 20_000;
+/// One recovery in so many that were cut is cut once more.
+const THIRD_EVERY: u64 = 200;
+/// One state in so many is cut again inside its recovery; of a full pool, whose recoveries are dear, one in so many.
+const SECOND_EVERY: u64 = 20;
+const SECOND_EVERY_FULL: u64 = 200;
 
 impl Explorer {
     /// For pools of a setting, with a planted bug.
@@ -91,14 +126,15 @@ impl Explorer {
     /// The pool cannot even be made.
     pub fn new(setting: usize, bug: Option<Bug>) -> Result<Explorer, Failure> {
         Ok(Explorer {
+            setting: SETTINGS[setting],
             base: Base::new(&SETTINGS[setting], bug)?,
             bug,
-            seen: HashMap::new(),
-            memo: Memo::default(),
+            known: Known::default(),
             lied_to: HashSet::new(),
+            judged: HashSet::new(),
             counts: Counts::default(),
-            second_every: 20,
-            depth: Depth::FULL,
+            second_every: if SETTINGS[setting].full { SECOND_EVERY_FULL } else { SECOND_EVERY },
+            depth: Depth { sector: SETTINGS[setting].sector, ..Depth::FULL },
         })
     }
 
@@ -110,83 +146,123 @@ impl Explorer {
         let bug = self.bug;
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.base.run(number, bug)));
         let ran = ran.unwrap_or_else(|_| Err("the workload panics".to_owned()));
-        let trace = ran.map_err(|what| Box::new(Broken { number, moment: None, fates: Vec::new(), what }))?;
+        let ran = ran.map_err(|what| Box::new(Broken { number, moment: None, fates: Vec::new(), what }))?;
         self.counts.workloads += 1;
+        self.counts.refused += ran.refused;
         // What such a device held depends on the workload.
         self.lied_to.clear();
-        let cutter = Cutter::new(trace.images.clone(), self.depth, number.0);
-        cutter.walk(&trace.events, |moment, fates, images| {
-            self.judge(&trace, moment, &images).map_err(|what| {
-                Box::new(Broken { number, moment: Some(moment), fates: fates.to_vec(), what })
-            })
-        })
+        self.judged.clear();
+        // Workloads of one and two changes come to the same states as long as they do the same; others to states of their own.
+        let first = number.shared();
+        if first.is_none() || first != self.known.first || self.known.opened > OPENED_MAX {
+            self.known = Known { first, ..Known::default() };
+        }
+        let opens = self.judge_all(&ran)?;
+        if let Some(effect) = ran.struck {
+            let verdict = match (ran.errno, opens) {
+                (Some(crate::op::EIO), _) => "EIO",
+                (Some(crate::op::ENOSPC), _) => "ENOSPC",
+                (Some(_), _) => "EROFS",
+                (None, Opens::All) => "all is there",
+                (None, Opens::Partly) => "some is not read",
+                (None, Opens::Refused) => "not opened",
+            };
+            *self.counts.faults.entry((effect.name(), verdict)).or_default() += 1;
+        }
+        Ok(())
     }
 
-    fn judge(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<(), Failure> {
+    fn judge_all(&mut self, trace: &Trace) -> Result<Opens, Box<Broken>> {
+        let cutter = Cutter::new(trace.images.clone(), self.depth, trace.number.0);
+        let mut opens = Opens::All;
+        cutter.walk(&trace.events, |moment, fates, images| {
+            *self.counts.areas.entry(trace.events[moment.event].what.name()).or_default() += 1;
+            match self.judge(trace, moment, &images) {
+                Ok(one) => opens = opens.max(one),
+                Err(what) => {
+                    let (number, fates) = (trace.number, fates.to_vec());
+                    return Err(Box::new(Broken { number, moment: Some(moment), fates, what }));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(opens)
+    }
+
+    fn judge(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<Opens, Failure> {
         self.counts.states += 1;
         if trace.struck.is_some_and(|effect| !effect.is_loud()) {
             return self.judge_lied_to(trace, moment, images);
         }
-        let outcome = self.outcome(images)?;
-        match &*outcome {
-            Ok(tree) => judge(trace, moment, tree),
-            Err(what) => Err(what.clone()),
+        let tree = self.outcome(images)?;
+        let asked = (Arc::as_ptr(&tree) as usize, moment.begun, moment.returned);
+        if !self.judged.contains(&asked) {
+            judge(trace, moment, self.setting.journal, &tree)?;
+            self.judged.insert(asked);
         }
+        Ok(Opens::All)
     }
 
     /// On a device that lied, much may be lost; nothing may be there that never was.
-    fn judge_lied_to(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<(), Failure> {
+    fn judge_lied_to(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<Opens, Failure> {
         let print = print(images);
         if !self.lied_to.insert(print) {
-            return Ok(());
+            return Ok(Opens::All);
         }
         self.counts.distinct += 1;
         self.counts.opened += 1;
-        match recover_lied_to(images, self.bug)? {
-            Some(tree) => tree.is_part_of(&trace.trees[..=moment.begun]),
-            None => Ok(()),
+        let times = &trace.trees[..=moment.begun];
+        match recover_lied_to(&self.setting, images, self.bug)? {
+            Some(tree) => {
+                match self.setting.journal {
+                    Journal::Whole => tree.is_part_of(times)?,
+                    Journal::Names => is_part_by_bytes(&tree, times)?,
+                }
+                let whole = self.setting.journal == Journal::Names || times.contains(&tree);
+                Ok(if whole { Opens::All } else { Opens::Partly })
+            }
+            None => Ok(Opens::Refused),
         }
     }
 
     /// What a state holds.
-    fn outcome(&mut self, images: &[Image]) -> Result<Outcome, Failure> {
+    fn outcome(&mut self, images: &[Image]) -> Outcome {
         let print = print(images);
-        if let Some(outcome) = self.seen.get(&print) {
-            return Ok(Arc::clone(outcome));
+        if let Some(outcome) = self.known.seen.get(&print) {
+            return outcome.clone();
         }
         self.counts.distinct += 1;
-        let outcome = match self.memo.find(images) {
+        let outcome = match self.known.memo.find(images) {
             Some(outcome) => outcome,
-            None => {
-                self.counts.opened += 1;
-                let recovered = recover(images, Care::Live, self.bug);
-                if let Ok(recovered) = &recovered
-                    && self.counts.opened.is_multiple_of(self.second_every)
-                {
-                    self.second(images, recovered)?;
-                }
-                let (reads, result) = match recovered {
-                    Ok(recovered) => (recovered.reads, Ok(recovered.tree)),
-                    Err(what) => (Vec::new(), Err(what)),
-                };
-                let outcome = Arc::new(result);
-                if outcome.is_ok() {
-                    self.memo.insert(images, &reads, Arc::clone(&outcome));
-                }
-                outcome
-            }
+            None => self.open(images)?,
         };
-        if self.seen.len() >= SEEN_MAX {
-            self.seen.clear();
-            self.memo = Memo::default();
+        self.known.seen.insert(print, outcome.clone());
+        outcome
+    }
+
+    fn open(&mut self, images: &[Image]) -> Result<Outcome, Failure> {
+        self.counts.opened += 1;
+        self.known.opened += 1;
+        let recovered = match recover(&self.setting, images, Care::Live, self.bug) {
+            Ok(recovered) => recovered,
+            Err(what) => return Ok(Err(what)),
+        };
+        if self.counts.opened.is_multiple_of(self.second_every) {
+            self.second(images, &recovered, true)?;
         }
-        self.seen.insert(print, Arc::clone(&outcome));
+        let tree = self.known.trees.entry(recovered.tree.print()).or_insert_with(|| Arc::new(recovered.tree));
+        let outcome: Outcome = Ok(Arc::clone(tree));
+        // A full pool has so many pages that remembering them costs more than it saves.
+        if !self.setting.full {
+            self.known.memo.insert(images, &recovered.reads, outcome.clone());
+        }
         Ok(outcome)
     }
 
     /// Cuts a recovery, and asks that each state of it recovers to the same.
-    fn second(&mut self, images: &[Image], first: &Recovered) -> Result<(), Failure> {
-        let cutter = Cutter::new(images.to_vec(), Depth::SECOND, self.counts.opened);
+    fn second(&mut self, images: &[Image], first: &Recovered, deeper: bool) -> Result<(), Failure> {
+        let depth = Depth { sector: self.setting.sector, ..Depth::SECOND };
+        let cutter = Cutter::new(images.to_vec(), depth, self.counts.opened);
         let mut seen = HashSet::new();
         cutter.walk(&first.events, |moment, fates, images| {
             if !seen.insert(print(&images)) {
@@ -197,11 +273,43 @@ impl Explorer {
                 format!("recovery cut again after its event {}, {fates:?}: {what}", moment.event)
             };
             let care = if self.counts.second.is_multiple_of(8) { Care::Live } else { Care::Read };
-            let again = recover(&images, care, self.bug).map_err(told)?;
+            let again = recover(&self.setting, &images, care, self.bug).map_err(told)?;
             if again.tree != first.tree {
                 return Err(told(first.tree.difference(&again.tree)));
+            }
+            if !deeper {
+                self.counts.third += 1;
+            } else if self.counts.second.is_multiple_of(THIRD_EVERY) {
+                self.second(&images, &again, false).map_err(told)?;
             }
             Ok(())
         })
     }
+}
+
+/// What came of the states of a workload on a device that lied, best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Opens {
+    All,
+    Partly,
+    Refused,
+}
+
+/// Each byte that can be read is one that the file had there at some time, or zero.
+fn is_part_by_bytes(found: &Tree, times: &[Tree]) -> Result<(), Failure> {
+    for (ino, node) in &found.nodes {
+        let Shape::File(content) = &node.shape else { continue };
+        let then = |tree: &Tree, at: usize| match tree.nodes.get(ino).map(|node| &node.shape) {
+            Some(Shape::File(content)) => content.get(at).copied(),
+            _ => None,
+        };
+        let stray = content
+            .iter()
+            .enumerate()
+            .find(|(at, byte)| **byte != 0 && !times.iter().any(|tree| then(tree, *at) == Some(**byte)));
+        if let Some((at, byte)) = stray {
+            return Err(format!("inode {ino}: byte {at} was never {byte:#x}"));
+        }
+    }
+    Ok(())
 }

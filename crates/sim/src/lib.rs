@@ -31,6 +31,7 @@
 //! there are), [`recover()`], [`oracle`], [`memo`] (which of them need not be opened), [`explore`].
 #![forbid(unsafe_code)]
 
+pub mod corner;
 pub mod cut;
 pub mod disk;
 pub mod draw;

@@ -11,6 +11,20 @@ pub enum Area {
     Root,
     /// A segment.
     Segment,
+    /// A whole object: there or not, never in part.
+    Object,
+    /// The register of an anchor: the record before or this one.
+    Register,
+    /// What a host remembers of it.
+    Witness,
+}
+
+impl Area {
+    /// True if a write to it may land in part.
+    #[must_use]
+    pub fn is_torn(self) -> bool {
+        matches!(self, Area::Label | Area::Root | Area::Segment)
+    }
 }
 
 /// One thing that happened.
@@ -40,6 +54,26 @@ pub enum What {
     Begin(usize),
     /// It has returned to its caller.
     Return(usize),
+}
+
+impl What {
+    /// What a report calls it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            What::Write { area, .. } => match area {
+                Area::Label => "label",
+                Area::Root => "uberblock",
+                Area::Segment => "segment",
+                Area::Object => "object",
+                Area::Register => "register",
+                Area::Witness => "witness",
+            },
+            What::Flush | What::FlushFailed => "flush",
+            What::Discard { .. } => "discard",
+            What::Begin(_) | What::Return(_) => "return",
+        }
+    }
 }
 
 /// Something that happened, and on which device (0 for what happened on none).

@@ -4,17 +4,26 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use steadfast_sim::run::{Caught, Plan, Report, hunt, parse, replay, run};
-use steadfast_sim::{Bug, Counts, Number};
+use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
+use steadfast_sim::{Bug, Number, SETTINGS};
 
-const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly] [--from N] [--workers N] [--seed NUMBER] [--json]
-  --seconds N    ends after so many seconds (60)
+const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly] [--two [--part I/N] [--at CHUNK]] [--faults]
+                     [--setting N] [--from N] [--workers N] [--seed NUMBER] [--json]
+  --seconds N    ends after so many seconds (60; of --two: when all are done)
   --states N     ends after so many states
   --nightly      ends after ten million states, or eight hours
+  --two          all sequences of two changes, on every setting, instead of all of one and samples of the others
+  --part I/N     the I-th of N parts of them, I from 1
+  --at CHUNK     from this chunk on, as a run that was cut off tells it
+  --faults       workloads on devices with a fault
+  --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
   --seed NUMBER  one workload alone, as a failure prints it
   --json         one object on the standard output";
+
+/// Of what a canary made wrong so much is told: that it rings is enough.
+const CANARY_CHARS: usize = 100;
 
 struct Args {
     plan: Plan,
@@ -22,35 +31,72 @@ struct Args {
     json: bool,
 }
 
-fn args() -> Result<Args, String> {
+fn part(text: &str) -> Option<(u64, u64)> {
+    let (part, of) = text.split_once('/')?;
+    let (part, of) = (part.parse::<u64>().ok()?, of.parse().ok()?);
+    (1..=of).contains(&part).then(|| (part - 1, of))
+}
+
+/// `None` if settings are listed instead.
+fn args() -> Result<Option<Args>, String> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut args =
-        Args { plan: Plan { seconds: 60, states: u64::MAX, from: 0, workers }, seed: None, json: false };
+    let plan = Plan { seconds: 60, states: u64::MAX, from: 0, workers, setting: None, choice: Choice::Mixed };
+    let mut args = Args { plan, seed: None, json: false };
+    let (mut two, mut shard, mut first, mut seconds) = (false, (0, 1), 0, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut value = |what: &str| {
-            let text = words.next().ok_or_else(|| format!("{what} wants a number"))?;
-            parse(&text).ok_or_else(|| format!("{what}: '{text}' is no number"))
+        let mut text = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        let mut value = || {
+            let text = text()?;
+            Ok::<_, String>(parse(&text).ok_or_else(|| format!("{word}: '{text}' is no number"))?.0)
         };
         match word.as_str() {
-            "--seconds" => args.plan.seconds = value(&word)?.0,
-            "--states" => args.plan.states = value(&word)?.0,
-            "--nightly" => (args.plan.states, args.plan.seconds) = (10_000_000, 8 * 3600),
-            "--from" => args.plan.from = value(&word)?.0,
-            "--workers" => {
-                args.plan.workers = usize::try_from(value(&word)?.0).map_err(|error| error.to_string())?;
+            "--seconds" => seconds = Some(value()?),
+            "--states" => args.plan.states = value()?,
+            "--nightly" => (args.plan.states, seconds) = (10_000_000, Some(8 * 3600)),
+            "--two" => two = true,
+            "--part" => {
+                let text = text()?;
+                shard = part(&text).ok_or_else(|| format!("--part: '{text}' is not as 1/4"))?;
             }
-            "--seed" => args.seed = Some(value(&word)?),
+            "--at" => first = value()?,
+            "--faults" => args.plan.choice = Choice::Faulty,
+            "--setting" => {
+                let text = text()?;
+                if text == "list" {
+                    return Ok(None);
+                }
+                let known = text.parse().ok().filter(|at| *at < SETTINGS.len());
+                args.plan.setting = Some(known.ok_or_else(|| format!("--setting: there is no '{text}'"))?);
+            }
+            "--from" => args.plan.from = value()?,
+            "--workers" => {
+                args.plan.workers = usize::try_from(value()?).map_err(|error| error.to_string())?
+            }
+            "--seed" => args.seed = Some(Number(value()?)),
             "--json" => args.json = true,
             _ => return Err(format!("'{word}' means nothing here\n{USAGE}")),
         }
     }
-    Ok(args)
+    if two {
+        args.plan.choice = Choice::Two { part: shard.0, of: shard.1, at: first };
+        args.plan.seconds = u64::MAX;
+    } else if shard != (0, 1) || first != 0 {
+        return Err(format!("--part and --at are of --two\n{USAGE}"));
+    }
+    args.plan.seconds = seconds.unwrap_or(args.plan.seconds);
+    Ok(Some(args))
 }
 
 fn main() -> ExitCode {
     let args = match args() {
-        Ok(args) => args,
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            for (at, setting) in SETTINGS.iter().enumerate() {
+                println!("{at:>2}  {}", setting.name);
+            }
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("steadfast-sim: {error}");
             return ExitCode::from(2);
@@ -65,7 +111,7 @@ fn main() -> ExitCode {
         }
         None => {
             let canaries: Vec<Caught> =
-                [Bug::NoFlushBeforeRoot, Bug::FsyncIgnored].map(|bug| hunt(bug, 100)).into();
+                [Bug::NoFlushBeforeRoot, Bug::LogNotFlushed].map(|bug| hunt(bug, 100)).into();
             (run(&args.plan, &progress), canaries)
         }
     };
@@ -78,10 +124,19 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!report.broken.is_empty() || canary_dead))
 }
 
-fn progress(counts: &Counts, broken: usize) {
+fn progress(report: &Report) {
+    let counts = &report.counts;
+    let chunks = match report.chunks {
+        Some((first, end)) => format!(", chunk {first} of {end} (go on with --at {first})"),
+        None => String::new(),
+    };
     eprintln!(
-        "{} workloads, {} states, {} distinct, {} opened, {broken} broken",
-        counts.workloads, counts.states, counts.distinct, counts.opened
+        "{:>6} s  {} workloads, {} states, {} opened, {} broken{chunks}",
+        report.wall_ns / 1_000_000_000,
+        counts.workloads,
+        counts.states,
+        counts.opened,
+        report.broken.len()
     );
 }
 
@@ -89,35 +144,91 @@ fn a_minute(count: u64, ns: u64) -> u64 {
     u64::try_from(u128::from(count) * 60_000_000_000 / u128::from(ns.max(1))).unwrap_or(u64::MAX)
 }
 
+/// A number with commas.
+fn commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn tell(report: &Report, canaries: &[Caught]) {
+    let counts = &report.counts;
+    let (seconds, cpu) = (report.wall_ns / 1_000_000_000, report.cpu_ns / 1_000_000_000);
+    println!("states     {:>12}  judged, in {} workloads", commas(counts.states), commas(counts.workloads));
+    println!("distinct   {:>12}  of these differ in some byte", commas(counts.distinct));
+    println!(
+        "opened     {:>12}  of these read something that no other read; inspected, written, closed, opened again",
+        commas(counts.opened)
+    );
+    let third = commas(counts.third);
+    println!(
+        "cut again  {:>12}  inside their recovery, {third} of these inside the second one",
+        commas(counts.second)
+    );
+    if counts.refused > 0 {
+        println!(
+            "refused    {:>12}  operations for want of room, which changed nothing",
+            commas(counts.refused)
+        );
+    }
+    println!("time       {:>12}  s, {} s of processors", commas(seconds), commas(cpu));
+    let rate = |count| commas(a_minute(count, report.cpu_ns));
+    let dear = counts.opened + counts.second;
+    println!("a minute and core: {} states; {} opened or cut again", rate(counts.states), rate(dear));
+    let sets: Vec<String> = report.sets.iter().map(|(set, count)| format!("{set:?} {count}")).collect();
+    println!("\nworkloads: {}", sets.join(", ").to_lowercase());
+    let areas: Vec<String> =
+        counts.areas.iter().map(|(area, count)| format!("{area} {}", commas(*count))).collect();
+    println!("states cut after: {}", areas.join(", "));
+    println!("\nstates     workloads  setting");
+    for (setting, (states, workloads)) in &report.settings {
+        println!(
+            "{:>10}  {:>8}  {:>2} {}",
+            commas(*states),
+            commas(*workloads),
+            setting,
+            SETTINGS[*setting].name
+        );
+    }
+    if !counts.faults.is_empty() {
+        println!("\nworkloads  fault                  what came of it");
+        for ((fault, verdict), count) in &counts.faults {
+            println!("{:>9}  {fault:<21}  {verdict}", commas(*count));
+        }
+    }
+    if !canaries.is_empty() {
+        println!();
+    }
     for caught in canaries {
+        let (bug, states) = (caught.bug, commas(caught.states));
         match &caught.broken {
             Some(broken) => {
-                println!("canary {:?}: caught after {} workloads: {broken}", caught.bug, caught.workloads)
+                let what: String = broken.what.chars().take(CANARY_CHARS).collect();
+                println!("canary     {bug:?}: caught after {states} states: {what} ...");
             }
-            None => println!("canary {:?}: NOT CAUGHT in {} workloads", caught.bug, caught.workloads),
+            None => println!("canary     {bug:?}: NOT CAUGHT in {states} states"),
+        }
+    }
+    if let Some((first, end)) = report.chunks {
+        match first < end {
+            true => println!("chunks     up to {first} of {end} are done; go on with --at {first}"),
+            false => println!("chunks     all are done"),
         }
     }
     for broken in &report.broken {
-        println!("BROKEN {broken}");
-        println!("  replay: cargo run --release -p steadfast-sim -- --seed {}", broken.number);
+        println!("\nFAILURE    {broken}");
+        println!("  again with: cargo run --release -p steadfast-sim -- --seed {}", broken.number);
     }
-    let counts = &report.counts;
-    let (seconds, cpu) = (report.wall_ns / 1_000_000_000, report.cpu_ns / 1_000_000_000);
-    println!("workloads {} {:?}", counts.workloads, report.sets);
-    println!("states    {}, of these {} distinct", counts.states, counts.distinct);
-    println!("opened    {}, and {} cut again inside recovery", counts.opened, counts.second);
-    println!("time      {seconds} s, {cpu} s of processors");
-    println!(
-        "a minute and core: {} states, {} distinct, {} opened",
-        a_minute(counts.states, report.cpu_ns),
-        a_minute(counts.distinct, report.cpu_ns),
-        a_minute(counts.opened + counts.second, report.cpu_ns)
-    );
-    println!(
-        "failures  {}",
-        if report.broken.is_empty() { "none".into() } else { report.broken.len().to_string() }
-    );
+    match report.broken.len() {
+        0 => println!("failures   none"),
+        count => println!("failures   {count}"),
+    }
 }
 
 fn tell_json(report: &Report, canaries: &[Caught]) {
@@ -134,12 +245,23 @@ fn tell_json(report: &Report, canaries: &[Caught]) {
                 "bug": format!("{:?}", caught.bug),
                 "caught": caught.broken.is_some(),
                 "workloads": caught.workloads,
+                "states": caught.states,
                 "text": caught.broken.as_ref().map(ToString::to_string),
             })
         })
         .collect();
     let sets: serde_json::Map<_, _> =
         report.sets.iter().map(|(set, count)| (format!("{set:?}").to_lowercase(), json!(count))).collect();
+    let faults: Vec<_> = counts
+        .faults
+        .iter()
+        .map(|((fault, verdict), count)| json!({ "fault": fault, "verdict": verdict, "workloads": count }))
+        .collect();
+    let settings: serde_json::Map<_, _> = report
+        .settings
+        .iter()
+        .map(|(at, (states, _))| (SETTINGS[*at].name.to_owned(), json!(states)))
+        .collect();
     println!(
         "{}",
         json!({
@@ -149,6 +271,12 @@ fn tell_json(report: &Report, canaries: &[Caught]) {
             "distinct": counts.distinct,
             "opened": counts.opened,
             "second": counts.second,
+            "third": counts.third,
+            "refused": counts.refused,
+            "areas": counts.areas,
+            "faults": faults,
+            "settings": settings,
+            "chunks": report.chunks,
             "wall_ns": report.wall_ns,
             "cpu_ns": report.cpu_ns,
             "states_per_core_minute": a_minute(counts.states, report.cpu_ns),

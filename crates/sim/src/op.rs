@@ -68,6 +68,10 @@ pub enum Op {
     TmpfileLink(Path),
     /// Bytes written to a file whose last name is removed while it is open.
     WriteUnlinked(Path),
+    /// So many bytes of the first file, from its beginning, copied to a byte of the second.
+    Copy(Path, Path, usize, usize),
+    /// A property of the dataset gets another value.
+    Set(&'static str, &'static str),
     /// `fsync`.
     Fsync(Path),
     /// `fdatasync`.
@@ -93,6 +97,8 @@ pub enum Promise {
     Node(u64),
     /// Everything.
     All,
+    /// Everything up to this operation.
+    UpTo(usize),
 }
 
 /// Both sides.
@@ -107,13 +113,33 @@ pub struct Sides<'a> {
     pub draw: &'a mut Draw,
     /// Makes a commit come by itself.
     pub wait: &'a dyn Fn(),
+    /// Sets a property.
+    pub set: &'a dyn Fn(&str, &str) -> Result<(), String>,
 }
 
 /// Both sides said something else.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Disagreement(pub String);
+pub struct Disagreement {
+    /// What.
+    pub text: String,
+    /// What the real one said; 0 if it was content.
+    pub errno: i32,
+}
+
+impl Disagreement {
+    fn refused(what: &str, errno: Errno) -> Disagreement {
+        Disagreement { text: format!("{what} gives {errno:?}"), errno: errno.0 }
+    }
+}
 
 type Found<T> = Result<T, i32>;
+
+/// The device failed.
+pub const EIO: i32 = 5;
+/// There is no room.
+pub const ENOSPC: i32 = 28;
+/// The pool takes no changes any more.
+pub const EROFS: i32 = 30;
 
 fn split(path: &str) -> (&str, &[u8]) {
     match path.rsplit_once('/') {
@@ -279,20 +305,36 @@ impl Sides<'_> {
                 let real = self.ino(path).and_then(|ino| number(self.fs.setattr(ino, &change)).map(|_| ()));
                 agree(model, real)?.ok();
             }
+            Op::Copy(from, to, at, length) => {
+                let model = self.id(from).and_then(|from| {
+                    let content = self.model.content(from)?;
+                    let bytes = content[..length.min(content.len())].to_vec();
+                    let to = self.id(to)?;
+                    if bytes.is_empty() { Ok(()) } else { self.model.write(to, at, &bytes) }
+                });
+                let real = self.ino(from).and_then(|from| {
+                    let to = self.ino(to)?;
+                    number(self.fs.copy_file_range(from, 0, to, at as u64, length as u64))
+                });
+                agree(model, real)?.ok();
+            }
+            Op::Set(name, value) => {
+                (self.set)(name, value).map_err(|text| Disagreement { text, errno: EIO })?;
+            }
             Op::TmpfileLink(path) => self.tmpfile_link(path)?,
             Op::WriteUnlinked(path) => self.write_unlinked(path)?,
             Op::Fsync(path) | Op::Fdatasync(path) => {
                 let (id, ino) = (self.id(path), self.ino(path));
                 if let Ok(ino) = ino {
                     let synced = self.fs.fsync(ino);
-                    synced.map_err(|errno| Disagreement(format!("fsync gives {errno:?}")))?;
+                    synced.map_err(|errno| Disagreement::refused("fsync", errno))?;
                     promise = Promise::Node(ino);
                 }
                 agree(id.map(|_| ()), ino.map(|_| ()))?.ok();
             }
             Op::Sync => {
                 let synced = self.fs.syncfs();
-                synced.map_err(|errno| Disagreement(format!("sync gives {errno:?}")))?;
+                synced.map_err(|errno| Disagreement::refused("sync", errno))?;
                 promise = Promise::All;
             }
             Op::Wait => (self.wait)(),
@@ -333,7 +375,11 @@ impl Sides<'_> {
         let data = self.draw.bytes(5000);
         if gone.is_ok() {
             let model = self.model.write(id, 3000, &data);
-            agree(model, number(self.fs.write(ino, 3000, &data, false)).map(|_| ()))?.ok();
+            // Nobody will see it, so it may be refused where there is no room.
+            let real = number(self.fs.write(ino, 3000, &data, false)).map(|_| ());
+            if real != Err(ENOSPC) {
+                agree(model, real)?.ok();
+            }
         }
         self.model.close(id);
         self.fs.release(ino);
@@ -347,7 +393,7 @@ fn agree<T, U>(model: Found<T>, real: Found<U>) -> Result<Found<()>, Disagreemen
         (Err(model), Err(real)) if model == real => Ok(Err(model)),
         (model, real) => {
             let (model, real) = (model.err().unwrap_or(0), real.err().unwrap_or(0));
-            Err(Disagreement(format!("errno {real}, the model says {model}")))
+            Err(Disagreement { text: format!("errno {real}, the model says {model}"), errno: real })
         }
     }
 }

@@ -8,11 +8,14 @@
 //! (O2) j ≤ `begun`; j ≥ k if operation k was a `sync` that returned.
 //! (O3) If operation k was an `fsync` or `fdatasync` of a node, and returned, then that node (with its content, its
 //!      attributes and its names) is as in some H(m) with m ≥ k.
+//! (O4) Where the log holds names only (`journal=writeback`), O1 and O3 are asked of everything but content; each byte of
+//!      content is one that the file had there in some H(j) that O2 allows, or zero if these differ.
 
 use crate::cut::Moment;
 use crate::op::Promise;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Shape, Tree};
 use crate::workload::{Failure, Trace};
+use crate::world::Journal;
 
 /// A node as a promise speaks of it.
 fn part(tree: &Tree, ino: u64) -> (Option<&Node>, Vec<(u64, Vec<u8>)>) {
@@ -23,9 +26,17 @@ fn part(tree: &Tree, ino: u64) -> (Option<&Node>, Vec<(u64, Vec<u8>)>) {
 ///
 /// # Errors
 /// What should not be.
-pub fn judge(trace: &Trace, moment: Moment, found: &Tree) -> Result<(), Failure> {
+pub fn judge(trace: &Trace, moment: Moment, journal: Journal, found: &Tree) -> Result<(), Failure> {
     let returned = trace.promises[..moment.returned].iter();
-    let floor = returned.clone().rposition(|promise| *promise == Promise::All).map_or(0, |at| at + 1);
+    let least = |(at, promise): (usize, &Promise)| match promise {
+        Promise::All => Some(at + 1),
+        Promise::UpTo(at) => Some(*at),
+        Promise::None | Promise::Node(_) => None,
+    };
+    let floor = returned.clone().enumerate().filter_map(least).max().unwrap_or(0);
+    if journal == Journal::Names {
+        return judge_names(trace, moment, floor, found);
+    }
     let allowed = floor..=moment.begun;
     if !allowed.clone().any(|j| trace.trees[j] == *found) {
         let newest = trace.trees[moment.begun].difference(found);
@@ -43,6 +54,53 @@ pub fn judge(trace: &Trace, moment: Moment, found: &Tree) -> Result<(), Failure>
         if !since.any(|tree| part(tree, *ino) == part(found, *ino)) {
             let (op, lost) = (trace.ops[at], trace.trees[at + 1].difference(found));
             return Err(format!("operation {at}, {op}, returned, and inode {ino} is as before it: {lost}"));
+        }
+    }
+    Ok(())
+}
+
+/// The same tree with zeros for content.
+fn outline(tree: &Tree) -> Tree {
+    let mut outline = tree.clone();
+    for node in outline.nodes.values_mut() {
+        if let Shape::File(content) = &mut node.shape {
+            content.fill(0);
+        }
+    }
+    outline
+}
+
+/// (O4)
+fn judge_names(trace: &Trace, moment: Moment, floor: usize, found: &Tree) -> Result<(), Failure> {
+    let trees: Vec<Tree> = trace.trees[..=moment.begun].iter().map(outline).collect();
+    let shown = outline(found);
+    if !trees[floor..].contains(&shown) {
+        return Err(format!("after operation {}: {}", moment.begun, trees[moment.begun].difference(&shown)));
+    }
+    for (at, promise) in trace.promises[..moment.returned].iter().enumerate() {
+        let Promise::Node(ino) = promise else { continue };
+        if !trees[at + 1..].iter().any(|tree| part(tree, *ino) == part(&shown, *ino)) {
+            let (op, lost) = (trace.ops[at], trees[at + 1].difference(&shown));
+            return Err(format!("operation {at}, {op}, returned, and inode {ino} is as before it: {lost}"));
+        }
+    }
+    for (ino, node) in &found.nodes {
+        let Shape::File(content) = &node.shape else { continue };
+        let times: Vec<Option<&Vec<u8>>> = trace.trees[floor..=moment.begun]
+            .iter()
+            .map(|tree| match tree.nodes.get(ino).map(|node| &node.shape) {
+                Some(Shape::File(content)) => Some(content),
+                _ => None,
+            })
+            .collect();
+        for (at, byte) in content.iter().enumerate() {
+            let had = |content: &Option<&Vec<u8>>| content.and_then(|content| content.get(at)).copied();
+            let known = times.iter().any(|content| had(content) == Some(*byte));
+            let changed = times.iter().any(|content| had(content) != had(&times[0]));
+            let allowed = known || *byte == 0 && changed;
+            if !allowed {
+                return Err(format!("inode {ino}: byte {at} was never {byte:#x} since operation {floor}"));
+            }
         }
     }
     Ok(())

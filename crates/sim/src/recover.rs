@@ -13,7 +13,7 @@ use crate::log::Event;
 use crate::pages::Image;
 use crate::tree::Tree;
 use crate::workload::{Failure, close};
-use crate::world::{self, Disks};
+use crate::world::{self, Disks, Setting};
 
 /// Every recovery runs in the same world, so that it follows from what lies on the devices.
 const RECOVERY: u64 = 0x00c0_ffee;
@@ -32,9 +32,13 @@ pub struct Recovered {
 ///
 /// # Errors
 /// It panics.
-pub fn recover_lied_to(images: &[Image], bug: Option<Bug>) -> Result<Option<Tree>, Failure> {
+pub fn recover_lied_to(
+    setting: &Setting,
+    images: &[Image],
+    bug: Option<Bug>,
+) -> Result<Option<Tree>, Failure> {
     let attempt = || {
-        let disks = Disks::new(images);
+        let disks = Disks::new(setting, images);
         let pool = world::import(&world::env(RECOVERY, bug), &disks).ok()?;
         let mounted = world::mount(pool).ok()?;
         Some(Tree::readable(&mounted.fs))
@@ -61,17 +65,22 @@ pub enum Care {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn recover(images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(|| attempt(images, care, bug)));
+pub fn recover(
+    setting: &Setting,
+    images: &[Image],
+    care: Care,
+    bug: Option<Bug>,
+) -> Result<Recovered, Failure> {
+    let result = catch_unwind(AssertUnwindSafe(|| attempt(setting, images, care, bug)));
     result.unwrap_or_else(|panic| Err(panic_text(panic)))
 }
 
-fn attempt(images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, Failure> {
+fn attempt(setting: &Setting, images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, Failure> {
     let env = world::env(RECOVERY, bug);
-    let disks = Disks::new(images);
+    let disks = Disks::new(setting, images);
     if care == Care::Live {
         // What a crash leaves behind is a note or a copy less, never a block less.
-        inspect(&env, &disks, &["label-copy", "uberblock-torn", "uberblock-few"])
+        inspect(setting, &env, &disks, &["label-copy", "uberblock-torn", "uberblock-few"])
             .map_err(|what| format!("inspected before: {what}"))?;
     }
     let pool = world::import(&env, &disks).map_err(|error| format!("import: {error}"))?;
@@ -96,7 +105,8 @@ fn attempt(images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, 
         }
         let lived = Tree::of(fs).map_err(|error| error.to_string())?;
         close(mounted).map_err(|error| format!("close: {error}"))?;
-        inspect(&env, &disks, &["uberblock-torn"]).map_err(|what| format!("inspected after: {what}"))?;
+        inspect(setting, &env, &disks, &["uberblock-torn"])
+            .map_err(|what| format!("inspected after: {what}"))?;
         let pool = world::import(&env, &disks).map_err(|error| format!("second import: {error}"))?;
         let again = world::mount(pool).map_err(|error| format!("second mount: {error}"))?;
         let found = Tree::of(&again.fs).map_err(|error| format!("second look: {error}"))?;
@@ -108,19 +118,25 @@ fn attempt(images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, 
 }
 
 /// Checks everything offline; findings that are neither notes nor `allowed` are errors.
-fn inspect(env: &Env, disks: &Disks, allowed: &[&str]) -> Result<(), Failure> {
+fn inspect(setting: &Setting, env: &Env, disks: &Disks, allowed: &[&str]) -> Result<(), Failure> {
     let leaves: Vec<Leaf> = disks
         .handles()
         .into_iter()
         .map(|handle| Leaf { path: handle.path, device: Arc::clone(&handle.device) })
         .collect();
     let mut worst: Option<String> = None;
+    // A store of objects keeps one copy of each label and uberblock.
+    let single: &[&str] = if setting.objects { &["label-copy", "uberblock-few"] } else { &[] };
     let mut found = |finding: Finding| {
         let (code, severity) = finding.class();
-        if severity > Severity::Note && !allowed.contains(&code) && worst.is_none() {
+        if severity > Severity::Note && !allowed.contains(&code) && !single.contains(&code) && worst.is_none()
+        {
             worst = Some(finding.to_string());
         }
     };
-    check(&Request { leaves: &leaves, secret: None, anchor: None, env }, &mut found);
+    let record = disks.record();
+    let request =
+        Request { leaves: &leaves, secret: disks.secret().map(<[u8]>::to_vec), anchor: record.as_ref(), env };
+    check(&request, &mut found);
     worst.map_or(Ok(()), Err)
 }

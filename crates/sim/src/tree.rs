@@ -127,6 +127,24 @@ impl Tree {
         Tree { nodes: model.ids().map(node).collect() }
     }
 
+    /// Equal for equal trees.
+    #[must_use]
+    pub fn print(&self) -> [u8; 32] {
+        let mut text = Vec::new();
+        for (ino, node) in &self.nodes {
+            let shape = match &node.shape {
+                Shape::File(content) => steadfast_crypto::hash(content),
+                shape => steadfast_crypto::hash(format!("{shape:?}").as_bytes()),
+            };
+            text.extend_from_slice(&ino.to_le_bytes());
+            text.extend_from_slice(&shape);
+            text.extend_from_slice(
+                format!("{} {} {} {:?}", brief(node), node.mode, node.nlink, node.xattrs).as_bytes(),
+            );
+        }
+        steadfast_crypto::hash(&text)
+    }
+
     /// Names that lead to a node.
     #[must_use]
     pub fn names_of(&self, ino: u64) -> Vec<(u64, Vec<u8>)> {

@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 use steadfast_device::Operation;
 use steadfast_env::Bug;
 use steadfast_model::{Id, Model, Rename};
+use steadfast_pool::Pool;
+use steadfast_posix::{Caller, Errno};
 
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
 use crate::log::{Event, What};
-use crate::op::{At, Op, Path, Promise, Range, Sides};
+use crate::op::{At, EIO, ENOSPC, EROFS, Op, Path, Promise, Range, Sides};
 use crate::pages::Image;
 use crate::tree::Tree;
-use crate::world::{self, DISK_BYTES, Disks, Mounted, SETTINGS, Setting};
+use crate::world::{self, Disks, Mounted, SETTINGS, Setting};
 
 /// Changes of which all sequences of one and two are run.
 pub const CHANGES: &[Op] = &[
@@ -63,6 +65,14 @@ pub const CHANGES: &[Op] = &[
     Op::Chmod("A/foo"),
     Op::TmpfileLink("A/new"),
     Op::WriteUnlinked("A/foo"),
+    Op::Write("A/new", At::Byte(0), 300_000),
+    Op::Copy("A/foo", "A/big", 5000, 9000),
+    Op::SetXattr("A/foo", 60_000),
+    Op::Unlink("A/big"),
+    Op::Rename("A/C", "B", Rename::Exchange),
+    Op::Set("recordsize", "8192"),
+    Op::Set("journal", "ordered"),
+    Op::Set("journal", "off"),
 ];
 
 /// What may follow a change: nothing, or something that makes it durable.
@@ -86,9 +96,10 @@ fn target(op: Op) -> (Path, Path) {
         | Op::Chmod(path)
         | Op::TmpfileLink(path)
         | Op::WriteUnlinked(path)
+        | Op::Copy(_, path, ..)
         | Op::Fsync(path)
         | Op::Fdatasync(path) => path,
-        Op::Sync | Op::Wait => "",
+        Op::Set(..) | Op::Sync | Op::Wait => "",
     };
     (path, path.rsplit_once('/').map_or("", |(parent, _)| parent))
 }
@@ -207,6 +218,27 @@ impl Number {
         ops
     }
 
+    /// Of its world and of what is written. All sequences of one and two have the same, so that what two of them have in common
+    /// in front comes to the same states, and is opened once.
+    fn seed(self) -> u64 {
+        match self.set() {
+            Set::One | Set::Two => self.setting() as u64,
+            _ => self.0,
+        }
+    }
+
+    /// The same for workloads that begin with the same change, if they have states in common: those of one change and two.
+    #[must_use]
+    pub fn shared(self) -> Option<u64> {
+        let one = (CHANGES.len() * PERSISTS) as u64;
+        let index = self.0 & Number::INDEX;
+        match self.set() {
+            Set::One => Some(u64::MAX),
+            Set::Two => Some(index / one),
+            _ => None,
+        }
+    }
+
     /// What its operations say.
     #[must_use]
     pub fn text(self) -> String {
@@ -224,10 +256,23 @@ impl Number {
             return None;
         }
         let mut draw = Draw(self.0 ^ 0xfa17);
-        let disk = draw.below(SETTINGS[self.setting()].disks);
+        let setting = &SETTINGS[self.setting()];
+        let disk = draw.below(setting.images());
+        if disk >= setting.disks {
+            // A register that lies is none: what it does to a pool is the adversary's suite, in the room `pool`.
+            let operation = *draw.pick(&[Operation::Read, Operation::Write, Operation::Flush]);
+            let effect = *draw.pick(&[Effect::Fail, Effect::Gone, Effect::Away(3)]);
+            let fault = Fault { operation, skip: draw.below(6) as u64, times: 1, effect };
+            return Some((disk, fault));
+        }
         let (operation, effects): (Operation, &[Effect]) = match draw.below(4) {
-            0 => (Operation::Read, &[Effect::Fail, Effect::Rot, Effect::Gone]),
-            1 => (Operation::Flush, &[Effect::Fail, Effect::Lost, Effect::Gone]),
+            0 => {
+                (Operation::Read, &[Effect::Fail, Effect::Rot, Effect::Stale, Effect::Gone, Effect::Away(5)])
+            }
+            // Objects are durable when they are put: nobody flushes them.
+            1 if !setting.objects => {
+                (Operation::Flush, &[Effect::Fail, Effect::Lost, Effect::Gone, Effect::Away(5)])
+            }
             _ => (
                 Operation::Write,
                 &[
@@ -236,8 +281,10 @@ impl Number {
                     Effect::Lost,
                     Effect::Misdirected(1),
                     Effect::Misdirected(8),
+                    Effect::Misdirected(128),
                     Effect::Rot,
                     Effect::Gone,
+                    Effect::Away(5),
                 ],
             ),
         };
@@ -251,6 +298,7 @@ impl Number {
 
 /// The pool that the workloads of a setting begin with.
 pub struct Base {
+    setting: Setting,
     images: Vec<Image>,
     model: Model,
     inos: BTreeMap<Id, u64>,
@@ -272,10 +320,58 @@ pub struct Trace {
     pub promises: Vec<Promise>,
     /// What struck, if something did.
     pub struck: Option<Effect>,
+    /// What the operation that it struck said.
+    pub errno: Option<i32>,
+    /// Operations that were refused for want of room.
+    pub refused: u64,
 }
 
 /// Why a workload did not run to its end.
 pub type Failure = String;
+
+/// Files that fill a pool: so many of so many bytes, in a dataset of their own.
+const FILLERS: usize = 1200;
+const FILLER_BYTES: usize = 48 << 10;
+
+/// Fills the pool but for a little, in segments that are partly dead.
+fn fill(pool: &Pool) -> Result<(), Failure> {
+    let said = |error: steadfast_pool::Error| error.to_string();
+    pool.create_dataset("tank/filler", [("compression".to_owned(), "off".to_owned())].into(), None)
+        .map_err(said)?;
+    let (fs, handle) = world::files(pool, "tank/filler").map_err(said)?;
+    let mut draw = Draw(0xf111);
+    let mut made = Vec::new();
+    for number in 0..FILLERS {
+        let name = format!("f{number}").into_bytes();
+        let entry = match fs.mknod(Caller::ROOT, Model::ROOT, &name, 0o100_644, 0) {
+            Ok(entry) => entry,
+            Err(Errno::ENOSPC) => break,
+            Err(errno) => return Err(format!("filling gives {errno:?}")),
+        };
+        let written = fs.write(entry.ino, 0, &draw.bytes(FILLER_BYTES), false);
+        fs.forget(entry.ino, 1);
+        match written {
+            Ok(_) => made.push(name),
+            Err(Errno::ENOSPC) => break,
+            Err(errno) => return Err(format!("filling gives {errno:?}")),
+        }
+        if number % 16 == 15 {
+            pool.sync().map_err(said)?;
+        }
+    }
+    if made.len() == FILLERS {
+        return Err("the pool is larger than what fills it".to_owned());
+    }
+    pool.sync().map_err(said)?;
+    for name in made.iter().filter(|_| draw.percent(4)) {
+        fs.unlink(Model::ROOT, name).map_err(|errno| format!("unlink gives {errno:?}"))?;
+    }
+    pool.sync().map_err(said)?;
+    fs.forget_all();
+    drop(fs);
+    drop(handle);
+    Ok(())
+}
 
 impl Base {
     /// Makes it: directories `A`, `B`, `A/C`, files `A/foo`, `A/big`, `B/bar`.
@@ -284,15 +380,21 @@ impl Base {
     /// What went wrong.
     pub fn new(setting: &Setting, bug: Option<Bug>) -> Result<Base, Failure> {
         let env = world::env(0x5eed, bug);
-        let disks = Disks::new(&vec![Image::blank(DISK_BYTES); setting.disks]);
-        let pool = world::create(&env, &disks, setting).map_err(|error| error.to_string())?;
+        let disks = Disks::blank(setting);
+        let pool = world::create(&env, &disks).map_err(|error| error.to_string())?;
         let mounted = world::mount(pool).map_err(|error| error.to_string())?;
         let (mut model, mut inos) = (Model::default(), BTreeMap::from([(Model::ROOT, Model::ROOT)]));
         let mut draw = Draw(0xba5e);
         {
-            let wait = || ();
-            let mut sides =
-                Sides { fs: &mounted.fs, model: &mut model, inos: &mut inos, draw: &mut draw, wait: &wait };
+            let (wait, set) = (|| (), |_: &str, _: &str| Ok(()));
+            let mut sides = Sides {
+                fs: &mounted.fs,
+                model: &mut model,
+                inos: &mut inos,
+                draw: &mut draw,
+                wait: &wait,
+                set: &set,
+            };
             for op in [
                 Op::Mkdir("A"),
                 Op::Mkdir("B"),
@@ -304,15 +406,19 @@ impl Base {
                 Op::Create("B/bar"),
                 Op::Write("B/bar", At::Byte(0), 100),
             ] {
-                sides.apply(op).map_err(|error| error.0)?;
+                sides.apply(op).map_err(|error| error.text)?;
             }
             for path in ["A/foo", "A/C"] {
                 sides.base_xattr(path);
             }
         }
+        if setting.full {
+            mounted.fs.syncfs().map_err(|errno| format!("sync gives {errno:?}"))?;
+            fill(&mounted.pool)?;
+        }
         close(mounted)?;
         let images = disks.images().into_iter().map(Image::into_base).collect();
-        Ok(Base { images, model, inos })
+        Ok(Base { setting: *setting, images, model, inos })
     }
 
     /// Runs a workload, and takes the power away behind its end.
@@ -320,12 +426,13 @@ impl Base {
     /// # Errors
     /// It did not run: the stack refused or panicked, or said something else than the model.
     pub fn run(&self, number: Number, bug: Option<Bug>) -> Result<Trace, Failure> {
-        let env = world::env(number.0, bug);
-        let disks = Disks::new(&self.images);
+        let seed = number.seed();
+        let env = world::env(seed, bug);
+        let disks = Disks::new(&self.setting, &self.images);
         let pool = world::import(&env, &disks).map_err(|error| error.to_string())?;
         let mounted = world::mount(pool).map_err(|error| error.to_string())?;
         let (mut model, mut inos) = (self.model.clone(), self.inos.clone());
-        let mut draw = Draw(number.0 ^ 0xda7a);
+        let mut draw = Draw(seed ^ 0xda7a);
         let ops = number.ops();
         let mut trees = vec![Tree::of_model(&model, &inos)];
         let mut promises = Vec::new();
@@ -334,25 +441,55 @@ impl Base {
             disks.all[disk].arm(fault);
         }
         let struck = || fault.filter(|_| disks.all.iter().any(|disk| disk.is_struck()));
+        let (mut errno, mut refused) = (None, 0);
+        let wait = || {
+            // The first ones store content early, the next lets the interval pass, then one commits.
+            for _ in 0..8 {
+                mounted.pool.step();
+            }
+        };
+        let root = mounted.pool.root_dataset();
+        let set = |name: &str, value: &str| {
+            mounted.pool.set_property(&root, name, Some(value)).map_err(|error| error.to_string())
+        };
         for (index, op) in ops.iter().enumerate() {
             disks.log.note(0, What::Begin(index));
-            let wait = || {
-                // The first ones store content early, the next lets the interval pass, then one commits.
-                for _ in 0..8 {
-                    mounted.pool.step();
-                }
+            let before = self.setting.full.then(|| (model.clone(), inos.clone()));
+            let mut sides = Sides {
+                fs: &mounted.fs,
+                model: &mut model,
+                inos: &mut inos,
+                draw: &mut draw,
+                wait: &wait,
+                set: &set,
             };
-            let mut sides =
-                Sides { fs: &mounted.fs, model: &mut model, inos: &mut inos, draw: &mut draw, wait: &wait };
             let promise = match sides.apply(*op) {
                 Ok(promise) => promise,
-                // What a fault of a device makes of an operation is an error, and the power goes before the next one. What
-                // the operation would have done may be found, or not.
-                Err(_) if struck().is_some() => {
+                Err(error) if error.errno == ENOSPC && before.is_some() => {
+                    // What is refused for want of room changes nothing.
+                    (model, inos) = before.expect("just asked");
+                    refused += 1;
+                    Promise::None
+                }
+                // What a fault of a device makes of an operation is an error. What the operation would have done may be
+                // found, or not; what was done before it and is promised afterwards must be.
+                Err(error) if struck().is_some() => {
+                    if ![EIO, ENOSPC, EROFS].contains(&error.errno) {
+                        return Err(format!("operation {index}, {op}, after a fault: {}", error.text));
+                    }
+                    errno = Some(error.errno);
+                    trees.push(Tree::of_model(&model, &inos));
+                    promises.push(Promise::None);
+                    disks.log.note(0, What::Return(index));
+                    disks.log.note(0, What::Begin(index + 1));
+                    if mounted.fs.syncfs().is_ok() {
+                        promises.push(Promise::UpTo(index));
+                        disks.log.note(0, What::Return(index + 1));
+                    }
                     trees.push(Tree::of_model(&model, &inos));
                     break;
                 }
-                Err(error) => return Err(format!("operation {index}, {op}: {}", error.0)),
+                Err(error) => return Err(format!("operation {index}, {op}: {}", error.text)),
             };
             disks.log.note(0, What::Return(index));
             trees.push(Tree::of_model(&model, &inos));
@@ -367,7 +504,7 @@ impl Base {
                 }
             }
             // An operation that failed may have been done on one side only.
-            Some(_) if promises.len() < ops.len() => {}
+            Some(_) if errno.is_some() => {}
             Some(_) => Tree::readable(&mounted.fs)
                 .is_part_of(std::slice::from_ref(last))
                 .map_err(|what| format!("before any crash: {what}"))?,
@@ -375,7 +512,7 @@ impl Base {
         let struck = struck().map(|(_, fault)| fault.effect);
         drop(mounted);
         let images = self.images.clone();
-        Ok(Trace { number, ops, images, events: disks.log.take(), trees, promises, struck })
+        Ok(Trace { number, ops, images, events: disks.log.take(), trees, promises, struck, errno, refused })
     }
 }
 

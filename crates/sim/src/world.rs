@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
+use steadfast_anchor::AnchorRecord;
 use steadfast_device::Device;
-use steadfast_env::{Bug, Env};
-use steadfast_pool::{CreateSpec, DatasetHandle, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
+use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
+use steadfast_format::KeyFormat;
+use steadfast_pool::{
+    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool,
+    new_user_key, scan,
+};
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
+use crate::corner::Corner;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::pages::Image;
@@ -20,41 +26,170 @@ const MEMORY: Memory =
 /// What a pool is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
+    /// What it is called.
+    pub name: &'static str,
     /// Devices.
     pub disks: usize,
+    /// Log2 of the allocation unit.
+    pub ashift: u8,
+    /// Bytes that its devices write all or nothing.
+    pub sector: usize,
+    /// Its devices take whole objects only.
+    pub objects: bool,
+    /// It is encrypted.
+    pub sealed: bool,
+    /// It has an anchor: a register and a witness, each with crash points of its own.
+    pub anchored: bool,
+    /// It is nearly full, and the cleaner has work in every commit.
+    pub full: bool,
+    /// What `fsync` promises.
+    pub journal: Journal,
     /// Properties of the root dataset.
     pub props: &'static [(&'static str, &'static str)],
 }
 
-/// Pools that workloads run on.
+/// What an `fsync` promises of content.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Journal {
+    /// All of it.
+    Whole,
+    /// Nothing: after a crash it may be older than names and sizes, or zeros.
+    Names,
+}
+
+const PLAIN: Setting = Setting {
+    name: "plain",
+    disks: 1,
+    ashift: 12,
+    sector: 512,
+    objects: false,
+    sealed: false,
+    anchored: false,
+    full: false,
+    journal: Journal::Whole,
+    props: &[("recordsize", "16384"), ("journal", "off")],
+};
+
+/// Pools that workloads run on. Their order is part of the numbers of workloads.
 pub const SETTINGS: &[Setting] = &[
-    Setting { disks: 1, props: &[("recordsize", "16384"), ("journal", "off")] },
-    Setting { disks: 2, props: &[("recordsize", "4096"), ("compression", "off"), ("journal", "off")] },
-    Setting { disks: 1, props: &[("recordsize", "131072"), ("compression", "zstd"), ("journal", "off")] },
-    Setting { disks: 1, props: &[("recordsize", "16384"), ("journal", "ordered")] },
+    PLAIN,
+    Setting {
+        name: "two disks, small records",
+        disks: 2,
+        props: &[("recordsize", "4096"), ("compression", "off"), ("journal", "off")],
+        ..PLAIN
+    },
+    Setting {
+        name: "large records, zstd",
+        props: &[("recordsize", "131072"), ("compression", "zstd"), ("journal", "off")],
+        ..PLAIN
+    },
+    Setting { name: "journal=ordered", props: &[("recordsize", "16384"), ("journal", "ordered")], ..PLAIN },
+    Setting {
+        name: "journal=writeback",
+        journal: Journal::Names,
+        props: &[("recordsize", "16384"), ("journal", "writeback")],
+        ..PLAIN
+    },
+    Setting {
+        name: "journal=ordered, two disks, torn at 4 KiB",
+        disks: 2,
+        sector: 4096,
+        props: &[("recordsize", "131072"), ("compression", "off"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "units of 512 bytes, lz4",
+        ashift: 9,
+        props: &[("recordsize", "4096"), ("compression", "lz4"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "encrypted",
+        sealed: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting { name: "whole objects", objects: true, ..PLAIN },
+    Setting { name: "anchor", anchored: true, ..PLAIN },
+    Setting { name: "anchor, encrypted, two disks", disks: 2, sealed: true, anchored: true, ..PLAIN },
+    Setting {
+        name: "nearly full",
+        full: true,
+        props: &[("recordsize", "16384"), ("compression", "off"), ("journal", "off")],
+        ..PLAIN
+    },
 ];
+
+impl Setting {
+    /// Images that a state of it has: devices, and what an anchor needs.
+    #[must_use]
+    pub fn images(&self) -> usize {
+        self.disks + if self.anchored { 2 } else { 0 }
+    }
+}
 
 /// A world that repeats.
 #[must_use]
 pub fn env(seed: u64, bug: Option<Bug>) -> Env {
-    Env { bug, ..Env::simulated(seed) }
+    let env = Env::simulated(seed);
+    Env { tasks: Arc::new(Planted { tasks: Arc::clone(&env.tasks), bug }), ..env }
 }
 
-/// Devices.
+/// The tasks of a simulated world, with a bug. The only ones that may have one.
+struct Planted {
+    tasks: Arc<dyn Tasks>,
+    bug: Option<Bug>,
+}
+
+impl Tasks for Planted {
+    fn spawn(&self, name: &str, job: Job<'static>) -> Box<dyn TaskHandle> {
+        self.tasks.spawn(name, job)
+    }
+
+    fn run_all<'a>(&self, jobs: Vec<Job<'a>>) {
+        self.tasks.run_all(jobs);
+    }
+
+    fn parallelism(&self) -> usize {
+        self.tasks.parallelism()
+    }
+
+    fn is_concurrent(&self) -> bool {
+        self.tasks.is_concurrent()
+    }
+
+    fn planted(&self) -> Option<Bug> {
+        self.bug
+    }
+}
+
+/// Devices, and what an anchor needs.
 pub struct Disks {
-    /// They.
+    /// All that has a state of its own: the devices first.
     pub all: Vec<Arc<Disk>>,
     /// What reaches them.
     pub log: Arc<Log>,
+    setting: Setting,
 }
 
 impl Disks {
     /// Devices that hold images.
     #[must_use]
-    pub fn new(images: &[Image]) -> Disks {
+    pub fn new(setting: &Setting, images: &[Image]) -> Disks {
+        assert_eq!(images.len(), setting.images());
         let log = Arc::new(Log::default());
-        let disk = |(number, image): (usize, &Image)| Arc::new(Disk::new(number, image.clone(), &log));
-        Disks { all: images.iter().enumerate().map(disk).collect(), log }
+        let disk = |(number, image): (usize, &Image)| {
+            let appendable = !setting.objects || number >= setting.disks;
+            Arc::new(Disk::new(number, image.clone(), appendable, &log))
+        };
+        Disks { all: images.iter().enumerate().map(disk).collect(), log, setting: *setting }
+    }
+
+    /// The same that were never written.
+    #[must_use]
+    pub fn blank(setting: &Setting) -> Disks {
+        Disks::new(setting, &vec![Image::blank(DISK_BYTES); setting.images()])
     }
 
     /// Handles as a pool wants them.
@@ -64,7 +199,7 @@ impl Disks {
             path: disk.character().identity,
             device: Arc::clone(disk) as Arc<dyn Device>,
         };
-        self.all.iter().map(handle).collect()
+        self.all[..self.setting.disks].iter().map(handle).collect()
     }
 
     /// What lies on them, all writes applied.
@@ -72,24 +207,59 @@ impl Disks {
     pub fn images(&self) -> Vec<Image> {
         self.all.iter().map(|disk| disk.image()).collect()
     }
+
+    fn wish(&self, path: Option<&str>) -> AnchorWish {
+        if !self.setting.anchored {
+            return AnchorWish::default();
+        }
+        let corner = |at: usize| Arc::clone(&self.all[self.setting.disks + at]);
+        let registers = Corner { register: corner(0), witness: corner(1) };
+        let path = path.map(str::to_owned);
+        AnchorWish { registers: Some(Arc::new(registers)), path, ..AnchorWish::default() }
+    }
+
+    /// What the register holds, if there is one.
+    #[must_use]
+    pub fn record(&self) -> Option<AnchorRecord> {
+        let registers = self.wish(None).registers?;
+        let bytes = registers.register("register").read().ok()?;
+        AnchorRecord::decode(&bytes[..]).ok()
+    }
+
+    /// What opens an encrypted pool.
+    #[must_use]
+    pub fn secret(&self) -> Option<&'static [u8]> {
+        self.setting.sealed.then_some(&SECRET)
+    }
 }
+
+const SECRET: [u8; 32] = [7; 32];
 
 /// Makes a pool.
 ///
 /// # Errors
 /// What the pool says.
-pub fn create(env: &Env, disks: &Disks, setting: &Setting) -> Result<Pool, Error> {
+pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
+    let setting = &disks.setting;
+    let random = |out: &mut [u8]| env.random.fill(out);
+    let key = match disks.secret() {
+        None => None,
+        Some(secret) => {
+            let user = new_user_key(KeyFormat::Raw, secret, &random, None)?;
+            Some(NewKey { user: Arc::new(user) })
+        }
+    };
     Pool::create(
         env,
         CreateSpec {
             name: "tank".into(),
             devices: disks.handles(),
-            ashift: 12,
+            ashift: setting.ashift,
             force: false,
             pool_props: Default::default(),
             root_props: setting.props.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-            key: None,
-            anchor: Default::default(),
+            key,
+            anchor: disks.wish(Some("register")),
             host: "sim".into(),
             memory: MEMORY,
         },
@@ -112,8 +282,8 @@ pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             destroyed: false,
             read_only: false,
             accept_lost_log: false,
-            secret: None,
-            anchor: Default::default(),
+            secret: disks.secret().map(<[u8]>::to_vec),
+            anchor: disks.wish(None),
             host: "sim".into(),
             memory: MEMORY,
         },
@@ -135,7 +305,16 @@ pub struct Mounted {
 /// # Errors
 /// What the pool says.
 pub fn mount(pool: Pool) -> Result<Mounted, Error> {
-    let handle = pool.open_dataset("tank")?;
+    let (fs, handle) = files(&pool, "tank")?;
+    Ok(Mounted { fs, handle, pool })
+}
+
+/// The files of a dataset.
+///
+/// # Errors
+/// What the pool says.
+pub fn files(pool: &Pool, dataset: &str) -> Result<(FileSystem, DatasetHandle), Error> {
+    let handle = pool.open_dataset(dataset)?;
     let options = Options {
         atime: Atime::Off,
         usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 32 << 20 }),
@@ -144,5 +323,5 @@ pub fn mount(pool: Pool) -> Result<Mounted, Error> {
     let fs = FileSystem::new(Arc::clone(handle.dataset()), options);
     let fs =
         fs.map_err(|errno| Error::Suspended { pool: pool.name(), reason: format!("mount: {errno:?}") })?;
-    Ok(Mounted { fs, handle, pool })
+    Ok((fs, handle))
 }

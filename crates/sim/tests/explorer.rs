@@ -1,6 +1,6 @@
 //! The explorer finds nothing in the stack, and everything that is planted.
 
-use steadfast_sim::run::{hunt, kept, replay};
+use steadfast_sim::run::{Caught, hunt, kept, replay};
 use steadfast_sim::workload::Base;
 use steadfast_sim::{Bug, Explorer, Number, SETTINGS, Set};
 
@@ -47,60 +47,50 @@ fn a_seed_repeats_to_the_byte() {
 
 fn is_caught(bug: Bug) {
     let caught = hunt(bug, 240);
-    assert!(caught.broken.is_some(), "{bug:?} is not caught in {} workloads", caught.workloads);
+    let Caught { workloads, states, .. } = caught;
+    let broken = caught
+        .broken
+        .unwrap_or_else(|| panic!("{bug:?} is not caught in {workloads} workloads, {states} states"));
+    println!("{bug:?}: caught after {states} states of {workloads} workloads: {}", broken.what);
 }
 
-#[test]
-fn a_root_before_the_flush_is_caught() {
-    is_caught(Bug::NoFlushBeforeRoot);
+/// One test for each, so that they run beside each other, and one that none is forgotten.
+macro_rules! caught {
+    ($($name:ident: $bug:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                is_caught(Bug::$bug);
+            }
+        )*
+
+        #[test]
+        fn every_bug_that_can_be_planted_is_hunted() {
+            let hunted = [$(Bug::$bug),*];
+            assert!(Bug::ALL.iter().all(|bug| hunted.contains(bug)));
+        }
+    };
 }
 
-#[test]
-fn a_root_that_is_not_flushed_is_caught() {
-    is_caught(Bug::NoFlushAfterRoot);
-}
-
-#[test]
-fn a_root_before_its_data_is_caught() {
-    is_caught(Bug::RootBeforeData);
-}
-
-#[test]
-fn a_slot_that_is_reused_early_is_caught() {
-    is_caught(Bug::SlotReusedEarly);
-}
-
-#[test]
-fn a_rename_in_two_steps_is_caught() {
-    is_caught(Bug::RenameInTwoSteps);
-}
-
-#[test]
-fn an_fsync_that_does_nothing_is_caught() {
-    is_caught(Bug::FsyncIgnored);
-}
-
-#[test]
-fn a_truncation_that_leaves_its_tail_is_caught() {
-    is_caught(Bug::TailKept);
-}
-
-#[test]
-fn a_block_that_is_never_freed_is_caught() {
-    is_caught(Bug::TailLeaked);
-}
-
-#[test]
-fn a_stale_overlay_is_caught() {
-    is_caught(Bug::OverlayStale);
-}
-
-#[test]
-fn a_flush_error_that_is_swallowed_is_caught() {
-    is_caught(Bug::FlushErrorSwallowed);
-}
-
-#[test]
-fn a_hash_that_is_not_looked_at_is_caught() {
-    is_caught(Bug::HashIgnored);
+caught! {
+    a_root_before_the_flush_is_caught: NoFlushBeforeRoot;
+    a_root_that_is_not_flushed_is_caught: NoFlushAfterRoot;
+    a_root_before_its_data_is_caught: RootBeforeData;
+    a_slot_that_is_reused_early_is_caught: SlotReusedEarly;
+    a_rename_in_two_steps_is_caught: RenameInTwoSteps;
+    an_fsync_that_does_nothing_is_caught: FsyncIgnored;
+    a_truncation_that_leaves_its_tail_is_caught: TailKept;
+    a_block_that_is_never_freed_is_caught: TailLeaked;
+    a_stale_overlay_is_caught: OverlayStale;
+    a_flush_error_that_is_swallowed_is_caught: FlushErrorSwallowed;
+    a_hash_that_is_not_looked_at_is_caught: HashIgnored;
+    a_torn_root_that_is_accepted_is_caught: TornRootAccepted;
+    a_log_that_is_not_flushed_is_caught: LogNotFlushed;
+    a_log_error_that_is_swallowed_is_caught: LogErrorSwallowed;
+    a_torn_group_that_is_accepted_is_caught: LogTornAccepted;
+    a_log_that_is_replayed_twice_is_caught: LogReplayedTwice;
+    a_replay_that_cannot_be_repeated_is_caught: ReplayErasesLog;
+    a_log_without_names_is_caught: NamesNotLogged;
+    an_anchor_that_moves_early_is_caught: AnchorEarly;
+    a_relocation_that_is_forgotten_is_caught: RelocationLost;
 }
