@@ -99,7 +99,9 @@ fn target(op: Op) -> (Path, Path) {
         | Op::Copy(_, path, ..)
         | Op::Fsync(path)
         | Op::Fdatasync(path) => path,
-        Op::Set(..) | Op::Sync | Op::Wait => "",
+        // A property changes what `fsync` of any file does.
+        Op::Set(..) => "A/foo",
+        Op::Sync | Op::Wait => "",
     };
     (path, path.rsplit_once('/').map_or("", |(parent, _)| parent))
 }
