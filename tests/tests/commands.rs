@@ -277,3 +277,47 @@ fn bash_completes_verbs_options_and_names() {
     assert!(offered(&host, &script, "zpool status ta").is_empty());
     host.run("daemon pid").fails(1).says("DAEMON-ABSENT");
 }
+
+#[test]
+fn a_trim_gives_back_what_was_freed_while_nothing_was_discarded() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(host) = Host::with_tank("trim") else { return };
+    let occupied = || std::fs::metadata(host.at("tank.img")).expect("the image").blocks() * 512;
+    host.shell("zpool set autotrim=off tank").ok();
+    std::fs::write(host.at("t/gone"), noise(48 * MIB as usize, 5)).expect("written");
+    std::fs::write(host.at("t/kept"), noise(8 * MIB as usize, 6)).expect("written");
+    host.shell("zpool sync; zpool status -t tank").ok().says("(untrimmed)");
+    let full = occupied();
+    assert!(full > 56 * MIB, "{full} bytes");
+    std::fs::remove_file(host.at("t/gone")).expect("removed");
+    host.shell("zpool wait -t free tank; zpool sync; zpool sync").ok();
+    assert!(occupied() >= full, "autotrim is off: {full} bytes before, {} after", occupied());
+    // A slot a second: it does not end while we look.
+    host.shell("zpool trim -r 1M tank; zpool status tank").ok().says("(trimming)");
+    host.shell("zpool trim tank").fails(1).says("TRIM-ACTIVE");
+    host.shell("zpool trim -s tank; zpool status -t tank").ok().says("% trimmed, suspended, started at ");
+    host.shell("zpool trim -s tank").fails(1).says("TRIM-NONE");
+    host.shell("zpool wait -t trim tank").ok();
+    host.shell("zpool trim tank $PWD/tank.img; zpool trim -c tank; zpool status -t tank")
+        .ok()
+        .says("(untrimmed)");
+    host.shell("zpool trim tank other.img").fails(1).says("VDEV-MISSING");
+    host.shell("zpool trim -w -r 10G tank; zpool status -t tank").ok().says("(100% trimmed, completed at ");
+    let after = occupied();
+    assert!(after + 40 * MIB < full, "{full} bytes before, {after} after");
+    host.shell("zpool status -tj --json-int tank").ok().says("\"trim_state\":\"COMPLETE\"");
+    let told = host.shell("zpool events -H tank").ok();
+    let words = ["start", "suspend", "resume", "cancel", "finish"];
+    words.iter().fold(told, |told, word| told.says(&format!("sysevent.fs.steadfast.trim_{word}")));
+    let past = host.shell("zpool history -i tank").ok().says("zpool trim -w -r 10G tank");
+    past.says("trim finish vdev=");
+    host.shell("zpool wait tank; zpool wait -t discard,scrub,resilver,initialize,replace,remove tank").ok();
+    let table = host.shell("zpool wait -t free,trim tank 0.1").ok().out;
+    assert_eq!(table.split_whitespace().collect::<Vec<_>>(), ["FREE", "TRIM", "-", "-"], "{table}");
+    host.shell("zpool wait -t defragment tank").fails(2).says("invalid activity 'defragment'");
+    host.shell("zpool wait pond").fails(1).says("POOL-ABSENT");
+    host.shell("zpool trim -d tank").fails(2).says("-d");
+    host.shell("zpool trim -cs tank").fails(2).says("-c cannot be combined with -s");
+    host.shell("zpool export tank; steadfast inspect check $PWD/tank.img; zpool import -d $PWD tank").ok();
+    assert!(std::fs::read(host.at("t/kept")).expect("it reads") == noise(8 * MIB as usize, 6));
+}

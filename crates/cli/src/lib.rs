@@ -33,6 +33,7 @@ mod zpool_growth;
 mod zpool_import;
 mod zpool_iostat;
 mod zpool_status;
+mod zpool_trim;
 
 pub use fuzz::fuzz_options;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::repeat::{Plan, TIME};
 use crate::table::{Column, render, tame};
-use crate::{zpool_events, zpool_growth, zpool_import, zpool_iostat, zpool_status};
+use crate::{zpool_events, zpool_growth, zpool_import, zpool_iostat, zpool_status, zpool_trim};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
@@ -54,8 +54,6 @@ pub const FAMILY: Family = Family {
             "it comes with redundancy; `steadfast inspect check` reads and verifies an exported pool now",
         ),
         ("split", "it needs mirrors, which come with redundancy"),
-        ("trim", "free slots are discarded by themselves after every commit"),
-        ("wait", ""),
     ],
     commands: &[
         Command {
@@ -166,6 +164,7 @@ pub const FAMILY: Family = Family {
                     JSON_INT,
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('t', "how far the trim of each device is"),
                     flag('v', "name the files that are damaged, and which bytes of them"),
                     flag('x', "only pools with trouble"),
                     TIME,
@@ -317,6 +316,43 @@ pub const FAMILY: Family = Family {
             },
             doc: "Removes a pool's labels from a device that no imported pool uses.",
             run: zpool_growth::labelclear,
+        },
+        Command {
+            names: &["trim"],
+            syntax: Syntax {
+                flags: &[
+                    flag('c', "end what is under way"),
+                    flag('d', "securely, which is refused").or("secure"),
+                    valued('r', "rate", "bytes a second on each device, at most"),
+                    flag('s', "stop what is under way; without options it goes on"),
+                    flag('w', "wait until it has ended"),
+                ],
+                operands: "pool [device]...",
+                least: 1,
+                most: MANY,
+            },
+            doc: "Gives all free space back to what devices lie on: holes in image files, discards on disks.",
+            run: zpool_trim::trim,
+        },
+        Command {
+            names: &["wait"],
+            syntax: Syntax {
+                flags: &[
+                    flag('H', "no headings, tabs between columns"),
+                    flag('p', "exact numbers"),
+                    valued(
+                        't',
+                        "activity[,activity]...",
+                        "for which; those that do not exist here are over at once",
+                    ),
+                    TIME,
+                ],
+                operands: "pool [interval]",
+                least: 1,
+                most: 2,
+            },
+            doc: "Waits until nothing goes on in the background of a pool; with an interval, tells what is left.",
+            run: zpool_trim::wait,
         },
         Command {
             names: &["upgrade"],

@@ -5,10 +5,11 @@ use crate::json;
 use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
+use crate::zpool_trim;
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
 use steadfast_control::api::{
-    DataError, Health, LogReport, PoolReport, PoolStatus, VdevClass, VdevKind, VdevReport,
+    DataError, Health, LogReport, PoolReport, PoolStatus, TrimState, VdevClass, VdevKind, VdevReport,
 };
 use steadfast_control::check::vdev_word;
 use steadfast_property::{nice_bytes, nice_number};
@@ -62,7 +63,8 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
         session.out.push_str(&three_parts(message, words));
     }
     session.line("config:\n");
-    session.out.push_str(&config(&pool.name, pool.state, &pool.vdevs, true, parsed.has('p')));
+    let vdevs = remarked(&pool.vdevs, parsed.has('t'));
+    session.out.push_str(&config(&pool.name, pool.state, &vdevs, true, parsed.has('p')));
     if let Some(line) = log_line(&pool.log) {
         session.line(format!("\n   log: {line}"));
     }
@@ -157,6 +159,16 @@ pub(crate) fn place(error: &DataError) -> String {
         (None, _) => format!("{}:<{:#x}>", error.dataset, error.inode),
     };
     tame(&place) + &bytes
+}
+
+/// Devices with what is to be said of their trim behind what is remarkable anyway.
+fn remarked(vdevs: &[VdevReport], trims: bool) -> Vec<VdevReport> {
+    let with_trim = |vdev: &VdevReport| {
+        let trim = vdev.trim.as_ref().and_then(|trim| zpool_trim::remark(trim, trims));
+        let notes: Vec<String> = vdev.note.iter().cloned().chain(trim).collect();
+        VdevReport { note: (!notes.is_empty()).then(|| notes.join("  ")), ..vdev.clone() }
+    };
+    vdevs.iter().map(with_trim).collect()
 }
 
 /// The tree of devices, indented by a tab; with counters unless it is a pool that is only a candidate.
@@ -265,7 +277,7 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             "read_errors": json::number(sum(|v| v.read_errors), as_number),
             "write_errors": json::number(sum(|v| v.write_errors), as_number),
             "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
-            "vdevs": vdevs_json(&pool.vdevs, exact, as_number),
+            "vdevs": vdevs_json(&pool.vdevs, parsed.has('t'), exact, as_number),
         });
         let mut entry = json!({
             "name": pool.name,
@@ -319,7 +331,7 @@ fn size(bytes: u64, exact: bool, as_number: bool) -> Value {
     if as_number || exact { json::number(bytes, as_number) } else { json!(nice_bytes(bytes)) }
 }
 
-fn vdevs_json(vdevs: &[VdevReport], exact: bool, as_number: bool) -> Value {
+fn vdevs_json(vdevs: &[VdevReport], trims: bool, exact: bool, as_number: bool) -> Value {
     let mut map = Map::new();
     for vdev in vdevs {
         let kind = match vdev.kind {
@@ -346,7 +358,18 @@ fn vdevs_json(vdevs: &[VdevReport], exact: bool, as_number: bool) -> Value {
         if vdev.children.is_empty() {
             entry["path"] = json!(vdev.name);
         } else {
-            entry["vdevs"] = vdevs_json(&vdev.children, exact, as_number);
+            entry["vdevs"] = vdevs_json(&vdev.children, trims, exact, as_number);
+        }
+        if let Some(trim) = vdev.trim.filter(|_| trims) {
+            let unsupported = trim.state == TrimState::Unsupported;
+            entry["trim_notsup"] = json::number(u64::from(unsupported), as_number);
+            if !unsupported {
+                entry["trim_state"] = json!(trim.state);
+                entry["trimmed"] = size(trim.trimmed, exact, as_number);
+                entry["trim_done"] = size(trim.done, exact, as_number);
+                entry["to_trim"] = size(trim.total, exact, as_number);
+                entry["trim_time"] = json::number(trim.since, as_number);
+            }
         }
         if let Some(note) = &vdev.note {
             entry["note"] = json!(note);

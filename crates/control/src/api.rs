@@ -384,8 +384,42 @@ pub struct VdevReport {
     pub checksum_errors: u64,
     /// A remark for the line's end.
     pub note: Option<String>,
+    /// How far its trim is, where there can be one.
+    #[serde(default)]
+    pub trim: Option<TrimReport>,
     /// Members of a group.
     pub children: Vec<VdevReport>,
+}
+
+/// How far a device's trim is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct TrimReport {
+    /// How far.
+    pub state: TrimState,
+    /// Bytes of the device that were gone through.
+    pub done: u64,
+    /// Bytes of the device.
+    pub total: u64,
+    /// Bytes given back.
+    pub trimmed: u64,
+    /// When it began, or ended if it is complete: seconds since 1970.
+    pub since: u64,
+}
+
+/// State of a device's trim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum TrimState {
+    /// The device takes no discards.
+    Unsupported,
+    /// Not since the import.
+    Untrimmed,
+    /// Under way.
+    Active,
+    /// Stopped for now.
+    Suspended,
+    /// Ended.
+    Complete,
 }
 
 /// A range of a file, or a piece of metadata, that cannot be read.
@@ -503,6 +537,47 @@ pub struct PoolOffline {
 pub struct PoolClear {
     /// Name.
     pub name: String,
+}
+
+/// Discard all free space of devices, or stop that.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolTrim {
+    /// Name.
+    pub name: String,
+    /// Devices, by the names that status prints or a path to them; empty: all.
+    pub devices: Vec<PathBuf>,
+    /// What.
+    pub command: TrimCommand,
+    /// Bytes a second on each device (`-r`); `None`: without limit, or as it was when it was suspended.
+    pub rate: Option<u64>,
+}
+
+/// What is asked of a trim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrimCommand {
+    /// Begin, or go on if it is suspended.
+    Start,
+    /// Stop for now (`-s`).
+    Suspend,
+    /// End (`-c`).
+    Cancel,
+}
+
+/// What goes on in the background of a pool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolActivities {
+    /// Name.
+    pub name: String,
+}
+
+/// What goes on in the background of a pool: bytes left, 0 where nothing goes on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Activities {
+    /// What was deleted comes back.
+    pub free: u64,
+    /// Free space is discarded on demand.
+    pub trim: u64,
 }
 
 /// Remove a pool's labels from a device that no imported pool uses.
@@ -883,6 +958,10 @@ pub trait Host: Send + Sync {
     fn pool_offline(&self, caller: &Caller, request: PoolOffline) -> Result<Outcome, Refusal>;
     /// Forgets errors.
     fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal>;
+    /// Begins or stops trims.
+    fn pool_trim(&self, caller: &Caller, request: PoolTrim) -> Result<Outcome, Refusal>;
+    /// Tells what goes on in the background.
+    fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
     fn label_clear(&self, caller: &Caller, request: LabelClear) -> Result<Outcome, Refusal>;
     /// Enables features.
@@ -975,6 +1054,8 @@ verbs! {
     PoolOnline pool_online -> Outcome;
     PoolOffline pool_offline -> Outcome;
     PoolClear pool_clear -> Outcome;
+    PoolTrim pool_trim -> Outcome;
+    PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;
     PoolIostat pool_iostat -> Vec<PoolIo>;

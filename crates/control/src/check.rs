@@ -87,6 +87,12 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         Request::PoolAdd(r) => check_vdevs(&r.vdevs, false)?,
         Request::PoolRemove(r) => check_paths(&r.devices)?,
         Request::PoolOnline(r) => check_paths(&r.devices)?,
+        Request::PoolTrim(r) => {
+            check_paths(&r.devices)?;
+            if r.rate == Some(0) {
+                return Err(Refusal::new(Code::ApiRequest, "a rate of 0 would never end"));
+            }
+        }
         Request::PoolOffline(r) => check_paths(&r.devices)?,
         Request::LabelClear(r) => check_paths(std::slice::from_ref(&r.device))?,
         Request::FsRename(r) => {
@@ -116,6 +122,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::PoolSync(_)
         | Request::DaemonPing(_)
         | Request::PoolClear(_)
+        | Request::PoolActivities(_)
         | Request::PoolUpgrade(_)
         | Request::PoolIostat(_)
         | Request::PoolEvents(_)

@@ -90,6 +90,12 @@ codes! {
         "Copy the data to another pool at once, before the daemon ends. Then `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up what only that device holds.";
     VdevNeeded "VDEV-NEEDED" "A pool without redundancy needs each of its devices all the time."
         "Leave the device in, or move the data to another pool.";
+    TrimActive "TRIM-ACTIVE" "A device is trimmed once at a time."
+        "Wait for it with `zpool wait -t trim {pool}`, or end it with `zpool trim -c {pool}`.";
+    TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."
+        "`zpool status -t {pool}` shows how far each device is.";
+    TrimUnsupported "TRIM-UNSUPPORTED" "What the device lies on cannot take space back."
+        "Nothing needs to be done; the pool uses the free space again.";
     // Pools.
     PoolExists "POOL-EXISTS" "Each imported pool has its own name."
         "Choose another name, or export the other pool with `zpool export {pool}`.";

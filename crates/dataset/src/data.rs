@@ -1,11 +1,11 @@
 //! Content: reading through the layers, writing and cutting in the open one.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use steadfast_env::Bug;
 use steadfast_format::extent::Extent;
-use steadfast_format::file_keys::ExtentsKey;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{BlockPointer, InodeId};
 use steadfast_txg::{AdmitKind, Cost, Operation};
@@ -187,6 +187,43 @@ impl Dataset {
             }
         }
         Ok(())
+    }
+
+    /// Reads blocks of content that are `suspect`, of so many extents behind a key, and notes those that cannot be read as
+    /// damage. Gives the key to go on behind, `None` at the end.
+    pub fn look_over(
+        &self,
+        behind: Option<Vec<u8>>,
+        extents_max: usize,
+        suspect: &dyn Fn(&BlockPointer) -> bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let from = match behind {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Included(NamesKey::all_of(InodeId(1))),
+        };
+        let (mut seen, mut last) = (0, None);
+        for item in self.extents.range((from, Bound::Unbounded)).take(extents_max) {
+            let (key, value) = item?;
+            (seen, last) = (seen + 1, Some(key));
+            let key = last.as_deref().unwrap_or_default();
+            let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(key) else { continue };
+            let blocks = match self.decode_extent(&value)? {
+                Extent::Inline(_) => Vec::new(),
+                Extent::Block { length, pointer } => vec![(pointer, 0..u64::from(length))],
+                Extent::Overlaid(overlaid) => {
+                    let parts = overlaid::parts(&overlaid, &(0..overlaid.length.into()));
+                    let shown =
+                        |parts: &[overlaid::Part]| parts[0].range.start..parts[parts.len() - 1].range.end;
+                    parts.iter().map(|(pointer, parts)| (*pointer, shown(parts))).collect()
+                }
+            };
+            for (pointer, shown) in blocks {
+                if suspect(&pointer) && self.blocks.read(&pointer).is_err() {
+                    self.note_damage(inode, offset + shown.start..offset + shown.end);
+                }
+            }
+        }
+        Ok(last.filter(|_| seen == extents_max))
     }
 
     /// Begins an operation that writes `bytes` at `offset` of `inode`.

@@ -487,6 +487,12 @@ impl Dataset {
         Ok(sum)
     }
 
+    /// The stored extent that begins at `offset` of an inode.
+    pub fn extent_at(&self, inode: InodeId, offset: u64) -> Result<Option<Extent>> {
+        let value = self.extents.get(&extent_key(inode, offset))?;
+        value.map(|value| self.decode_extent(&value)).transpose()
+    }
+
     pub(crate) fn decode_extent(&self, value: &[u8]) -> Result<Extent> {
         Extent::decode(value).map_err(|source| Error::Item { dataset: self.id, source })
     }
@@ -835,6 +841,7 @@ impl Dataset {
     /// Forgets noted damage.
     pub fn clear_damage(&self) {
         self.damage.lock().clear();
+        self.forget_unreadable();
     }
 
     /// Path of an inode below the root directory, without a leading slash; `None` if it has no name any more.

@@ -50,6 +50,8 @@ pub(crate) struct Folding {
     read: BTreeSet<(InodeId, u64)>,
     /// Found wasteful in a pool that gets full.
     wasteful: BTreeSet<(InodeId, u64)>,
+    /// Could not be read to be folded: nobody tries again until errors are cleared, or the pool would commit for ever.
+    unreadable: BTreeSet<(InodeId, u64)>,
     /// Where the walk for wasteful ones goes on.
     cursor: Option<Vec<u8>>,
     /// The walk has found something since it began.
@@ -78,7 +80,7 @@ impl Dataset {
     pub(crate) fn note_pieces(&self, inode: InodeId, offset: u64, bytes: usize, length: u32, blocks: usize) {
         if blocks >= PIECES && bytes >= length as usize / 2 {
             let mut folding = self.folding.lock();
-            if folding.read.len() < WAITING_MAX {
+            if folding.read.len() < WAITING_MAX && !folding.unreadable.contains(&(inode, offset)) {
                 folding.read.insert((inode, offset));
             }
         }
@@ -157,6 +159,14 @@ impl Dataset {
             Err(Error::Read { inode, range, .. }) => {
                 // It stays as it is, and whoever reads it is told.
                 self.note_damage(inode, range);
+                let mut folding = self.folding.lock();
+                if folding.unreadable.len() >= WAITING_MAX {
+                    // Then nothing more is looked for: folding is of use, and trying the same again and again is not.
+                    folding.clean = true;
+                }
+                // This very attempt has found it in many pieces.
+                folding.read.remove(&(inode, offset));
+                folding.unreadable.insert((inode, offset));
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -193,6 +203,7 @@ impl Dataset {
             last = Some(key);
         }
         let mut folding = self.folding.lock();
+        wasteful.retain(|record| !folding.unreadable.contains(record));
         folding.found |= !wasteful.is_empty();
         folding.wasteful.extend(wasteful);
         folding.cursor = last;
@@ -201,6 +212,13 @@ impl Dataset {
             folding.clean = !std::mem::take(&mut folding.found);
         }
         Ok(())
+    }
+
+    /// What could not be read may be tried again.
+    pub(crate) fn forget_unreadable(&self) {
+        let mut folding = self.folding.lock();
+        folding.clean &= folding.unreadable.is_empty();
+        folding.unreadable.clear();
     }
 
     /// Overlays were written: a walk may find something again.

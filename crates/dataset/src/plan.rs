@@ -201,9 +201,11 @@ impl Dataset {
                 }
                 // What cannot be read need not be: it stays under an overlay, and whoever reads it is told.
                 over => match (self.plan_whole(inode.id, changes, offset, below), over) {
-                    (Err(Error::Read { inode, range, .. }), Some((over, _))) => {
+                    (Err(Error::Read { inode, range, .. }), over) => {
                         self.note_damage(inode, range);
-                        self.plan_over(over)
+                        let over =
+                            over.map(|(over, _)| over).or_else(|| self.salvage(txg, changes, offset, below));
+                        self.plan_over(over.unwrap_or_else(|| self.left(inode, changes, offset, below)))
                     }
                     (plan, _) => plan?,
                 },
@@ -286,6 +288,81 @@ impl Dataset {
             None => true,
         };
         fits.then_some((over, extent))
+    }
+
+    /// A record that should be written whole, and of which not all can be read: what can be read of its overlays, and what was
+    /// written, becomes one overlay above what cannot. `None` where the pool or the form of an extent does not allow it.
+    fn salvage(&self, txg: Txg, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Option<Over> {
+        if !self.overlays.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut under = under_of(below);
+        let end = offset.saturating_add(changes.record_size);
+        let cuts = changes.layer.cuts.within(offset..end).map(|cut| cut.start - offset..cut.end - offset);
+        let mut zeros = RangeSet::default();
+        cuts.for_each(|cut| zeros.insert(cut));
+        let mut newer = zeros.clone();
+        let mut written = RangeSet::default();
+        let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+        for (at, bytes) in changes.layer.records.get(&offset).into_iter().flat_map(Record::chunks) {
+            newer.insert(at as u64..at as u64 + len(bytes));
+            written.insert(at as u64..at as u64 + len(bytes));
+            pieces.push((at as u64, bytes.to_vec()));
+        }
+        let base = under.base.map(|base| base.pointer.copies);
+        let mut moved = Vec::new();
+        for (pointer, parts) in overlaid::parts(&under, &(0..under.length.into())) {
+            let Some(bytes) = self.blocks.read(&pointer).ok().filter(|_| base != Some(pointer.copies)) else {
+                continue;
+            };
+            let shown: Vec<(Range<u64>, usize)> = parts
+                .iter()
+                .flat_map(|part| newer.gaps(part.range.clone()).into_iter().map(move |gap| (part, gap)))
+                .map(|(part, gap)| (gap.clone(), index(part.at + gap.start - part.range.start)))
+                .collect();
+            let mut joined = written.clone();
+            shown.iter().for_each(|(range, _)| joined.insert(range.clone()));
+            // One that is in too many pieces stays what it is.
+            if joined.iter().count() <= RANGES_MAX {
+                written = joined;
+                let taken = |(range, at): (Range<u64>, usize)| {
+                    (range.start, bytes[at..at + index(range.end - range.start)].to_vec())
+                };
+                pieces.extend(shown.into_iter().map(taken));
+                moved.push(pointer.copies);
+            }
+        }
+        under.overlays.retain(|overlay| overlay.block.is_none_or(|block| !moved.contains(&block.copies)));
+        // What lies behind the end of all that is left counts no more.
+        let shown = u64::from(under.end());
+        let zeros: Vec<Range<u32>> = zeros.within(0..shown).map(|range| overlaid::slim(&range)).collect();
+        if !zeros.is_empty() {
+            under.overlays.push(Overlay { ranges: zeros, block: None });
+        }
+        pieces.sort_by_key(|&(at, _)| at);
+        let ranges: Vec<Range<u32>> = written.iter().map(|range| overlaid::slim(&range)).collect();
+        let content = pieces.iter().map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>().concat();
+        let over = Over { under, ranges, content };
+        let is_valid = over.ranges.len() <= RANGES_MAX
+            && over.under.overlays.iter().all(|overlay| overlay.ranges.len() <= RANGES_MAX)
+            && over.extent(made_up(&over.content, txg)).is_none_or(|extent| overlaid::fits(&extent));
+        is_valid.then_some(over)
+    }
+
+    /// The last resort: the record stays what it was, but for an end that was cut off. What was written of it is lost, and all
+    /// of it is noted as damaged.
+    fn left(&self, inode: InodeId, changes: &Frozen, offset: u64, below: Option<&Extent>) -> Over {
+        self.note_damage(inode, offset..offset + changes.length_of(offset));
+        let mut under = under_of(below);
+        let end = offset.saturating_add(under.end().into());
+        if let Some(cut) = changes.layer.cuts.within(offset..end).last().filter(|cut| cut.end == end) {
+            let kept = cut.start - offset;
+            if let Some(base) = under.base.as_mut().filter(|_| under.overlays.is_empty()) {
+                base.length = u32::try_from(kept).expect("records are small");
+            }
+            under.base = under.base.filter(|base| base.length > 0);
+        }
+        Over { under, ranges: Vec::new(), content: Vec::new() }
     }
 
     /// True if a record is folded instead of becoming `extent`. (O3)

@@ -357,6 +357,10 @@ impl Device for FileDevice {
         })
     }
 
+    fn can_discard(&self) -> bool {
+        self.punches.load(Ordering::Relaxed)
+    }
+
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= CONFIG_SIZE, "a configuration fits in its area");
         let at = self.label(Operation::Write, copy)? + CONFIG_OFFSET;

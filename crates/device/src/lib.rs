@@ -131,6 +131,11 @@ pub trait Device: Send + Sync {
     /// object. A device that cannot does nothing.
     fn discard_segment(&self, place: Place) -> Result<()>;
 
+    /// Whether discarding gives anything back here, as far as is known: a device may learn that it does not.
+    fn can_discard(&self) -> bool {
+        true
+    }
+
     /// Segments the device holds by name, if it holds them by name (whole objects): what a crash left behind of a txg
     /// that was never committed is found so. `None` on devices of slots.
     fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {

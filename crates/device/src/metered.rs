@@ -185,6 +185,10 @@ impl Device for Metered {
         self.meter.measure(Call::Trim, bytes, || self.device.discard_segment(place))
     }
 
+    fn can_discard(&self) -> bool {
+        self.device.can_discard()
+    }
+
     fn stored_segments(&self) -> Result<Option<Vec<SegmentId>>> {
         self.device.stored_segments()
     }

@@ -35,6 +35,11 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
+    /// True if a deletion was let in that is not committed.
+    pub fn is_deleting(&self) -> bool {
+        self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed)
+    }
+
     /// Refuses for want of space, which is news.
     fn refuse(&self) -> Verdict {
         if let Some(events) = self.events.get() {
@@ -70,7 +75,7 @@ impl Space for Admission {
                 false
             }
         };
-        let freeing = self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed);
+        let freeing = self.is_deleting();
         if kind == AdmitKind::Remove && !full {
             self.removes.fetch_add(1, Ordering::Relaxed);
         }

@@ -165,6 +165,19 @@ impl Inner {
                     _ => patience = IDLE_PAUSE,
                 }
             }
+            if !self.is_suspended() {
+                match self.trim_step() {
+                    Ok(None) => {}
+                    Ok(Some(pause)) => patience = patience.min(pause),
+                    Err(error) => {
+                        self.suspend(&error);
+                        return Next::Again;
+                    }
+                }
+            }
+            if self.search_step() {
+                patience = patience.min(IDLE_PAUSE);
+            }
             if moment.now_ns.saturating_sub(turn.trimmed_ns) >= TRIM_NS {
                 turn.trimmed_ns = moment.now_ns;
                 steadfast_device::pages::trim();
@@ -181,7 +194,18 @@ impl Inner {
             self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
         }
         let gained = self.space.free_slots() > free_before;
-        turn.futile_commits = if cleaning && !gained { turn.futile_commits + 1 } else { 0 };
+        if !self.is_suspended()
+            && let Err(error) = self.trim_step()
+        {
+            self.suspend(&error);
+        }
+        // Where there is nothing to clean no later commit gains anything either, and whoever waits for one waits in vain.
+        let barren = !gained && !cleaning && self.space.is_barren();
+        turn.futile_commits = match turn.futile_commits {
+            count if barren => (count + 1).min(FUTILE_COMMITS_MAX),
+            count if cleaning && !gained => count + 1,
+            _ => 0,
+        };
         self.admission.stalled.store(turn.futile_commits >= FUTILE_COMMITS_MAX, Ordering::Relaxed);
         turn.opened_ns = self.env.clock.monotonic_ns();
         Next::Again
@@ -320,7 +344,10 @@ impl Inner {
         };
         let share_ns = (elapsed_ns / 2).clamp(CLEAN_NS, CLEAN_NS_MAX);
         let budget = self.clean_bytes.load(Ordering::Relaxed) * (share_ns / 1000) / (CLEAN_NS / 1000);
-        self.space.clean(budget, self.promised_beside(txg), &mut count)?;
+        let report = self.space.clean(budget, self.promised_beside(txg), &mut count)?;
+        if report.segments_unreadable > 0 {
+            self.begin_search();
+        }
         noted
     }
 

@@ -177,6 +177,8 @@ impl Plan {
             clean_bytes: AtomicU64::new(16 << 20),
             need_thousandths: AtomicU64::new(1000),
             destroying: AtomicBool::new(false),
+            trims: Mutex::default(),
+            search: Mutex::new(None),
             dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
         }
     }

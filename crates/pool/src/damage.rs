@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steadfast_format::{BlockPointer, DatasetId};
+
 use crate::events::EventKind;
 use crate::inner::Inner;
 
@@ -30,7 +32,45 @@ fn join(ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
+/// Extents looked at in one step of a search.
+const SEARCH_ITEMS: usize = 4_096;
+
+/// Where a search goes on: behind this key of this dataset.
+#[derive(Default)]
+pub(crate) struct Search {
+    dataset: DatasetId,
+    behind: Option<Vec<u8>>,
+}
+
 impl Inner {
+    /// The cleaner could not read a segment: what lies there is looked for, so that status can name the files.
+    pub(crate) fn begin_search(&self) {
+        *self.search.lock() = Some(Search::default());
+    }
+
+    /// A step of the search: reads content that lies in segments that could not be read, which notes what is bad of it. True
+    /// if there is more to do. One caller at a time. Datasets whose keys are not loaded are left out.
+    pub(crate) fn search_step(&self) -> bool {
+        let Some(search) = self.search.lock().take() else { return false };
+        let heads = self.heads();
+        let Some(head) = heads.iter().filter(|head| head.id() >= search.dataset).min_by_key(|head| head.id())
+        else {
+            return false;
+        };
+        let behind = search.behind.filter(|_| head.id() == search.dataset);
+        let suspect = |pointer: &BlockPointer| {
+            self.space.is_suspect(pointer.copies[0], usize::try_from(pointer.psize).unwrap_or(usize::MAX))
+        };
+        // Metadata that cannot be read is told by whoever reads it; the search goes on with the next dataset.
+        let next = match head.look_over(behind, SEARCH_ITEMS, &suspect).unwrap_or(None) {
+            Some(key) => Search { dataset: head.id(), behind: Some(key) },
+            None => Search { dataset: DatasetId(head.id().0 + 1), behind: None },
+        };
+        // The cleaner may have begun a new one meanwhile.
+        self.search.lock().get_or_insert(next);
+        true
+    }
+
     /// Everything that was found damaged since the pool was imported.
     pub(crate) fn damaged_files(&self) -> Vec<DamagedFile> {
         let mut found = BTreeSet::new();

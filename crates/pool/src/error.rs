@@ -41,6 +41,24 @@ pub enum Error {
         /// Last known paths.
         missing: Vec<String>,
     },
+    /// A device is being trimmed already.
+    #[error("{path} is being trimmed already")]
+    TrimActive {
+        /// Device.
+        path: String,
+    },
+    /// There is no trim to suspend or cancel.
+    #[error("no trim of {path} is under way")]
+    TrimNone {
+        /// Device.
+        path: String,
+    },
+    /// A device takes no discards.
+    #[error("{path} cannot be trimmed: it takes no discards")]
+    TrimUnsupported {
+        /// Device.
+        path: String,
+    },
     /// A device's label names another pool than the others'.
     #[error("{path} is not a device of pool '{pool}'")]
     ForeignDevice {

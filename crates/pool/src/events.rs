@@ -95,6 +95,13 @@ pub enum EventKind {
         /// What was accepted.
         notice: String,
     },
+    /// A trim began, went on, stopped or ended.
+    Trim {
+        /// What the device is called.
+        device: String,
+        /// Which: start, resume, suspend, cancel, finish.
+        word: &'static str,
+    },
     /// The pool stopped writing.
     Suspended {
         /// Why.

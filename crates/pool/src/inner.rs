@@ -22,12 +22,14 @@ use steadfast_tree::{NodeCache, Tree};
 use steadfast_txg::{Limits, Txgs};
 
 use crate::admission::Admission;
+use crate::damage::Search;
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::held::Held;
 use crate::history::History;
 use crate::log_device::LogDevice;
 use crate::table::Table;
+use crate::trim::Trims;
 
 /// One leaf device of an imported pool.
 pub(crate) struct Leaf {
@@ -147,6 +149,10 @@ pub(crate) struct Inner {
     pub need_thousandths: AtomicU64,
     /// The last commit destroyed a part of a dataset and not all of it.
     pub destroying: AtomicBool,
+    /// Devices that were or are being trimmed.
+    pub trims: Mutex<Trims>,
+    /// The search for files in segments that the cleaner could not read, while there is one.
+    pub search: Mutex<Option<Search>>,
 }
 
 impl Inner {

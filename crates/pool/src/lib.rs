@@ -31,6 +31,7 @@ mod rename;
 mod rows;
 pub mod scan;
 mod table;
+mod trim;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,6 +60,7 @@ pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
+pub use trim::{TrimCommand, TrimState, TrimStatus};
 
 use inner::Inner;
 use table::ROOT;
@@ -106,6 +108,8 @@ pub struct LeafStatus {
     pub presence: Presence,
     /// Could it be expanded?
     pub growth: Growth,
+    /// How far its trim is.
+    pub trim: TrimStatus,
 }
 
 /// What `zpool list` and `zpool status` measure.
@@ -217,6 +221,7 @@ impl Pool {
                 sample: leaf.meter.sample(),
                 presence: leaf.device.presence(),
                 growth: inner.growth(&leaf),
+                trim: inner.trim_status(&leaf),
                 config,
             }
         });
@@ -284,6 +289,23 @@ impl Pool {
         self.inner.expand(path)
     }
 
+    /// Begins, suspends or cancels the trim of devices, all of them if none is named; it goes on in the background.
+    pub fn trim(&self, paths: &[String], command: TrimCommand) -> Result<()> {
+        self.inner.trim(paths, command)
+    }
+
+    /// Bytes that trims under way have yet to go through; 0 if none is under way.
+    #[must_use]
+    pub fn trim_remaining(&self) -> u64 {
+        self.inner.trim_remaining()
+    }
+
+    /// Bytes of what was deleted that the next commits give back, at least 1 if there are any.
+    #[must_use]
+    pub fn freeing(&self) -> u64 {
+        self.inner.freeing()
+    }
+
     /// Features that the pool may use.
     #[must_use]
     pub fn features(&self) -> Vec<Feature> {
@@ -298,6 +320,8 @@ impl Pool {
     /// Forgets counted errors and damaged files.
     pub fn clear_errors(&self) {
         self.inner.space.clear_errors();
+        // The cleaner may find something to gain again.
+        self.inner.admission.stalled.store(false, Ordering::Relaxed);
         self.inner.clear_damage();
     }
 

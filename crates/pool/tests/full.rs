@@ -150,3 +150,117 @@ fn a_sparse_image_shrinks_after_a_deletion_unless_autotrim_is_off() {
     // At work, a few slots are left for the next writes.
     assert!(after + 10 * MIB < full, "{full} bytes before, {after} after");
 }
+
+#[test]
+fn a_trim_beside_writers_discards_what_is_free_and_nothing_else() {
+    use steadfast_device::Operation;
+    use steadfast_device::memory::{Effect, Fault};
+    use steadfast_pool::{TrimCommand, TrimState};
+
+    let env = Env::real();
+    let devices = ["a", "b"].map(|name| Arc::new(MemoryDevice::new(name, 64 * MIB)));
+    let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+    let (fs, _open) = mount(&pool, "tank");
+    pool.set_pool_prop("autotrim", Some("off")).expect("set");
+    write_file(&fs, ROOT, b"kept", &noise(1, 20 << 20));
+    // What a discard that fails leaves is counted as not given back, and nothing stops.
+    devices[0].arm(Fault { operation: Operation::Discard, skip: 2, effect: Effect::FailOnce });
+    for round in 0..20_u64 {
+        let state = |pool: &Pool| pool.state().leaves.iter().map(|leaf| leaf.trim.state).collect::<Vec<_>>();
+        if !state(&pool).contains(&TrimState::Active) {
+            pool.trim(&[], TrimCommand::Start { rate: None }).expect("begun");
+        }
+        let name = format!("file {}", round % 3);
+        let _ = fs.unlink(ROOT, name.as_bytes());
+        write_file(&fs, ROOT, name.as_bytes(), &noise(round, 9 << 20));
+        if round % 2 == 0 {
+            pool.sync().expect("committed");
+        }
+    }
+    while pool.trim_remaining() > 0 {
+        env.clock.sleep(std::time::Duration::from_millis(1));
+    }
+    let leaves = pool.state().leaves;
+    assert!(leaves.iter().all(|leaf| leaf.trim.state == TrimState::Complete && leaf.trim.trimmed_bytes > 0));
+    assert!(leaves[0].counts.write_errors == 1, "{:?}", leaves[0].counts);
+    drop(fs);
+    drop(_open);
+    pool.export().expect("exported");
+    let pool = common::import(&env, handles(&devices), None).expect("imported");
+    let (fs, _open) = mount(&pool, "tank");
+    assert!(common::read_file(&fs, ROOT, b"kept") == noise(1, 20 << 20));
+    for round in 17..20_u64 {
+        let name = format!("file {}", round % 3);
+        assert!(common::read_file(&fs, ROOT, name.as_bytes()) == noise(round, 9 << 20), "{name}");
+    }
+}
+
+/// What the cleaner cannot read stays where it is: the pool goes on, status names the files, and nothing good is lost.
+#[test]
+fn the_cleaner_goes_on_wherever_a_read_fails() {
+    use steadfast_device::Operation;
+    use steadfast_device::memory::{Effect, Fault};
+
+    let env = Env::real();
+    for (skip, effect) in
+        [(0, Effect::FailOnce), (1, Effect::FailOnce), (3, Effect::FailOnce), (7, Effect::FailAlways)]
+    {
+        let context = format!("read {skip}, {effect:?}");
+        let devices = [Arc::new(MemoryDevice::new("a", 64 * MIB))];
+        let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+        let (fs, _open) = mount(&pool, "tank");
+        let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+        let records = fill(&pool, &fs, file, 80);
+        let mut seeds: Vec<u64> = (0..records).collect();
+        for record in 0..records {
+            fs.write(file, record * RECORD, &noise(record, RECORD as usize), false).expect("written");
+        }
+        pool.sync().expect("committed");
+        // Whole records are overwritten, so only the cleaner reads content.
+        devices[0].arm(Fault { operation: Operation::Read, skip, effect });
+        let mut dice = Dice(skip + 1);
+        let (mut struck, mut refused) = (0, 0);
+        for turn in 0..3 * records {
+            let record = dice.below(records);
+            match fs.write(file, record * RECORD, &noise(1000 + turn, RECORD as usize), false) {
+                Ok(_) => seeds[record as usize] = 1000 + turn,
+                // With no segment that can be read there is nothing to gain.
+                Err(Errno::ENOSPC) if effect == Effect::FailAlways => refused += 1,
+                Err(errno) => panic!("{context}, turn {turn}: {errno:?}"),
+            }
+            assert_eq!(pool.state().suspended, None, "{context}, turn {turn}");
+            struck = devices[0].counts().failed;
+            if refused > 3 {
+                break;
+            }
+        }
+        assert!(struck > 0, "{context}: the cleaner has read");
+        pool.sync().expect("committed");
+        // Status names the file without anybody having read it, if it is still bad.
+        let named = || pool.state().damaged.iter().any(|damaged| damaged.path.as_deref() == Some(b"file"));
+        if effect == Effect::FailAlways {
+            (0..2000).any(|_| {
+                named() || {
+                    env.clock.sleep(std::time::Duration::from_millis(5));
+                    false
+                }
+            });
+            assert!(named(), "{context}: {:?}", pool.state().damaged);
+        }
+        devices[0].disarm();
+        pool.clear_errors();
+        // It is tried again, and everything goes on.
+        for turn in 0..records {
+            let record = dice.below(records);
+            fs.write(file, record * RECORD, &noise(9000 + turn, RECORD as usize), false).expect("written");
+            seeds[record as usize] = 9000 + turn;
+        }
+        pool.sync().expect("committed");
+        let mut content = vec![0; RECORD as usize];
+        for (record, seed) in seeds.iter().enumerate() {
+            assert_eq!(fs.read(file, record as u64 * RECORD, &mut content), Ok(RECORD as usize));
+            assert!(content == noise(*seed, RECORD as usize), "{context}, record {record}");
+        }
+        assert!(!named(), "{context}: {:?}", pool.state().damaged);
+    }
+}

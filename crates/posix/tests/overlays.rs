@@ -118,3 +118,103 @@ fn what_cannot_be_read_is_not_folded_and_nothing_else_suffers() {
     assert!(world.content(file) == content);
     world.check();
 }
+
+/// Makes the block below a record's overlays unreadable, for good.
+fn spoil_base(world: &World, file: u64, record: u64) {
+    use steadfast_format::extent::Extent;
+    let extent = world
+        .fs
+        .dataset()
+        .extent_at(steadfast_format::InodeId(file), record)
+        .expect("looked up")
+        .expect("there");
+    match extent {
+        Extent::Block { pointer, .. } => world.blocks.spoil(&pointer),
+        Extent::Overlaid(overlaid) => world.blocks.spoil(&overlaid.base.expect("a base").pointer),
+        Extent::Inline(_) => unreachable!("the record is large"),
+    }
+}
+
+#[test]
+fn whatever_is_written_over_what_cannot_be_read_is_kept() {
+    for recordsize in [PAGE, RECORD] {
+        let size = u32::try_from(recordsize).expect("small");
+        let settings = Settings { recordsize: size, zeros_are_holes: true };
+        let mut world = World::new(Env::seeded(8), settings);
+        let file = world.file("f");
+        let mut content: Vec<u8> = (0..2 * recordsize).map(|at| (1 + at % 250) as u8).collect();
+        world.fs.write(file, 0, &content, false).expect("writes");
+        world.commit();
+        spoil_base(&world, file, 0);
+        let mut fresh = vec![false; content.len()];
+        let mut draw = Draw(5);
+        // More pieces than an extent has room for: they have to be put together, though the record cannot.
+        let step = recordsize / 16;
+        for round in 0..120 {
+            let at = draw.below(16) * step + draw.below(step / 2);
+            let count = 1 + draw.below(step / 2);
+            let byte = 1 + u8::try_from(round).expect("small");
+            content[at..at + count].fill(byte);
+            fresh[at..at + count].fill(true);
+            world.fs.write(file, at as u64, &vec![byte; count], false).expect("writes");
+            if round == 60 {
+                let (at, count) = (3 * step, 2 * step);
+                content[at..at + count].fill(0);
+                fresh[at..at + count].fill(true);
+                let (at, count) = (at as u64, count as u64);
+                world.fs.fallocate(file, Fallocate::PunchHole, at, count, false).expect("punches");
+            }
+            world.commit();
+        }
+        let damage = world.fs.dataset().damage();
+        assert!(damage.iter().all(|damage| damage.range.end <= recordsize as u64), "{damage:?}");
+        assert!(!damage.is_empty() && world.fs.dataset().overlay_counts().folded == 0);
+        world.reopen();
+        let mut out = [0];
+        for (at, fresh) in fresh.iter().enumerate() {
+            let read = world.fs.read(file, at as u64, &mut out);
+            if *fresh || at >= recordsize {
+                assert_eq!((read, out[0]), (Ok(1), content[at]), "byte {at} of records of {recordsize}");
+            } else {
+                assert_eq!(read, Err(steadfast_posix::Errno::EIO), "byte {at} of records of {recordsize}");
+            }
+        }
+        // Cut to what fits into the tree, and longer again: what was cut off is zeros, not what it was.
+        let set = |size| steadfast_posix::SetAttr { size: Some(size), ..Default::default() };
+        world.fs.setattr(file, &set(100)).expect("cut");
+        world.commit();
+        world.fs.setattr(file, &set(8192)).expect("grown");
+        world.commit();
+        let mut rest = vec![9; 8092];
+        assert_eq!(world.fs.read(file, 100, &mut rest), Ok(8092));
+        assert!(rest.iter().all(|&byte| byte == 0));
+        // Written whole, it is as good as new.
+        let whole = vec![7; recordsize.max(8192)];
+        world.fs.write(file, 0, &whole, false).expect("writes");
+        world.check();
+        assert!(world.content(file) == whole);
+    }
+}
+
+#[test]
+fn what_cannot_be_folded_is_tried_once() {
+    let (mut world, file, mut content) = prepared();
+    for page in [3, 9, 20, 27, 31] {
+        overwrite(&world, file, &mut content, page, 9);
+        world.commit();
+    }
+    assert!(world.content(file) == content, "read in many pieces");
+    spoil_base(&world, file, 0);
+    assert!(world.fs.dataset().has_changes(), "it is to be folded");
+    world.commit();
+    assert_eq!(world.fs.dataset().damage().len(), 1);
+    // Nobody reads a record that cannot be read; a reader that fails half way is no reason to try again.
+    let mut out = vec![0; RECORD];
+    assert!(world.fs.read(file, 0, &mut out).is_err());
+    assert!(!world.fs.dataset().has_changes(), "or it would be committed for ever");
+    assert_eq!(world.fs.read(file, (20 * PAGE) as u64, &mut out[..PAGE]), Ok(PAGE));
+    assert!(out[..PAGE].iter().all(|&byte| byte == 9), "the overlay is kept");
+    world.fs.dataset().clear_damage();
+    assert!(world.fs.dataset().damage().is_empty());
+    world.check();
+}

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use steadfast_format::{DatasetId, SegmentId};
+use steadfast_format::{Address, DatasetId, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub struct CleanReport {
     pub segments_emptied: u32,
     /// Bytes copied.
     pub bytes_moved: u64,
-    /// Segments that could not be read; they are left alone until the next import.
+    /// Segments that could not be read; they are left alone until the next import, or until errors are cleared.
     pub segments_unreadable: u32,
     /// True if there was no slot to copy into.
     pub stopped_for_space: bool,
@@ -139,6 +139,13 @@ impl Space {
         pressure.room < pressure.least && !self.candidates(pressure.is_urgent()).is_empty()
     }
 
+    /// True if slots are short and there is nothing to gain, because what has dead units cannot be read.
+    #[must_use]
+    pub fn is_barren(&self) -> bool {
+        let pressure = self.pressure();
+        pressure.room < pressure.target && self.candidates(pressure.is_urgent()).is_empty()
+    }
+
     /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
     /// `clean_bytes`: what it gives back for them in two commits, and what stands free above that. No block is larger than
     /// `block_bytes_max`. Never more than half of what there is room for, because one txg is synced while the next one fills.
@@ -191,12 +198,15 @@ impl Space {
         }
         while gained < wanted && report.bytes_moved < budget_bytes {
             let Some(candidate) = candidates.pop() else { break };
-            let before = report.bytes_moved;
+            let (before, emptied) = (report.bytes_moved, report.segments_emptied);
             self.clean_segment(candidate.id, &mut report, &mut count)?;
             if report.stopped_for_space {
                 break;
             }
-            gained += slot_size - (report.bytes_moved - before);
+            // One that is left alone gives back nothing, so others have to.
+            if report.segments_emptied > emptied {
+                gained += slot_size - (report.bytes_moved - before);
+            }
         }
         if report.segments_emptied > 0 {
             let live = report.bytes_moved as f64 / (u64::from(report.segments_emptied) * slot_size) as f64;
@@ -247,12 +257,8 @@ impl Space {
         let runs = victim.row.dead.live_runs(victim.row.filled);
         let whole = runs.len() > READ_WHOLE_RUNS;
         let unit = self.geometry.unit;
-        let image = if whole { Some(self.read_units(&victim, 0, victim.row.filled)) } else { None };
-        let image = match image {
-            None => None,
-            Some(Some(bytes)) => Some(bytes),
-            Some(None) => return self.leave_unreadable(id, report),
-        };
+        // What cannot be read as a whole may be bad where nothing lives.
+        let image = if whole { self.read_units(&victim, 0, victim.row.filled) } else { None };
         for (at, (start, units)) in (1_u32..).zip(runs) {
             let read;
             let bytes = match &image {
@@ -328,6 +334,22 @@ impl Space {
         let place = Place { segment: victim.id, slot: victim.row.slot, slot_size: self.geometry.slot_size };
         let mut bytes = vec![0; (count * unit) as usize];
         self.read_place(victim.row.device, place, start * unit, &mut bytes).ok().map(|()| bytes)
+    }
+
+    /// True if a part of a block lies in a segment that the cleaner could not read.
+    #[must_use]
+    pub fn is_suspect(&self, address: Address, len: usize) -> bool {
+        let table = &self.read_state().table;
+        let pieces = table
+            .units_of(address, len)
+            .and_then(|(unit, units)| table.resolve(address.segment, unit, units));
+        let is_bad = |id: &SegmentId| table.rows.get(id).is_some_and(|row| row.unreadable);
+        pieces.is_ok_and(|pieces| pieces.iter().any(|piece| is_bad(&piece.segment)))
+    }
+
+    /// Lets the cleaner try again what it could not read.
+    pub(crate) fn retry_unreadable(&self) {
+        self.write_state().table.rows.values_mut().for_each(|row| row.unreadable = false);
     }
 
     fn leave_unreadable(&self, id: SegmentId, report: &mut CleanReport) -> Result<(), Error> {

@@ -45,6 +45,10 @@ impl Devices {
         self.places.iter().map_while(OnceLock::get).map(|(id, handle)| (id, handle))
     }
 
+    pub fn get(&self, id: DeviceId) -> Option<&Handle> {
+        self.iter().find(|(known, _)| **known == id).map(|(_, handle)| handle)
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &Handle> {
         self.iter().map(|(_, handle)| handle)
     }
@@ -54,9 +58,6 @@ impl Index<&DeviceId> for Devices {
     type Output = Handle;
 
     fn index(&self, id: &DeviceId) -> &Handle {
-        let found = self.iter().find(|(known, _)| *known == id);
-        found
-            .map(|(_, handle)| handle)
-            .expect("a row names a device of its pool: the table was checked at import")
+        self.get(*id).expect("a row names a device of its pool: the table was checked at import")
     }
 }

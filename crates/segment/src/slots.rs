@@ -70,6 +70,21 @@ impl Slots {
         None
     }
 
+    /// The first free slot from this one on.
+    #[must_use]
+    pub fn next_free(&self, from: u32) -> Option<u32> {
+        let mut at = (from / 64) as usize;
+        let mut below = (1 << (from % 64)) - 1;
+        while let Some(word) = self.taken.get(at) {
+            let free = !(word | below);
+            if free != 0 {
+                return u32::try_from(at * 64).ok().map(|first| first + free.trailing_zeros());
+            }
+            (at, below) = (at + 1, 0);
+        }
+        None
+    }
+
     /// Takes one slot; false if it is taken already or does not exist.
     pub fn claim(&mut self, slot: u32) -> bool {
         if self.is_taken(slot) {
@@ -116,6 +131,19 @@ mod tests {
             let rest: Vec<u32> = std::iter::from_fn(|| slots.take()).collect();
             assert_eq!(rest, (1..total).collect::<Vec<_>>(), "{from} to {to}");
         }
+    }
+
+    #[test]
+    fn free_slots_are_found_in_order_from_anywhere() {
+        let mut slots = Slots::new(200);
+        for slot in (0..200).filter(|slot| !matches!(slot, 5 | 63 | 64 | 127 | 199)) {
+            assert!(slots.claim(slot));
+        }
+        for (from, found) in [(0, 5), (5, 5), (6, 63), (64, 64), (65, 127), (128, 199), (199, 199)] {
+            assert_eq!(slots.next_free(from), Some(found), "from {from}");
+        }
+        assert_eq!((slots.next_free(200), slots.next_free(u32::MAX)), (None, None));
+        assert_eq!(Slots::new(64).next_free(64), None);
     }
 
     #[test]

@@ -461,6 +461,27 @@ impl Space {
         lock(&self.discards).len()
     }
 
+    /// Discards the first free slot of a device from slot `from` on, whatever it holds, and gives its number; `None` if there
+    /// is none. The slot is taken meanwhile, so nobody may be appending: sync context only.
+    pub fn discard_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
+        let handle = self.devices.get(device)?;
+        let slot = {
+            let mut state = self.write_state();
+            let slots = &mut state.table.devices.get_mut(&device)?.slots;
+            let slot = slots.next_free(from)?;
+            assert!(slots.claim(slot), "a free slot can be claimed");
+            slot
+        };
+        // The name is of no meaning where slots are discarded; no segment has this one.
+        let place = Place { segment: SegmentId(0), slot, slot_size: self.geometry.slot_size };
+        let result = handle.device.discard_segment(place);
+        if result.is_err() {
+            handle.counters.write_failed();
+        }
+        self.write_state().table.devices.get_mut(&device)?.slots.release(slot);
+        Some((slot, result))
+    }
+
     pub(crate) fn discard_place(&self, device: DeviceId, place: Place) {
         let handle = &self.devices[&device];
         if handle.device.discard_segment(place).is_err() {
@@ -565,8 +586,9 @@ impl Space {
         self.devices.iter().map(|(&id, handle)| (id, handle.counters.snapshot())).collect()
     }
 
-    /// Forgets counted errors (`zpool clear`).
+    /// Forgets counted errors (`zpool clear`); what the cleaner could not read it tries again.
     pub fn clear_errors(&self) {
+        self.retry_unreadable();
         for handle in self.devices.values() {
             handle.counters.clear_errors();
         }

@@ -192,18 +192,40 @@ fn a_segment_that_cannot_be_read_is_left_alone_and_the_rest_is_cleaned() {
     for name in (0..800).filter(|name| name % 4 != 0) {
         pool.free(name);
     }
-    let skip = 0;
-    pool.devices[0].arm(Fault {
-        operation: steadfast_device::Operation::Read,
-        skip,
-        effect: Effect::FailOnce,
-    });
+    let operation = steadfast_device::Operation::Read;
+    pool.devices[0].arm(Fault { operation, skip: 0, effect: Effect::FailOnce });
     let free = pool.space.free_slots();
     let report = pool.clean(u64::MAX);
     assert_eq!(report.segments_unreadable, 1);
     assert!(report.segments_emptied >= 3, "{report:?}");
     pool.commit();
     assert!(pool.space.free_slots() > free);
+    pool.verify();
+    for block in pool.blocks.values() {
+        read(&pool.space, block).unwrap();
+    }
+}
+
+#[test]
+fn what_is_bad_where_nothing_lives_keeps_no_segment() {
+    use steadfast_device::memory::{Effect, Fault};
+    let mut pool = MiniPool::new(GEOMETRY, 64, &[true]);
+    // In so many pieces that a victim is read as a whole.
+    for name in 0..800 {
+        pool.write(name, OWNER, 1500).unwrap();
+        if name % 50 == 0 {
+            pool.commit();
+        }
+    }
+    for name in (0..800).filter(|name| name % 2 != 0) {
+        pool.free(name);
+    }
+    let operation = steadfast_device::Operation::Read;
+    pool.devices[0].arm(Fault { operation, skip: 0, effect: Effect::FailOnce });
+    let report = pool.clean(u64::MAX);
+    assert!(report.segments_unreadable == 0 && report.segments_emptied >= 4, "{report:?}");
+    assert!(pool.devices[0].take_faults().is_empty(), "it struck");
+    pool.commit();
     pool.verify();
     for block in pool.blocks.values() {
         read(&pool.space, block).unwrap();

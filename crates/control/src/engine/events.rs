@@ -51,6 +51,7 @@ impl Engine {
         let mut ring = self.events.lock();
         for Event { time_ns, kind } in found {
             let mut fields = BTreeMap::from([("pool_guid".to_owned(), pool.guid().0.to_string())]);
+            let mut kind_of_class = "ereport";
             let mut set = |field: &str, value: String| _ = fields.insert(field.to_owned(), value);
             let class = match kind {
                 EventKind::Block { device: id, dataset, address, badness, detail, healed } => {
@@ -85,6 +86,11 @@ impl Engine {
                     set("delay_ms", (nanos / 1_000_000).to_string());
                     "delay".to_owned()
                 }
+                EventKind::Trim { device, word } => {
+                    set("vdev_path", device);
+                    kind_of_class = "sysevent";
+                    format!("trim_{word}")
+                }
                 EventKind::Suspended { reason } => {
                     set("reason", reason);
                     "io_failure".to_owned()
@@ -107,7 +113,7 @@ impl Engine {
                     "other".to_owned()
                 }
             };
-            ring.push(time_ns, format!("ereport.{SPACE}.{class}"), Some(name.to_owned()), fields);
+            ring.push(time_ns, format!("{kind_of_class}.{SPACE}.{class}"), Some(name.to_owned()), fields);
         }
     }
 

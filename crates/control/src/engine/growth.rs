@@ -2,7 +2,8 @@
 
 use super::{Engine, Held, anchors, devices, refuse, touched};
 use crate::api::{
-    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolUpgrade, VdevSpec,
+    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolTrim, PoolUpgrade,
+    TrimCommand, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
@@ -116,6 +117,23 @@ impl Engine {
             self.log(&held, caller);
         }
         Ok(outcome)
+    }
+
+    pub(super) fn trim(&self, caller: &Caller, request: &PoolTrim) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let members = request
+            .devices
+            .iter()
+            .map(|device| Engine::member(&held, &request.name, device))
+            .collect::<Result<Vec<String>, Refusal>>()?;
+        let command = match request.command {
+            TrimCommand::Start => steadfast_pool::TrimCommand::Start { rate: request.rate },
+            TrimCommand::Suspend => steadfast_pool::TrimCommand::Suspend,
+            TrimCommand::Cancel => steadfast_pool::TrimCommand::Cancel,
+        };
+        held.pool.trim(&members, command).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+        self.log(&held, caller);
+        Ok(touched(&request.name))
     }
 
     /// Nothing can be taken out yet: there is no second copy of what a device holds.

@@ -24,11 +24,12 @@ mod rename;
 mod report;
 
 use crate::api::{
-    Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount,
-    FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome, PoolAdd, PoolCandidate,
-    PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory,
-    PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast,
-    PoolRemove, PoolReport, PoolSet, PoolStatus, PoolSync, PoolUpgrade,
+    Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,
+    FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome,
+    PoolActivities, PoolAdd, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents,
+    PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat,
+    PoolList, PoolOffline, PoolOnline, PoolPast, PoolRemove, PoolReport, PoolSet, PoolStatus, PoolSync,
+    PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::refusal::{Code, Refusal};
@@ -289,6 +290,16 @@ impl Host for Engine {
     fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.clear(caller, &request)
+    }
+
+    fn pool_trim(&self, caller: &Caller, request: PoolTrim) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.trim(caller, &request)
+    }
+
+    fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        Ok(Activities { free: held.pool.freeing(), trim: held.pool.trim_remaining() })
     }
 
     fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {

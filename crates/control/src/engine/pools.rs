@@ -269,6 +269,7 @@ impl Engine {
                 write_errors: 0,
                 checksum_errors: 0,
                 note: here.is_none().then(|| "cannot be opened".to_owned()),
+                trim: None,
                 children: Vec::new(),
             }
         };

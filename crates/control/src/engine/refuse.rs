@@ -70,6 +70,9 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
         Error::TooSmall { path, .. } => with(Code::VdevSmall).with("device", path),
         Error::Device(error) => device(&error),
+        Error::TrimActive { path } => with(Code::TrimActive).with("device", path),
+        Error::TrimNone { path } => with(Code::TrimNone).with("device", path),
+        Error::TrimUnsupported { path } => with(Code::TrimUnsupported).with("device", path),
         Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
             .with("pool", pool)
             .with("found_txg", found.0)

@@ -3,7 +3,7 @@
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
 use crate::api::{
     CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo, PoolIo,
-    PoolPast, PoolReport, Source, Value, VdevClass, VdevKind, VdevReport,
+    PoolPast, PoolReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
@@ -381,6 +381,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: leaf.counts.read_errors,
         write_errors: leaf.counts.write_errors,
         checksum_errors: leaf.counts.checksum_errors,
+        trim: Some(trim_report(&leaf.trim)),
         children: Vec::new(),
     };
     let anchor = |anchor: &steadfast_anchor::Status| VdevReport {
@@ -395,6 +396,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: 0,
         write_errors: anchor.failures,
         checksum_errors: 0,
+        trim: None,
         children: Vec::new(),
     };
     let log_vdev = |log: &LogDeviceStatus| VdevReport {
@@ -409,6 +411,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: log.errors.0,
         write_errors: log.errors.1,
         checksum_errors: 0,
+        trim: None,
         children: Vec::new(),
     };
     // One entry for each range; one without a range for metadata.
@@ -453,6 +456,18 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     }
 }
 
+fn trim_report(status: &steadfast_pool::TrimStatus) -> TrimReport {
+    let state = match status.state {
+        steadfast_pool::TrimState::Unsupported => TrimState::Unsupported,
+        steadfast_pool::TrimState::Untrimmed => TrimState::Untrimmed,
+        steadfast_pool::TrimState::Active => TrimState::Active,
+        steadfast_pool::TrimState::Suspended => TrimState::Suspended,
+        steadfast_pool::TrimState::Complete => TrimState::Complete,
+    };
+    let (done, total) = (status.done_bytes, status.total_bytes);
+    TrimReport { state, done, total, trimmed: status.trimmed_bytes, since: status.since }
+}
+
 /// What is remarkable about an anchor.
 fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
     let steadfast_anchor::Status { seq, epoch, txg, .. } = anchor;
@@ -481,6 +496,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         write_errors: 0,
         checksum_errors: 0,
         note: (!path.exists()).then(|| "cannot be opened".to_owned()),
+        trim: None,
         children: Vec::new(),
     };
     let mut properties = BTreeMap::new();

@@ -149,6 +149,7 @@ impl FakePool {
             write_errors: 0,
             checksum_errors: self.errors.len() as u64,
             note: None,
+            trim: None,
             children: Vec::new(),
         };
         self.devices.iter().map(report).collect()
@@ -365,6 +366,15 @@ impl Host for FakeHost {
             return Err(Refusal::new(Code::VdevMissing, "the device does not exist"));
         }
         touched("label")
+    }
+
+    fn pool_trim(&self, _: &Caller, request: PoolTrim) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &request.devices)?;
+        touched(&request.name)
+    }
+
+    fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
+        self.lock().get(&request.name).map(|_| Activities::default()).ok_or_else(|| no_pool(&request.name))
     }
 
     fn pool_upgrade(&self, _: &Caller, request: PoolUpgrade) -> Result<Outcome, Refusal> {

@@ -1,0 +1,171 @@
+//! `zpool trim` and `zpool wait`: what goes on in the background of a pool, begun and waited for.
+
+use crate::date;
+use crate::family::{Doing, Failure, Session};
+use crate::options::Parsed;
+use crate::table::tame;
+use crate::zpool::device_path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use steadfast_control::Code;
+use steadfast_control::api::{Activities, PoolActivities, PoolTrim, TrimCommand, TrimReport, TrimState};
+use steadfast_property::{nice_bytes, parse_size};
+
+/// Pauses between two looks at what is waited for: short ones first, so that a short wait ends at once.
+const POLL_FIRST: Duration = Duration::from_millis(5);
+const POLL_LAST: Duration = Duration::from_millis(250);
+
+/// What `zpool wait` knows, in the order of its columns. Most of it does not exist here, and is over as soon as it is asked for.
+const ACTIVITIES: [&str; 9] =
+    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+
+/// Bytes left of an activity.
+fn left(activities: Activities, name: &str) -> u64 {
+    match name {
+        "free" => activities.free,
+        "trim" => activities.trim,
+        _ => 0,
+    }
+}
+
+pub(crate) fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
+    let name = parsed.operands[0].clone();
+    let command = match (parsed.has('c'), parsed.has('s')) {
+        (true, true) => return usage("-c cannot be combined with -s"),
+        (true, false) => TrimCommand::Cancel,
+        (false, true) => TrimCommand::Suspend,
+        (false, false) => TrimCommand::Start,
+    };
+    let stops = command != TrimCommand::Start;
+    if stops && parsed.has('w') {
+        return usage("-w cannot be used with -c or -s");
+    }
+    if parsed.has('d') {
+        return usage("-d: a secure trim is not offered, because no device here could promise it");
+    }
+    let rate = match parsed.value('r') {
+        None => None,
+        Some(_) if stops => return usage("-r cannot be used with -c or -s"),
+        Some(text) => match parse_size(text).filter(|rate| *rate > 0) {
+            Some(rate) => Some(rate),
+            None => return Err(Failure::Usage(format!("invalid value for rate: '{text}'"))),
+        },
+    };
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolTrim { name: name.clone(), devices, command, rate };
+    session.ask(request).doing(|| format!("cannot trim '{}'", tame(&name)))?;
+    if parsed.has('w') { wait_for(session, &name, &["trim"], None, |_, _| {}) } else { Ok(()) }
+}
+
+/// What status says behind a device's line: with `-t` always, else while a trim is under way.
+pub(crate) fn remark(trim: &TrimReport, asked: bool) -> Option<String> {
+    if !asked {
+        return (trim.state == TrimState::Active).then(|| "(trimming)".to_owned());
+    }
+    let percent = (u128::from(trim.done) * 100).checked_div(trim.total.into()).unwrap_or(100);
+    let since = date::creation(trim.since);
+    Some(match trim.state {
+        TrimState::Unsupported => "(trim unsupported)".to_owned(),
+        TrimState::Untrimmed => "(untrimmed)".to_owned(),
+        TrimState::Active => format!("({percent}% trimmed, started at {since})"),
+        TrimState::Suspended => format!("({percent}% trimmed, suspended, started at {since})"),
+        TrimState::Complete => format!("({percent}% trimmed, completed at {since})"),
+    })
+}
+
+pub(crate) fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let stamp = match parsed.value('T') {
+        None => None,
+        Some("d") => Some('d'),
+        Some("u") => Some('u'),
+        Some(other) => {
+            return Err(Failure::Usage(format!("invalid time format '{other}': must be d or u")));
+        }
+    };
+    let interval = match parsed.operands.get(1).map(|text| (text, text.parse::<f64>())) {
+        None => None,
+        Some((_, Ok(seconds))) if seconds > 0.0 && seconds < 1e9 => Some(Duration::from_secs_f64(seconds)),
+        Some((text, _)) => return Err(Failure::Usage(format!("invalid interval '{text}'"))),
+    };
+    let mut wanted = Vec::new();
+    for word in parsed.values('t').flat_map(|list| list.split(',')) {
+        match ACTIVITIES.into_iter().find(|known| *known == word) {
+            Some(known) => wanted.push(known),
+            None => {
+                let sentence = format!("invalid activity '{word}': one of {}", ACTIVITIES.join(", "));
+                return Err(Failure::Usage(sentence));
+            }
+        }
+    }
+    if wanted.is_empty() {
+        wanted.extend(ACTIVITIES);
+    }
+    let (exact, scripted) = (parsed.has('p'), parsed.has('H'));
+    let shown: Vec<&str> = ACTIVITIES.into_iter().filter(|name| wanted.contains(name)).collect();
+    let mut headed = scripted;
+    let report = |session: &mut Session<'_, '_>, now: Activities| {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs());
+        match stamp {
+            Some('u') => session.line(seconds.to_string()),
+            Some(_) => session.line(date::creation(seconds)),
+            None => {}
+        }
+        let width = |name: &str| name.len().max(6);
+        if !headed {
+            let heads = shown.iter().map(|name| format!("{:>w$}", name.to_uppercase(), w = width(name)));
+            session.line(heads.collect::<Vec<_>>().join("  "));
+            headed = true;
+        }
+        let cells = shown.iter().map(|name| {
+            let bytes = left(now, name);
+            let text = match bytes {
+                0 => "-".to_owned(),
+                bytes if exact => bytes.to_string(),
+                bytes => nice_bytes(bytes),
+            };
+            if scripted { text } else { format!("{text:>w$}", w = width(name)) }
+        });
+        session.line(cells.collect::<Vec<_>>().join(if scripted { "\t" } else { "  " }));
+    };
+    wait_for(session, &name, &wanted, interval, report)
+}
+
+/// Waits until none of these activities goes on: it ended, was stopped, or its pool was let go. With an interval, reports
+/// at the beginning, after each, and at the end.
+fn wait_for(
+    session: &mut Session<'_, '_>,
+    name: &str,
+    wanted: &[&str],
+    interval: Option<Duration>,
+    mut report: impl FnMut(&mut Session<'_, '_>, Activities),
+) -> Result<(), Failure> {
+    let mut pause = POLL_FIRST;
+    let mut known = false;
+    let mut quiet = Duration::ZERO;
+    loop {
+        let now = match session.ask(PoolActivities { name: name.to_owned() }) {
+            Ok(now) => now,
+            Err(refusal) if known && refusal.code == Code::PoolAbsent => return Ok(()),
+            Err(refusal) => return Err(refusal).doing(|| format!("cannot wait for '{}'", tame(name))),
+        };
+        let over = wanted.iter().all(|wanted| left(now, wanted) == 0);
+        if let Some(interval) = interval
+            && (!known || over || quiet >= interval)
+        {
+            report(session, now);
+            quiet = Duration::ZERO;
+            if !session.flush() {
+                return Ok(());
+            }
+        }
+        if over {
+            return Ok(());
+        }
+        known = true;
+        let step = interval.map_or(pause, |interval| pause.min(interval));
+        (session.world.sleep)(step);
+        quiet += step;
+        pause = (pause * 2).min(POLL_LAST);
+    }
+}
