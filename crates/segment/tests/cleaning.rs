@@ -301,3 +301,47 @@ fn relocations_are_no_more_than_living_blocks_and_go_with_them() {
     pool.crash();
     pool.verify();
 }
+
+/// However long a pool is overwritten, its relocation table is bounded by what lives, and goes with it.
+#[test]
+fn relocations_stay_bounded_over_many_times_the_pools_size() {
+    for percent in [85, 95] {
+        let mut pool = MiniPool::new(GEOMETRY, SLOTS, &[true]);
+        let mut random = Random(percent);
+        let (len, budget) = (8 << 10, 512 << 10);
+        let names = pool.space.accounting().capacity_bytes * percent / 100 / len as u64;
+        // The pool's size is some 1.2 times what lives.
+        let (mut done, mut peaks) = (0, Vec::new());
+        for tenth in 1..=10 {
+            let mut peak = 0;
+            while done < names * 2 * tenth {
+                let limit = pool.space.txg_bytes_max(len as u32, budget, 1000);
+                let limit = limit.min(pool.space.room_for_txg_bytes(len as u32));
+                for _ in 0..limit / len as u64 {
+                    let name = if done < names { done } else { random.below(names) };
+                    pool.write(name, OWNER, len).expect("what was admitted finds room");
+                    done += 1;
+                }
+                pool.clean(budget);
+                pool.commit();
+                let seen = pool.space.accounting();
+                // A block that lies across the end of a segment has two.
+                assert!(seen.relocations <= names + seen.slots, "{percent} %: {seen:?}");
+                peak = peak.max(seen.relocations);
+            }
+            peaks.push(peak);
+        }
+        let (early, late) = (peaks[2..6].iter().max().unwrap(), peaks[6..].iter().max().unwrap());
+        assert!(*early > 0 && *late <= early * 11 / 10, "{percent} %: it does not go on growing: {peaks:?}");
+        pool.verify();
+        for name in 0..names {
+            pool.free(name);
+        }
+        for _ in 0..3 {
+            pool.clean(u64::MAX);
+            pool.commit();
+        }
+        let left = pool.space.accounting().relocations;
+        assert!(left < 16, "{percent} %: {left} of {peaks:?} speak of what is gone");
+    }
+}
