@@ -280,7 +280,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zpool create t@nk tank.img", "NAME-INVALID"),
         ("zpool create tank2 mirror a b", "LATER"),
         ("zpool create tank2 raidz2 a b c", "LATER"),
-        ("zpool create tank2 a log b", "LATER"),
+        ("zpool create tank2 ~/missing.img log ~/other.img", "VDEV-MISSING"),
         ("zpool create tank2 a anchor /x anchor /y", "ANCHOR-EXISTS"),
         ("zpool create tank2 anchor /x", "VDEV-MISSING"),
         ("zpool remove tank ~/tank.img", "LATER"),

@@ -85,6 +85,9 @@ pub struct Log {
     counters: Counters,
 }
 
+/// What to do instead of writing a group, and the medium and number of the groups before, where those hold all.
+type NoGroup = (Written, Option<(Arc<dyn Medium>, u64)>);
+
 impl Log {
     /// A log without segments. `epoch` is random.
     #[must_use]
@@ -245,7 +248,7 @@ impl Log {
         dataset: &Dataset,
         keys: Option<&BlockKeys>,
         asked: &[Arc<Inode>],
-    ) -> Result<Group, (Written, Option<(Arc<dyn Medium>, u64)>)> {
+    ) -> Result<Group, NoGroup> {
         let mut guard = self.circle.lock();
         let Some(writer) = guard.as_mut() else {
             self.wanted.store(true, Ordering::Release);

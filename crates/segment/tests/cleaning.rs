@@ -209,7 +209,8 @@ fn a_segment_that_cannot_be_read_is_left_alone_and_the_rest_is_cleaned() {
 #[test]
 fn what_is_bad_where_nothing_lives_keeps_no_segment() {
     use steadfast_device::memory::{Effect, Fault};
-    let mut pool = MiniPool::new(GEOMETRY, 64, &[true]);
+    // So few slots that the cleaner is wanted.
+    let mut pool = MiniPool::new(GEOMETRY, 20, &[true]);
     // In so many pieces that a victim is read as a whole.
     for name in 0..800 {
         pool.write(name, OWNER, 1500).unwrap();

@@ -291,6 +291,7 @@ impl Engine {
                 write_errors: 0,
                 checksum_errors: 0,
                 note: aux.given_up.then(|| "given up".to_owned()),
+                trim: None,
                 children: Vec::new(),
             }
         });
