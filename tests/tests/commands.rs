@@ -267,6 +267,8 @@ fn bash_completes_verbs_options_and_names() {
             "-N",
             "-o",
             "-R",
+            "-m",
+            "--accept-lost-log",
             "--anchor",
             "--accept-rollback",
             "--accept-lost-anchor"

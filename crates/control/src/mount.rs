@@ -1,8 +1,9 @@
 //! Mounting a dataset: the kernel's protocol translated into `posix` calls. Decides nothing.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast_fuse::wire::request::Operation;
@@ -85,6 +86,7 @@ impl MountedFs {
             fs: Arc::clone(&fs),
             umask_is_ours: spec.acl,
             direct_writes: AtomicBool::new(false),
+            waiting: Arc::default(),
         });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         Ok(MountedFs { session, fs, _handle: handle })
@@ -134,6 +136,7 @@ struct Front {
     umask_is_ours: bool,
     /// As kernel and session agreed.
     direct_writes: AtomicBool,
+    waiting: Arc<Waiting>,
 }
 
 fn errno(error: steadfast_posix::Errno) -> Errno {
@@ -194,6 +197,70 @@ fn is_dying(thread: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
     pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SIGKILL != 0)
+}
+
+/// How long a caller may be dying before somebody looks.
+const DYING_LOOK: Duration = Duration::from_millis(500);
+
+/// Callers whose answer another thread will give. Each is answered once: by who took it from here.
+#[derive(Default)]
+struct Waiting {
+    callers: Mutex<Callers>,
+}
+
+#[derive(Default)]
+struct Callers {
+    next: u64,
+    by_number: HashMap<u64, (u32, Later)>,
+    /// A thread looks twice a second which of them are dying.
+    watched: bool,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a caller until somebody takes it; who is killed meanwhile is answered `EINTR`.
+    fn add(self: &Arc<Waiting>, caller: u32, later: Later) -> u64 {
+        let mut callers = self.lock();
+        let number = callers.next;
+        callers.next += 1;
+        callers.by_number.insert(number, (caller, later));
+        if !callers.watched {
+            let waiting = Arc::clone(self);
+            let watch = std::thread::Builder::new().name("fsync watch".into()).spawn(move || waiting.watch());
+            // Without a thread nobody can be killed while waiting; the next caller tries again.
+            callers.watched = watch.is_ok();
+        }
+        number
+    }
+
+    fn take(&self, number: u64) -> Option<Later> {
+        self.lock().by_number.remove(&number).map(|(_, later)| later)
+    }
+
+    /// Looks after the callers until there are none.
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(DYING_LOOK);
+            let waiting: Vec<(u64, u32)> = {
+                let mut callers = self.lock();
+                if callers.by_number.is_empty() {
+                    callers.watched = false;
+                    return;
+                }
+                callers.by_number.iter().map(|(&number, &(caller, _))| (number, caller)).collect()
+            };
+            for (number, caller) in waiting {
+                if is_dying(caller)
+                    && let Some(later) = self.take(number)
+                {
+                    later.answer(Err(Errno::EINTR));
+                }
+            }
+        }
+    }
 }
 
 /// Does it change something, which with `sync=always` waits for devices?
@@ -432,11 +499,17 @@ impl Handler for Front {
         self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
     }
 
-    fn fsync_later(&self, ino: u64, later: Later) -> Option<Later> {
+    fn fsync_later(&self, req: &Request, ino: u64, later: Later) -> Option<Later> {
         if !self.fs.is_journaled() {
             return Some(later);
         }
-        self.fs.fsync_later(ino, move |durable| later.answer(durable.map_err(errno)));
+        let number = self.waiting.add(req.pid, later);
+        let waiting = Arc::clone(&self.waiting);
+        self.fs.fsync_later(ino, move |durable| {
+            if let Some(later) = waiting.take(number) {
+                later.answer(durable.map_err(errno));
+            }
+        });
         None
     }
 

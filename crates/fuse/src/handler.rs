@@ -136,7 +136,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Asked before [`Handler::fsync`] and [`Handler::fsyncdir`], by transports that can: a handler that takes `later` answers with it,
     /// at once or from another thread when this has returned; one that gives it back is asked again and waits.
-    fn fsync_later(&self, ino: u64, later: Later) -> Option<Later> {
+    fn fsync_later(&self, req: &Request, ino: u64, later: Later) -> Option<Later> {
         Some(later)
     }
 

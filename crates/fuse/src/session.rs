@@ -32,7 +32,7 @@ use crate::mount::{self, Mounted, UnmountMode};
 use crate::notify::Notifier;
 use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{Crew, Seat};
-use crate::types::{Errno, Negotiated};
+use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
 use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
@@ -535,8 +535,10 @@ impl Shared {
         };
         let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
         if matches!(incoming.operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. }) {
-            let (ino, later) = (incoming.header.nodeid, Later::new(fd, unique));
-            match catch_unwind(AssertUnwindSafe(|| self.handler.fsync_later(ino, later))) {
+            let (header, later) = (&incoming.header, Later::new(fd, unique));
+            let request = Request { unique, pid: header.pid, ..Request::by(header.uid, header.gid) };
+            match catch_unwind(AssertUnwindSafe(|| self.handler.fsync_later(&request, header.nodeid, later)))
+            {
                 Ok(None) => return,
                 Ok(Some(later)) => later.give_up(),
                 Err(panic) => {
