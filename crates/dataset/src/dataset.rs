@@ -394,17 +394,18 @@ impl Dataset {
         Ok(true)
     }
 
+    /// The last txg that had changes when it closed.
+    pub(crate) fn last_frozen(&self) -> Txg {
+        Txg(self.frozen_last.load(Ordering::Acquire))
+    }
+
     /// Waits until everything done so far is durable; not at all with [`SyncMode::Disabled`].
     pub fn wait_all_durable(&self) -> Result<()> {
         if self.sync_mode() == SyncMode::Disabled {
             return Ok(());
         }
         let open = self.txgs.gate.open_txg();
-        let goal = if self.changed.load(Ordering::Acquire) {
-            open
-        } else {
-            Txg(self.frozen_last.load(Ordering::Acquire))
-        };
+        let goal = if self.changed.load(Ordering::Acquire) { open } else { self.last_frozen() };
         if goal > self.txgs.commits.committed() {
             self.txgs.commits.request_sync(goal);
             self.txgs.commits.wait_committed(goal)?;

@@ -49,6 +49,9 @@ pub enum JournalMode {
     Writeback = 1,
     /// The same, and content.
     Ordered = 2,
+    /// The same as [`JournalMode::Ordered`], and about once a second all that is pending is logged, asked or not
+    /// ([`Dataset::log_pending`]).
+    Data = 3,
 }
 
 impl JournalMode {
@@ -56,6 +59,7 @@ impl JournalMode {
         match value {
             1 => JournalMode::Writeback,
             2 => JournalMode::Ordered,
+            3 => JournalMode::Data,
             _ => JournalMode::Off,
         }
     }
@@ -87,7 +91,11 @@ pub trait Journal: Send + Sync {
         go_on: &dyn Fn() -> bool,
     ) -> Durable;
 
-    /// The same for a caller who need not wait: `answer` may be called by another thread after this returned.
+    /// Makes all that is pending durable, whoever did it, and waits for no commit: [`Durable::GaveUp`] where it would have to.
+    /// So it may be called by who commits.
+    fn log_pending(&self, dataset: &Dataset) -> Durable;
+
+    /// The same as `make_durable` for a caller who need not wait: `answer` may be called by another thread after this returned.
     fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
         answer(self.make_durable(dataset, inode, Duration::MAX, &|| true));
     }
@@ -259,6 +267,25 @@ impl Dataset {
         journal.map_or(Durable::CommitInstead, |journal| journal.make_durable(self, inode, patience, go_on))
     }
 
+    /// Logs all that is pending, whoever did it: what `journal=data` promises about once a second. Waits for no commit. True if
+    /// everything done before is durable; otherwise a commit was asked for, or is on its way.
+    pub fn log_pending(&self) -> bool {
+        let committed = self.txgs.commits.committed();
+        if !self.has_changes() && self.last_frozen() <= committed {
+            return true;
+        }
+        let journal = self.journal.read().clone().filter(|_| self.is_tracked());
+        match journal.map_or(Durable::CommitInstead, |journal| journal.log_pending(self)) {
+            Durable::Yes => true,
+            // What is on its way is of the txg before; what came after it can be logged when that is there.
+            Durable::GaveUp => false,
+            Durable::CommitInstead => {
+                self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+                false
+            }
+        }
+    }
+
     /// Notes that an operation of `txg` changed an inode. Under its lock.
     pub(crate) fn note_pending(&self, txg: Txg, id: InodeId, state: &mut InodeState) {
         if self.is_tracked() && state.pending_in != txg {
@@ -299,9 +326,9 @@ impl Dataset {
         }
     }
 
-    /// Writes down all that is pending, in a body of at most `limit` bytes. `asked` are inodes that somebody waits for. In a still
-    /// moment of the gate. Nothing is cleared before [`Dataset::accept`].
-    pub fn draft(&self, asked: &[Arc<Inode>], limit: usize) -> Result<Drafted> {
+    /// Writes down all that is pending, in a body of at most `limit` bytes. `asked` are inodes that somebody waits for; `None`
+    /// is whoever changed anything. In a still moment of the gate. Nothing is cleared before [`Dataset::accept`].
+    pub fn draft(&self, asked: Option<&[Arc<Inode>]>, limit: usize) -> Result<Drafted> {
         let committed = self.txgs.commits.committed();
         let mode = self.journal_mode();
         let whole = committed.0 >= self.tracked_from.load(Ordering::Acquire);
@@ -326,7 +353,11 @@ impl Dataset {
 
         let mut draft = Draft { body: Vec::with_capacity(8 << 10), records: 0, inodes: Vec::new() };
         // Whatever an inode shows that is not pending stands in a group before.
-        if !asked.iter().any(|inode| inode.state.lock().pending_in > committed) {
+        let is_wanted = match asked {
+            Some(asked) => asked.iter().any(|inode| inode.state.lock().pending_in > committed),
+            None => keys.len() + ids.len() > 0,
+        };
+        if !is_wanted {
             return Ok(Drafted::Nothing);
         }
         for id in ids {

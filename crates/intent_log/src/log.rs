@@ -191,7 +191,7 @@ impl Log {
         asked: &[Arc<Inode>],
     ) -> Durable {
         for _ in 0..ATTEMPTS {
-            match self.write(dataset, keys, asked) {
+            match self.write(dataset, keys, Some(asked)) {
                 Written::Yes => return Durable::Yes,
                 Written::CommitInstead => return Durable::CommitInstead,
                 Written::After(txg) => {
@@ -205,7 +205,17 @@ impl Log {
         Durable::CommitInstead
     }
 
-    fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: &[Arc<Inode>]) -> Written {
+    /// Makes all that is pending of a dataset durable. Waits for no commit.
+    pub(crate) fn log_pending(&self, dataset: &Dataset, keys: Option<&BlockKeys>) -> Durable {
+        match self.write(dataset, keys, None) {
+            Written::Yes => Durable::Yes,
+            Written::CommitInstead => Durable::CommitInstead,
+            Written::After(_) => Durable::GaveUp,
+        }
+    }
+
+    /// Writes what is pending of a dataset if that is of use to who `asked`; `None` is everybody.
+    fn write(&self, dataset: &Dataset, keys: Option<&BlockKeys>, asked: Option<&[Arc<Inode>]>) -> Written {
         let group = match self.prepare(dataset, keys, asked) {
             Ok(group) => group,
             Err((Written::Yes, Some((medium, goal)))) => {
@@ -247,7 +257,7 @@ impl Log {
         &self,
         dataset: &Dataset,
         keys: Option<&BlockKeys>,
-        asked: &[Arc<Inode>],
+        asked: Option<&[Arc<Inode>]>,
     ) -> Result<Group, NoGroup> {
         let mut guard = self.circle.lock();
         let Some(writer) = guard.as_mut() else {

@@ -139,6 +139,9 @@ impl Journal for DatasetLog {
         self.log.count_answer(answer);
         answer
     }
+    fn log_pending(&self, dataset: &Dataset) -> Durable {
+        self.log.log_pending(dataset, self.keys.as_deref())
+    }
     fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
         {
             let mut queue = self.queue.lock();

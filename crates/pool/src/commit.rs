@@ -98,13 +98,13 @@ pub(crate) enum Next {
     Stop,
 }
 
-/// Suspends the pool if the sync task ends by a panic: nobody would ever wake those who wait for a commit.
-struct Watch<'a>(&'a Inner);
+/// Suspends the pool if a task of it ends by a panic: nobody would ever wake those who wait for a commit, or keep the promise.
+pub(crate) struct Watch<'a>(pub &'a Inner);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.suspend_because("its sync task ended by a bug; the log of the daemon tells where");
+            self.0.suspend_because("a task of it ended by a bug; the log of the daemon tells where");
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
+use crate::interval::Interval;
 use crate::memory::Memory;
 use crate::table::Table;
 
@@ -169,6 +170,7 @@ impl Plan {
             held: Mutex::default(),
             log_fresh: AtomicBool::new(false),
             log_replayed: AtomicU64::new(0),
+            interval: Interval::default(),
             read_only: self.read_only,
             stopping: AtomicBool::new(false),
             suspended: Mutex::new(None),

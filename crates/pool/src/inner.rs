@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::held::Held;
 use crate::history::History;
+use crate::interval::Interval;
 use crate::log_device::LogDevice;
 use crate::table::Table;
 use crate::trim::Trims;
@@ -135,6 +136,8 @@ pub(crate) struct Inner {
     pub log_fresh: AtomicBool,
     /// Groups that import replayed.
     pub log_replayed: AtomicU64,
+    /// Datasets whose changes are logged about once a second.
+    pub interval: Interval,
     pub read_only: bool,
     pub stopping: AtomicBool,
     pub suspended: Mutex<Option<String>>,

@@ -53,6 +53,7 @@ impl Inner {
         match value.as_deref() {
             Some("off") => JournalMode::Off,
             Some("writeback") => JournalMode::Writeback,
+            Some("data") => JournalMode::Data,
             _ => JournalMode::Ordered,
         }
     }
@@ -74,6 +75,7 @@ impl Inner {
         head.set_sync_mode(sync);
         // Nobody will ask: nothing needs to be tracked.
         let mode = if sync == SyncMode::Disabled { JournalMode::Off } else { self.journal_mode(id) };
+        self.interval.set(id, mode == JournalMode::Data && !self.read_only);
         let (locked, keys) = {
             let table = self.table.read();
             let entry = table.get(id);

@@ -24,6 +24,7 @@ mod history;
 mod import;
 mod inner;
 mod intent;
+mod interval;
 mod keys;
 mod log_device;
 mod memory;
@@ -68,7 +69,7 @@ use table::ROOT;
 /// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more, as a crash would.
 pub struct Pool {
     inner: Arc<Inner>,
-    task: Mutex<Option<Box<dyn TaskHandle>>>,
+    tasks: Mutex<Vec<Box<dyn TaskHandle>>>,
 }
 
 /// A dataset in use.
@@ -134,8 +135,8 @@ pub struct PoolStatus {
 }
 
 impl Pool {
-    /// Starts the sync task of a pool that stands. In a world without tasks its steps are made by those who wait for a
-    /// commit, and by [`Pool::step`].
+    /// Starts the tasks of a pool that stands: sync and the log's interval. In a world without tasks their steps are made by
+    /// those who wait for a commit, and by [`Pool::step`] and [`Pool::log_interval`].
     pub(crate) fn start(inner: Inner) -> Pool {
         let inner = Arc::new(inner);
         let concurrent = inner.env.tasks.is_concurrent();
@@ -149,13 +150,14 @@ impl Pool {
                 }
             }));
         }
-        let task = (!inner.read_only && concurrent).then(|| {
-            let inner = Arc::clone(&inner);
-            let name = format!("sync {}", inner.name());
-            let env: Env = inner.env.clone();
-            env.tasks.spawn(&name, Box::new(move || inner.sync_loop()))
-        });
-        Pool { inner, task: Mutex::new(task) }
+        let mut tasks = Vec::new();
+        if !inner.read_only && concurrent {
+            let (env, name): (Env, String) = (inner.env.clone(), inner.name());
+            let (sync, log) = (Arc::clone(&inner), Arc::clone(&inner));
+            tasks.push(env.tasks.spawn(&format!("sync {name}"), Box::new(move || sync.sync_loop())));
+            tasks.push(env.tasks.spawn(&format!("log {name}"), Box::new(move || log.interval_loop())));
+        }
+        Pool { inner, tasks: Mutex::new(tasks) }
     }
 
     /// Name.
@@ -203,6 +205,14 @@ impl Pool {
     /// Elsewhere nothing.
     pub fn step(&self) {
         self.inner.txgs.commits.make_step();
+    }
+
+    /// What a task does about once a second, and nobody else in a world without tasks: logs what is pending of datasets with
+    /// `journal=data`. `None` if there are none; true if all that was done in them before is durable, false if it will be by a
+    /// commit that was asked for.
+    #[must_use]
+    pub fn log_interval(&self) -> Option<bool> {
+        self.inner.log_interval()
     }
 
     /// Measured state.
@@ -367,7 +377,8 @@ impl Pool {
         }
         inner.stopping.store(true, Ordering::Release);
         inner.txgs.commits.nudge();
-        if let Some(task) = self.task.lock().take() {
+        inner.interval.wake();
+        for task in self.tasks.lock().drain(..) {
             task.join();
         }
         if suspended {
@@ -524,11 +535,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.inner.blockio.stop_read_ahead();
         self.inner.stopping.store(true, Ordering::Release);
-        if let Some(task) = self.task.lock().take() {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        if !tasks.is_empty() {
             // Whoever drops a pool without closing it wants what a crash would leave: no further commit.
             self.inner.suspend(&Error::Suspended { pool: self.name(), reason: "it was dropped".into() });
             self.inner.txgs.commits.nudge();
-            task.join();
+            self.inner.interval.wake();
+            tasks.into_iter().for_each(|task| _ = task.join());
         }
         self.release_devices();
     }

@@ -437,11 +437,11 @@ pub const DATASET: &[Property] = &[
     setting(
         "journal",
         "JOURNAL",
-        "ordered | writeback | off",
-        Kind::Words { allowed: &["ordered", "writeback", "off"], later: &["data"] },
+        "data | ordered | writeback | off",
+        Kind::Words { allowed: &["data", "ordered", "writeback", "off"], later: &[] },
         "ordered",
-        "What the intent log holds for `fsync`: names and content; names and sizes only; nothing, so that `fsync` commits. \
-         Not in ZFS.",
+        "What the intent log holds: names and content, for `fsync` and about once a second for whatever nobody asked for; \
+         names and content for `fsync`; names and sizes only; nothing, so that `fsync` commits. Not in ZFS.",
     )
     .inherited(),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),

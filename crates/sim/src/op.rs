@@ -80,6 +80,8 @@ pub enum Op {
     Sync,
     /// As long as it takes until a commit comes by itself.
     Wait,
+    /// As long as the log waits with what nobody asked for (`journal=data`).
+    Interval,
 }
 
 impl fmt::Display for Op {
@@ -113,6 +115,10 @@ pub struct Sides<'a> {
     pub draw: &'a mut Draw,
     /// Makes a commit come by itself.
     pub wait: &'a dyn Fn(),
+    /// Lets the log's interval pass: what `Pool::log_interval` says, or what went wrong with the commit that it asked for.
+    pub interval: &'a dyn Fn() -> Result<Option<bool>, String>,
+    /// Each operation is durable when it returns (`sync=always`).
+    pub always: bool,
     /// Sets a property.
     pub set: &'a dyn Fn(&str, &str) -> Result<(), String>,
 }
@@ -182,7 +188,7 @@ impl Sides<'_> {
     /// # Errors
     /// They answered differently.
     pub fn apply(&mut self, op: Op) -> Result<Promise, Disagreement> {
-        let mut promise = Promise::None;
+        let mut promise = if self.always { Promise::All } else { Promise::None };
         let root = Caller::ROOT;
         match op {
             Op::Create(path) | Op::Mkdir(path) | Op::Symlink(path, _) => {
@@ -328,7 +334,9 @@ impl Sides<'_> {
                 if let Ok(ino) = ino {
                     let synced = self.fs.fsync(ino);
                     synced.map_err(|errno| Disagreement::refused("fsync", errno))?;
-                    promise = Promise::Node(ino);
+                    if !self.always {
+                        promise = Promise::Node(ino);
+                    }
                 }
                 agree(id.map(|_| ()), ino.map(|_| ()))?.ok();
             }
@@ -338,6 +346,12 @@ impl Sides<'_> {
                 promise = Promise::All;
             }
             Op::Wait => (self.wait)(),
+            Op::Interval => {
+                let looked = (self.interval)().map_err(|text| Disagreement { text, errno: EIO })?;
+                if looked.is_some() {
+                    promise = Promise::All;
+                }
+            }
         }
         Ok(promise)
     }

@@ -101,7 +101,7 @@ fn target(op: Op) -> (Path, Path) {
         | Op::Fdatasync(path) => path,
         // A property changes what `fsync` of any file does.
         Op::Set(..) => "A/foo",
-        Op::Sync | Op::Wait => "",
+        Op::Sync | Op::Wait | Op::Interval => "",
     };
     (path, path.rsplit_once('/').map_or("", |(parent, _)| parent))
 }
@@ -216,6 +216,16 @@ impl Number {
                 }
             }
         }
+        // Half of what is made durable by `sync` elsewhere is left to the log here.
+        if SETTINGS[self.setting()].props.contains(&("journal", "data")) {
+            let mut turn = false;
+            for op in ops.iter_mut().filter(|op| **op == Op::Sync) {
+                turn = !turn;
+                if turn {
+                    *op = Op::Interval;
+                }
+            }
+        }
         ops.push(Op::Wait);
         ops
     }
@@ -260,7 +270,7 @@ impl Number {
         let mut draw = Draw(self.0 ^ 0xfa17);
         let setting = &SETTINGS[self.setting()];
         let disk = draw.below(setting.images());
-        if disk >= setting.disks {
+        if disk >= setting.disks + setting.logs {
             // A register that lies is none: what it does to a pool is the adversary's suite, in the room `pool`.
             let operation = *draw.pick(&[Operation::Read, Operation::Write, Operation::Flush]);
             let effect = *draw.pick(&[Effect::Fail, Effect::Gone, Effect::Away(3)]);
@@ -388,7 +398,7 @@ impl Base {
         let (mut model, mut inos) = (Model::default(), BTreeMap::from([(Model::ROOT, Model::ROOT)]));
         let mut draw = Draw(0xba5e);
         {
-            let (wait, set) = (|| (), |_: &str, _: &str| Ok(()));
+            let (wait, set, interval) = (|| (), |_: &str, _: &str| Ok(()), || Ok(None));
             let mut sides = Sides {
                 fs: &mounted.fs,
                 model: &mut model,
@@ -396,6 +406,8 @@ impl Base {
                 draw: &mut draw,
                 wait: &wait,
                 set: &set,
+                interval: &interval,
+                always: false,
             };
             for op in [
                 Op::Mkdir("A"),
@@ -454,6 +466,12 @@ impl Base {
         let set = |name: &str, value: &str| {
             mounted.pool.set_property(&root, name, Some(value)).map_err(|error| error.to_string())
         };
+        let interval = || match mounted.pool.log_interval() {
+            // What it asked for, somebody does.
+            Some(false) => mounted.pool.sync().map(|()| Some(true)).map_err(|error| error.to_string()),
+            looked => Ok(looked),
+        };
+        let always = self.setting.props.contains(&("sync", "always"));
         for (index, op) in ops.iter().enumerate() {
             disks.log.note(0, What::Begin(index));
             let before = self.setting.full.then(|| (model.clone(), inos.clone()));
@@ -464,6 +482,8 @@ impl Base {
                 draw: &mut draw,
                 wait: &wait,
                 set: &set,
+                interval: &interval,
+                always,
             };
             let promise = match sides.apply(*op) {
                 Ok(promise) => promise,

@@ -30,6 +30,8 @@ pub struct Setting {
     pub name: &'static str,
     /// Devices.
     pub disks: usize,
+    /// Devices of the intent log's own.
+    pub logs: usize,
     /// Log2 of the allocation unit.
     pub ashift: u8,
     /// Bytes that its devices write all or nothing.
@@ -60,6 +62,7 @@ pub enum Journal {
 const PLAIN: Setting = Setting {
     name: "plain",
     disks: 1,
+    logs: 0,
     ashift: 12,
     sector: 512,
     objects: false,
@@ -119,13 +122,25 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("compression", "off"), ("journal", "off")],
         ..PLAIN
     },
+    Setting { name: "journal=data", props: &[("recordsize", "16384"), ("journal", "data")], ..PLAIN },
+    Setting {
+        name: "log device",
+        logs: 1,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "sync=always",
+        props: &[("recordsize", "16384"), ("journal", "ordered"), ("sync", "always")],
+        ..PLAIN
+    },
 ];
 
 impl Setting {
     /// Images that a state of it has: devices, and what an anchor needs.
     #[must_use]
     pub fn images(&self) -> usize {
-        self.disks + if self.anchored { 2 } else { 0 }
+        self.disks + self.logs + if self.anchored { 2 } else { 0 }
     }
 }
 
@@ -192,14 +207,14 @@ impl Disks {
         Disks::new(setting, &vec![Image::blank(DISK_BYTES); setting.images()])
     }
 
-    /// Handles as a pool wants them.
+    /// Handles as a pool wants them, those of its log behind the others.
     #[must_use]
     pub fn handles(&self) -> Vec<DeviceHandle> {
         let handle = |disk: &Arc<Disk>| DeviceHandle {
             path: disk.character().identity,
             device: Arc::clone(disk) as Arc<dyn Device>,
         };
-        self.all[..self.setting.disks].iter().map(handle).collect()
+        self.all[..self.setting.disks + self.setting.logs].iter().map(handle).collect()
     }
 
     /// What lies on them, all writes applied.
@@ -212,7 +227,7 @@ impl Disks {
         if !self.setting.anchored {
             return AnchorWish::default();
         }
-        let corner = |at: usize| Arc::clone(&self.all[self.setting.disks + at]);
+        let corner = |at: usize| Arc::clone(&self.all[self.setting.disks + self.setting.logs + at]);
         let registers = Corner { register: corner(0), witness: corner(1) };
         let path = path.map(str::to_owned);
         AnchorWish { registers: Some(Arc::new(registers)), path, ..AnchorWish::default() }
@@ -241,6 +256,8 @@ const SECRET: [u8; 32] = [7; 32];
 /// What the pool says.
 pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     let setting = &disks.setting;
+    let mut devices = disks.handles();
+    let logs = devices.split_off(setting.disks);
     let random = |out: &mut [u8]| env.random.fill(out);
     let key = match disks.secret() {
         None => None,
@@ -249,11 +266,11 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             Some(NewKey { user: Arc::new(user) })
         }
     };
-    Pool::create(
+    let pool = Pool::create(
         env,
         CreateSpec {
             name: "tank".into(),
-            devices: disks.handles(),
+            devices,
             ashift: setting.ashift,
             force: false,
             pool_props: Default::default(),
@@ -263,7 +280,11 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             host: "sim".into(),
             memory: MEMORY,
         },
-    )
+    )?;
+    if !logs.is_empty() {
+        pool.add_logs(logs, false, false)?;
+    }
+    Ok(pool)
 }
 
 /// Imports the pool.
