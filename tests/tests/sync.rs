@@ -1,16 +1,45 @@
 //! The property `sync` through the command line and a real mount: what a killed daemon leaves.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use steadfast_tests::Host;
+
+const O_DSYNC: i32 = 0o10_000;
+const O_SYNC: i32 = 0o4_010_000;
 
 /// Kills the daemon. The next command starts one, which imports and mounts what was in use.
 fn kill(host: &Host) {
     let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
     host.exec("kill", &["-9", pid.trim()], b"").ok();
     host.shell("umount -l t; zpool list tank").ok();
+}
+
+#[test]
+fn what_was_written_through_a_synchronous_descriptor_is_there_when_the_write_returned() {
+    let test = "what_was_written_through_a_synchronous_descriptor_is_there_when_the_write_returned";
+    let Some(host) = Host::with_tank(test) else { return };
+    host.shell("zfs get -H -o value sync tank").ok().says("standard");
+    // Names are committed; the bytes are promised by nothing but the flag of the descriptor they go through.
+    let flags = [("sync", O_SYNC), ("dsync", O_DSYNC)];
+    for (name, _) in flags {
+        File::create(host.at(&format!("t/{name}"))).expect("made");
+    }
+    host.shell("zpool sync tank").ok();
+    for (round, size) in [10, 4_096, 70_000, 1_300_000].into_iter().enumerate() {
+        let byte = u8::try_from(round + 1).expect("few");
+        for (name, flag) in flags {
+            let file = OpenOptions::new().write(true).custom_flags(flag).open(host.at(&format!("t/{name}")));
+            let file = file.expect("open");
+            file.write_all_at(&vec![byte; size], 0).expect("written");
+            // Nobody closes it, calls fsync, or waits.
+            kill(&host);
+            drop(file);
+            let found = fs::read(host.at(&format!("t/{name}"))).expect("it reads");
+            assert!(found == vec![byte; size], "{name}, {size} bytes: {} are there", found.len());
+        }
+    }
 }
 
 #[test]

@@ -267,18 +267,19 @@ impl Anchor {
     }
 
     /// Becomes the register's writer: one epoch more, the same root, or with `root` another one that the operator decided
-    /// to accept. Whoever wrote before is fenced. Of two that take over from one record, one does.
-    pub fn take_over(&self, root: Option<Root>) -> Result<(), Error> {
+    /// to accept, with how far its log is believed. Whoever wrote before is fenced. Of two that take over from one record, one
+    /// does.
+    pub fn take_over(&self, accepted: Option<(Root, LogHead)>) -> Result<(), Error> {
         let mut state = self.state.lock();
         let held = state.held.as_ref().expect("there is a record to take over");
-        let accepted = root.is_some();
-        let root = root.unwrap_or_else(|| held.root());
+        let is_accepted = accepted.is_some();
+        let (root, log) = accepted.unwrap_or_else(|| (held.root(), held.record.log));
         let record = AnchorRecord {
             seq: held.record.seq + 1,
             epoch: held.record.epoch + 1,
-            ..self.record_of(held, root, held.record.log)
+            ..self.record_of(held, root, log)
         };
-        if accepted && let Some(witness) = &self.witness {
+        if is_accepted && let Some(witness) = &self.witness {
             // It remembers what the operator decided not to insist on.
             let _ = witness.forget();
         }
@@ -292,17 +293,18 @@ impl Anchor {
     }
 
     /// Makes `root` the only acceptable one. Everything reachable from it is durable (I1), and it replaces the one that was
-    /// acceptable until now. Durable when it returns; if it fails, nothing more may be written.
-    pub fn advance(&self, root: Root, log: LogHead) -> Result<(), Error> {
+    /// acceptable until now. How far the log is promised stays, or becomes `log`. Durable when it returns; if it fails, nothing
+    /// more may be written.
+    pub fn advance(&self, root: Root, log: Option<LogHead>) -> Result<(), Error> {
         self.advance_as(root, log, false)
     }
 
     /// The same, and the last time: the pool lives without this register from now on.
     pub fn retire(&self, root: Root) -> Result<(), Error> {
-        self.advance_as(root, LogHead::default(), true)
+        self.advance_as(root, Some(LogHead::default()), true)
     }
 
-    fn advance_as(&self, root: Root, log: LogHead, retired: bool) -> Result<(), Error> {
+    fn advance_as(&self, root: Root, log: Option<LogHead>, retired: bool) -> Result<(), Error> {
         let mut state = self.state.lock();
         let Some(held) = &state.held else {
             let first = AnchorRecord {
@@ -313,7 +315,7 @@ impl Anchor {
                 epoch: 1,
                 writer: self.writer,
                 time_ns: self.now_ns(),
-                log,
+                log: log.unwrap_or_default(),
                 por_gen: 0,
                 por_root: [0; 32],
                 prev: [0; 32],
@@ -332,6 +334,7 @@ impl Anchor {
         };
         assert!(root.uberblock.txg > held.record.txg(), "a commit moves the register forward (I4)");
         assert_eq!(root.uberblock.parent, held.record.root_tag, "a root names the one it replaces (I4)");
+        let log = log.unwrap_or(held.record.log);
         let next = AnchorRecord { seq: held.record.seq + 1, retired, ..self.record_of(held, root, log) };
         self.swap(&mut state, next, false)
     }

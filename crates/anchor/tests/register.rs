@@ -58,7 +58,7 @@ fn next(anchor: &Anchor) -> Root {
 }
 
 fn advance(anchor: &Anchor) -> Result<(), Error> {
-    anchor.advance(next(anchor), LogHead::default())
+    anchor.advance(next(anchor), Some(LogHead::default()))
 }
 
 fn key() -> Key {

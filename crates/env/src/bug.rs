@@ -41,13 +41,15 @@ pub enum Bug {
     NamesNotLogged,
     /// The register of an anchor moves before the blocks of its root are durable.
     AnchorEarly,
+    /// A group of the log is promised that the register of the anchor does not vouch for.
+    LogNotVouched,
     /// The cleaner moves blocks, and where they went is not written.
     RelocationLost,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 20] = [
+    pub const ALL: [Bug; 21] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -67,6 +69,7 @@ impl Bug {
         Bug::ReplayErasesLog,
         Bug::NamesNotLogged,
         Bug::AnchorEarly,
+        Bug::LogNotVouched,
         Bug::RelocationLost,
     ];
 }

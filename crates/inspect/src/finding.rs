@@ -400,6 +400,12 @@ pub enum Finding {
         /// First one behind it.
         found: u64,
     },
+    /// The log does not reach as far as the anchor says that it was promised.
+    #[error("intent log: the anchor vouches for it up to group {promised}, and that group is not there")]
+    LogShort {
+        /// Last group that was promised.
+        promised: u64,
+    },
     /// A group does not follow the one before it.
     #[error("intent log: group {sequence} does not name the hash of the one before it")]
     LogChain {
@@ -520,6 +526,7 @@ impl Finding {
             Finding::LogDeviceOld { .. } => ("log-device-old", Fatal),
             Finding::LogUnreadable { .. } => ("log-unreadable", Fatal),
             Finding::LogGap { .. } => ("log-gap", Fatal),
+            Finding::LogShort { .. } => ("log-short", Fatal),
             Finding::LogChain { .. } => ("log-chain", Fatal),
             Finding::LogCommitted { .. } => ("log-committed", Fatal),
             Finding::LogSeal { .. } => ("log-seal", Fatal),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
 use steadfast_device::{Device, Place};
-use steadfast_format::{AuxClass, DatasetId, LogRecord, SegmentId, medium};
+use steadfast_format::{AuxClass, DatasetId, LogRecord, LogStart, SegmentId, medium};
 use steadfast_intent_log::{
     Damage, Group, Listed, Medium, MediumError, Survey, Wanted, list_groups, open_group, survey,
 };
@@ -143,8 +143,7 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
         unreadable.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
         return Ok(());
     };
-    let Survey { groups, stranded, missing, damage } =
-        survey(&places, &Wanted { pool: view.front.config.pool, head, unhashed: false });
+    let Survey { groups, stranded, missing, damage } = found_behind(&view, &places, head);
     damage.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
     sink(
         Record::new("totals")
@@ -155,6 +154,15 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
             .with("kinds", kinds(&groups)),
     );
     Ok(())
+}
+
+/// What lies behind the head of a root; in a pool with an anchor whose record was given, as far as that vouches for it.
+fn found_behind(view: &View, places: &Places, head: LogStart) -> Survey {
+    let mut all = survey(places, &Wanted { pool: view.front.config.pool, head, unhashed: false });
+    if let Some(promised) = view.front.promised {
+        all.hold_to(head.next, promised);
+    }
+    all
 }
 
 /// How many records of each kind stand in groups that are not sealed.
@@ -185,6 +193,7 @@ fn finding_of(damage: &Damage, places: &Places) -> Finding {
         }
         Damage::Gap { missing, found } => Finding::LogGap { missing: *missing, found: *found },
         Damage::Chain { sequence } => Finding::LogChain { sequence: *sequence },
+        Damage::Short { promised } => Finding::LogShort { promised: *promised },
         Damage::Committed { sequence, txg } => Finding::LogCommitted { sequence: *sequence, txg: *txg },
         Damage::Lost { sequence } => Finding::LogHeld { sequence: *sequence },
         Damage::Records { sequence, source } => {
@@ -219,7 +228,7 @@ pub(crate) fn check(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
         unreadable.iter().for_each(|damage| found(finding_of(damage, &places)));
         return;
     };
-    let all = survey(&places, &Wanted { pool, head, unhashed: false });
+    let all = found_behind(view, &places, head);
     all.damage.iter().for_each(|damage| found(finding_of(damage, &places)));
     // What stands before a gap is part of that finding.
     let last = all.groups.iter().chain(&all.stranded).map(|group| group.header.sequence).max();

@@ -7,8 +7,8 @@ use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, Txg, Uberblock,
-    medium,
+    Address, AnchorRecord, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, LogHead, Txg,
+    Uberblock, medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space};
 
@@ -54,6 +54,8 @@ pub(crate) struct Front {
     pub newest: Option<usize>,
     /// Txg of the anchored root, if one was named and found.
     pub anchored: Option<Txg>,
+    /// How far its record vouches for the intent log behind it.
+    pub promised: Option<LogHead>,
 }
 
 impl Front {
@@ -113,8 +115,17 @@ impl Front {
                 Err(_) => {}
             }
         }
-        let mut front =
-            Front { config, devices, logs, secret, keys, seen: Vec::new(), newest: None, anchored: None };
+        let mut front = Front {
+            config,
+            devices,
+            logs,
+            secret,
+            keys,
+            seen: Vec::new(),
+            newest: None,
+            anchored: None,
+            promised: None,
+        };
         front.read_rings(request.leaves, tag_key.as_ref(), found);
         front.choose_anchored(request.anchor);
         Some(front)
@@ -127,6 +138,7 @@ impl Front {
             |seen: &Seen| matches!(&seen.content, RingSlot::Uberblock { tag, .. } if *tag == record.root_tag);
         if let Some(at) = self.seen.iter().rposition(is_it) {
             (self.newest, self.anchored) = (Some(at), Some(record.txg()));
+            self.promised = Some(record.log);
         }
     }
 

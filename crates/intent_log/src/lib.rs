@@ -33,6 +33,9 @@
 //!      committed. Nor are groups behind one that failed promised.                    `Flow::is_open`
 //! (L6) No (key, nonce) pair is used twice: bodies are sealed by the same counters as blocks (S1, S2 of `crypto`), and a
 //!      group that is written again is sealed again.
+//! (L7) In a pool with an anchor a group is promised only after the register holds its number and hash, which binds in all groups
+//!      before it ([`Vouch`]); and a replay ends exactly there: a log that does not reach so far was put back or is damaged, and
+//!      what lies behind was promised to nobody.        `Log::vouch`, [`Survey::hold_to`]; test: `pool`, `tests/anchored.rs`
 //!
 //! ## What a crash does
 //! *Before the write*: nobody was promised anything. *In the write, or before its flush ends*: the group is there or is not; its
@@ -65,6 +68,6 @@ mod log;
 mod queue;
 mod read;
 
-pub use log::{Log, LogCounts, Medium, MediumError};
+pub use log::{Log, LogCounts, Medium, MediumError, Vouch};
 pub use queue::DatasetLog;
 pub use read::{Damage, Group, Listed, Survey, Wanted, list_groups, open_group, read_groups, survey};

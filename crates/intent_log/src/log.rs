@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use steadfast_crypto::{BlockKeys, SEAL_OVERHEAD};
 use steadfast_dataset::{Dataset, Draft, Drafted, Durable, Inode};
 use steadfast_env::Bug;
-use steadfast_format::{LogHeader, LogStart, PoolGuid, Stamp, Txg};
+use steadfast_format::{LogHead, LogHeader, LogStart, PoolGuid, Stamp, Txg};
 use steadfast_txg::Txgs;
 
 use crate::circle::{Circle, Spot};
-use crate::flow::Flow;
+use crate::flow::{Flow, Mark};
 use crate::read::seal_bound;
 
 /// Greatest body of a group: more is as quickly committed.
@@ -34,6 +34,14 @@ pub trait Medium: Send + Sync {
     fn flush(&self, segment: usize) -> Result<(), MediumError>;
     /// Reads from one.
     fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError>;
+}
+
+/// Remembers outside of the pool how far the log is promised: the pool's anchor.
+pub trait Vouch: Send + Sync {
+    /// True if this import may still write the pool.
+    fn is_ours(&self) -> bool;
+    /// From now on a log that does not reach so far is no log of this pool. Durable when it returns; false if it failed.
+    fn vouch(&self, promised: LogHead) -> bool;
 }
 
 /// What a log did since import.
@@ -76,12 +84,12 @@ pub struct Log {
     next: AtomicU64,
     /// Somebody would have used it.
     wanted: AtomicBool,
-    /// Nothing is logged any more.
-    retired: AtomicBool,
     /// Txg that must be durable before groups go anywhere again.
     resting: AtomicU64,
     circle: Mutex<Option<Writer>>,
     flow: Flow,
+    /// Held for reading by who asks it, so that nobody does any more once it is gone.
+    vouch: RwLock<Option<Arc<dyn Vouch>>>,
     counters: Counters,
 }
 
@@ -100,10 +108,10 @@ impl Log {
             txgs,
             next: AtomicU64::new(1),
             wanted: AtomicBool::new(false),
-            retired: AtomicBool::new(false),
             resting: AtomicU64::new(0),
             circle: Mutex::new(None),
             flow: Flow::default(),
+            vouch: RwLock::new(None),
             counters: Counters::default(),
         }
     }
@@ -115,15 +123,25 @@ impl Log {
         LogStart { epoch: self.epoch, next: self.next.load(Ordering::Acquire) }
     }
 
-    /// From now on nothing is logged. In a still moment of the gate, so that every group there is lies before the txg that closes.
-    pub fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
+    /// From now on nothing is promised that this does not vouch for; or with `None`, nobody is asked. Nobody is being asked when
+    /// it returns (L7).
+    pub fn set_vouch(&self, vouch: Option<Arc<dyn Vouch>>) {
+        *self.vouch.write() = vouch;
     }
 
-    /// True if nothing is logged any more.
+    /// Has `change` made while no group is under way, told how far the log is promised.
+    pub fn paused<T>(&self, change: impl FnOnce(LogHead) -> T) -> T {
+        let _writer = self.circle.lock();
+        self.flow.settle();
+        let (seq, head) = self.flow.durable();
+        // What was mended by a commit is known by no hash, and is held by a root.
+        change(if head == [0; 32] { LogHead::default() } else { LogHead { seq, head } })
+    }
+
+    /// The import's number: what heads of roots name.
     #[must_use]
-    pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+    pub fn epoch(&self) -> [u8; 16] {
+        self.epoch
     }
 
     /// True if somebody wanted a log and there is none.
@@ -220,20 +238,26 @@ impl Log {
             Ok(group) => group,
             Err((Written::Yes, Some((medium, goal)))) => {
                 // It stands in groups before, which may be under way.
-                let flush = |segment| self.flush(&*medium, segment);
-                return if self.flow.reach(goal, flush) { Written::Yes } else { Written::CommitInstead };
+                let secure = |on: &[usize], last| self.secure(&*medium, on, last);
+                return if self.flow.reach(goal, secure) { Written::Yes } else { Written::CommitInstead };
             }
             Err((outcome, _)) => return outcome,
         };
-        let Group { medium, spot, sequence, txg, bytes, crowded } = group;
-        let under_way = UnderWay { log: self, sequence, segment: spot.segment, is_written: false };
+        let Group { medium, spot, sequence, hash, txg, bytes, crowded } = group;
+        let mark = Mark { sequence, hash, segment: spot.segment };
+        let under_way = UnderWay { log: self, mark, is_written: false };
         let (skips, swallows) =
             (dataset.has_bug(Bug::LogNotFlushed), dataset.has_bug(Bug::LogErrorSwallowed));
+        let trusts = dataset.has_bug(Bug::LogNotVouched);
+        if !self.is_ours() {
+            return Written::CommitInstead; // which finds the same
+        }
         if medium.write(spot.segment, spot.offset, &bytes).is_err() && !swallows {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
             return Written::CommitInstead;
         }
-        if !under_way.wrote(|segment| skips || self.flush(&*medium, segment) || swallows) {
+        let flush = |segment: &usize| skips || self.flush(&*medium, *segment) || swallows;
+        if !under_way.wrote(|on, last| on.iter().all(flush) && (trusts || self.vouch(last))) {
             return Written::CommitInstead;
         }
         self.counters.groups.fetch_add(1, Ordering::Relaxed);
@@ -250,6 +274,25 @@ impl Log {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
         }
         is_flushed
+    }
+
+    /// Makes what is on these segments durable, and all groups up to `last` something that can be missed (L7).
+    fn secure(&self, medium: &dyn Medium, segments: &[usize], last: Mark) -> bool {
+        segments.iter().all(|segment| self.flush(medium, *segment)) && self.vouch(last)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.vouch.read().as_ref().is_none_or(|vouch| vouch.is_ours())
+    }
+
+    fn vouch(&self, last: Mark) -> bool {
+        let vouch = self.vouch.read();
+        let is_vouched =
+            vouch.as_ref().is_none_or(|vouch| vouch.vouch(LogHead { seq: last.sequence, head: last.hash }));
+        if !is_vouched {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        is_vouched
     }
 
     /// Drafts a group and settles where it goes. Otherwise says what to do, and which medium has the groups before, up to which.
@@ -272,9 +315,6 @@ impl Log {
         let limit = BODY_MAX.min(writer.medium.segment_bytes() as usize / 4);
         // (L2): number, txg, content and place are settled while nothing moves.
         let settled = self.txgs.gate.still(|txg| {
-            if self.is_retired() {
-                return Err(Written::CommitInstead);
-            }
             let mut draft = match dataset.draft(asked, limit) {
                 Ok(Drafted::Group(draft)) => draft,
                 Ok(Drafted::Nothing) => return Err(Written::Yes),
@@ -297,7 +337,8 @@ impl Log {
             Err(outcome) => return Err((outcome, Some((medium, self.next.load(Ordering::Acquire) - 1)))),
         };
         let bytes = self.encode(writer, dataset, keys, draft, sequence, txg);
-        Ok(Group { medium, spot, sequence, txg, bytes, crowded: writer.circle.is_half_full() })
+        let (hash, crowded) = (writer.parent, writer.circle.is_half_full());
+        Ok(Group { medium, spot, sequence, hash, txg, bytes, crowded })
     }
 
     /// A group's bytes, with zeros up to the next one.
@@ -343,28 +384,27 @@ impl Log {
 /// Ends a group, by an error or a panic too: those behind it must not wait for what does not come.
 struct UnderWay<'a> {
     log: &'a Log,
-    sequence: u64,
-    segment: usize,
+    mark: Mark,
     is_written: bool,
 }
 
 impl UnderWay<'_> {
-    fn end(&self, flush: impl Fn(usize) -> bool) -> bool {
+    fn end(&self, secure: impl Fn(&[usize], Mark) -> bool) -> bool {
         let open = || self.log.txgs.gate.open_txg();
-        self.log.flow.wrote(self.sequence, self.segment, self.is_written, flush, open)
+        self.log.flow.wrote(self.mark, self.is_written, secure, open)
     }
 
     /// The group is written. True once it is durable.
-    fn wrote(mut self, flush: impl Fn(usize) -> bool) -> bool {
+    fn wrote(mut self, secure: impl Fn(&[usize], Mark) -> bool) -> bool {
         self.is_written = true;
-        self.end(flush)
+        self.end(secure)
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.is_written {
-            self.end(|_| false);
+            self.end(|_, _| false);
         }
     }
 }
@@ -374,6 +414,7 @@ struct Group {
     medium: Arc<dyn Medium>,
     spot: Spot,
     sequence: u64,
+    hash: [u8; 32],
     txg: Txg,
     bytes: Vec<u8>,
     /// Half of the circle is needed.

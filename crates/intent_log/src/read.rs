@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_format::{DecodeError, LogHeader, LogRecord, LogStart, PoolGuid, Txg};
+use steadfast_format::{DecodeError, LogHead, LogHeader, LogRecord, LogStart, PoolGuid, Txg};
 
 use crate::log::{Medium, MediumError};
 
@@ -63,6 +63,15 @@ pub enum Damage {
         /// Which one.
         sequence: u64,
     },
+    /// The log does not reach as far as the pool's anchor says.
+    #[error(
+        "the anchor vouches for the intent log up to group {promised}, and that group is not there: the log was put back to an \
+         earlier copy, or is damaged"
+    )]
+    Short {
+        /// Last group that was promised.
+        promised: u64,
+    },
     /// A group promises what is committed already: it was put there by somebody.
     #[error("group {sequence} of the intent log is of txg {txg}, which is committed")]
     Committed {
@@ -110,6 +119,28 @@ pub struct Survey {
     pub missing: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
+}
+
+impl Survey {
+    /// Holds what was found against how far the anchor says that the log, whose head is `next`, was promised (L7).
+    pub fn hold_to(&mut self, next: u64, promised: LogHead) {
+        if promised.seq < next {
+            // A root holds all that was promised.
+            *self = Survey::default();
+            return;
+        }
+        let is_it = |group: &Group| group.header.sequence == promised.seq && group.hash == promised.head;
+        if let Some(at) = self.groups.iter().position(is_it) {
+            self.groups.truncate(at + 1);
+            (self.stranded, self.missing, self.damage) = Default::default();
+            return;
+        }
+        // Of what is there up to then the hash says nothing, but each follows the one before.
+        self.groups.retain(|group| group.header.sequence < promised.seq);
+        self.stranded.retain(|group| group.header.sequence < promised.seq);
+        self.missing = promised.seq + 1 - next - (self.groups.len() + self.stranded.len()) as u64;
+        self.damage.push(Damage::Short { promised: promised.seq });
+    }
 }
 
 /// Something that begins like a group.

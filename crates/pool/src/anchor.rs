@@ -29,6 +29,7 @@ use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, S
 use steadfast_crypto::Key;
 use steadfast_env::Env;
 use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, PoolState, Txg};
+use steadfast_intent_log::Vouch;
 
 use crate::error::{Error, Result};
 use crate::events::EventKind;
@@ -233,6 +234,24 @@ pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
     }
 }
 
+/// The anchor as the intent log sees it.
+struct Voucher(Arc<Anchor>);
+
+/// What vouches for the log of a pool with this anchor.
+pub(crate) fn voucher(anchor: &Arc<Anchor>) -> Arc<dyn Vouch> {
+    Arc::new(Voucher(Arc::clone(anchor)))
+}
+
+impl Vouch for Voucher {
+    fn is_ours(&self) -> bool {
+        self.0.check().is_ok()
+    }
+
+    fn vouch(&self, promised: LogHead) -> bool {
+        self.0.advance_log(promised).is_ok()
+    }
+}
+
 impl Inner {
     /// The pool's anchor, if it has one.
     pub(crate) fn anchor(&self) -> Option<Arc<Anchor>> {
@@ -260,19 +279,27 @@ impl Inner {
             return Ok(());
         }
         {
-            // No commit runs meanwhile: the register begins with the root that is the newest.
+            // No commit runs meanwhile, and no group is under way: the register begins with the root that is the newest, and with
+            // all that was promised behind it.
             let _turn = self.sync_turn.lock();
-            let state = self.commit_state.lock();
-            let uberblock = state.last.clone().expect("a pool that stands has a root");
-            anchor.advance(Root { uberblock, tag: state.tag }, LogHead::default())?;
-            let feature = Feature::known(FEATURE).expect("this code knows it");
-            self.features.write().push(feature);
-            self.aux.write().push(aux);
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                self.unlist_anchor();
-                return Err(error);
-            }
-            *self.anchor.write() = Some(Arc::new(anchor));
+            self.log.paused(|promised| -> Result<()> {
+                let state = self.commit_state.lock();
+                let uberblock = state.last.clone().expect("a pool that stands has a root");
+                let is_ours = uberblock.log.is_some_and(|head| head.epoch == self.log.epoch());
+                let promised = if is_ours { promised } else { LogHead::default() };
+                anchor.advance(Root { uberblock, tag: state.tag }, Some(promised))?;
+                let feature = Feature::known(FEATURE).expect("this code knows it");
+                self.features.write().push(feature);
+                self.aux.write().push(aux);
+                if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+                    self.unlist_anchor();
+                    return Err(error);
+                }
+                let anchor = Arc::new(anchor);
+                self.log.set_vouch(Some(voucher(&anchor)));
+                *self.anchor.write() = Some(anchor);
+                Ok(())
+            })?;
         }
         self.commit_changes()
     }
@@ -301,12 +328,17 @@ impl Inner {
         let txg = root.uberblock.txg;
         if retiring {
             anchor.retire(root)?;
+            // In this order: what is promised before is vouched for, and the host hears of no record afterwards.
+            self.log.set_vouch(None);
             anchor.forget();
             *self.anchor.write() = None;
             self.unlist_anchor();
             return Ok(());
         }
-        anchor.advance(root, LogHead::default())?;
+        let named = |root: &Root| root.uberblock.log.map(|head| head.epoch);
+        // What was promised in a log that the new root names as well goes on being promised.
+        let goes_on = anchor.held().is_some_and(|(held, _)| named(&held) == named(&root));
+        anchor.advance(root, if goes_on { None } else { Some(LogHead::default()) })?;
         let anchored = anchor.held().map(|(root, _)| root.uberblock.txg);
         assert_eq!(anchored, Some(txg), "what is released next is released by the anchored root (I2)");
         Ok(())

@@ -225,10 +225,6 @@ impl Inner {
             for head in &heads {
                 head.freeze(txg)?;
             }
-            if self.anchor().is_some() {
-                // What the register does not vouch for is not believed, and it vouches for roots only.
-                self.log.retire();
-            }
             Ok((txg, self.admission.removes.load(Ordering::Relaxed), self.log.head()))
         })?;
         let (begun_ns, before) = (self.env.clock.monotonic_ns(), self.device_bytes());

@@ -139,6 +139,8 @@ impl Plan {
         let mut epoch = [0; 16];
         self.env.random.fill(&mut epoch);
         let log = Arc::new(Log::new(self.guid, epoch, Arc::clone(&txgs)));
+        let anchor = self.anchor.map(Arc::new);
+        log.set_vouch(anchor.as_ref().map(crate::anchor::voucher));
         Inner {
             env: self.env,
             guid: self.guid,
@@ -164,7 +166,7 @@ impl Plan {
             commit_state: Mutex::new(state),
             sync_turn: Mutex::new(()),
             syncing,
-            anchor: RwLock::new(self.anchor.map(Arc::new)),
+            anchor: RwLock::new(anchor),
             log,
             log_devices: RwLock::default(),
             held: Mutex::default(),

@@ -188,6 +188,15 @@ impl Pool {
         }
         inner.open_unlocked()?;
         inner.update_limits();
+        if !spec.read_only
+            && let Some(head) = uberblock.log
+        {
+            // Of what the operator accepts the register knows nothing. It writes nothing, and what another daemon promises
+            // meanwhile moves the register, which can then not be taken over.
+            let known = inner.anchor().filter(|_| accepted.is_none());
+            let vouched = known.and_then(|anchor| anchor.held()).map(|(_, log)| log);
+            notices.extend(inner.replay_log(head, uberblock.txg, spec.accept_lost_log, vouched)?);
+        }
         // The labels say what is so from now on: where the register is, or that there is none.
         let listed = inner.aux.read().iter().find(|aux| aux.class == AuxClass::Anchor).cloned();
         inner.unlist_anchor();
@@ -197,7 +206,7 @@ impl Pool {
             inner.features.write().extend(Feature::known(anchor::FEATURE));
             if !spec.read_only {
                 // Before the first write: whoever had the pool until now is fenced.
-                anchor.take_over(accepted)?;
+                anchor.take_over(accepted.map(|root| (root, inner.log_found(uberblock.log))))?;
             }
             let opened = steadfast_anchor::Root { uberblock: uberblock.clone(), tag: newest.tag };
             let held = anchor.held().map(|(root, _)| root);
@@ -207,9 +216,6 @@ impl Pool {
             inner.note_accepted(notice);
         }
         if !spec.read_only {
-            if let Some(head) = uberblock.log {
-                notices.extend(inner.replay_log(head, uberblock.txg, spec.accept_lost_log)?);
-            }
             notices.iter().for_each(|notice| inner.note_log_given_up(notice));
             inner.space.discard_leftovers()?;
             inner.commit_state.lock().labels_dirty = true;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Dataset, JournalMode, SyncMode};
 use steadfast_env::Bug;
-use steadfast_format::{DatasetId, HeldLog, LogRecord, LogStart, Txg};
+use steadfast_format::{DatasetId, HeldLog, LogHead, LogRecord, LogStart, Txg};
 use steadfast_intent_log::{
     Damage, DatasetLog, Group, LogCounts, Medium, Survey, Wanted, open_group, survey,
 };
@@ -93,9 +93,6 @@ impl Inner {
 
     /// Reserves segments if somebody wants a log. In the sync, before the changes of the table are taken.
     pub(crate) fn reserve_log(&self) {
-        if self.log.is_retired() {
-            return;
-        }
         if self.log.is_wanted() && !self.log.is_ready() && self.log_target().is_empty() {
             let total = u32::try_from(self.space.accounting().slots).unwrap_or(u32::MAX);
             let segments = self.space.reserve_log((total / SLOTS_SHARE).clamp(SLOTS_MIN, SLOTS_MAX));
@@ -109,12 +106,12 @@ impl Inner {
             return Some(held); // (H1)
         }
         let is_there = || self.log.is_ready() || !self.log_medium().is_empty();
-        (!self.log.is_retired() && is_there()).then_some(frozen)
+        is_there().then_some(frozen)
     }
 
     /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place (L4).
     pub(crate) fn begin_log(&self, durable: Txg) {
-        if self.log.is_ready() || self.log.is_retired() || self.held.lock().head().is_some() {
+        if self.log.is_ready() || self.held.lock().head().is_some() {
             return;
         }
         let medium = self.log_target();
@@ -147,7 +144,14 @@ impl Inner {
 
     /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
     /// is held. With `accept` what is damaged, and all behind it, is given up instead of refused; the notice for the history.
-    pub(crate) fn replay_log(&self, head: LogStart, base: Txg, accept: bool) -> Result<Option<String>> {
+    /// `vouched` is how far the pool's anchor says that it was promised, if it has one that is believed.
+    pub(crate) fn replay_log(
+        &self,
+        head: LogStart,
+        base: Txg,
+        accept: bool,
+        vouched: Option<LogHead>,
+    ) -> Result<Option<String>> {
         let twice = self.env.has_bug(Bug::LogReplayedTwice);
         let head = if twice { LogStart { next: 1, ..head } } else { head };
         let unhashed = self.env.has_bug(Bug::LogTornAccepted);
@@ -157,6 +161,9 @@ impl Inner {
             return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
         }
         let mut found = survey(&self.log_medium(), &wanted);
+        if let Some(promised) = vouched {
+            found.hold_to(head.next, promised); // (L7)
+        }
         self.judge(&mut found, base);
         let mut notice = None;
         if !found.damage.is_empty() {
@@ -195,6 +202,14 @@ impl Inner {
         }
         self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         Ok(notice)
+    }
+
+    /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts its root.
+    pub(crate) fn log_found(&self, head: Option<LogStart>) -> LogHead {
+        let Some(head) = head else { return LogHead::default() };
+        let found = survey(&self.log_medium(), &Wanted { pool: self.guid, head, unhashed: false });
+        let last = found.groups.last();
+        last.map_or(LogHead::default(), |last| LogHead { seq: last.header.sequence, head: last.hash })
     }
 
     /// Who can read a group.

@@ -508,6 +508,134 @@ fn attack_26_an_unanchored_or_forged_root_is_not_opened() {
     });
 }
 
+/// Attack 25: the log is put back to before what it promised last, or a part of it is dropped, while the root stays.
+#[test]
+fn attack_25_a_log_that_is_put_back_is_refused_and_what_was_not_promised_is_not_replayed() {
+    both(|machine| {
+        let pool = machine.create(true);
+        let (fs, used) = mount(&pool, "tank");
+        let put = |name: &str| fs.fsync(write_file(&fs, ROOT, name.as_bytes(), name.as_bytes()));
+        // The first asks for a log, the commit after it makes one.
+        put("one").expect("committed");
+        machine.write(&pool, "two").expect("committed");
+        let (txg, groups) = (pool.state().txg, pool.state().log.counts.groups);
+        let before = machine.corner.decoded();
+        put("three").expect("logged");
+        let (old_disks, old_record) = (machine.disks(), machine.corner.record());
+        put("four").expect("logged");
+        let (disks, record) = (machine.disks(), machine.corner.record());
+        let after = machine.corner.decoded();
+        assert_eq!((pool.state().txg, pool.state().log.counts.groups), (txg, groups + 2), "no commit");
+        assert_eq!((after.txg(), after.seq), (before.txg(), before.seq + 2), "the register moves with each");
+        assert_eq!(after.log.seq, before.log.seq + 2);
+        // One more, which the register does not take: it is in the log, and nobody was promised it.
+        machine.corner.at(PATH).arm(&[Answer::Before; 20]);
+        put("five").expect_err("neither logged nor committed");
+        machine.devices.iter().for_each(|device| device.power_off());
+        drop((fs, used));
+        drop(pool);
+        machine.devices.iter().for_each(|device| device.power_on(|_| Fate::Applied));
+        assert_eq!(machine.corner.record(), record);
+        machine.corner.at(PATH).disarm();
+        let pool = machine.import().expect("what was promised is there");
+        assert_eq!((machine.names(&pool).len(), pool.state().log.replayed), (4, 2));
+        let (fs, used) = mount(&pool, "tank");
+        assert!(fs.lookup(ROOT, b"five").is_err(), "what was not promised is not replayed");
+        drop((fs, used));
+        pool.export().expect("exported");
+
+        // A longer log than the register vouches for: who can write the store can make one of a pool without a key.
+        machine.put_back(&disks);
+        machine.corner.at(PATH).put(old_record);
+        machine.corner.forget();
+        let pool = machine.import().expect("it opens");
+        assert_eq!(machine.names(&pool), ["one", "two", "three"]);
+        pool.export().expect("exported");
+
+        // The log of a moment ago, behind the root that is anchored: only the register tells.
+        machine.put_back(&old_disks);
+        machine.corner.at(PATH).put(record);
+        machine.corner.forget();
+        let mut spec = machine.spec();
+        let error = machine.refuses(&spec);
+        assert!(matches!(error, Error::LogDamaged { .. }), "{error}");
+        assert!(error.to_string().contains("the anchor vouches for the intent log up to group"), "{error}");
+        spec.anchor.accept_rollback = true;
+        machine.refuses(&spec);
+        spec.accept_lost_log = true;
+        let pool = machine.import_as(&spec).expect("the operator accepts");
+        assert_eq!(machine.names(&pool), ["one", "two", "three"]);
+        let told = internal_history(&pool);
+        assert!(told.iter().any(|line| line.contains("gave up a part of the intent log")), "{told:?}");
+        machine.write(&pool, "four").expect("and goes on");
+        pool.export().expect("exported");
+        assert_eq!(machine.names(&machine.import().expect("no more questions")).len(), 4);
+    });
+}
+
+/// What was promised before a pool got its anchor, or lost it, is there wherever that is cut off.
+#[test]
+fn what_the_log_promised_survives_the_coming_and_going_of_an_anchor() {
+    for (add, operation) in [
+        (true, Operation::Write),
+        (true, Operation::Flush),
+        (false, Operation::Write),
+        (false, Operation::Flush),
+    ] {
+        for skip in 0..40 {
+            let machine = Machine::new(false);
+            let pool = machine.create(!add);
+            let (fs, used) = mount(&pool, "tank");
+            let put = |name: &str| fs.fsync(write_file(&fs, ROOT, name.as_bytes(), name.as_bytes()));
+            put("one").expect("committed");
+            machine.write(&pool, "two").expect("committed");
+            put("three").expect("logged");
+            assert!(pool.state().log.counts.groups > 0);
+            machine.devices[0].arm(Fault { operation, skip, effect: Effect::PowerOff });
+            let done = match add {
+                true => pool.add_anchor(&machine.wish(Some(PATH)), false, false),
+                false => pool.remove_anchor(PATH),
+            };
+            let four = done.is_ok() && put("four").is_ok();
+            machine.devices.iter().for_each(|device| device.power_off());
+            drop((fs, used));
+            drop(pool);
+            machine.devices.iter().for_each(|device| device.power_on(|_| Fate::Dropped));
+            let pool = machine.import().unwrap_or_else(|error| panic!("{add} {operation} {skip}: {error}"));
+            let names = machine.names(&pool);
+            assert!(names.len() >= if four { 4 } else { 3 }, "{add} {operation} {skip}: {names:?}");
+            pool.export().expect("exported");
+            if done.is_ok() {
+                break;
+            }
+        }
+    }
+}
+
+/// A daemon that another one has taken over from promises nothing, and writes nothing where the other's log may be.
+#[test]
+fn a_fenced_daemon_answers_no_fsync_out_of_its_log() {
+    both(|machine| {
+        let pool = machine.create(true);
+        let (fs, _used) = mount(&pool, "tank");
+        let put = |name: &str| fs.fsync(write_file(&fs, ROOT, name.as_bytes(), name.as_bytes()));
+        put("one").expect("committed");
+        machine.write(&pool, "two").expect("committed");
+        put("three").expect("logged");
+        // Another record is in the register: as after a takeover elsewhere.
+        let mut taken = machine.corner.decoded();
+        (taken.seq, taken.epoch, taken.writer) = (taken.seq + 1, taken.epoch + 1, taken.writer ^ 1);
+        let bytes = taken.encode(steadfast_crypto::hash);
+        machine.corner.at(PATH).put(Some(Box::new(bytes)));
+        let written =
+            |machine: &Machine| machine.devices.iter().map(|device| device.counts().writes).sum::<u64>();
+        let before = written(&machine);
+        put("four").expect_err("fenced");
+        assert_eq!(written(&machine), before, "nothing was written");
+        assert!(pool.state().suspended.is_some());
+    });
+}
+
 #[test]
 fn losing_every_uberblock_does_not_make_a_pool_unopenable() {
     both(|machine| {

@@ -314,6 +314,7 @@ pub fn habitat(bug: Bug) -> usize {
         | Bug::ReplayErasesLog
         | Bug::NamesNotLogged => setting.props.contains(&("journal", "ordered")),
         Bug::AnchorEarly => setting.anchored,
+        Bug::LogNotVouched => setting.anchored && setting.props.contains(&("journal", "ordered")),
         Bug::RelocationLost => setting.full,
         _ => true,
     };

@@ -134,6 +134,20 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered"), ("sync", "always")],
         ..PLAIN
     },
+    Setting {
+        name: "anchor, journal=ordered",
+        anchored: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "anchor, encrypted, log device, journal=data",
+        sealed: true,
+        anchored: true,
+        logs: 1,
+        props: &[("recordsize", "16384"), ("journal", "data")],
+        ..PLAIN
+    },
 ];
 
 impl Setting {

@@ -92,5 +92,6 @@ caught! {
     a_replay_that_cannot_be_repeated_is_caught: ReplayErasesLog;
     a_log_without_names_is_caught: NamesNotLogged;
     an_anchor_that_moves_early_is_caught: AnchorEarly;
+    a_log_that_the_anchor_does_not_vouch_for_is_caught: LogNotVouched;
     a_relocation_that_is_forgotten_is_caught: RelocationLost;
 }
