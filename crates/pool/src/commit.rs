@@ -54,15 +54,6 @@ use crate::history;
 use crate::inner::{CommitState, Inner};
 use crate::rows;
 
-/// How long the cleaner's share of one commit may keep the devices busy. Writers that reached their limit wait for a commit.
-const CLEAN_NS: u64 = 40_000_000;
-/// Of a long commit it may be half of what was written before, up to this: where txgs are large there is room, and with
-/// nothing but the share above the cleaner would fall behind until they are small.
-const CLEAN_NS_MAX: u64 = 160_000_000;
-/// Bytes that the cleaner copies in one commit at least, whatever the devices do, and at most; it may exceed them by one
-/// segment.
-const CLEAN_BYTES_MIN: u64 = 1 << 20;
-const CLEAN_BYTES_MAX: u64 = 64 << 20;
 /// Slots discarded in one commit, and in one look of a sync loop with nothing else to do.
 const DISCARDS_PER_COMMIT: usize = 32;
 /// Slots that a pool at work leaves as they are: it is about to use them again.
@@ -71,8 +62,6 @@ const DISCARDS_KEPT: usize = 16;
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// How often memory that nobody wants is given back, a part each time.
 const TRIM_NS: u64 = 20_000_000_000;
-/// Bytes to and from devices below which a commit's duration says little about their rate.
-const RATED_BYTES: u64 = 4 << 20;
 /// Blocks that a commit frees of what was cut or destroyed however little room there is, if cleaning gives back none.
 const FREES_LEAST: usize = 16;
 /// Cleaning commits in a row that gain no slot before the cleaner is taken to have nothing left to give.
@@ -229,7 +218,7 @@ impl Inner {
         })?;
         let (begun_ns, before) = (self.env.clock.monotonic_ns(), self.device_bytes());
         self.write_txg(txg, log, &heads)?;
-        self.rate_devices(self.device_bytes() - before, self.env.clock.monotonic_ns() - begun_ns);
+        self.pace.observe(self.device_bytes() - before, self.env.clock.monotonic_ns() - begun_ns);
         self.admission.removes_committed.store(removes, Ordering::Relaxed);
         let owing = heads.iter().any(|head| head.owes_frees());
         self.admission.freeing.store(owing || self.destroying.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -276,18 +265,6 @@ impl Inner {
     /// Bytes read and written since import.
     fn device_bytes(&self) -> u64 {
         self.space.device_counts().values().map(|counts| counts.read_bytes + counts.written_bytes).sum()
-    }
-
-    /// A commit moved `bytes` in `ns`: sets what the cleaner may copy in the next one, a read and a write a byte. Smoothed,
-    /// so that one slow flush does not stop the cleaner.
-    fn rate_devices(&self, bytes: u64, ns: u64) {
-        if bytes < RATED_BYTES {
-            return;
-        }
-        let now = (u128::from(bytes / 2) * u128::from(CLEAN_NS) / u128::from(ns.max(1))) as u64;
-        let before = self.clean_bytes.load(Ordering::Relaxed);
-        let smoothed = (before * 3 + now.clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX)) / 4;
-        self.clean_bytes.store(smoothed, Ordering::Relaxed);
     }
 
     /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have reserved or may still reserve
@@ -338,8 +315,7 @@ impl Inner {
             let stored = |bytes| CommitRoom::stored_node(bytes, geometry);
             noted.is_ok().then(|| self.meta.unwritten_bytes(stored))
         };
-        let share_ns = (elapsed_ns / 2).clamp(CLEAN_NS, CLEAN_NS_MAX);
-        let budget = self.clean_bytes.load(Ordering::Relaxed) * (share_ns / 1000) / (CLEAN_NS / 1000);
+        let budget = self.pace.budget(elapsed_ns);
         let report = self.space.clean(budget, self.promised_beside(txg), &mut count)?;
         if report.segments_unreadable > 0 {
             self.begin_search();

@@ -178,7 +178,7 @@ impl Plan {
             suspended: Mutex::new(None),
             changed: AtomicBool::new(false),
             block_bytes_max: block_bytes_max(self.slot_size),
-            clean_bytes: AtomicU64::new(16 << 20),
+            pace: steadfast_segment::Pace::default(),
             need_thousandths: AtomicU64::new(1000),
             destroying: AtomicBool::new(false),
             trims: Mutex::default(),

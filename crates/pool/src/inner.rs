@@ -146,8 +146,8 @@ pub(crate) struct Inner {
     /// Bytes of the longest block.
     pub block_bytes_max: u32,
     pub dirty_bytes_max: AtomicU64,
-    /// Bytes that the cleaner copies in one commit, about.
-    pub clean_bytes: AtomicU64,
+    /// How much the cleaner copies in one commit.
+    pub pace: steadfast_segment::Pace,
     /// What the last txg needed with metadata beyond its slots, in thousandths of its content.
     pub need_thousandths: AtomicU64,
     /// The last commit destroyed a part of a dataset and not all of it.
@@ -244,9 +244,8 @@ impl Inner {
         let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
         self.space.set_discarding(autotrim);
         *self.admission.room.write() = self.space.commit_room(self.block_bytes_max);
-        let clean = self.clean_bytes.load(Ordering::Relaxed);
         let need = self.need_thousandths.load(Ordering::Relaxed);
-        let space = self.space.txg_bytes_max(self.block_bytes_max, clean, need);
+        let space = self.space.txg_bytes_max(self.block_bytes_max, self.pace.bytes(), need);
         let memory = self.dirty_bytes_max.load(Ordering::Relaxed);
         self.txgs.budget.set_limits(Limits { memory, space });
     }

@@ -56,8 +56,8 @@ struct Pressure {
     target: i64,
     /// The part of that which is worth any price: below, commits are made for nothing but cleaning, and txgs get small.
     least: i64,
-    /// The part of it in free slots: without any, no content is let in.
-    whole: i64,
+    /// The part of it that content may take: without any, none is let in.
+    content: i64,
     /// Below this, gain comes before cost.
     urgent: i64,
     unit: u64,
@@ -65,7 +65,7 @@ struct Pressure {
 
 impl Pressure {
     fn is_urgent(&self) -> bool {
-        self.room < self.urgent || self.whole <= 0
+        self.room < self.urgent || self.content <= 0
     }
 
     /// Bytes to give back for `appended` bytes of file content: in proportion, more the less room there is.
@@ -120,11 +120,15 @@ impl Space {
         let cheap = ((slots - slots / 8).saturating_sub(live) / CHEAP_SHARE).min(CHEAP_MAX);
         let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX);
         let metadata = table_overhead / u64::from(self.geometry.unit);
-        let whole = table.headroom_units(Self::kept_slots(table));
+        let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
+        let begun = table.open_room_units(&[Class::Data]).min(slot_units);
+        let content = table.content_headroom_units(Self::CLEANER_SLOTS) + begun;
         let least = i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX);
         Pressure {
-            whole,
-            room: whole + table.open_room_units(&[Class::Data, Class::Clean]) + emptied * slot_units,
+            content,
+            room: table.headroom_units(Self::CLEANER_SLOTS + (owners - 1))
+                + table.open_room_units(&[Class::Data, Class::Clean])
+                + emptied * slot_units,
             target: least + i64::from(cheap) * slot_units,
             least,
             urgent: URGENT_SLOTS * slot_units,

@@ -33,6 +33,9 @@
 //! slots that neither content nor deletes take let the cleaner fill one while the pool's own streams take their next.
 //!                                                                                       test: `commit_room`
 //!
+//! (C3) Nothing that writers see jumps by a slot: what a stream will need next is kept in the measure in which its present segment
+//! fills, so taking it costs nothing at that moment.                      test: `no_write_waits_for_the_slots_that_the_cleaner_takes`
+//!
 //! ## What a crash does
 //! Nothing in memory survives. The table is what the last durable tail and the meta tree below it say. Slots taken
 //! since then are free again, and what was written there is garbage nobody points to. Slots emptied since then hold what
@@ -56,8 +59,8 @@
 //!
 //! | who                                 | leaves free                                                                      |
 //! |-------------------------------------|----------------------------------------------------------------------------------|
-//! | admission of file content           | a slot for each metadata stream beyond what it has filled of its present one, what metadata may come to beyond that (C2), and whole slots: 3 that keep the cleaner going, 1 for each further owner |
-//! | admission of deletes                | the same, but for further owners; where the cleaner does not get on, one delete alone leaves nothing |
+//! | admission of file content           | a slot for each metadata stream and each of the cleaner's beyond what it has filled of its present one (C3), what metadata may come to beyond that (C2), and 3 whole slots that keep the cleaner going; what its own open segment takes is counted as free, also of those |
+//! | admission of deletes                | the same, but for what the cleaner's streams may fill; where the cleaner does not get on, one delete alone leaves nothing |
 //! | an append of file content           | nearly a slot for each metadata stream without much room: an alarm, as admission leaves more |
 //! | the cleaner                         | what the commit has yet to write, counted; and after the commit, which gives back what was emptied, the same as admission and what was promised |
 //! | the cleaner, if nothing was written and slots are short | what the commit has yet to write          |
@@ -85,6 +88,7 @@ mod devices;
 mod error;
 mod load;
 mod log;
+mod pace;
 mod relocation;
 mod room;
 mod slots;
@@ -96,6 +100,7 @@ pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
 pub use log::LogSegment;
+pub use pace::Pace;
 pub use room::CommitRoom;
 pub use space::{READ_GAP_MAX, Space};
 pub use table::Geometry;

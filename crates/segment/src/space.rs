@@ -1,7 +1,7 @@
 //! [`Space`]: append, read, free, and the hooks of a commit.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
@@ -42,6 +42,8 @@ pub struct Space {
     /// Commits so far, and whether the devices hear of the slots they free.
     commits: AtomicU64,
     discarding: AtomicBool,
+    /// Units of the longest block, as admission was told last.
+    block_units_max: AtomicU32,
     spare: SpareBuffers,
 }
 
@@ -125,6 +127,7 @@ impl Space {
             discards: Mutex::default(),
             commits: AtomicU64::new(0),
             discarding: AtomicBool::new(true),
+            block_units_max: AtomicU32::new(geometry.slot_units()),
             spare: SpareBuffers::default(),
         }
     }
@@ -182,7 +185,7 @@ impl Space {
         let mut stream = lock(&stream);
         self.make_room(&mut stream, owner, class, 1, true)?;
         let filling = stream.open.as_mut().expect("room was made");
-        let room = Self::cleaner_units(&self.read_state(), filling.segment.id);
+        let room = self.cleaner_units(&self.read_state(), filling.segment.id);
         let wanted = u32::try_from(bytes.len() / self.geometry.unit as usize).unwrap_or(u32::MAX);
         let units = room.min(wanted);
         if units == 0 {
@@ -509,24 +512,23 @@ impl Space {
     /// with a rest that the next block does not fit into, and every owner fills a segment of its own.
     #[must_use]
     pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
+        self.block_units_max.store(block_bytes_max.div_ceil(self.geometry.unit), Ordering::Relaxed);
         let (whole, begun) = {
             let table = &self.read_state().table;
-            (table.headroom_units(Self::kept_slots(table)), table.open_room_units(&[Class::Data]))
+            (table.content_headroom_units(Self::CLEANER_SLOTS), table.open_room_units(&[Class::Data]))
         };
         let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
         let rest = u64::from(block_bytes_max.next_multiple_of(self.geometry.unit)) - unit;
-        let whole = whole.max(0).unsigned_abs() * unit;
-        let begun = (begun.unsigned_abs() * unit).saturating_sub(rest);
+        let begun = (begun.unsigned_abs() * unit).saturating_sub(rest).min(slot_size);
+        let Ok(whole) = u64::try_from(whole) else {
+            // The slot that content has open was taken from what is kept, which it gets back with what is left of it.
+            return begun.saturating_sub(whole.unsigned_abs() * unit);
+        };
         // Every slot may end with a rest; what is less than a slot counts the same way.
+        let whole = whole * unit;
         (whole / slot_size * slot_size.saturating_sub(rest))
             + (whole % slot_size).saturating_sub(rest)
-            + if whole > 0 { begun.min(slot_size) } else { 0 }
-    }
-
-    /// Free slots that admission leaves alone, besides those of metadata: the cleaner's, and one for every further owner.
-    pub(crate) fn kept_slots(table: &Table) -> u32 {
-        let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
-        Self::CLEANER_SLOTS + (owners - 1)
+            + begun
     }
 
     /// Names an owner that is going to append (its key was loaded), so that room for its streams is counted from now on.
@@ -630,33 +632,38 @@ impl Space {
     fn floor(&self, state: &State, class: Class, for_cleaner: bool) -> Option<u32> {
         let slot_units = i64::from(self.geometry.slot_units());
         match class {
-            Class::Clean => (Self::cleaner_headroom(state) >= slot_units).then_some(0),
-            _ if for_cleaner => (Self::cleaner_headroom(state) >= 0).then_some(0),
+            Class::Clean => (self.cleaner_headroom(state, slot_units) >= 0).then_some(0),
+            _ if for_cleaner => (self.cleaner_headroom(state, 0) >= 0).then_some(0),
             Class::Data => Some(state.table.metadata_slots().saturating_sub(1)),
             _ => Some(0),
         }
     }
 
-    /// Units that the cleaner may take; negative if others want more than there is. What this commit has yet to write needs
-    /// slots that are free now. What operations of the next one need, and the slots that keep the cleaner itself going, have to
-    /// be there after this commit, which gives back what was emptied, the victim under way included.
-    fn cleaner_headroom(state: &State) -> i64 {
+    /// Units that the cleaner may take, beside `slot` units that it needs at once; negative if others want more than there is.
+    /// What this commit has yet to write needs slots that are free now. What operations of the next one need, and the slots
+    /// that keep the cleaner itself going, have to be there after this commit, which gives back what was emptied, the victim
+    /// under way included; content that finds room in an open segment needs none. The slot that one of the cleaner's streams
+    /// takes is not taken from operations: they have left it.
+    fn cleaner_headroom(&self, state: &State, slot: i64) -> i64 {
         let (table, room) = (&state.table, &state.cleaner_room);
         let slot_units = i64::from(table.geometry.slot_units());
         let kept = table.idle_commit_slots(room.pool_units);
-        let now = (i64::from(table.free_slots()) - i64::from(kept)) * slot_units;
+        let now = (i64::from(table.free_slots()) - i64::from(kept)) * slot_units - slot;
         if room.alone {
             return now;
         }
         let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX / slot_units - 1) + 1;
-        let after = table.headroom_units(Self::kept_slots(table)) + emptied * slot_units;
-        now.min(after - 2 * i64::from(room.pool_units) - i64::from(room.promised_units))
+        let rest = i64::from(self.block_units_max.load(Ordering::Relaxed)) - 1;
+        let begun = (table.open_room_units(&[Class::Data]) - rest).clamp(0, slot_units);
+        let after = table.content_headroom_units(Self::CLEANER_SLOTS) + emptied * slot_units;
+        let promised = (i64::from(room.promised_units) - begun).max(0);
+        now.min(after - 2 * i64::from(room.pool_units) - promised)
     }
 
     /// Units that the cleaner may append to an open segment. (C1) What it fills of a segment of metadata is room that the
     /// commit counted on: it leaves what keeps the stream from needing a slot more, unless that slot is there.
-    fn cleaner_units(state: &State, id: SegmentId) -> u32 {
-        let (table, headroom) = (&state.table, Self::cleaner_headroom(state));
+    fn cleaner_units(&self, state: &State, id: SegmentId) -> u32 {
+        let (table, headroom) = (&state.table, self.cleaner_headroom(state, 0));
         let (room, kept) = table.room_beside_commit(id, state.cleaner_room);
         match u32::try_from(headroom) {
             Err(_) if headroom < 0 => 0,

@@ -208,6 +208,17 @@ impl Table {
         i64::from(self.free_slots()) * slot_units - meta - pool - others
     }
 
+    /// What file content may take of that: less what the cleaner's streams can fill before they need the slots after their
+    /// present ones, and `others` slots. Were it not kept, the cleaner would stop where one of them is full and little is
+    /// left; writers would take the rest, and then all would wait until the slot that the cleaner takes next is gained again,
+    /// which at 95 % means to copy seven.
+    pub fn content_headroom_units(&self, others: u32) -> i64 {
+        let slot_units = i64::from(self.geometry.slot_units());
+        let open = |owner| self.open.get(&(owner, Class::Clean));
+        let kept = |&owner| open(owner).map_or(slot_units, |id| i64::from(self.rows[id].filled));
+        self.headroom_units(others) - self.owners.iter().map(kept).sum::<i64>()
+    }
+
     /// Units that live in segments of a class.
     pub fn class_live_units(&self, class: Class) -> u64 {
         self.class_live[class as usize]

@@ -7,7 +7,8 @@
 //!   --percent 10,50,90   what lives, in hundredths of the capacity              --slots 256 --slot-mib 4
 //!   --block-kib 128      stored bytes of a block                                --fold 10 --warm 4
 //!   --hot 9              tenths of the writes that go to a tenth of the blocks  --rate-mb 400 --flush-us 2000
-//!   --clean-mib 8        bytes that the cleaner copies in a commit
+//!   --clean-mib 8        bytes that the cleaner copies in a commit, in place of the pace of a pool
+//!   --longer-ms 200      tells of every write that waits longer, on standard error
 //! ```
 
 mod device;
@@ -39,7 +40,8 @@ fn options() -> Result<Options, String> {
             device_rate: 400_000_000,
             flush_ns: 2_000_000,
             memory_rate: 1_000_000_000,
-            clean_bytes: 8 << 20,
+            clean_bytes: None,
+            longer_ns: u64::MAX,
             hot_tenths: 1,
             nodes: Nodes::COMPRESSED,
         },
@@ -65,7 +67,8 @@ fn options() -> Result<Options, String> {
             "--block-kib" => setting.block_bytes = number()? << 10,
             "--fold" => options.fold = number()?.into(),
             "--warm" => options.warm = number()?.into(),
-            "--clean-mib" => setting.clean_bytes = u64::from(number()?) << 20,
+            "--clean-mib" => setting.clean_bytes = Some(u64::from(number()?) << 20),
+            "--longer-ms" => setting.longer_ns = u64::from(number()?) * 1_000_000,
             "--hot" => setting.hot_tenths = number()?.into(),
             "--rate-mb" => setting.device_rate = u64::from(number()?) * 1_000_000,
             "--flush-us" => setting.flush_ns = u64::from(number()?) * 1000,

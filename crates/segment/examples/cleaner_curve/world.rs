@@ -4,12 +4,13 @@
 //! the write throttle. Counted instead of kept are file content and the nodes of trees. Played is time: the device takes bytes at
 //! a steady rate, one writer writes as fast as it is let in, a commit lasts as long as its bytes and flushes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use steadfast_device::SharedDevice;
 use steadfast_env::Env;
 use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, SegmentId, Txg};
-use steadfast_segment::{Class, CommitRoom, Geometry, Space};
+use steadfast_segment::{Class, CommitRoom, Geometry, Pace, Space};
 
 use crate::device::Blank;
 use crate::tree::Leaves;
@@ -67,10 +68,35 @@ pub struct Setting {
     pub flush_ns: u64,
     /// Bytes that a writer hands over in a second if nobody slows it.
     pub memory_rate: u64,
-    /// Bytes that the cleaner copies in a commit, about.
-    pub clean_bytes: u64,
+    /// Bytes that the cleaner copies in a commit, about; at the pace of a pool if nothing is said.
+    pub clean_bytes: Option<u64>,
+    /// Writes that wait longer are told of on standard error, with the commits that they waited for.
+    pub longer_ns: u64,
     /// Tenths of the writes that go to the first tenth of the blocks; 1 is uniform.
     pub hot_tenths: u64,
+}
+
+/// Commits that are remembered.
+const NOTES: usize = 16;
+
+/// A commit, for who asks what a write waited for: bytes, and what it let in afterwards.
+#[derive(Debug)]
+#[allow(dead_code, reason = "read by Debug")]
+struct Note {
+    start_ns: u64,
+    ns: u64,
+    content: u64,
+    metadata: u64,
+    moved: u64,
+    budget: u64,
+    device: u64,
+    limit: u64,
+    room: u64,
+    overhead: u64,
+    free_slots: u64,
+    promised: u64,
+    live: u64,
+    report: steadfast_segment::CleanReport,
 }
 
 /// Bytes since the measurement began.
@@ -132,6 +158,9 @@ pub struct World {
     seen: Seen,
     report: Option<steadfast_segment::CleanReport>,
     waiting_frees: u32,
+    pace: Pace,
+    /// The last commits.
+    notes: VecDeque<Note>,
 }
 
 impl World {
@@ -162,6 +191,8 @@ impl World {
             seen: Seen::default(),
             report: None,
             waiting_frees: 0,
+            pace: Pace::default(),
+            notes: VecDeque::new(),
         }
     }
 
@@ -338,14 +369,36 @@ impl World {
         self.waiting_ns = None;
         self.writer_ns = self.admitted_ns + block * 1_000_000_000 / self.setting.memory_rate;
         self.seen.waits.push(self.admitted_ns - asked);
+        if self.admitted_ns - asked > self.setting.longer_ns {
+            self.tell(asked);
+        }
         self.seen.sums.accepted += block;
         true
+    }
+
+    /// Tells what a write waited for.
+    fn tell(&self, asked_ns: u64) {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        eprintln!(
+            "{:.0} ms at {:.0} ms, limit {}",
+            ms(self.admitted_ns - asked_ns),
+            ms(asked_ns),
+            self.limit
+        );
+        for note in self.notes.iter() {
+            eprintln!("    {:+.0} ms for {:.0}: {note:?}", ms(note.start_ns) - ms(asked_ns), ms(note.ns));
+        }
     }
 
     /// One commit; how long the device works on it.
     fn sync(&mut self, names: &[u64]) -> Outcome<u64> {
         let before = self.space.device_counts()[&DeviceId(1)];
         let held = names.len() as u64;
+        let metadata = self.seen.sums.metadata;
+        let device_rate = u128::from(self.setting.device_rate);
+        let transfer_ns = |bytes: u64| {
+            u64::try_from(u128::from(bytes) * 1_000_000_000 / device_rate).expect("less than centuries")
+        };
         self.shrink(
             self.space
                 .commit_room(self.setting.block_bytes)
@@ -384,20 +437,44 @@ impl World {
             }
             Some(rows.unwritten_bytes() + runs.unwritten_bytes())
         };
-        let report = space.clean(self.setting.clean_bytes, self.promised, &mut note)?;
+        let content = held * u64::from(self.setting.block_bytes);
+        let elapsed_ns = transfer_ns(content + self.seen.sums.metadata - metadata);
+        let budget = self.setting.clean_bytes.unwrap_or_else(|| self.pace.budget(elapsed_ns));
+        let report = space.clean(budget, self.promised, &mut note)?;
         self.report = Some(report);
         let moved = report.bytes_moved;
         note();
         self.seen.sums.moved += moved;
         self.seen.moved_max = self.seen.moved_max.max(moved);
         self.commit()?;
-        let (block, clean) = (self.setting.block_bytes, self.setting.clean_bytes);
+        let (block, clean) =
+            (self.setting.block_bytes, self.setting.clean_bytes.unwrap_or(self.pace.bytes()));
         self.limit = MEMORY_BYTES.min(self.space.txg_bytes_max(block, clean, self.need_thousandths));
         self.room = self.space.commit_room(block);
         let after = self.space.device_counts()[&DeviceId(1)];
         let bytes = after.written_bytes - before.written_bytes + after.read_bytes - before.read_bytes;
-        let transfer = u128::from(bytes) * 1_000_000_000 / u128::from(self.setting.device_rate);
-        Ok(u64::try_from(transfer).expect("less than centuries") + FLUSHES * self.setting.flush_ns)
+        let ns = transfer_ns(bytes) + FLUSHES * self.setting.flush_ns;
+        self.pace.observe(bytes, ns);
+        if self.notes.len() == NOTES {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(Note {
+            start_ns: self.now_ns,
+            ns,
+            content,
+            metadata: self.seen.sums.metadata - metadata,
+            moved,
+            budget,
+            device: bytes,
+            limit: self.limit,
+            room: self.room.content,
+            overhead: self.room.overhead(held * BLOCKS_COST),
+            free_slots: self.space.accounting().free_slots,
+            promised: self.promised,
+            live: self.space.accounting().live_bytes >> 12,
+            report,
+        });
+        Ok(ns)
     }
 
     fn commit(&mut self) -> Outcome<()> {
