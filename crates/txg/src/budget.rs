@@ -11,7 +11,9 @@
 //! Delays are taken one after another (each wake-up is later than the one before by its delay), so the rate let
 //! through at a fullness does not depend on the number of writers: 128 KiB per delay, that is 750 MB/s at 70 %, 260 MB/s
 //! at 80 %, 87 MB/s at 90 %, 14 MB/s at 98 %. A device that drains at 100 MB/s balances near 89 % with 1.3 ms a
-//! write. At the limit itself an operation waits for a release; the curve's steepness makes that rare.
+//! write. At the limit itself an operation waits for a release, and nobody behind it for its delay; the curve's steepness makes
+//! that rare. What many writers have to wait together was reckoned before a release: who still waits after one, where the curve
+//! asks for no delay any more, goes on, and who comes then waits for one longest delay at most.
 
 use crate::{Commits, Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
@@ -28,6 +30,9 @@ const DELAY_NS_MAX: u64 = 20_000_000;
 const DELAY_START: u32 = 600;
 /// How long a waiter sleeps before it looks again by itself.
 const STALL_PATIENCE: Duration = Duration::from_millis(100);
+/// Slices of a delay that make up as much.
+const SLICES_A_LOOK: u32 = 5;
+const _: () = assert!(SLICES_A_LOOK as u64 * DELAY_NS_MAX == STALL_PATIENCE.as_nanos() as u64);
 /// Txgs that can hold reservations at once: open, frozen, and one being released. A power of two above that.
 const TXG_SLOTS: usize = 4;
 
@@ -232,6 +237,12 @@ impl Budget {
         self.space.room()
     }
 
+    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it.
+    #[must_use]
+    pub fn overhead(&self, blocks: u64) -> u64 {
+        self.space.overhead(blocks)
+    }
+
     /// All that is reserved now.
     #[must_use]
     pub fn reserved(&self) -> Cost {
@@ -256,6 +267,7 @@ impl Budget {
         let cost = std::mem::take(&mut state.by_txg[slot(txg)]);
         state.total = state.total.less(cost);
         state.releases += 1;
+        state.wake_ns = state.wake_ns.min(self.env.clock.monotonic_ns() + DELAY_NS_MAX);
         self.released.notify_all();
     }
 
@@ -276,19 +288,7 @@ impl Budget {
         commits: &Commits,
     ) -> Result<Reservation<'_>, Refusal> {
         let patience = Patience::current();
-        let delay = {
-            let mut state = self.state.lock();
-            let delay = delay_ns(state.felt(&*self.space, kind, Cost::default()), cost.memory);
-            if delay == 0 {
-                0
-            } else {
-                patience.check(false)?;
-                let now = self.env.clock.monotonic_ns();
-                state.wake_ns = state.wake_ns.max(now) + delay;
-                state.wake_ns - now
-            }
-        };
-        self.sleep(Duration::from_nanos(delay), patience)?;
+        self.delay(kind, cost, patience)?;
         let mut after_commit = 0;
         loop {
             commits.check()?;
@@ -322,18 +322,43 @@ impl Budget {
         }
     }
 
-    /// Delays of many writers add up to more than a caller that is killed should wait for.
-    fn sleep(&self, duration: Duration, patience: Patience) -> Result<(), Refusal> {
-        let mut left = duration;
-        while left > STALL_PATIENCE {
-            self.env.clock.sleep(STALL_PATIENCE);
-            patience.check(true)?;
-            left -= STALL_PATIENCE;
+    /// Waits as the curve says, behind those who wait already. Delays of many writers add up to more than a caller that is
+    /// killed should wait for, or one whom a release has made room for.
+    fn delay(&self, kind: AdmitKind, cost: Cost, patience: Patience) -> Result<(), Refusal> {
+        let asked = |state: &State| match state.felt(&*self.space, kind, Cost::default()) {
+            // It waits for a release, which is told of at once.
+            1000.. => 0,
+            fullness => delay_ns(fullness, cost.memory),
+        };
+        let now = || self.env.clock.monotonic_ns();
+        let (wake_ns, releases) = {
+            let mut state = self.state.lock();
+            let delay = asked(&state);
+            if delay == 0 {
+                return Ok(());
+            }
+            patience.check(false)?;
+            state.wake_ns = state.wake_ns.max(now()) + delay;
+            (state.wake_ns, state.releases)
+        };
+        for slice in 1_u32.. {
+            let left = wake_ns.saturating_sub(now());
+            if left == 0 {
+                return Ok(());
+            }
+            self.env.clock.sleep(Duration::from_nanos(left.min(DELAY_NS_MAX)));
+            if left > DELAY_NS_MAX {
+                // As often as those look who wait for a release.
+                if slice.is_multiple_of(SLICES_A_LOOK) {
+                    patience.check(true)?;
+                }
+                let state = self.state.lock();
+                if state.releases != releases && asked(&state) == 0 {
+                    return Ok(());
+                }
+            }
         }
-        if !left.is_zero() {
-            self.env.clock.sleep(left);
-        }
-        Ok(())
+        unreachable!("the loop returns")
     }
 
     /// Waits, without locks held, until something was released after `seen`; asks for a commit first.

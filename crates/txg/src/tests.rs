@@ -2,7 +2,9 @@ use super::*;
 use crate::budget::delay_ns;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
+use steadfast_env::Clock;
 
 fn txgs(memory: u64, space: Arc<dyn Space>) -> Txgs {
     Txgs::new(&Env::seeded(1), Txg(0), Limits { memory, space: u64::MAX / 2 }, space)
@@ -84,6 +86,57 @@ fn delays_of_several_writers_queue_up() {
     }
     let passed = env.clock.monotonic_ns() - start;
     assert!((5_000_000..5_200_000).contains(&passed), "{passed} ns");
+}
+
+/// A clock under which another writer comes whenever one sleeps, until so many have come; then a txg is committed.
+struct Crowd {
+    clock: Arc<dyn Clock>,
+    txgs: OnceLock<Weak<Txgs>>,
+    still_to_come: AtomicU64,
+}
+
+impl Clock for Crowd {
+    fn wall_ns(&self) -> i128 {
+        self.clock.wall_ns()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.clock.monotonic_ns()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        let end = self.monotonic_ns() + duration.as_nanos() as u64;
+        let txgs = self.txgs.get().and_then(Weak::upgrade).expect("they live");
+        match self.still_to_come.load(Ordering::Relaxed) {
+            0 => {}
+            left => {
+                self.still_to_come.store(left - 1, Ordering::Relaxed);
+                if left == 1 {
+                    txgs.budget.release(txgs.gate.advance(|txg| txg));
+                } else {
+                    drop(txgs.begin(AdmitKind::Write, cost(128 << 10)).expect("admitted"));
+                }
+            }
+        }
+        self.clock.sleep(Duration::from_nanos(end.saturating_sub(self.monotonic_ns())));
+    }
+}
+
+#[test]
+fn nobody_waits_on_behind_others_once_there_is_room() {
+    let seeded = Env::seeded(1);
+    let still_to_come = AtomicU64::new(20);
+    let crowd = Arc::new(Crowd { clock: Arc::clone(&seeded.clock), txgs: OnceLock::new(), still_to_come });
+    let env = Env { clock: Arc::clone(&crowd) as Arc<dyn Clock>, ..seeded };
+    let limits = Limits { memory: 1000 << 20, space: u64::MAX / 2 };
+    let txgs = Arc::new(Txgs::new(&env, Txg(0), limits, Arc::new(Unlimited)));
+    crowd.txgs.set(Arc::downgrade(&txgs)).expect("set once");
+    drop(txgs.begin(AdmitKind::Write, cost(995 << 20)).expect("admitted"));
+    let start = env.clock.monotonic_ns();
+    drop(txgs.begin(AdmitKind::Write, cost(128 << 10)).expect("admitted"));
+    let passed = env.clock.monotonic_ns() - start;
+    // Twenty delays of 20 ms, one after another, would be 400 ms.
+    assert!((20_000_000..60_000_000).contains(&passed), "{passed} ns");
 }
 
 /// Says no to writes above `room`, and frees `freed` at a commit.
