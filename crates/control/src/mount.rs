@@ -89,6 +89,11 @@ impl MountedFs {
             waiting: Arc::default(),
         });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
+        // The kernel keeps what it was told of `st_blocks`. If the queue is full it does so for an hour more.
+        let notifier = session.notifier();
+        fs.dataset().on_resized(Some(Arc::new(move |inode| {
+            notifier.inval_inode(inode.0, -1, 0).ok();
+        })));
         Ok(MountedFs { session, fs, _handle: handle })
     }
 

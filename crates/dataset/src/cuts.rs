@@ -100,6 +100,7 @@ impl Dataset {
             let shrunk = grown.allocated.remove(&id).unwrap_or(0);
             if let Some(inode) = inode {
                 self.note_allocated(&inode, shrunk);
+                self.tell_resized(std::iter::once(id).filter(|_| shrunk != 0));
                 self.evict(&inode);
             }
         }

@@ -150,7 +150,11 @@ pub struct Dataset {
     pub(crate) destroying: AtomicBool,
     pub(crate) syncing: AtomicBool,
     damage: Mutex<BTreeSet<(InodeId, u64, u64)>>,
+    resized: RwLock<Option<Resized>>,
 }
+
+/// Who is told of files that occupy other room than before though nobody changed them. Called by sync: it must not wait.
+pub type Resized = Arc<dyn Fn(InodeId) + Send + Sync>;
 
 impl Shard {
     fn drop_inode(&mut self, id: InodeId) {
@@ -237,6 +241,7 @@ impl Dataset {
             destroying: AtomicBool::new(false),
             syncing: AtomicBool::new(false),
             damage: Mutex::default(),
+            resized: RwLock::default(),
         }
     }
 
@@ -821,6 +826,18 @@ impl Dataset {
         if !state.dirty {
             state.dirty = true;
             self.dirty.lock().insert(inode.id, Arc::clone(inode));
+        }
+    }
+
+    /// From now on `told` hears of each file that occupies other room than before though nobody changed it, because it was
+    /// folded or what was cut off it is freed by and by; `None`: nobody.
+    pub fn on_resized(&self, told: Option<Resized>) {
+        *self.resized.write() = told;
+    }
+
+    pub(crate) fn tell_resized(&self, inodes: impl Iterator<Item = InodeId>) {
+        if let Some(told) = &*self.resized.read() {
+            inodes.for_each(|inode| told(inode));
         }
     }
 

@@ -21,15 +21,15 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::Inode;
-use crate::layer::index;
+use crate::layer::{index, record_space};
 use crate::overlaid;
 use crate::plan::{Content, Plan, Planned};
 use crate::{Error, Result};
 
 /// Bytes of records folded in the background by one sync, at most.
 const BYTES_MAX: u64 = 64 << 20;
-/// Room for the leaves of the pool's metadata that a fold changes, besides the record: some of its pieces' rows.
-const FOLD_METADATA: u64 = 64 << 10;
+/// Records to be folded whose blocks are fetched side by side.
+const FETCHED_AT_ONCE: usize = 16;
 /// Records waiting to be folded, at most.
 const WAITING_MAX: usize = 4_096;
 /// Items of the extents tree looked at by one sync.
@@ -95,8 +95,9 @@ impl Dataset {
 
     /// Space that nobody has reserved and that folds of one txg may take; what they give back is more.
     pub(crate) fn unreserved_for_folds(&self) -> u64 {
-        let free = self.txgs.budget.room().placeable.saturating_sub(self.txgs.budget.reserved().space);
-        (free / 4).min(BYTES_MAX)
+        let (budget, reserved) = (&self.txgs.budget, self.txgs.budget.reserved());
+        let need = reserved.space.saturating_add(budget.overhead(reserved.blocks));
+        (budget.room().placeable.saturating_sub(need) / 4).min(BYTES_MAX)
     }
 
     fn is_quiet(&self) -> bool {
@@ -107,6 +108,8 @@ impl Dataset {
     /// Picks what the txg that closes next folds. Loads inodes, so not in the exclusive moment.
     pub(crate) fn pick_folds(&self) -> Result<()> {
         let mut budget = self.unreserved_for_folds();
+        // What its metadata may come to depends on what else the commit changes. (C2)
+        let mut blocks = self.txgs.budget.reserved().blocks;
         let waiting: BTreeSet<(InodeId, u64)> = {
             let folding = self.folding.lock();
             let read = folding.read.iter().filter(|_| self.is_quiet());
@@ -119,12 +122,19 @@ impl Dataset {
                 Err(error) => return Err(error),
             };
             let record_size = inode.as_ref().map_or(0, |inode| inode.state.lock().record_size());
-            // Each of its pieces dies, which changes leaves of the pool's metadata.
-            let space = record_size + FOLD_METADATA;
+            // Each of its pieces dies, which changes leaves of the pool's metadata; the record and its extent are new.
+            let pieces = match inode.as_ref().map(|_| self.extent_at(id, offset)).transpose()?.flatten() {
+                Some(extent) => extent.pointers().len() as u64 + 1,
+                None => 0,
+            };
+            let overhead = |blocks| self.txgs.budget.overhead(blocks);
+            let metadata = overhead(blocks + pieces).saturating_sub(overhead(blocks));
+            let space = if pieces == 0 { 0 } else { record_space(self.grain(), record_size) + metadata };
             if space > budget {
                 return Ok(());
             }
             budget -= space;
+            blocks += pieces;
             let mut folding = self.folding.lock();
             folding.wasteful.remove(&(id, offset));
             folding.read.remove(&(id, offset));
@@ -142,6 +152,36 @@ impl Dataset {
     /// Hands over what was picked, at freeze.
     pub(crate) fn take_folds(&self) -> Vec<(Arc<Inode>, u64)> {
         std::mem::take(&mut self.folding.lock().picked)
+    }
+
+    /// Folds what was picked, in batches that `store` takes over, each with the bytes it holds.
+    pub(crate) fn fold_picked(
+        &self,
+        picked: &[(Arc<Inode>, u64)],
+        mut store: impl FnMut(Planned) -> Result<()>,
+    ) -> Result<()> {
+        for some in picked.chunks(FETCHED_AT_ONCE) {
+            self.fetch_folds(some);
+            for (inode, offset) in some {
+                inode.state.lock().folding = false;
+                if let Some(planned) = self.plan_fold(inode.id, *offset)? {
+                    store(planned)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the blocks of records that are folded next read side by side: one after another they would keep everybody who waits
+    /// for this commit waiting.
+    fn fetch_folds(&self, picked: &[(Arc<Inode>, u64)]) {
+        for (inode, offset) in picked {
+            // What is wrong with an extent is told by who folds it.
+            if let Ok(Some(extent @ Extent::Overlaid(_))) = self.extent_at(inode.id, *offset) {
+                let pointers: Vec<_> = extent.pointers().into_iter().copied().collect();
+                self.blocks.read_ahead(inode.id.0, &pointers, true);
+            }
+        }
     }
 
     /// A record to be folded; `None` if it needs none any more, or cannot be read.

@@ -68,7 +68,7 @@ mod store;
 mod sync;
 
 pub use check::Problem;
-pub use dataset::{Counters, Dataset, DatasetParts, Settings};
+pub use dataset::{Counters, Dataset, DatasetParts, Resized, Settings};
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};
 pub use journal::{Answer, Draft, Drafted, Durable, Journal, JournalMode};

@@ -428,6 +428,20 @@ impl Dataset {
         let wanted = std::iter::once(offset..end).collect();
         let missing = changes.layer.fill(changes.record_size, offset, &mut content, wanted);
         if let Some(extent) = below {
+            // All but the first are fetched beside it, as for a reader.
+            let mut shown: Vec<BlockPointer> = Vec::new();
+            if let Extent::Overlaid(overlaid) = extent {
+                let within = missing.iter().map(|range| range.start - offset..range.end - offset);
+                let blocks = within.flat_map(|range| overlaid::parts(overlaid, &range));
+                for (pointer, _) in blocks {
+                    if shown.iter().all(|known| known.copies != pointer.copies) {
+                        shown.push(pointer);
+                    }
+                }
+            }
+            if shown.len() > 1 {
+                self.blocks.read_ahead(inode.0, &shown[1..], true);
+            }
             for range in missing {
                 let out = &mut content[index(range.start - offset)..index(range.end - offset)];
                 self.fill_from_extent(inode, offset, extent, range, out)?;

@@ -98,16 +98,15 @@ impl Dataset {
         // What is folded is read from the extents as they are now.
         self.store(txg, std::mem::take(&mut batch), &mut grown)?;
         batch_bytes = 0;
-        for (inode, offset) in &frozen.folds {
-            inode.state.lock().folding = false;
-            let Some(planned) = self.plan_fold(inode.id, *offset)? else { continue };
+        self.fold_picked(&frozen.folds, |planned| {
             batch_bytes += planned.bytes();
             batch.push(planned);
             if batch_bytes >= BATCH_BYTES {
                 self.store(txg, std::mem::take(&mut batch), &mut grown)?;
                 batch_bytes = 0;
             }
-        }
+            Ok(())
+        })?;
         self.store(txg, batch, &mut grown)?;
         self.walk_for_waste()?;
         self.list_cuts()?;
@@ -118,6 +117,7 @@ impl Dataset {
         for inode in &frozen.inodes {
             self.note_stored(inode, grown.allocated.get(&inode.id).copied().unwrap_or(0));
         }
+        self.tell_resized(frozen.folds.iter().map(|(inode, _)| inode.id));
         let names_root = self.names.sync(&frozen.names)?;
         let counters = {
             let mut counters = self.counters.lock();
