@@ -86,7 +86,8 @@ pub const ALL: &[Suite] = &[
         needs: &["fio"],
         root: false,
         long_only: false,
-        image: 2 * GIB,
+        // Seven files of 512 MiB in the long form.
+        image: 8 * GIB,
         limit_s: (600, 1_800),
         script: include_str!("../suites/fio.sh"),
     },
