@@ -82,11 +82,21 @@ pub enum Op {
     Wait,
     /// As long as the log waits with what nobody asked for (`journal=data`).
     Interval,
+    /// Files of another dataset are removed, and that is committed: there is room again.
+    Room,
 }
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
+    }
+}
+
+impl Op {
+    /// True if it gives room back and takes none, so that a full pool must not refuse it.
+    #[must_use]
+    pub fn gives_back(self) -> bool {
+        matches!(self, Op::Unlink(_) | Op::Rmdir(_) | Op::Truncate(_, 0))
     }
 }
 
@@ -117,6 +127,8 @@ pub struct Sides<'a> {
     pub wait: &'a dyn Fn(),
     /// Lets the log's interval pass: what `Pool::log_interval` says, or what went wrong with the commit that it asked for.
     pub interval: &'a dyn Fn() -> Result<Option<bool>, String>,
+    /// Removes what fills the pool.
+    pub room: &'a dyn Fn() -> Result<(), String>,
     /// Each operation is durable when it returns (`sync=always`).
     pub always: bool,
     /// Sets a property.
@@ -346,6 +358,10 @@ impl Sides<'_> {
                 promise = Promise::All;
             }
             Op::Wait => (self.wait)(),
+            Op::Room => {
+                (self.room)().map_err(|text| Disagreement { text, errno: EIO })?;
+                promise = Promise::All;
+            }
             Op::Interval => {
                 let looked = (self.interval)().map_err(|text| Disagreement { text, errno: EIO })?;
                 if looked.is_some() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steadfast_env::{Bug, Env};
 use steadfast_inspect::{Finding, Leaf, Request, Severity, check};
 use steadfast_model::Model;
-use steadfast_posix::Caller;
+use steadfast_posix::{Caller, Errno};
 
 use crate::draw::Draw;
 use crate::log::Event;
@@ -90,12 +90,27 @@ fn attempt(setting: &Setting, images: &[Image], care: Care, bug: Option<Bug>) ->
     if care == Care::Live {
         let errno = |what: &'static str| move |errno| format!("life goes on, {what}: {errno:?}");
         let (fs, mut draw) = (&mounted.fs, Draw(RECOVERY));
-        let made = fs.mknod(Caller::ROOT, Model::ROOT, b"life", 0o100_644, 0).map_err(errno("create"))?;
-        fs.write(made.ino, 0, &draw.bytes(5000), false).map_err(errno("write"))?;
-        fs.forget(made.ino, 1);
+        // A full pool may refuse to take more, and must not refuse to give back.
+        let refused = |errno: &Errno| setting.brim && *errno == Errno::ENOSPC;
+        match fs.mknod(Caller::ROOT, Model::ROOT, b"life", 0o100_644, 0) {
+            Err(errno) if refused(&errno) => {}
+            made => {
+                let made = made.map_err(errno("create"))?;
+                let written = fs.write(made.ino, 0, &draw.bytes(5000), false);
+                written
+                    .map(|_| ())
+                    .or_else(|no| if refused(&no) { Ok(()) } else { Err(no) })
+                    .map_err(errno("write"))?;
+                fs.forget(made.ino, 1);
+            }
+        }
         if let Ok(directory) = fs.lookup(Model::ROOT, b"A") {
             if let Ok(big) = fs.lookup(directory.ino, b"big") {
-                fs.write(big.ino, 5000, &draw.bytes(3000), false).map_err(errno("overwrite"))?;
+                let written = fs.write(big.ino, 5000, &draw.bytes(3000), false);
+                written
+                    .map(|_| ())
+                    .or_else(|no| if refused(&no) { Ok(()) } else { Err(no) })
+                    .map_err(errno("overwrite"))?;
                 fs.forget(big.ino, 1);
             }
             if fs.lookup(directory.ino, b"foo").is_ok() {

@@ -101,7 +101,7 @@ fn target(op: Op) -> (Path, Path) {
         | Op::Fdatasync(path) => path,
         // A property changes what `fsync` of any file does.
         Op::Set(..) => "A/foo",
-        Op::Sync | Op::Wait | Op::Interval => "",
+        Op::Sync | Op::Wait | Op::Interval | Op::Room => "",
     };
     (path, path.rsplit_once('/').map_or("", |(parent, _)| parent))
 }
@@ -227,6 +227,10 @@ impl Number {
             }
         }
         ops.push(Op::Wait);
+        if SETTINGS[self.setting()].brim {
+            // Whatever was refused: removing works, and then there is room.
+            ops.extend([Op::Room, Op::Create("B/room"), Op::Write("B/room", At::Byte(0), 20_000), Op::Sync]);
+        }
         ops
     }
 
@@ -345,8 +349,23 @@ pub type Failure = String;
 const FILLERS: usize = 1200;
 const FILLER_BYTES: usize = 48 << 10;
 
-/// Fills the pool but for a little, in segments that are partly dead.
-fn fill(pool: &Pool) -> Result<(), Failure> {
+/// Files that `make_room` removes.
+const ROOM_FILES: usize = 40;
+
+/// Removes some of the files that fill a pool.
+fn make_room(pool: &Pool) -> Result<(), Failure> {
+    let (fs, handle) = world::files(pool, "tank/filler").map_err(|error| error.to_string())?;
+    for number in 0..ROOM_FILES {
+        let removed = fs.unlink(Model::ROOT, format!("f{number}").as_bytes());
+        removed.map_err(|errno| format!("removing a file of a full pool gives {errno:?}"))?;
+    }
+    fs.forget_all();
+    drop((fs, handle));
+    pool.sync().map_err(|error| error.to_string())
+}
+
+/// Fills the pool but for a little, in segments that are partly dead; or to the brim.
+fn fill(pool: &Pool, brim: bool) -> Result<(), Failure> {
     let said = |error: steadfast_pool::Error| error.to_string();
     pool.create_dataset("tank/filler", [("compression".to_owned(), "off".to_owned())].into(), None)
         .map_err(said)?;
@@ -375,7 +394,7 @@ fn fill(pool: &Pool) -> Result<(), Failure> {
         return Err("the pool is larger than what fills it".to_owned());
     }
     pool.sync().map_err(said)?;
-    for name in made.iter().filter(|_| draw.percent(4)) {
+    for name in made.iter().filter(|_| !brim && draw.percent(4)) {
         fs.unlink(Model::ROOT, name).map_err(|errno| format!("unlink gives {errno:?}"))?;
     }
     pool.sync().map_err(said)?;
@@ -407,6 +426,7 @@ impl Base {
                 wait: &wait,
                 set: &set,
                 interval: &interval,
+                room: &|| Ok(()),
                 always: false,
             };
             for op in [
@@ -428,7 +448,7 @@ impl Base {
         }
         if setting.full {
             mounted.fs.syncfs().map_err(|errno| format!("sync gives {errno:?}"))?;
-            fill(&mounted.pool)?;
+            fill(&mounted.pool, setting.brim)?;
         }
         close(mounted)?;
         let images = disks.images().into_iter().map(Image::into_base).collect();
@@ -472,6 +492,8 @@ impl Base {
             looked => Ok(looked),
         };
         let always = self.setting.props.contains(&("sync", "always"));
+        let room = || make_room(&mounted.pool);
+        let mut has_room = false;
         for (index, op) in ops.iter().enumerate() {
             disks.log.note(0, What::Begin(index));
             let before = self.setting.full.then(|| (model.clone(), inos.clone()));
@@ -483,10 +505,14 @@ impl Base {
                 wait: &wait,
                 set: &set,
                 interval: &interval,
+                room: &room,
                 always,
             };
             let promise = match sides.apply(*op) {
                 Ok(promise) => promise,
+                Err(error) if error.errno == ENOSPC && (op.gives_back() || has_room) => {
+                    return Err(format!("operation {index}, {op}, is refused for want of room"));
+                }
                 Err(error) if error.errno == ENOSPC && before.is_some() => {
                     // What is refused for want of room changes nothing.
                     (model, inos) = before.expect("just asked");
@@ -513,6 +539,7 @@ impl Base {
                 }
                 Err(error) => return Err(format!("operation {index}, {op}: {}", error.text)),
             };
+            has_room |= *op == Op::Room;
             disks.log.note(0, What::Return(index));
             trees.push(Tree::of_model(&model, &inos));
             promises.push(promise);

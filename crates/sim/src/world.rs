@@ -44,6 +44,8 @@ pub struct Setting {
     pub anchored: bool,
     /// It is nearly full, and the cleaner has work in every commit.
     pub full: bool,
+    /// It is full: hardly anything is admitted but what gives room back.
+    pub brim: bool,
     /// What `fsync` promises.
     pub journal: Journal,
     /// Properties of the root dataset.
@@ -69,6 +71,7 @@ const PLAIN: Setting = Setting {
     sealed: false,
     anchored: false,
     full: false,
+    brim: false,
     journal: Journal::Whole,
     props: &[("recordsize", "16384"), ("journal", "off")],
 };
@@ -146,6 +149,13 @@ pub const SETTINGS: &[Setting] = &[
         anchored: true,
         logs: 1,
         props: &[("recordsize", "16384"), ("journal", "data")],
+        ..PLAIN
+    },
+    Setting {
+        name: "full",
+        full: true,
+        brim: true,
+        props: &[("recordsize", "16384"), ("compression", "off"), ("journal", "ordered")],
         ..PLAIN
     },
 ];

@@ -30,6 +30,24 @@ fn one_change_may_be_cut_anywhere() {
     assert!(explorer.counts.second > 100, "{:?}", explorer.counts);
 }
 
+/// What is refused on a full pool changes nothing (`Base::run` holds it against the model), removing is never refused, and where
+/// something was removed there is room.
+#[test]
+fn a_full_pool_refuses_whole_and_takes_back() {
+    let at = SETTINGS.iter().position(|setting| setting.brim).expect("there is one");
+    let base = Base::new(&SETTINGS[at], None).expect("a pool");
+    let (mut refused, mut ops) = (0, 0);
+    for index in 0..60 {
+        let number = Number::new(Set::Few, at, index * 1_234_577);
+        let trace =
+            base.run(number, None).unwrap_or_else(|what| panic!("{number}: {}: {what}", number.text()));
+        refused += trace.refused;
+        ops += trace.ops.len();
+    }
+    println!("{refused} of {ops} operations were refused");
+    assert!(refused > 0, "none of {ops} operations was refused");
+}
+
 #[test]
 fn a_seed_repeats_to_the_byte() {
     for (at, setting) in SETTINGS.iter().enumerate() {
