@@ -103,6 +103,7 @@ fn main() {
     for threads in servers {
         let mut options = MountOptions::new("null");
         options.threads = Some(threads);
+        options.set_switches(&std::env::var("SWITCHES").unwrap_or_default()).unwrap();
         let session = match Session::mount(&dir, &options, Arc::new(Null)) {
             Ok(session) => session,
             Err(error) => {

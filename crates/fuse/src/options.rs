@@ -32,6 +32,9 @@ pub struct MountOptions {
     pub strictatime: bool,
     /// Threads that serve requests while none is blocked. Default `None`: one per CPU, at least 2 and at most 16.
     pub threads: Option<usize>,
+    /// How long a thread looks for the next request before it sleeps, in microseconds, as long as requests come that fast; 0:
+    /// never. To wake a thread that sleeps often costs more than to serve a request. Only with `clone_device`. Default 50.
+    pub poll_us: u32,
     /// Most threads there may be when handlers block. Default 64.
     pub threads_max: usize,
     /// Longest WRITE and READ in bytes, 4 KiB to 128 MiB; the kernel may lower it. Default 1 MiB: larger gained
@@ -89,6 +92,7 @@ impl MountOptions {
             noatime: false,
             strictatime: false,
             threads: None,
+            poll_us: 50,
             threads_max: 64,
             max_write: 1 << 20,
             read_ahead_kb: Some(1024),

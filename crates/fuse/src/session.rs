@@ -9,6 +9,8 @@
 //! ## Why nothing hangs
 //! - The handshake is read by the thread that mounts, before any other program can get an answer from the mount.
 //! - Each thread reads requests from its own cloned descriptor (unless told otherwise) and answers on it.
+//! - As long as requests come fast, a thread looks for the next one for a moment before it sleeps, and those it does not
+//!   need rest: see [`threads`](crate::threads).
 //! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
 //! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
 //! - No handler's panic ends a thread.
@@ -59,6 +61,10 @@ const ENDING_TIMEOUT: Duration = Duration::from_secs(1);
 const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 /// How long dropping a session waits.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
+/// A thread that finds so many requests waiting, one after the other, calls another one.
+const BACKLOG_MAX: u32 = 16;
+/// So many requests pass one that asks to be durable, at most: it is to share its flush, not to starve.
+const PASSED_MAX: u32 = 32;
 /// Threads only read, serve and write, but a file system's call chain may be deep. Untouched stack costs nothing.
 const STACK_SIZE: usize = 4 << 20;
 
@@ -87,6 +93,8 @@ struct Shared {
     negotiated: Negotiated,
     /// See [`MountOptions::clone_device`].
     clone_device: bool,
+    /// See [`MountOptions::poll_us`].
+    poll: Duration,
     crew: Crew,
     /// Runs what the queues' threads must not.
     pool: Arc<Pool>,
@@ -109,6 +117,21 @@ fn handles_gained(operation: &Operation<'_>, outcome: Outcome) -> i64 {
         (Operation::Open(_) | Operation::Create { .. } | Operation::Tmpfile { .. }, Outcome::Filled(_)) => 1,
         (Operation::Release(_), _) => -1,
         _ => 0,
+    }
+}
+
+/// Requests of one thread that are served when no others wait.
+#[derive(Default)]
+struct PutOff {
+    syncs: Vec<Vec<u8>>,
+    /// Requests that were served since the first of them came.
+    passed: u32,
+}
+
+impl PutOff {
+    /// Must they be served now? `None` if there are none.
+    fn is_due(&self) -> Option<bool> {
+        (!self.syncs.is_empty()).then_some(self.passed >= PASSED_MAX)
     }
 }
 
@@ -182,6 +205,11 @@ impl Session {
             dialect: Dialect { setxattr_ext: out.flags & flag::SETXATTR_EXT != 0 },
             negotiated,
             clone_device: options.clone_device,
+            // Who asks is asleep while others look about, where there is one processor only.
+            poll: match std::thread::available_parallelism() {
+                Ok(processors) if processors.get() > 1 => Duration::from_micros(options.poll_us.into()),
+                _ => Duration::ZERO,
+            },
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
             pool: Pool::new(options.threads_max),
             serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
@@ -351,7 +379,7 @@ fn handshake(fd: &OwnedFd, options: &MountOptions) -> Result<InitOut, Error> {
         }
         let len = match device::receive(fd, &mut buffer) {
             Received::Message(len) => len,
-            Received::Again => continue,
+            Received::Again | Received::Rest => continue,
             Received::Unmounted | Received::Aborted => return Err(failed("the mount was taken away".into())),
             Received::Failed(errno) => return Err(failed(errno.to_string())),
         };
@@ -479,16 +507,49 @@ impl Shared {
         let mut request = RequestBuffer::new(self.negotiated.max_write);
         let mut out = ReplyBuffer::new(self.negotiated.max_read);
         let mut cut = false;
+        // Who looks about changes the descriptor's flags, so it must be his.
+        let mut ear = device::Ear::new(if self.clone_device { self.poll } else { Duration::ZERO });
+        let mut put_off = PutOff::default();
         let reason = loop {
-            match self.crew.idle(|| device::receive(fd, &mut request)) {
+            // What waits by now is served before what asks to be durable, and shares its flush.
+            let received = match put_off.is_due() {
+                Some(false) => match ear.glance(fd, &mut request) {
+                    Received::Message(len) => Received::Message(len),
+                    _ => Received::Again,
+                },
+                Some(true) => Received::Again,
+                None => self.crew.idle(|| ear.receive(fd, &mut request, || self.crew.may_rest())),
+            };
+            match received {
                 Received::Message(len) => {
-                    self.crew.busy(&mut seat, || self.answer(fd, request.message(len), &mut out));
-                    seat = match self.crew.leave_if_surplus(seat) {
-                        Ok(()) => return,
-                        Err(seat) => seat,
+                    if ear.backlog >= BACKLOG_MAX {
+                        ear.backlog = 0;
+                        self.crew.call();
+                    }
+                    let message = request.message(len);
+                    let mut serve = |put_off: &mut PutOff| {
+                        self.crew.busy(&mut seat, || self.answer(fd, message, &mut out, Some(put_off)))
                     };
+                    if !serve(&mut put_off) {
+                        self.sync(fd, &mut seat, &mut out, &mut put_off);
+                        self.crew.busy(&mut seat, || self.answer(fd, message, &mut out, None));
+                    }
+                    if !ear.looks_about() || self.crew.may_rest() {
+                        // Others serve meanwhile, and what they are asked shares the flush all the same.
+                        self.sync(fd, &mut seat, &mut out, &mut put_off);
+                    }
+                    if put_off.syncs.is_empty() {
+                        seat = match self.crew.leave_if_surplus(seat) {
+                            Ok(()) => return,
+                            Err(seat) => seat,
+                        };
+                    }
+                }
+                Received::Again if put_off.is_due().is_some() => {
+                    self.sync(fd, &mut seat, &mut out, &mut put_off);
                 }
                 Received::Again => {}
+                Received::Rest => self.crew.rest(),
                 Received::Unmounted => break EndReason::Unmounted,
                 // The kernel also says this when an unmount meets a request half read. Only the second answer counts.
                 Received::Aborted if !cut => cut = true,
@@ -497,8 +558,16 @@ impl Shared {
             }
         };
         self.lock_end().reason.get_or_insert(reason);
+        self.crew.dismiss();
         if self.crew.leave(seat) {
             self.left();
+        }
+    }
+
+    /// Serves what was put off.
+    fn sync(&self, fd: &Arc<OwnedFd>, seat: &mut Seat, out: &mut ReplyBuffer, put_off: &mut PutOff) {
+        for message in std::mem::take(put_off).syncs {
+            self.crew.busy(seat, || self.answer(fd, &message, out, None));
         }
     }
 
@@ -520,8 +589,15 @@ impl Shared {
         self.ended.notify_all();
     }
 
-    /// Serves one message.
-    fn answer(&self, fd: &Arc<OwnedFd>, message: &[u8], out: &mut ReplyBuffer) {
+    /// Serves one message. With a place to put things off, what asks to be durable goes there; and while something is there,
+    /// what would have to wait is not served: false.
+    fn answer(
+        &self,
+        fd: &Arc<OwnedFd>,
+        message: &[u8],
+        out: &mut ReplyBuffer,
+        put_off: Option<&mut PutOff>,
+    ) -> bool {
         let incoming = match decode(message, self.dialect) {
             Ok(incoming) => incoming,
             Err(error) => {
@@ -530,25 +606,44 @@ impl Shared {
                 if let Some(header) = header {
                     let _ = send(fd, &encode_error(Errno::EIO, header.unique));
                 }
-                return;
+                return true;
             }
         };
+        let may_wait = put_off.as_ref().is_none_or(|put_off| put_off.syncs.is_empty());
         let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
         if matches!(incoming.operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. }) {
+            if let Some(put_off) = put_off {
+                put_off.syncs.push(message.to_vec());
+                return true;
+            }
             let (header, later) = (&incoming.header, Later::new(fd, unique));
             let request = Request { unique, pid: header.pid, ..Request::by(header.uid, header.gid) };
             match catch_unwind(AssertUnwindSafe(|| self.handler.fsync_later(&request, header.nodeid, later)))
             {
-                Ok(None) => return,
-                Ok(Some(later)) => later.give_up(),
+                Ok(None) => return true,
+                Ok(Some(later)) => {
+                    later.give_up();
+                    // This will take a commit: others shall not wait for the supervisor to notice.
+                    self.crew.call();
+                }
                 Err(panic) => {
                     let message = panic_message(panic.as_ref());
-                    return self.log(LogEvent::HandlerPanicked { opcode, unique, message });
+                    self.log(LogEvent::HandlerPanicked { opcode, unique, message });
+                    return true;
                 }
             }
         }
+        if !may_wait {
+            put_off.expect("something is there").passed += 1;
+            if !self.handler.is_quick(&incoming.operation) {
+                return false;
+            }
+        }
         let Served { outcome, stale, panicked } =
-            dispatch::serve(self.handler.as_ref(), &incoming, out.payload());
+            dispatch::serve_waiting(self.handler.as_ref(), &incoming, out.payload(), may_wait);
+        if !may_wait && outcome == Outcome::Failed(Errno::EAGAIN) {
+            return false;
+        }
         if let Some(ino) = stale {
             // Attributes alone are forgotten without any lock, and the inode is open: this cannot wait for anyone.
             let _ = send(fd, &Notification::InvalInode { ino, offset: -1, length: 0 }.encode());
@@ -559,7 +654,7 @@ impl Shared {
         // Counted before the kernel knows, so that a release never comes first.
         self.open_handles.fetch_add(handles_gained(&incoming.operation, outcome), Ordering::SeqCst);
         let sent = match outcome {
-            Outcome::Silent => return,
+            Outcome::Silent => return true,
             Outcome::Failed(errno) => send(fd, &encode_error(errno, unique)),
             Outcome::Filled(len) => {
                 let header = encode_out_header(OUT_HEADER_SIZE + len, 0, unique);
@@ -575,6 +670,7 @@ impl Shared {
                 let _ = send(fd, &encode_error(Errno::EIO, unique));
             }
         }
+        true
     }
 }
 

@@ -22,6 +22,11 @@ const fn switch(name: &'static str, values: &'static str, meaning: &'static str)
 /// All switches, for help and for the test that compares them with the documentation.
 pub const SWITCHES: &[Switch] = &[
     switch("threads", "1 to 1024", "threads that serve while none is blocked"),
+    switch(
+        "poll_us",
+        "0 to 1000",
+        "microseconds for which a thread looks for the next request before it sleeps",
+    ),
     switch("clone_device", "on, off", "a descriptor of its own for each thread"),
     switch(
         "io_uring",
@@ -90,6 +95,7 @@ impl MountOptions {
         let within = |from: u32, to: u32| value.parse().ok().filter(|number| (from..=to).contains(number));
         match name {
             "threads" => self.threads = Some(within(1, 1024)? as usize),
+            "poll_us" => self.poll_us = within(0, 1000)?,
             "clone_device" => self.clone_device = on?,
             "io_uring" => self.io_uring = on?,
             "max_write" => self.max_write = within(4096, 128 << 20)? as usize,

@@ -11,15 +11,23 @@
 //! request for a whole [`TICK`]. There may be *base + blocked* threads, up to a maximum. A supervisor counts; it
 //! sleeps for ever while some thread is idle, so a mount at rest costs nothing.
 //!
+//! ## Rest
+//! While one thread is enough, the others *rest*: the kernel hands a request to a thread that sleeps in `read(2)` even if
+//! another one is awake and takes it, so whoever sleeps there costs a wake-up for each request. A thread rests after it
+//! looked for requests in vain some times while others *attend* (live, neither resting nor blocked); it is called when another one finds requests that
+//! wait, or when nobody attends any more.
+//!
 //! ## Invariants
 //! (F1) While no thread is idle and not all `max` threads exist, at most about two ticks pass before either some
 //!      request has completed or a thread is added.                                test: `blocked_threads_are_replaced`
 //! (F2) `live` is the number of threads that may still serve; it is raised before a thread starts and lowered
 //!      exactly once by the thread itself.                                          guard: `Seat`
 //! (F3) The last thread to leave ends the session.                                  guard: `Crew::leave` says so once
+//! (F4) A thread rests only while another one attends; when the last one that attends leaves or is found to be blocked, one that rests
+//!      is called.                        `Crew::rest`, `Crew::relieve`; test: `who_rests_is_called_when_nobody_attends`
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -37,6 +45,20 @@ pub(crate) struct Crew {
     ended: AtomicBool,
     slots: Box<[Slot]>,
     supervisor: OnceLock<Thread>,
+    rest: Mutex<Rest>,
+    bell: Condvar,
+    /// As `Rest::resting`, for a glance.
+    resting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Rest {
+    /// Threads that rest and were not called.
+    resting: usize,
+    /// Called, and still asleep.
+    called: usize,
+    /// Nobody rests any more.
+    dismissed: bool,
 }
 
 #[derive(Default)]
@@ -66,6 +88,9 @@ impl Crew {
             ended: AtomicBool::new(false),
             slots: (0..max).map(|_| Slot::default()).collect(),
             supervisor: OnceLock::new(),
+            rest: Mutex::default(),
+            bell: Condvar::new(),
+            resting: AtomicUsize::new(0),
         }
     }
 
@@ -97,7 +122,68 @@ impl Crew {
     /// Gives a place back. True for the last thread of the session.
     pub fn leave(&self, seat: Seat) -> bool {
         self.slots[seat.slot].taken.store(false, SeqCst);
-        self.live.fetch_sub(1, SeqCst) == 1
+        let is_last = self.live.fetch_sub(1, SeqCst) == 1;
+        self.relieve();
+        is_last
+    }
+
+    fn lock_rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Threads that listen, or serve what they are not blocked in.
+    fn attending(&self, resting: usize) -> usize {
+        self.live.load(SeqCst).saturating_sub(self.blocked.load(SeqCst) + resting)
+    }
+
+    /// True if others attend beside the thread that asks.
+    pub fn may_rest(&self) -> bool {
+        self.attending(self.resting.load(SeqCst)) > 1
+    }
+
+    /// Sleeps until called, if others attend (F4).
+    pub fn rest(&self) {
+        let mut rest = self.lock_rest();
+        if rest.dismissed || self.attending(rest.resting) <= 1 {
+            return;
+        }
+        rest.resting += 1;
+        self.resting.store(rest.resting, SeqCst);
+        while rest.called == 0 && !rest.dismissed {
+            rest = self.bell.wait(rest).unwrap_or_else(PoisonError::into_inner);
+        }
+        rest.called = rest.called.saturating_sub(1);
+    }
+
+    /// Calls a thread that rests. False if there is none.
+    pub fn call(&self) -> bool {
+        self.resting.load(SeqCst) > 0 && self.call_one(&mut self.lock_rest())
+    }
+
+    fn call_one(&self, rest: &mut Rest) -> bool {
+        if rest.resting == 0 {
+            return false;
+        }
+        rest.resting -= 1;
+        rest.called += 1;
+        self.resting.store(rest.resting, SeqCst);
+        self.bell.notify_one();
+        true
+    }
+
+    /// Calls a thread that rests if nobody attends (F4). After whatever made those who attend fewer.
+    fn relieve(&self) -> bool {
+        let mut rest = self.lock_rest();
+        self.attending(rest.resting) == 0 && self.call_one(&mut rest)
+    }
+
+    /// The mount is gone: whoever rests comes to see that.
+    pub fn dismiss(&self) {
+        let mut rest = self.lock_rest();
+        rest.dismissed = true;
+        rest.resting = 0;
+        self.resting.store(0, SeqCst);
+        self.bell.notify_all();
     }
 
     /// Gives a place back if there are more threads than needed.
@@ -107,6 +193,7 @@ impl Crew {
         match lowered {
             Ok(_) => {
                 self.slots[seat.slot].taken.store(false, SeqCst);
+                self.relieve();
                 Ok(())
             }
             Err(_) => Err(seat),
@@ -160,6 +247,9 @@ impl Crew {
             }
             std::thread::sleep(TICK);
             self.count_blocked(&mut seen);
+            if self.relieve() {
+                continue;
+            }
             while self.live() < self.max.min(self.base + self.blocked.load(SeqCst))
                 && !self.ended.load(SeqCst)
             {
@@ -207,6 +297,49 @@ mod tests {
         let crew = Crew::new(2, 2);
         let seats: Vec<_> = std::iter::from_fn(|| crew.join()).collect();
         assert_eq!(seats.len(), 2);
+    }
+
+    #[test]
+    fn who_rests_is_called_when_nobody_attends() {
+        let crew = Arc::new(Crew::new(2, 4));
+        let (said, heard) = mpsc::channel();
+        let rests = || {
+            let (crew, said) = (crew.clone(), said.clone());
+            std::thread::spawn(move || {
+                crew.rest();
+                said.send(()).unwrap();
+            });
+        };
+        let until_resting = |threads| {
+            while crew.resting.load(SeqCst) != threads {
+                std::thread::yield_now();
+            }
+        };
+        let (a, _b, _c) = (crew.join().unwrap(), crew.join().unwrap(), crew.join().unwrap());
+        assert!(!crew.call(), "nobody rests");
+        rests();
+        until_resting(1);
+        assert!(crew.may_rest());
+        rests();
+        until_resting(2);
+        assert!(!crew.may_rest());
+        crew.rest(); // The last one that attends does not.
+        assert!(!crew.relieve(), "somebody attends");
+        // One that is blocked attends no more.
+        crew.slots[a.slot].request.store(1, SeqCst);
+        let mut seen = vec![0; crew.slots.len()];
+        crew.count_blocked(&mut seen);
+        crew.count_blocked(&mut seen);
+        assert!(crew.relieve(), "(F4)");
+        assert!(!crew.relieve(), "who was called attends");
+        until_resting(1);
+        // Nor does one that leaves: the blocked one remains, and the one that was called goes.
+        assert!(!crew.leave(Seat { slot: 1, requests: 0 }));
+        until_resting(0);
+        crew.rest(); // The second one that was called attends alone.
+        for _ in 0..2 {
+            heard.recv_timeout(Duration::from_secs(600)).expect("both were called");
+        }
     }
 
     /// (F1): every thread blocks; each time one more is started, until the maximum, which is reported once.
