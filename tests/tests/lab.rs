@@ -144,11 +144,10 @@ fn cow_and_journal_are_measured_beside_ext4_and_cleaned_up() {
     assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
 
     // A mode that this build refuses is a column that says so; one that it takes has figures. Never both.
-    let line =
-        "lab run journal --tiny --rounds 1 --only plain --arms ordered,off --dir {}/work --out {}/journal";
+    let line = "lab run journal --tiny --rounds 1 --only plain --arms ordered,data,off --dir {}/work --out {}/journal";
     let ran = host.run(line).ok();
     nothing_left(&work);
-    for mode in ["ordered", "off"] {
+    for mode in ["ordered", "data", "off"] {
         let refused = ran
             .out
             .contains(&format!("steadfast, journal={mode} took no part: this build refuses journal={mode}"));
