@@ -86,6 +86,7 @@ impl MountedFs {
             fs: Arc::clone(&fs),
             umask_is_ours: spec.acl,
             direct_writes: AtomicBool::new(false),
+            collects_writes: AtomicBool::new(false),
             waiting: Arc::default(),
         });
         let session = Session::mount(&spec.mountpoint, &options, front)?;
@@ -141,6 +142,8 @@ struct Front {
     umask_is_ours: bool,
     /// As kernel and session agreed.
     direct_writes: AtomicBool,
+    /// The kernel collects writes, and keeps their times.
+    collects_writes: AtomicBool,
     waiting: Arc<Waiting>,
 }
 
@@ -343,6 +346,7 @@ impl Front {
 impl Handler for Front {
     fn init(&self, negotiated: &Negotiated) {
         self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
+        self.collects_writes.store(negotiated.collects_writes(), Ordering::Relaxed);
     }
 
     /// Names, attributes and what goes into memory; not what may need many blocks of a device, or a commit.
@@ -465,7 +469,11 @@ impl Handler for Front {
     }
 
     fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
-        let dropped = changing(req, || self.fs.write(args.ino, args.offset, data, args.kill_suidgid))?;
+        let collected = args.writeback && self.collects_writes.load(Ordering::Relaxed);
+        let dropped = changing(req, || match collected {
+            true => self.fs.write_collected(args.ino, args.offset, data, args.kill_suidgid),
+            false => self.fs.write(args.ino, args.offset, data, args.kill_suidgid),
+        })?;
         if dropped {
             req.forget_attr(args.ino);
         }

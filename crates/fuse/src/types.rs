@@ -450,3 +450,12 @@ pub struct Negotiated {
     /// ([`MountOptions::direct_writes`](crate::MountOptions::direct_writes)): see [`OpenArgs::writes_directly`].
     pub direct_writes: bool,
 }
+
+impl Negotiated {
+    /// True if the kernel collects small writes in its page cache, and keeps and tells the times of their files itself
+    /// ([`MountOptions::writeback_cache`](crate::MountOptions::writeback_cache)).
+    #[must_use]
+    pub fn collects_writes(&self) -> bool {
+        self.flags & crate::wire::init::flag::WRITEBACK_CACHE != 0
+    }
+}

@@ -78,6 +78,23 @@ impl FileSystem {
 
     /// Writes `data` at `offset`, all or nothing. True if set-id bits or capabilities were dropped.
     pub fn write(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
+        self.write_at(ino, offset, data, kill_suidgid, true)
+    }
+
+    /// The same for content that a cache above us collected, which keeps the times of the writes itself and tells them: ours
+    /// would be those of the cache's being emptied, another number than everybody was shown.
+    pub fn write_collected(&self, ino: u64, offset: u64, data: &[u8], kill_suidgid: bool) -> Result<bool> {
+        self.write_at(ino, offset, data, kill_suidgid, false)
+    }
+
+    fn write_at(
+        &self,
+        ino: u64,
+        offset: u64,
+        data: &[u8],
+        kill_suidgid: bool,
+        sets_times: bool,
+    ) -> Result<bool> {
         let inode = self.inode(ino)?;
         let before = inode.record();
         if before.mode & S_IFMT != S_IFREG {
@@ -98,7 +115,9 @@ impl FileSystem {
         {
             let mut op = self.dataset.begin_write(&inode, offset, data.len() as u64)?;
             self.dataset.write(&mut op, &inode, offset, data, false, |record| {
-                (record.mtime, record.ctime) = (now, now);
+                if sets_times {
+                    (record.mtime, record.ctime) = (now, now);
+                }
                 if kill_suidgid {
                     drop_set_ids(record);
                 }

@@ -172,6 +172,20 @@ fn what_is_full_can_be_emptied() {
     whole(&host);
 }
 
+/// With the kernel's write-back cache the kernel keeps the times of written files: what it showed is what is stored.
+#[test]
+fn times_of_collected_writes_are_those_that_were_shown() {
+    let Some(host) = tank("times of collected writes", 128) else { return };
+    host.shell(
+        "zfs unmount tank; zfs mount -o writeback_cache=on tank
+         for n in $(seq 300); do echo $n >> t/$((n % 7)); done
+         stat -c '%n %.9Y %.9Z' t/? > before; zpool export tank; zpool import -d $PWD/tank.img tank
+         stat -c '%n %.9Y %.9Z' t/? | diff before -",
+    )
+    .ok();
+    whole(&host);
+}
+
 /// A file that was read is folded behind everybody's back, and occupies less then: `stat` says so though the kernel knew a
 /// number that it may keep for an hour.
 #[test]
