@@ -40,7 +40,10 @@ fn root(txg: u64, parent: [u8; 32], anchor: u64) -> Root {
         devices: 1,
         meta: pointer(BlockKind::Meta),
         tail: pointer(BlockKind::Tail),
-        tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
+        tail_places: [
+            Some(steadfast_format::Placement::Plain(Column { device: DeviceId(1), slot: 4 })),
+            None,
+        ],
         parent,
         anchor,
         log: None,

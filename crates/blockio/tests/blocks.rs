@@ -18,6 +18,12 @@ const GEOMETRY: Geometry = Geometry { slot_size: 1 << 20, unit: 4096 };
 const SLOTS: u32 = 60;
 const POOL: PoolGuid = PoolGuid(0x1122_3344_5566_7788);
 
+/// Where a segment of one column lies.
+fn only_column(space: &Space, segment: steadfast_format::SegmentId) -> steadfast_format::Column {
+    let place = space.place_of(segment).expect("it has a row");
+    place.present().next().expect("it has a column").1
+}
+
 struct Fixture {
     devices: Vec<Arc<MemoryDevice>>,
     space: Arc<Space>,
@@ -90,7 +96,7 @@ impl Fixture {
     /// Byte of the device at which a copy lies.
     fn place(&self, pointer: &BlockPointer, copy: usize) -> u64 {
         let address = pointer.copies[copy];
-        let column = self.space.place_of(address.segment).unwrap();
+        let column = only_column(&self.space, address.segment);
         assert_eq!(column.device, DeviceId(1));
         slot_offset(column.slot, GEOMETRY.slot_size) + u64::from(address.offset)
     }
@@ -370,7 +376,7 @@ fn copies_of_metadata_lie_on_different_devices() {
     let (space, io) = over(devices.to_vec(), Env::real());
     for at in 0..100 {
         let pointer = io.write(request(BlockKind::Extents, noise(at, 100_000), None)).unwrap();
-        let [first, second] = pointer.copies.map(|copy| space.place_of(copy.segment).unwrap().device);
+        let [first, second] = pointer.copies.map(|copy| only_column(&space, copy.segment).device);
         assert_ne!(first, second);
     }
 }
@@ -431,7 +437,7 @@ fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
         space.flush_open().expect("on the device");
         pointers.truncate(20);
         let bad = 13;
-        let place = space.place_of(pointers[bad].copies[0].segment).expect("it has a row");
+        let place = only_column(&space, pointers[bad].copies[0].segment);
         let at = slot_offset(place.slot, GEOMETRY.slot_size) + u64::from(pointers[bad].copies[0].offset);
         device.flip_bit(at + 70_000, 2);
         let reads = || space.device_counts()[&DeviceId(1)].reads;

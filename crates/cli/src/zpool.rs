@@ -37,23 +37,18 @@ pub const FAMILY: Family = Family {
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
     later: &[
-        ("attach", "it needs mirrors, which come with redundancy"),
+        ("attach", "a device is put in place of another by `zpool replace`"),
         (
             "checkpoint",
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
-        ("detach", "it needs mirrors, which come with redundancy"),
+        ("detach", ""),
         ("initialize", "segments are written whole before they are read, so there is nothing to initialize"),
         ("prefetch", ""),
         ("reguid", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
-        ("replace", "it needs redundancy; `zpool add` makes a pool larger"),
-        ("resilver", "it needs redundancy"),
-        (
-            "scrub",
-            "it comes with redundancy; `steadfast inspect check` reads and verifies an exported pool now",
-        ),
-        ("split", "it needs mirrors, which come with redundancy"),
+        ("resilver", "a resilver begins by itself when a device comes back or is replaced"),
+        ("split", ""),
     ],
     commands: &[
         Command {
@@ -297,8 +292,37 @@ pub const FAMILY: Family = Family {
                 least: 2,
                 most: MANY,
             },
-            doc: "Takes devices out of use, which a pool without redundancy cannot bear.",
+            doc: "Takes devices out of use, as far as redundancy allows.",
             run: zpool_growth::offline,
+        },
+        Command {
+            names: &["replace"],
+            syntax: Syntax {
+                flags: &[
+                    flag('f', "overwrite a device that seems to be in use"),
+                    flag('w', "wait until the resilver has ended"),
+                ],
+                operands: "pool device [new-device]",
+                least: 2,
+                most: 3,
+            },
+            doc: "Puts a device into the place of another; without a new one, what lies under the old one's path now.",
+            run: zpool_trim::replace,
+        },
+        Command {
+            names: &["scrub"],
+            syntax: Syntax {
+                flags: &[
+                    flag('p', "pause what is under way; without options it goes on"),
+                    flag('s', "stop what is under way"),
+                    flag('w', "wait until it has ended"),
+                ],
+                operands: "pool...",
+                least: 1,
+                most: MANY,
+            },
+            doc: "Reads everything that is stored redundantly, compares it with its checksums and mends what is wrong.",
+            run: zpool_trim::scrub,
         },
         Command {
             names: &["clear"],

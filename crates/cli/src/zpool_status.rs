@@ -62,6 +62,11 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
     for message in &pool.messages {
         session.out.push_str(&three_parts(message, words));
     }
+    if let Some(scan) = &pool.scan {
+        for (at, line) in zpool_trim::scan_lines(scan).into_iter().enumerate() {
+            session.line(if at == 0 { format!("  scan: {line}") } else { format!("\t{line}") });
+        }
+    }
     session.line("config:\n");
     let vdevs = remarked(&pool.vdevs, parsed.has('t'));
     session.out.push_str(&config(&pool.name, pool.state, &vdevs, true, parsed.has('p')));

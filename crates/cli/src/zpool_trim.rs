@@ -7,7 +7,10 @@ use crate::table::tame;
 use crate::zpool::device_path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use steadfast_control::Code;
-use steadfast_control::api::{Activities, PoolActivities, PoolTrim, TrimCommand, TrimReport, TrimState};
+use steadfast_control::api::{
+    Activities, PoolActivities, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand, TrimCommand,
+    TrimReport, TrimState,
+};
 use steadfast_property::{nice_bytes, parse_size};
 
 /// Pauses between two looks at what is waited for: short ones first, so that a short wait ends at once.
@@ -23,6 +26,8 @@ fn left(activities: Activities, name: &str) -> u64 {
     match name {
         "free" => activities.free,
         "trim" => activities.trim,
+        "scrub" => activities.scrub,
+        "resilver" | "replace" => activities.resilver,
         _ => 0,
     }
 }
@@ -55,6 +60,83 @@ pub(crate) fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
     let request = PoolTrim { name: name.clone(), devices, command, rate };
     session.ask(request).doing(|| format!("cannot trim '{}'", tame(&name)))?;
     if parsed.has('w') { wait_for(session, &name, &["trim"], None, |_, _| {}) } else { Ok(()) }
+}
+
+pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
+    let command = match (parsed.has('p'), parsed.has('s')) {
+        (true, true) => return usage("-p cannot be combined with -s"),
+        (true, false) => ScrubCommand::Pause,
+        (false, true) => ScrubCommand::Stop,
+        (false, false) => ScrubCommand::Start,
+    };
+    if command != ScrubCommand::Start && parsed.has('w') {
+        return usage("-w cannot be used with -p or -s");
+    }
+    for name in &parsed.operands {
+        let request = PoolScrub { name: name.clone(), command };
+        session.ask(request).doing(|| format!("cannot scrub '{}'", tame(name)))?;
+    }
+    for name in parsed.operands.iter().filter(|_| parsed.has('w')) {
+        wait_for(session, name, &["scrub"], None, |_, _| {})?;
+    }
+    Ok(())
+}
+
+pub(crate) fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let old = device_path(session, &parsed.operands[1]);
+    let new = parsed.operands.get(2).map(|word| device_path(session, word));
+    let request = PoolReplace { name: name.clone(), old, new, force: parsed.has('f') };
+    let outcome = session.ask(request).doing(|| format!("cannot replace in '{}'", tame(&name)))?;
+    session.warn(&format!("the device of '{name}' is replaced, but"), &outcome.warnings);
+    if parsed.has('w') { wait_for(session, &name, &["resilver"], None, |_, _| {}) } else { Ok(()) }
+}
+
+/// What status says of a scrub or resilver, line by line.
+pub(crate) fn scan_lines(scan: &ScanReport) -> Vec<String> {
+    let date = date::creation;
+    let duration = |seconds: u64| {
+        let (days, rest) = (seconds / 86_400, seconds % 86_400);
+        let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+        if days > 0 { format!("{days} days {clock}") } else { clock }
+    };
+    let mended = match scan.function.as_str() {
+        "scrub" => format!("repaired {}", nice_bytes(scan.repaired + scan.resilvered)),
+        _ => format!("resilvered {}", nice_bytes(scan.resilvered + scan.repaired)),
+    };
+    let errors = format!("with {} unrecoverable", nice_bytes(scan.lost));
+    let took = duration(scan.ended.saturating_sub(scan.started));
+    let mut lines = match scan.state.as_str() {
+        "finished" => {
+            let words = if scan.function == "scrub" { format!("scrub {mended}") } else { mended };
+            vec![format!("{words} in {took} {errors} on {}", date(scan.ended))]
+        }
+        "canceled" => vec![format!("{} canceled on {}", scan.function, date(scan.ended))],
+        state => {
+            let head = match state {
+                "paused" => format!("{} paused, started on {}", scan.function, date(scan.started)),
+                _ => format!("{} in progress since {}", scan.function, date(scan.started)),
+            };
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs());
+            let seconds = now.saturating_sub(scan.started).max(1);
+            let rate = scan.scanned / seconds;
+            let percent = scan.scanned as f64 * 100.0 / scan.total.max(1) as f64;
+            let left = scan.total.saturating_sub(scan.scanned).checked_div(rate);
+            let left = left
+                .map_or_else(|| "no estimated time".to_owned(), |left| format!("{} to go", duration(left)));
+            let (scanned, total) = (nice_bytes(scan.scanned), nice_bytes(scan.total));
+            vec![
+                head,
+                format!("{scanned} / {total} scanned at {}/s", nice_bytes(rate)),
+                format!("{mended}, {:.2}% done, {left}", percent.min(100.0)),
+            ]
+        }
+    };
+    if scan.missing > 0 {
+        lines.push(format!("{} columns are missing still: no device had room for them", scan.missing));
+    }
+    lines
 }
 
 /// What status says behind a device's line: with `-t` always, else while a trim is under way.

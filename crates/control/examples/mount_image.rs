@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let props = rest.iter().filter_map(|arg| arg.split_once('='));
         let spec = CreateSpec {
             name: "example".into(),
-            devices: vec![handle],
+            groups: steadfast_pool::GroupHandles::alone(vec![handle]),
             ashift: 12,
             force: false,
             pool_props: Default::default(),

@@ -336,6 +336,9 @@ pub struct PoolReport {
     /// Its intent log.
     #[serde(default)]
     pub log: LogReport,
+    /// Its last scrub or resilver.
+    #[serde(default)]
+    pub scan: Option<ScanReport>,
 }
 
 /// What an intent log is and did since the import.
@@ -539,6 +542,65 @@ pub struct PoolClear {
     pub name: String,
 }
 
+/// Read and compare everything that is stored redundantly, or stop that.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolScrub {
+    /// Name.
+    pub name: String,
+    /// What.
+    pub command: ScrubCommand,
+}
+
+/// What is asked of a scrub.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScrubCommand {
+    /// Begin, or go on if it is paused.
+    Start,
+    /// Stop, so that it may go on later.
+    Pause,
+    /// End.
+    Stop,
+}
+
+/// Put a device into the place of another.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolReplace {
+    /// Name.
+    pub name: String,
+    /// The device that leaves.
+    pub old: PathBuf,
+    /// The device that comes; none: what lies under the old one's path now.
+    pub new: Option<PathBuf>,
+    /// Take a device that carries something already.
+    pub force: bool,
+}
+
+/// The last scrub or resilver.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// `scrub` or `resilver`.
+    pub function: String,
+    /// `active`, `paused`, `finished` or `canceled`.
+    pub state: String,
+    /// When it began and ended, seconds since 1970; the end is 0 while it is under way.
+    pub started: u64,
+    /// As above.
+    pub ended: u64,
+    /// Bytes to be looked at when it began.
+    pub total: u64,
+    /// Bytes looked at.
+    pub scanned: u64,
+    /// Bytes written anew in place.
+    pub repaired: u64,
+    /// Bytes of missing columns built elsewhere.
+    pub resilvered: u64,
+    /// Bytes that could not be mended.
+    pub lost: u64,
+    /// Columns that no device had room for.
+    pub missing: u64,
+}
+
 /// Discard all free space of devices, or stop that.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolTrim {
@@ -578,6 +640,12 @@ pub struct Activities {
     pub free: u64,
     /// Free space is discarded on demand.
     pub trim: u64,
+    /// Everything stored redundantly is read and compared.
+    #[serde(default)]
+    pub scrub: u64,
+    /// Columns that are missing are built.
+    #[serde(default)]
+    pub resilver: u64,
 }
 
 /// Remove a pool's labels from a device that no imported pool uses.
@@ -960,6 +1028,10 @@ pub trait Host: Send + Sync {
     fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal>;
     /// Begins or stops trims.
     fn pool_trim(&self, caller: &Caller, request: PoolTrim) -> Result<Outcome, Refusal>;
+    /// Begins, pauses or ends a scrub.
+    fn pool_scrub(&self, caller: &Caller, request: PoolScrub) -> Result<Outcome, Refusal>;
+    /// Puts a device into the place of another.
+    fn pool_replace(&self, caller: &Caller, request: PoolReplace) -> Result<Outcome, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1055,6 +1127,8 @@ verbs! {
     PoolOffline pool_offline -> Outcome;
     PoolClear pool_clear -> Outcome;
     PoolTrim pool_trim -> Outcome;
+    PoolScrub pool_scrub -> Outcome;
+    PoolReplace pool_replace -> Outcome;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

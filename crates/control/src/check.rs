@@ -94,6 +94,11 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             }
         }
         Request::PoolOffline(r) => check_paths(&r.devices)?,
+        Request::PoolScrub(_) => {}
+        Request::PoolReplace(r) => {
+            check_paths(std::slice::from_ref(&r.old))?;
+            check_paths(r.new.as_slice())?;
+        }
         Request::LabelClear(r) => check_paths(std::slice::from_ref(&r.device))?,
         Request::FsRename(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
@@ -208,7 +213,7 @@ fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
         let is_built = matches!(vdev.class, VdevClass::Main | VdevClass::Log | VdevClass::Anchor);
-        if !is_built || vdev.kind != VdevKind::Plain {
+        if !is_built || vdev.class != VdevClass::Main && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
                 VdevClass::Log => "log mirror",
                 class => vdev_word(class, vdev.kind),

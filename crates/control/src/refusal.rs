@@ -88,8 +88,18 @@ codes! {
         "Watch the counters; if they grow, copy the data away and use another device.";
     VdevGone "VDEV-GONE" "A device was removed or cut short while its pool used it, so what is read from it is lost or will be."
         "Copy the data to another pool at once, before the daemon ends. Then `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up what only that device holds.";
-    VdevNeeded "VDEV-NEEDED" "A pool without redundancy needs each of its devices all the time."
-        "Leave the device in, or move the data to another pool.";
+    VdevNeeded "VDEV-NEEDED" "What the device holds nobody else has, or not often enough to do without it."
+        "Leave the device in; with redundancy, bring the others back first. Or move the data to another pool.";
+    VdevMismatch "VDEV-MISMATCH" "A pool is as safe as its least redundant part: a second part that survives fewer failures makes the first useless."
+        "Give all parts the same redundancy, or add -f if that is meant.";
+    VdevGroup "VDEV-GROUP" "A mirror takes 2 to 4 devices, raidz with p columns of parity p + 1 to 32, all of them files or disks."
+        "List as many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
+    VdevDegraded "VDEV-DEGRADED" "What the device held is computed from the others until it is back or replaced. While it is out of use fewer further failures are survived."
+        "See what is wrong with it; `zpool status {pool}` shows each device.";
+    ScanActive "SCAN-ACTIVE" "One scrub or resilver goes on at a time; a resilver goes first, because redundancy is missing until it ends."
+        "Wait for it with `zpool wait -t scrub,resilver {pool}`; a scrub can be ended with `zpool scrub -s {pool}`.";
+    ScanNone "SCAN-NONE" "Only a scrub that is under way can be paused or stopped."
+        "`zpool status {pool}` shows the last one.";
     TrimActive "TRIM-ACTIVE" "A device is trimmed once at a time."
         "Wait for it with `zpool wait -t trim {pool}`, or end it with `zpool trim -c {pool}`.";
     TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."

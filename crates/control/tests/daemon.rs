@@ -270,7 +270,7 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
         refused(Request::PoolCreate(request)).code
     };
     assert_eq!(with(&|r| r.name = "mirror1".into()), Code::NameInvalid);
-    assert_eq!(with(&|r| r.vdevs[0].kind = VdevKind::Raidz2), Code::Later);
+    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Cache), Code::Later);
     let log_mirror =
         |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Mirror);
     assert_eq!(with(&log_mirror), Code::Later);

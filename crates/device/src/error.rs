@@ -113,6 +113,12 @@ pub enum Error {
         /// Device.
         device: String,
     },
+    /// The pool does without it at present.
+    #[error("{device}: is not in use")]
+    NotInUse {
+        /// Device.
+        device: String,
+    },
     /// The device takes whole segments only.
     #[error("{device}: segment {segment} cannot be appended to; this device takes whole segments")]
     NotAppendable {
@@ -191,6 +197,7 @@ impl Error {
             | Error::Outside { device, .. }
             | Error::ReadOnly { device }
             | Error::Released { device }
+            | Error::NotInUse { device }
             | Error::NotAppendable { device, .. }
             | Error::Exists { device, .. }
             | Error::Missing { device, .. }

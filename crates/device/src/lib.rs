@@ -22,6 +22,7 @@ mod error;
 pub mod file;
 pub mod memory;
 pub mod metered;
+mod missing;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod pages;
@@ -36,6 +37,7 @@ pub use error::{Error, Operation, Result};
 pub use file::{Access, FileDevice, OpenOptions};
 pub use memory::MemoryDevice;
 pub use metered::{Meter, Metered};
+pub use missing::MissingDevice;
 #[cfg(feature = "objects")]
 pub use objects::ObjectDevice;
 
@@ -51,6 +53,8 @@ pub enum Kind {
     Memory,
     /// Store of whole objects.
     Objects,
+    /// Nothing: it was not found.
+    Missing,
 }
 
 /// What a device is and can do.

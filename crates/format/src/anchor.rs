@@ -275,7 +275,6 @@ pub fn decode_slot(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::segment_row::Column;
     use crate::{Address, BlockKind, BlockPointer, Compression, DeviceId, SegmentId, Stamp};
 
     fn sample() -> AnchorRecord {
@@ -298,7 +297,10 @@ pub(crate) mod tests {
             devices: 1,
             meta: pointer(BlockKind::Meta),
             tail: pointer(BlockKind::Tail),
-            tail_places: [Some(Column { device: DeviceId(1), slot: 4 }), None],
+            tail_places: [
+                Some(crate::Placement::Plain(crate::Column { device: DeviceId(1), slot: 4 })),
+                None,
+            ],
             parent: [5; 32],
             anchor: 11,
             log: None,

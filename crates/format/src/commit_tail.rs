@@ -185,7 +185,7 @@ mod tests {
             class: 5,
             owner: DatasetId(0),
             filled: 4096,
-            columns: vec![Column { device: DeviceId(1), slot: 2 }],
+            place: crate::Placement::Plain(crate::Column { device: DeviceId(1), slot: 2 }),
             dead: None,
         };
         let run = RelocationRow { segment: SegmentId(6), unit: 1, units: 2 };

@@ -5,8 +5,8 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::{
-    AnchorRecord, BlockPointer, CommitTail, DatasetRow, HeldLog, HistoryEntry, LabelConfig, LogHeader,
-    LogRecord, MetaKey, RelocationRow, SegmentRow, Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, Checksums, CommitTail, DatasetRow, HeldLog, HistoryEntry, LabelConfig,
+    LogHeader, LogRecord, MetaKey, RelocationRow, ScanRow, SegmentRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -16,6 +16,7 @@ pub type Entry = (&'static str, fn(&[u8]));
 pub const ALL: &[Entry] = &[
     ("anchor_record", anchor_record),
     ("block_pointer", block_pointer),
+    ("checksums", checksums),
     ("commit_tail", commit_tail),
     ("dataset_row", dataset_row),
     ("dirent", dirent),
@@ -31,6 +32,7 @@ pub const ALL: &[Entry] = &[
     ("names_head", names_head),
     ("node", node),
     ("relocation_row", relocation_row),
+    ("scan", scan),
     ("segment_row", segment_row),
     ("uberblock", uberblock),
     ("wrapped_key", wrapped_key),
@@ -68,6 +70,18 @@ pub fn anchor_record(bytes: &[u8]) {
     if let Ok(Some(record)) = crate::anchor::decode_slot(bytes, |_| checksum) {
         assert_eq!(crate::anchor::encode_slot(record, |_| checksum), bytes, "{CANONICAL}");
     }
+}
+
+/// A scan.
+pub fn scan(bytes: &[u8]) {
+    let Ok(row) = ScanRow::decode(bytes) else { return };
+    assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
+}
+
+/// A part of a segment's checksums.
+pub fn checksums(bytes: &[u8]) {
+    let Ok(sums) = Checksums::decode(bytes) else { return };
+    assert_eq!(sums.encode()[..], *bytes, "{CANONICAL}");
 }
 
 /// A held log.

@@ -2,7 +2,7 @@
 
 use crate::feature::Feature;
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{DecodeError, DeviceId, PoolGuid, Txg, WrappedKey};
+use crate::{DecodeError, DeviceId, Placement, PoolGuid, SegmentRow, Txg, WrappedKey};
 
 /// Whether a pool may be taken.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -24,7 +24,8 @@ pub enum PoolState {
 /// |   8 |   8 | guid     | its guid                        |
 /// |  16 |   4 | slots    | number of its slots             |
 /// |  20 |   2 | path_len | length of the path              |
-/// |  22 |   2 | reserved | zero                            |
+/// |  22 |   1 | group    | its group, from 1; 0 if it stands alone |
+/// |  23 |   1 | state    | 0 in use, 1 offline, 2 faulted, 3 gone, 4 leaving |
 /// |  24 |     | path     | path by which it was last opened|
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeafConfig {
@@ -34,8 +35,60 @@ pub struct LeafConfig {
     pub guid: u64,
     /// Number of slots.
     pub slots: u32,
+    /// Its group; 0 if it stands alone.
+    pub group: u8,
+    /// Whether the pool writes to it.
+    pub state: LeafState,
     /// Path by which it was last opened.
     pub path: String,
+}
+
+/// Whether a pool writes to one of its leaves.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum LeafState {
+    /// It does.
+    #[default]
+    Online = 0,
+    /// The operator took it out of use; what it holds counts.
+    Offline = 1,
+    /// It failed too often.
+    Faulted = 2,
+    /// It could not be opened when the pool was last imported.
+    Gone = 3,
+    /// It is read, and what it holds moves to others; then it leaves.
+    Leaving = 4,
+}
+
+/// What a group does with its columns.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum GroupKind {
+    /// Every column holds all bytes.
+    Mirror,
+    /// Rows with 1 to 3 columns of parity.
+    Raidz(u8),
+}
+
+/// Leaves that keep segments together, as every label lists them.
+///
+/// | off | len | field    | meaning                                                        |
+/// |-----|-----|----------|----------------------------------------------------------------|
+/// |   0 |   1 | id       | group, from 1                                                  |
+/// |   1 |   1 | kind     | 1 mirror, 2 raidz                                              |
+/// |   2 |   1 | parity   | columns of parity, 1 to 3; 0 of a mirror                       |
+/// |   3 |   1 | width    | columns of a new segment: 1 to 4 of a mirror, parity + 1 to 32 |
+/// |   4 |   4 | column   | bytes of a slot on its leaves                                  |
+/// |   8 |   8 | reserved | zero                                                           |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupConfig {
+    /// Group.
+    pub id: u8,
+    /// What it does with its columns.
+    pub kind: GroupKind,
+    /// Columns of a new segment.
+    pub width: u8,
+    /// Bytes of a slot on its leaves: what a column of a segment takes.
+    pub column: u32,
 }
 
 /// What an auxiliary device is for.
@@ -94,7 +147,8 @@ pub struct AuxConfig {
 /// | 102 |   2 | host_len     | length of the host's name                                        |
 /// | 104 |   2 | location_len | length of the key's location                                     |
 /// | 106 |   2 | aux          | number of auxiliary devices                                      |
-/// | 108 |  84 | reserved     | zero                                                             |
+/// | 108 |   1 | groups       | number of groups                                                 |
+/// | 109 |  83 | reserved     | zero                                                             |
 /// | 192 |     | name         | pool's name, UTF-8                                               |
 /// |     |     | host         | host that wrote the label, UTF-8                                 |
 /// |     |     | location     | `prompt` or `file://...`; empty unless sealed                    |
@@ -102,6 +156,7 @@ pub struct AuxConfig {
 /// |     |     | leaf ...     | a leaf, `leaves` times                                           |
 /// |     |     | feature ...  | a feature, `features` times                                      |
 /// |     |     | aux ...      | an auxiliary device, `aux` times                                 |
+/// |     |     | group ...    | a group, `groups` times                                          |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelConfig {
     /// Pool.
@@ -130,6 +185,8 @@ pub struct LabelConfig {
     pub features: Vec<Feature>,
     /// Auxiliary devices: what the pool uses beside its leaves.
     pub aux: Vec<AuxConfig>,
+    /// Groups of leaves, with ascending ids. Feature `redundancy`.
+    pub groups: Vec<GroupConfig>,
     /// Sealed pools: the pool master key, and where its user key is to be found.
     pub key: Option<(WrappedKey, String)>,
 }
@@ -162,14 +219,25 @@ impl LabelConfig {
             ("host_len", 102, 2),
             ("location_len", 104, 2),
             ("aux", 106, 2),
-            ("reserved", 108, 84),
+            ("groups", 108, 1),
+            ("reserved", 109, 83),
         ],
-        &["name", "host", "location", "wrapped", "leaf", "feature", "aux"],
+        &["name", "host", "location", "wrapped", "leaf", "feature", "aux", "group"],
     );
     /// Most bytes of a configuration.
     pub const SIZE_MAX: usize = 56 << 10;
     /// Most leaf devices.
     pub const LEAVES_MAX: usize = 255;
+    /// Most groups.
+    pub const GROUPS_MAX: usize = 255;
+
+    /// Bytes of a slot on a leaf.
+    #[must_use]
+    pub fn column_of(&self, leaf: &LeafConfig) -> u32 {
+        let group = self.groups.iter().find(|group| group.id == leaf.group);
+        group.map_or(self.slot_size, |group| group.column)
+    }
+
     /// Where the bytes begin that the checksum covers.
     pub const BOUND_START: usize = 48;
 
@@ -200,7 +268,8 @@ impl LabelConfig {
             + wrapped.len()
             + leaves.len()
             + features.len()
-            + aux.len();
+            + aux.len()
+            + self.groups.len() * GroupConfig::LAYOUT.size();
         if length > Self::SIZE_MAX || self.leaves.len() > Self::LEAVES_MAX {
             return None;
         }
@@ -213,10 +282,13 @@ impl LabelConfig {
         out.u8("key", u8::from(self.key.is_some())).reserved().u32("slot_size", self.slot_size);
         out.u16("leaves", short(self.leaves.len())?).u16("features", short(self.features.len())?);
         out.u16("name_len", short(self.name.len())?).u16("host_len", short(self.host.len())?);
-        out.u16("location_len", short(location.len())?).u16("aux", short(self.aux.len())?).reserved();
+        out.u16("location_len", short(location.len())?).u16("aux", short(self.aux.len())?);
+        out.u8("groups", u8::try_from(self.groups.len()).ok()?).reserved();
         out.tail("name", self.name.as_bytes()).tail("host", self.host.as_bytes());
         out.tail("location", location.as_bytes()).tail("wrapped", wrapped);
-        let mut bytes = out.tail("leaf", &leaves).tail("feature", &features).tail("aux", &aux).finish();
+        let bytes = out.tail("leaf", &leaves).tail("feature", &features).tail("aux", &aux);
+        let groups: Vec<u8> = self.groups.iter().flat_map(GroupConfig::encode).collect();
+        let mut bytes = bytes.tail("group", &groups).finish();
         let checksum = hash(&bytes[Self::BOUND_START..]);
         bytes[16..48].copy_from_slice(&checksum);
         Some(bytes)
@@ -282,6 +354,7 @@ impl LabelConfig {
             return Err(from.refuse("location_len", location_len));
         }
         let aux_count = from.u16("aux");
+        let group_count = usize::from(from.u8("groups"));
         from.reserved()?;
         let name = from.tail_text("name", name_len.into())?;
         let host = from.tail_text("host", host_len.into())?;
@@ -316,6 +389,22 @@ impl LabelConfig {
             length += taken;
         }
         from.tail("aux", length)?;
+        let stored = from.tail("group", group_count * GroupConfig::LAYOUT.size())?;
+        let groups = stored.chunks_exact(GroupConfig::LAYOUT.size()).map(GroupConfig::decode);
+        let groups = groups.collect::<Result<Vec<_>, _>>()?;
+        if let Some(pair) = groups.windows(2).find(|pair| pair[0].id >= pair[1].id) {
+            return Err(from.refuse("group", pair[1].id));
+        }
+        // A leaf of a group has the group, and a group has leaves for its segments.
+        let homeless =
+            |leaf: &&LeafConfig| leaf.group != 0 && !groups.iter().any(|group| group.id == leaf.group);
+        if let Some(leaf) = leaves.iter().find(homeless) {
+            return Err(from.refuse("leaf", leaf.group));
+        }
+        let members = |group: &GroupConfig| leaves.iter().filter(|leaf| leaf.group == group.id).count();
+        if let Some(group) = groups.iter().find(|group| members(group) < usize::from(group.width)) {
+            return Err(from.refuse("group", group.id));
+        }
         from.finish()?;
         let own = match device.0 {
             0 => aux.iter().any(|device| device.guid == device_guid),
@@ -338,6 +427,7 @@ impl LabelConfig {
             leaves,
             features,
             aux,
+            groups,
             key,
         })
     }
@@ -347,7 +437,14 @@ impl LeafConfig {
     /// Offsets and lengths.
     pub const LAYOUT: Layout = Layout::new(
         "leaf",
-        &[("id", 0, 8), ("guid", 8, 8), ("slots", 16, 4), ("path_len", 20, 2), ("reserved", 22, 2)],
+        &[
+            ("id", 0, 8),
+            ("guid", 8, 8),
+            ("slots", 16, 4),
+            ("path_len", 20, 2),
+            ("group", 22, 1),
+            ("state", 23, 1),
+        ],
         &["path"],
     );
 
@@ -356,7 +453,8 @@ impl LeafConfig {
         assert!(self.id.0 != 0);
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u64("id", self.id.0).u64("guid", self.guid).u32("slots", self.slots);
-        out.u16("path_len", u16::try_from(self.path.len()).ok()?).reserved();
+        out.u16("path_len", u16::try_from(self.path.len()).ok()?);
+        out.u8("group", self.group).u8("state", self.state as u8);
         Some(out.tail("path", self.path.as_bytes()).finish())
     }
 
@@ -368,9 +466,79 @@ impl LeafConfig {
             return Err(from.refuse("id", 0u64));
         }
         let path_len = from.u16("path_len");
-        from.reserved()?;
+        let group = from.u8("group");
+        let state = match from.u8("state") {
+            0 => LeafState::Online,
+            1 => LeafState::Offline,
+            2 => LeafState::Faulted,
+            3 => LeafState::Gone,
+            4 => LeafState::Leaving,
+            other => return Err(from.refuse("state", other)),
+        };
         let path = from.tail_text("path", path_len.into())?;
-        Ok((LeafConfig { id, guid, slots, path }, from.taken()))
+        Ok((LeafConfig { id, guid, slots, group, state, path }, from.taken()))
+    }
+}
+
+impl GroupConfig {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "group",
+        &[
+            ("id", 0, 1),
+            ("kind", 1, 1),
+            ("parity", 2, 1),
+            ("width", 3, 1),
+            ("column", 4, 4),
+            ("reserved", 8, 8),
+        ],
+        &[],
+    );
+
+    /// The group's bytes.
+    fn encode(&self) -> Vec<u8> {
+        assert!(self.id != 0 && self.width_is_possible(), "{self:?}");
+        let (kind, parity) = match self.kind {
+            GroupKind::Mirror => (1, 0),
+            GroupKind::Raidz(parity) => (2, parity),
+        };
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("id", self.id).u8("kind", kind).u8("parity", parity).u8("width", self.width);
+        out.u32("column", self.column).reserved().finish()
+    }
+
+    /// Reads a group.
+    fn decode(bytes: &[u8]) -> Result<GroupConfig, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let id = from.u8("id");
+        if id == 0 {
+            return Err(from.refuse("id", id));
+        }
+        let (kind, parity) = (from.u8("kind"), from.u8("parity"));
+        let kind = match (kind, parity) {
+            (1, 0) => GroupKind::Mirror,
+            (2, 1..=Placement::PARITY_MAX) => GroupKind::Raidz(parity),
+            (1 | 2, _) => return Err(from.refuse("parity", parity)),
+            _ => return Err(from.refuse("kind", kind)),
+        };
+        let group = GroupConfig { id, kind, width: from.u8("width"), column: from.u32("column") };
+        if !group.width_is_possible() {
+            return Err(from.refuse("width", group.width));
+        }
+        if group.column == 0 || !group.column.is_multiple_of(4096) || group.column > 1 << 26 {
+            return Err(from.refuse("column", group.column));
+        }
+        from.reserved()?;
+        from.finish()?;
+        Ok(group)
+    }
+
+    fn width_is_possible(&self) -> bool {
+        let width = usize::from(self.width);
+        match self.kind {
+            GroupKind::Mirror => (1..=Placement::COPIES_MAX).contains(&width),
+            GroupKind::Raidz(parity) => (usize::from(parity) + 1..=SegmentRow::COLUMNS_MAX).contains(&width),
+        }
     }
 }
 
@@ -423,6 +591,11 @@ mod tests {
         [sum; 32]
     }
 
+    fn leaf(id: u64, group: u8) -> LeafConfig {
+        let state = LeafState::Online;
+        LeafConfig { id: DeviceId(id), guid: id + 1, slots: 255, group, state, path: "a.img".into() }
+    }
+
     fn sample() -> LabelConfig {
         LabelConfig {
             pool: PoolGuid(1),
@@ -435,13 +608,39 @@ mod tests {
             host: "host".into(),
             ashift: 12,
             slot_size: 1 << 20,
-            leaves: vec![LeafConfig { id: DeviceId(1), guid: 2, slots: 255, path: "a.img".into() }],
+            leaves: vec![leaf(1, 0)],
             features: vec![Feature::known("zstd").unwrap()],
             aux: vec![
                 AuxConfig { class: AuxClass::Anchor, given_up: false, guid: 7, path: "a.anchor".into() },
                 AuxConfig { class: AuxClass::Log, given_up: true, guid: 8, path: "a.log".into() },
             ],
+            groups: Vec::new(),
             key: None,
+        }
+    }
+
+    #[test]
+    fn groups_are_read_back_and_impossible_ones_refused() {
+        let group = |id, kind, width| GroupConfig { id, kind, width, column: 1 << 18 };
+        let groups = vec![group(2, GroupKind::Raidz(2), 4), group(5, GroupKind::Mirror, 2)];
+        let mut leaves: Vec<_> = (1..=5).map(|id| leaf(id, 2)).chain((6..=7).map(|id| leaf(id, 5))).collect();
+        leaves[3].state = LeafState::Faulted;
+        let label = LabelConfig { groups: groups.clone(), leaves: leaves.clone(), ..sample() };
+        assert_eq!(LabelConfig::decode(&label.encode(hash).unwrap(), hash), Ok(label.clone()));
+        // Twice the same group; a leaf of none; a group with fewer leaves than columns.
+        let twice = vec![groups[0].clone(), groups[0].clone()];
+        let few = leaves[3..].to_vec();
+        for wrong in [
+            LabelConfig { groups: twice, ..label.clone() },
+            LabelConfig { groups: groups[..1].to_vec(), ..label.clone() },
+            LabelConfig { leaves: [&[leaf(1, 0)], &few[..]].concat(), ..label.clone() },
+        ] {
+            assert!(LabelConfig::decode(&wrong.encode(hash).unwrap(), hash).is_err());
+        }
+        for (at, value) in [(0, 0), (1, 3), (2, 4), (3, 2), (3, 33), (5, 1), (9, 1)] {
+            let mut bad = groups[0].encode();
+            bad[at] = value;
+            assert!(GroupConfig::decode(&bad).is_err(), "byte {at}");
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod anchor;
 pub mod block_pointer;
+mod checksums;
 pub mod commit_tail;
 pub mod dataset_row;
 pub mod dirent;
@@ -27,13 +28,15 @@ pub mod meta_keys;
 pub mod node;
 pub mod overlay;
 pub mod relocation_row;
-pub mod segment_row;
+pub mod scan_row;
+mod segment_row;
 pub mod uberblock;
 pub mod wrapped_key;
 pub mod xattr;
 
 pub use anchor::{AnchorRecord, LogHead};
 pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
+pub use checksums::Checksums;
 pub use commit_tail::CommitTail;
 pub use dataset_row::{DatasetEncryption, DatasetRow};
 pub use error::DecodeError;
@@ -41,10 +44,11 @@ pub use feature::{Feature, Need};
 pub use held_log::HeldLog;
 pub use history_entry::HistoryEntry;
 pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
-pub use label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, PoolState};
+pub use label::{AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState};
 pub use log_group::{LogHeader, LogRecord};
 pub use meta_keys::MetaKey;
 pub use relocation_row::RelocationRow;
-pub use segment_row::{Column, SegmentRow};
+pub use scan_row::{ScanKind, ScanRow, ScanState};
+pub use segment_row::{Column, Placement, SegmentRow};
 pub use uberblock::{LogStart, Uberblock};
 pub use wrapped_key::{KdfParams, KeyFormat, WrappedKey};

@@ -11,6 +11,8 @@
 //! | 0x05       | segment u64, unit u32              | relocation row           |
 //! | 0x06       | sequence number u64                | history entry            |
 //! | 0x07       | dataset u64                        | held log                 |
+//! | 0x08       | segment u64, part u32              | checksums of a part      |
+//! | 0x09       |                                    | the pool's last scan     |
 
 use crate::{DatasetId, SegmentId};
 
@@ -29,6 +31,12 @@ pub const HISTORY: u8 = 0x06;
 /// First byte of held logs.
 pub const HELD_LOG: u8 = 0x07;
 
+/// First byte of the checksums of segments.
+pub const CHECKSUMS: u8 = 0x08;
+
+/// First and only byte of the key of the pool's last scan.
+pub const SCAN: u8 = 0x09;
+
 /// A decoded key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum MetaKey {
@@ -46,6 +54,10 @@ pub enum MetaKey {
     History(u64),
     /// What the intent log promised to a dataset whose key was not there at import.
     HeldLog(DatasetId),
+    /// Checksums of the chunks of a redundant segment, part by part.
+    Checksums(SegmentId, u32),
+    /// The pool's last scrub or resilver.
+    Scan,
 }
 
 impl MetaKey {
@@ -84,6 +96,12 @@ impl MetaKey {
                 out.push(HELD_LOG);
                 out.extend_from_slice(&id.0.to_be_bytes());
             }
+            MetaKey::Scan => out.push(SCAN),
+            MetaKey::Checksums(id, part) => {
+                out.push(CHECKSUMS);
+                out.extend_from_slice(&id.0.to_be_bytes());
+                out.extend_from_slice(&part.to_be_bytes());
+            }
         }
         out
     }
@@ -110,6 +128,11 @@ impl MetaKey {
             }
             HISTORY => MetaKey::History(number(rest)?),
             HELD_LOG => MetaKey::HeldLog(DatasetId(number(rest)?)),
+            SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
+            CHECKSUMS => {
+                let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
+                MetaKey::Checksums(SegmentId(number(rest.get(..8)?)?), part)
+            }
             _ => return None,
         })
     }
@@ -129,6 +152,7 @@ mod tests {
             MetaKey::Relocation(SegmentId(3), 9),
             MetaKey::History(1),
             MetaKey::HeldLog(DatasetId(7)),
+            MetaKey::Checksums(SegmentId(3), 9),
         ];
         for key in keys {
             let bytes = key.encode();

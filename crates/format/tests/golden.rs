@@ -11,13 +11,15 @@ use std::fmt::Write as _;
 
 use steadfast_format::anchor;
 use steadfast_format::inode::{InodeRecord, Time};
-use steadfast_format::label::{AuxClass, AuxConfig, LabelConfig, LeafConfig, PoolState};
+use steadfast_format::label::{
+    AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
+};
 use steadfast_format::layout::Layout;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetEncryption,
-    DatasetId, DatasetRow, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, LogHead,
-    LogHeader, LogRecord, LogStart, MetaKey, PoolGuid, RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
-    Uberblock, WrappedKey,
+    Address, AnchorRecord, BlockKind, BlockPointer, Checksums, Column, CommitTail, Compression,
+    DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
+    KeyFormat, LogHead, LogHeader, LogRecord, LogStart, MetaKey, Placement, PoolGuid, RelocationRow,
+    ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -115,21 +117,40 @@ fn passphrase_key() -> WrappedKey {
     }
 }
 
+fn plain(device: u64, slot: u32) -> Placement {
+    Placement::Plain(Column { device: DeviceId(device), slot })
+}
+
+fn leaf(id: u64, path: &str) -> LeafConfig {
+    let (slots, group, state) = ([255, 511][usize::try_from(id).unwrap() - 1], 0, LeafState::Online);
+    LeafConfig { id: DeviceId(id), guid: 11 * id, slots, group, state, path: path.into() }
+}
+
+/// Raidz1 of two data columns, of which the first is missing.
+fn raidz() -> Placement {
+    let columns =
+        [None, Some(Column { device: DeviceId(3), slot: 6 }), Some(Column { device: DeviceId(1), slot: 7 })];
+    Placement::Raidz { parity: 1, chunk_shift: 14, columns: columns.into() }
+}
+
 fn segment_row() -> SegmentRow {
     SegmentRow {
         class: 1,
         owner: DatasetId(3),
         filled: 10 * 4096,
-        columns: vec![Column { device: DeviceId(1), slot: 200 }],
+        place: Placement::Plain(Column { device: DeviceId(1), slot: 200 }),
         dead: Some(vec![0b0000_0101, 0b10]),
     }
 }
 
 fn annotate_segment_row(page: &mut Page, bytes: &[u8], path: &str) {
     page.fixed(&SegmentRow::LAYOUT, bytes, path);
-    page.fixed(&Column::LAYOUT, &bytes[64..80], &format!("{path}column."));
-    if bytes.len() > 80 {
-        page.line(&bytes[80..], &format!("{path}dead: units 0, 2 and 9"));
+    let (columns, dead) = bytes[64..].split_at(16 * usize::from(bytes[2]));
+    for column in columns.chunks(16) {
+        page.fixed(&Column::LAYOUT, column, &format!("{path}column."));
+    }
+    if !dead.is_empty() {
+        page.line(dead, &format!("{path}dead: units 0, 2 and 9"));
     }
 }
 
@@ -172,13 +193,17 @@ fn labels() {
         host: "host".into(),
         ashift: 12,
         slot_size: 1 << 20,
-        leaves: vec![
-            LeafConfig { id: DeviceId(1), guid: 11, slots: 255, path: "/a.img".into() },
-            LeafConfig { id: DeviceId(2), guid: 22, slots: 511, path: "/b.img".into() },
-        ],
+        leaves: vec![leaf(1, "/a.img"), leaf(2, "/b.img")],
         features: vec![Feature::known("zstd").unwrap()],
         aux: Vec::new(),
+        groups: Vec::new(),
         key: None,
+    };
+    let mirrored = LabelConfig {
+        features: vec![Feature::known("redundancy").unwrap()],
+        leaves: plain.leaves.iter().map(|leaf| LeafConfig { group: 1, ..leaf.clone() }).collect(),
+        groups: vec![GroupConfig { id: 1, kind: GroupKind::Mirror, width: 2, column: 1 << 20 }],
+        ..plain.clone()
     };
     let anchored = LabelConfig {
         features: vec![Feature::known("anchor").unwrap()],
@@ -206,6 +231,7 @@ fn labels() {
         ("label_sealed", sealed),
         ("label_anchored", anchored),
         ("label_logged", logged),
+        ("label_mirrored", mirrored),
     ];
     for (name, value) in all {
         let bytes = value.encode(checksum).unwrap();
@@ -231,6 +257,9 @@ fn labels() {
             for _ in &value.aux {
                 page.fixed(&AuxConfig::LAYOUT, take(16), "aux.").line(take(6), "aux.path");
             }
+            for _ in &value.groups {
+                page.fixed(&GroupConfig::LAYOUT, take(16), "group.");
+            }
         });
         assert_eq!(LabelConfig::decode(&bytes, checksum), Ok(value));
     }
@@ -246,10 +275,7 @@ fn uberblocks() {
         devices: 2,
         meta: pointer(BlockKind::Meta),
         tail: BlockPointer { level: 0, ..pointer(BlockKind::Tail) },
-        tail_places: [
-            Some(Column { device: DeviceId(1), slot: 5 }),
-            Some(Column { device: DeviceId(2), slot: 0 }),
-        ],
+        tail_places: [Some(plain(1, 5)), Some(plain(2, 0))],
         parent: [0xfa; 32],
         anchor: 9,
         log: None,
@@ -260,12 +286,16 @@ fn uberblocks() {
         devices: 1,
         tail: BlockPointer { kind: BlockKind::Tail, ..open_pointer() },
         meta: BlockPointer { kind: BlockKind::Meta, ..open_pointer() },
-        tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
+        tail_places: [Some(plain(1, 5)), None],
         ..sealed.clone()
     };
-    for (name, value) in
-        [("uberblock_sealed", sealed), ("uberblock_open", open), ("uberblock_logged", logged)]
-    {
+    let redundant = Uberblock { tail_places: [Some(raidz()), Some(plain(4, 8))], ..open.clone() };
+    for (name, value) in [
+        ("uberblock_sealed", sealed),
+        ("uberblock_open", open),
+        ("uberblock_logged", logged),
+        ("uberblock_redundant", redundant),
+    ] {
         let bytes = value.encode(|_| [0xee; 32]);
         golden(name, "Uberblock", &bytes, |page| {
             page.fixed(&Uberblock::LAYOUT, &bytes, "");
@@ -284,7 +314,7 @@ fn anchor_records() {
         devices: 1,
         meta: pointer(BlockKind::Meta),
         tail: BlockPointer { level: 0, ..pointer(BlockKind::Tail) },
-        tail_places: [Some(Column { device: DeviceId(1), slot: 5 }), None],
+        tail_places: [Some(plain(1, 5)), None],
         parent: [0xfa; 32],
         anchor: 9,
         log: None,
@@ -350,7 +380,10 @@ fn commit_tails() {
 #[test]
 fn rows() {
     let live = SegmentRow { dead: None, class: 5, owner: DatasetId(0), ..segment_row() };
-    for (name, value) in [("segment_row_dead", segment_row()), ("segment_row_live", live)] {
+    let redundant = SegmentRow { place: raidz(), ..live.clone() };
+    for (name, value) in
+        [("segment_row_dead", segment_row()), ("segment_row_live", live), ("segment_row_raidz", redundant)]
+    {
         let bytes = value.encode();
         golden(name, "Segment row", &bytes, |page| annotate_segment_row(page, &bytes, ""));
         assert_eq!(SegmentRow::decode(&bytes), Ok(value));
@@ -361,6 +394,34 @@ fn rows() {
         page.fixed(&RelocationRow::LAYOUT, &bytes, "");
     });
     assert_eq!(RelocationRow::decode(&bytes), Ok(run));
+    let scan = ScanRow {
+        kind: ScanKind::Resilver,
+        state: ScanState::Paused,
+        next: SegmentId(40),
+        until: SegmentId(400),
+        begun_ns: 1_767_225_600_000_000_000,
+        ended_ns: 0,
+        total: 7 << 20,
+        read: 6 << 20,
+        repaired: 5 << 12,
+        rebuilt: 4 << 20,
+        lost: 3 << 12,
+        missing: 2,
+    };
+    let bytes = scan.encode();
+    golden("scan", "Scan", &bytes, |page| {
+        page.fixed(&ScanRow::LAYOUT, &bytes, "");
+    });
+    assert_eq!(ScanRow::decode(&bytes), Ok(scan));
+    let sums = Checksums { sums: vec![[0xaa; 16], [0xbb; 16], [0xcc; 16]] };
+    let bytes = sums.encode();
+    golden("checksums", "Checksums", &bytes, |page| {
+        page.fixed(&Checksums::LAYOUT, &bytes, "");
+        for sum in bytes[8..].chunks(16) {
+            page.line(sum, "checksum");
+        }
+    });
+    assert_eq!(Checksums::decode(&bytes), Ok(sums));
 }
 
 #[test]

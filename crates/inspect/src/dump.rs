@@ -31,7 +31,7 @@ pub fn uberblock(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error
                     Tag::Unknown => "unknown",
                 };
                 let places = uberblock.tail_places.iter().flatten();
-                let places: Vec<String> = places.map(|c| format!("{}:{}", c.device, c.slot)).collect();
+                let places: Vec<String> = places.map(items::place).collect();
                 record
                     .with("txg", uberblock.txg.0)
                     .with("tag", word)
@@ -93,7 +93,7 @@ pub fn segments(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error>
                 .with("id", id.0)
                 .with("class", row.class)
                 .with("owner", row.owner.0)
-                .with("place", format!("{}:{}", row.device, row.slot))
+                .with("place", items::place(&row.place))
                 .with("filled", u64::from(row.filled) * u64::from(unit))
                 .with("live", u64::from(live) * u64::from(unit))
                 .with("live_percent", u64::from(live) * 100 / u64::from(row.filled.max(1)))

@@ -6,8 +6,8 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetRow, DecodeError, HeldLog, HistoryEntry, MetaKey, RelocationRow,
-    SegmentRow,
+    BlockKind, BlockPointer, Checksums, Column, DatasetRow, DecodeError, HeldLog, HistoryEntry, MetaKey,
+    Placement, RelocationRow, ScanRow, SegmentRow,
 };
 
 use crate::Record;
@@ -38,11 +38,26 @@ pub(crate) fn pointer(pointer: &BlockPointer) -> String {
     format!("{} psize:{psize} lsize:{lsize} birth:{birth} level:{level} {words} {hash}", copies.join("+"))
 }
 
+/// Where a segment lies: device and slot of each column, `-` for one that is missing; of redundant segments what they are before.
+pub(crate) fn place(place: &Placement) -> String {
+    let column = |column: Option<Column>| match column {
+        Some(Column { device, slot }) => format!("{device}:{slot}"),
+        None => "-".to_owned(),
+    };
+    let columns: Vec<String> = place.columns().map(column).collect();
+    let columns = columns.join(",");
+    match place {
+        Placement::Plain(_) => columns,
+        Placement::Mirror(_) => format!("mirror {columns}"),
+        Placement::Raidz { parity, .. } => format!("raidz{parity} {columns}"),
+    }
+}
+
 /// A segment row.
 pub(crate) fn segment_row(record: Record, row: &SegmentRow) -> Record {
-    let places: Vec<String> = row.columns.iter().map(|c| format!("{}:{}", c.device, c.slot)).collect();
+    let places = place(&row.place);
     let dead: u32 = row.dead.iter().flatten().map(|byte| byte.count_ones()).sum();
-    let record = record.with("class", row.class).with("owner", row.owner.0).with("place", places.join(","));
+    let record = record.with("class", row.class).with("owner", row.owner.0).with("place", places);
     record.with("filled", row.filled).with("dead_units", dead)
 }
 
@@ -72,6 +87,16 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let record =
                 record.with("txg", entry.txg.0).with("uid", entry.uid).with("internal", entry.internal);
             record.with("host", entry.host).with("text", entry.text)
+        }
+        MetaKey::Scan => {
+            let scan = ScanRow::decode(value)?;
+            let record = Record::new("scan").with("kind", format!("{:?}", scan.kind).to_lowercase());
+            let record = record.with("state", format!("{:?}", scan.state).to_lowercase());
+            record.with("next", scan.next.0).with("until", scan.until.0).with("repaired", scan.repaired)
+        }
+        MetaKey::Checksums(id, part) => {
+            let sums = Checksums::decode(value)?.sums;
+            Record::new("checksums").with("segment", id.0).with("part", part).with("count", sums.len())
         }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;

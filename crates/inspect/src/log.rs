@@ -38,8 +38,10 @@ impl Places {
         let slot_size = config.slot_size;
         let given: Vec<_> = view.space.accounting().devices.iter().map(|usage| usage.device).collect();
         let segments = view.space.log_segments().into_iter();
-        let mut parts: Vec<Part> =
-            segments.filter(|at| given.contains(&at.device)).map(Part::Segment).collect();
+        let mut parts: Vec<Part> = segments
+            .filter(|at| at.devices().iter().any(|id| given.contains(id)))
+            .map(Part::Segment)
+            .collect();
         for aux in config.aux.iter().filter(|aux| aux.class == AuxClass::Log && !aux.given_up) {
             let Some((_, txg, leaf)) = view.front.logs.iter().find(|(guid, ..)| *guid == aux.guid) else {
                 found(Finding::LogDeviceMissing { path: aux.path.clone() });
@@ -77,6 +79,20 @@ impl Medium for Places {
         self.slot_size
     }
 
+    fn bytes_of(&self, segment: usize) -> u32 {
+        match &self.parts[segment] {
+            Part::Segment(at) => at.bytes,
+            Part::Slot { .. } => self.slot_size,
+        }
+    }
+
+    fn copies(&self, segment: usize) -> usize {
+        match &self.parts[segment] {
+            Part::Segment(at) => at.copies(),
+            Part::Slot { .. } => 1,
+        }
+    }
+
     fn write(&self, _: usize, _: u32, _: &[u8]) -> Result<(), MediumError> {
         Err("inspection writes nothing".into())
     }
@@ -85,9 +101,9 @@ impl Medium for Places {
         Err("inspection writes nothing".into())
     }
 
-    fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
+    fn read(&self, segment: usize, copy: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
         match &self.parts[segment] {
-            Part::Segment(at) => Ok(self.space.read_log(at, offset, out)?),
+            Part::Segment(at) => Ok(self.space.read_log(at, copy, offset, out)?),
             Part::Slot { device, slot, .. } => {
                 let segment = SegmentId(u64::from(*slot) + 1);
                 let place = Place { segment, slot: *slot, slot_size: self.slot_size };

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetId, DatasetRow, HeldLog, HistoryEntry, MetaKey, RelocationRow, SegmentId,
-    SegmentRow,
+    BlockKind, BlockPointer, Checksums, DatasetId, DatasetRow, HeldLog, HistoryEntry, MetaKey, RelocationRow,
+    ScanRow, SegmentId, SegmentRow,
 };
 
 use crate::finding::Bookmark;
@@ -196,6 +196,16 @@ impl Visit for Meta {
                 }
                 Ok(_) => {}
             },
+            MetaKey::Scan => {
+                if let Err(error) = ScanRow::decode(item.value) {
+                    found(item.bad(error));
+                }
+            }
+            MetaKey::Checksums(..) => {
+                if let Err(error) = Checksums::decode(item.value) {
+                    found(item.bad(error));
+                }
+            }
             MetaKey::HeldLog(_) => match HeldLog::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(held) if view.uberblock.log.is_none_or(|log| log.epoch != held.epoch) => {

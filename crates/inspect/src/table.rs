@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use steadfast_format::{Address, DatasetId, DeviceId, RelocationRow, SegmentId, SegmentRow};
+use steadfast_format::{Address, DatasetId, Placement, RelocationRow, SegmentId, SegmentRow};
 use steadfast_segment::Geometry;
 
 /// One segment.
@@ -11,8 +11,7 @@ use steadfast_segment::Geometry;
 pub(crate) struct Row {
     pub class: u8,
     pub owner: DatasetId,
-    pub device: DeviceId,
-    pub slot: u32,
+    pub place: Placement,
     /// Units written.
     pub filled: u32,
     dead: Option<Vec<u8>>,
@@ -62,10 +61,9 @@ impl Table {
 
     /// Notes a row that the segment room accepted: one column, filled within its slot.
     pub fn add_row(&mut self, id: SegmentId, row: &SegmentRow) {
-        let Some(column) = row.columns.first() else { return };
         let filled = row.filled / self.geometry.unit;
-        let (device, slot, dead) = (column.device, column.slot, row.dead.clone());
-        self.rows.insert(id, Row { class: row.class, owner: row.owner, device, slot, filled, dead });
+        let (place, dead) = (row.place.clone(), row.dead.clone());
+        self.rows.insert(id, Row { class: row.class, owner: row.owner, place, filled, dead });
     }
 
     /// Extends a segment by the tail's own block, which its row does not count.
@@ -140,10 +138,15 @@ mod tests {
     fn table() -> Table {
         let mut table = Table::new(Geometry { slot_size: 1 << 16, unit: 1 << 12 });
         for id in [1, 2] {
-            let column = Column { device: DeviceId(1), slot: id };
+            let column = Column { device: steadfast_format::DeviceId(1), slot: id };
             let dead = Some(vec![0b10, 0]);
-            let row =
-                SegmentRow { class: 1, owner: DatasetId(0), filled: 10 << 12, columns: vec![column], dead };
+            let row = SegmentRow {
+                class: 1,
+                owner: DatasetId(0),
+                filled: 10 << 12,
+                place: steadfast_format::Placement::Plain(column),
+                dead,
+            };
             table.add_row(SegmentId(id.into()), &row);
         }
         table

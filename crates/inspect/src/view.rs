@@ -7,10 +7,10 @@ use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, CommitTail, DatasetId, LabelConfig, LogHead, Txg,
-    Uberblock, medium,
+    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, LabelConfig, LogHead,
+    Placement, Txg, Uberblock, medium,
 };
-use steadfast_segment::{Geometry, ReadError, Space};
+use steadfast_segment::{Geometry, ReadError, Space, groups_of};
 
 use crate::finding::{At, Bookmark};
 use crate::keys::{self, Secret};
@@ -218,22 +218,36 @@ impl View {
             return None;
         };
         let geometry = front.geometry();
-        let mut devices = Vec::new();
-        for (leaf, at) in request.leaves.iter().zip(&front.devices) {
-            let Some(config) = at.map(|at| &front.config.leaves[at]) else { continue };
+        let config = &front.config;
+        let groups = groups_of(config.slot_size, &config.groups, &config.leaves, |listed| {
+            let at = config.leaves.iter().position(|leaf| leaf.id == listed.id);
+            let given = front.devices.iter().position(|known| *known == at);
+            let Some(leaf) = given.map(|given| &request.leaves[given]) else { return (listed.slots, None) };
             let character = leaf.device.character();
-            let room = medium::slot_count(character.size_bytes, geometry.slot_size);
-            if room < config.slots {
-                let (path, slots) = (leaf.path.clone(), config.slots);
+            let room = medium::slot_count(character.size_bytes, config.column_of(listed));
+            if room < listed.slots {
+                let (path, slots) = (leaf.path.clone(), listed.slots);
                 found(Finding::DeviceShort { path, room, slots });
             }
             // Never more than fit: a label's number alone must not make tables long.
-            devices.push((config.id, config.slots.min(room), Arc::clone(&leaf.device)));
-        }
-        let given: Vec<_> = devices.iter().map(|(id, ..)| *id).collect();
-        let space = Arc::new(Space::new(geometry, devices, request.env.clone()));
+            (listed.slots.min(room), Some(Arc::clone(&leaf.device)))
+        });
+        // Of a device that is not given nothing tells how long it is.
+        let groups = groups.into_iter().map(|mut group| {
+            let given = group.members.iter().filter(|member| member.device.is_some());
+            let most = given.map(|member| member.slots).max().unwrap_or(0);
+            for member in group.members.iter_mut().filter(|member| member.device.is_none()) {
+                member.slots = member.slots.min(most.max(1 << 20));
+            }
+            group
+        });
+        let space = Arc::new(Space::with_groups(geometry, groups.collect(), request.env.clone()));
+        space.set_healing(false);
         let blockio = BlockIo::new(Arc::clone(&space), request.env.clone(), front.config.pool, 0);
-        let places = uberblock.tail_places.map(|place| place.filter(|place| given.contains(&place.device)));
+        let known = |column: Column| config.leaves.iter().any(|leaf| leaf.id == column.device);
+        let places = uberblock.tail_places.clone();
+        let places =
+            places.map(|place| place.filter(|place| place.present().all(|(_, column)| known(column))));
         let table = Table::new(geometry);
         let tail = CommitTail {
             txg: uberblock.txg,
@@ -248,11 +262,7 @@ impl View {
         Some(view)
     }
 
-    fn load_tail(
-        &mut self,
-        places: [Option<steadfast_format::Column>; 2],
-        found: &mut Found<'_>,
-    ) -> Option<()> {
+    fn load_tail(&mut self, places: [Option<Placement>; 2], found: &mut Found<'_>) -> Option<()> {
         let pointer = self.uberblock.tail;
         if let Err(error) = self.space.bootstrap(&pointer, places) {
             found(Finding::Tail { reason: error.to_string() });

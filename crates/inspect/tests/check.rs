@@ -16,7 +16,8 @@ const VAULT: usize = 1;
 const NEXT: u64 = 4;
 
 fn place(fixture: &Fixture, address: Address) -> (usize, Place) {
-    let column = fixture.space.place_of(address.segment).unwrap();
+    let place = fixture.space.place_of(address.segment).unwrap();
+    let (_, column) = place.present().next().unwrap();
     let place = Place { segment: address.segment, slot: column.slot, slot_size: 1 << 20 };
     (column.device.0 as usize - 1, place)
 }

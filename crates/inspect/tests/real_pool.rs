@@ -28,7 +28,7 @@ fn new_key(env: &Env) -> NewKey {
 fn create(env: &Env, devices: &[Arc<MemoryDevice>], sealed: bool) -> Pool {
     let spec = CreateSpec {
         name: "tank".into(),
-        devices: devices.iter().map(handle).collect(),
+        groups: steadfast_pool::GroupHandles::alone(devices.iter().map(handle).collect()),
         ashift: 12,
         force: false,
         pool_props: Default::default(),

@@ -26,14 +26,22 @@ pub type MediumError = Box<dyn std::error::Error + Send + Sync>;
 pub trait Medium: Send + Sync {
     /// How many there are.
     fn segments(&self) -> usize;
-    /// Bytes of each.
+    /// Bytes of each that are written.
     fn segment_bytes(&self) -> u32;
+    /// Bytes of one that groups may lie in: not fewer.
+    fn bytes_of(&self, _segment: usize) -> u32 {
+        self.segment_bytes()
+    }
+    /// Copies that one is written in, each of which may hold what others lost.
+    fn copies(&self, _segment: usize) -> usize {
+        1
+    }
     /// Writes into one.
     fn write(&self, segment: usize, offset: u32, bytes: &[u8]) -> Result<(), MediumError>;
     /// Makes what was written to one durable.
     fn flush(&self, segment: usize) -> Result<(), MediumError>;
-    /// Reads from one.
-    fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError>;
+    /// Reads from a copy of one.
+    fn read(&self, segment: usize, copy: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError>;
 }
 
 /// Remembers outside of the pool how far the log is promised: the pool's anchor.

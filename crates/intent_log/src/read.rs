@@ -1,6 +1,6 @@
 //! Reading the log back: at import, and for inspection. Writes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_crypto::BlockKeys;
 use steadfast_format::{DecodeError, LogHead, LogHeader, LogRecord, LogStart, PoolGuid, Txg};
@@ -221,11 +221,17 @@ fn visit(
     take: Take<'_>,
 ) -> Vec<Damage> {
     let mut unreadable = Vec::new();
-    let mut bytes = vec![0; medium.segment_bytes() as usize];
-    for segment in 0..medium.segments() {
-        if let Err(source) = medium.read(segment, 0, &mut bytes) {
-            unreadable.push(Damage::Unreadable { segment, source });
-            continue;
+    let copies = (0..medium.segments())
+        .flat_map(|segment| (0..medium.copies(segment)).map(move |copy| (segment, copy)));
+    let mut readable = BTreeSet::new();
+    for (segment, copy) in copies {
+        let mut bytes = vec![0; medium.bytes_of(segment) as usize];
+        match medium.read(segment, copy, 0, &mut bytes) {
+            Ok(()) => drop(readable.insert(segment)),
+            Err(source) => {
+                unreadable.push((segment, source));
+                continue;
+            }
         }
         let mut at = 0;
         while at + LogHeader::SIZE <= bytes.len() {
@@ -245,7 +251,11 @@ fn visit(
             at += step;
         }
     }
-    unreadable
+    // One copy that can be read is enough.
+    unreadable.retain(|(segment, _)| !readable.contains(segment));
+    let mut said = BTreeSet::new();
+    let unreadable = unreadable.into_iter().filter(|(segment, _)| said.insert(*segment));
+    unreadable.map(|(segment, source)| Damage::Unreadable { segment, source }).collect()
 }
 
 /// Opens a group's body; the bytes of its records.
@@ -292,7 +302,7 @@ mod tests {
             unreachable!("reading writes nothing")
         }
 
-        fn read(&self, _: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
+        fn read(&self, _: usize, _: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
             out.copy_from_slice(&self.0[offset as usize..][..out.len()]);
             Ok(())
         }

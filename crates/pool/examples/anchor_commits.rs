@@ -35,7 +35,7 @@ fn pool(env: &Env, folder: &Path, anchored: bool) -> Result<Pool, Box<dyn std::e
     let registers = Files { env: env.clone(), witness: at("seen") };
     let spec = CreateSpec {
         name: "tank".into(),
-        devices: vec![DeviceHandle { path, device }],
+        groups: steadfast_pool::GroupHandles::alone(vec![DeviceHandle { path, device }]),
         ashift: 12,
         force: true,
         pool_props: Default::default(),

@@ -34,7 +34,7 @@ fn run(folder: &Path, bytes: usize) -> Result<(), Failure> {
     let env = Env::simulated(1);
     let spec = CreateSpec {
         name: "tank".into(),
-        devices: vec![open(&image)?],
+        groups: steadfast_pool::GroupHandles::alone(vec![open(&image)?]),
         ashift: 12,
         force: true,
         pool_props: Default::default(),

@@ -36,7 +36,10 @@ fn main() {
     let device = FileDevice::open(image.as_ref(), &OpenOptions::WRITE).expect("it opens");
     let spec = CreateSpec {
         name: "full".into(),
-        devices: vec![DeviceHandle { path: image, device: Arc::new(device) as Arc<dyn Device> }],
+        groups: steadfast_pool::GroupHandles::alone(vec![DeviceHandle {
+            path: image,
+            device: Arc::new(device) as Arc<dyn Device>,
+        }]),
         ashift: 12,
         force: true,
         pool_props: Default::default(),

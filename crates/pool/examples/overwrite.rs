@@ -168,7 +168,7 @@ fn main() {
     let user = wish.encrypted.then(|| new_user_key(KeyFormat::Raw, &SECRET, &random, None).expect("a key"));
     let spec = CreateSpec {
         name: "tank".into(),
-        devices: handle(&device),
+        groups: steadfast_pool::GroupHandles::alone(handle(&device)),
         ashift: 12,
         force: false,
         pool_props: Default::default(),

@@ -51,7 +51,7 @@ use steadfast_txg::{CloseRule, Moment, Space as _};
 use crate::error::{Error, Result};
 use crate::events::{self, EventKind};
 use crate::history;
-use crate::inner::{CommitState, Inner};
+use crate::inner::{CommitState, Inner, Leaf};
 use crate::rows;
 
 /// Slots discarded in one commit, and in one look of a sync loop with nothing else to do.
@@ -164,6 +164,16 @@ impl Inner {
                     }
                 }
             }
+            if !self.is_suspended() {
+                match self.scan_step() {
+                    Ok(None) => {}
+                    Ok(Some(pause)) => patience = patience.min(pause),
+                    Err(error) => {
+                        self.suspend(&error);
+                        return Next::Again;
+                    }
+                }
+            }
             if self.search_step() {
                 patience = patience.min(IDLE_PAUSE);
             }
@@ -183,6 +193,11 @@ impl Inner {
             self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
         }
         let gained = self.space.free_slots() > free_before;
+        if !self.is_suspended()
+            && let Err(error) = self.scan_step()
+        {
+            self.suspend(&error);
+        }
         if !self.is_suspended()
             && let Err(error) = self.trim_step()
         {
@@ -205,6 +220,9 @@ impl Inner {
         let _turn = self.sync_turn.lock();
         self.changed.store(false, Ordering::Release);
         self.give_up_failed_logs();
+        self.note_given_up();
+        self.finish_leaving();
+        self.move_log_away();
         // 1: whoever holds the gate exclusively sees whole operations only.
         let heads = self.heads();
         for head in &heads {
@@ -348,6 +366,7 @@ impl Inner {
         self.reserve_log();
         let log = self.log_head(log);
         // 4
+        self.space.seal_rows()?;
         self.note_table(rows::items(&self.space.table_changes()).collect())?;
         let snapshot = self.meta.snapshot();
         let meta = self.meta.sync(&snapshot)?.expect("the meta tree holds the root dataset");
@@ -385,6 +404,11 @@ impl Inner {
         // 9
         self.space.discard(DISCARDS_PER_COMMIT, DISCARDS_KEPT);
         self.space.committed();
+        if self.may_finish_leaving() {
+            // The labels say so with the next commit, for which this is reason enough.
+            self.changed.store(true, Ordering::Release);
+            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        }
         Ok(())
     }
 
@@ -409,6 +433,7 @@ impl Inner {
         }
         drop(table);
         items.extend(self.held.lock().take_items());
+        items.extend(self.scan_item());
         let mut props = self.props.write();
         for name in std::mem::take(&mut props.dirty) {
             let value = props.values.get(&name).map(|value| value.clone().into_bytes());
@@ -472,11 +497,9 @@ impl Inner {
         let bytes = uberblock.encode(|bound| self.tag(bound));
         let (_, tag) = Uberblock::bound_and_tag(&bytes).expect("just encoded");
         for copies in [[0, 2], [1, 3]] {
-            for leaf in &leaves {
-                for copy in copies {
-                    leaf.device.write_uberblock(copy, txg, &bytes)?;
-                }
-            }
+            self.on_leaves(|leaf| {
+                copies.iter().try_for_each(|&copy| leaf.device.write_uberblock(copy, txg, &bytes))
+            })?;
             if !self.env.has_bug(Bug::NoFlushAfterRoot) && !self.env.has_bug(Bug::AnchorEarly) {
                 self.flush_devices()?;
             }
@@ -502,13 +525,14 @@ impl Inner {
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
         for copies in [[0, 2], [1, 3]] {
             self.write_log_labels(copies, state, txg)?;
-            for leaf in &self.leaves() {
-                let label = self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
-                let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
-                for copy in copies {
-                    leaf.device.write_label(copy, &label)?;
-                }
+            let encode = |leaf: &Leaf| self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
+            if self.leaves().iter().any(|leaf| encode(leaf).is_none()) {
+                return Err(Error::LabelTooLong { pool: self.name() });
             }
+            self.on_leaves(|leaf| {
+                let label = encode(leaf).expect("they fit just now");
+                copies.iter().try_for_each(|&copy| leaf.device.write_label(copy, &label))
+            })?;
             self.space.flush_devices()?;
         }
         Ok(())

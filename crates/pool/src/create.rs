@@ -11,11 +11,11 @@ use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
+    AuxConfig, DatasetId, Feature, GroupConfig, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
-use steadfast_segment::{Geometry, Space};
+use steadfast_segment::{Geometry, GroupSpec, Redundancy, Space, groups_of};
 use steadfast_tree::{NodeCache, Options, Tree};
 use steadfast_txg::{Limits, Txgs};
 
@@ -41,12 +41,29 @@ pub struct DeviceHandle {
     pub device: Arc<dyn Device>,
 }
 
+/// Devices to make a group of.
+#[derive(Clone)]
+pub struct GroupHandles {
+    /// How they keep segments together. [`Redundancy::None`]: each stands alone.
+    pub redundancy: Redundancy,
+    /// The devices.
+    pub devices: Vec<DeviceHandle>,
+}
+
+impl GroupHandles {
+    /// Devices of which each stands alone.
+    #[must_use]
+    pub fn alone(devices: Vec<DeviceHandle>) -> Vec<GroupHandles> {
+        vec![GroupHandles { redundancy: Redundancy::None, devices }]
+    }
+}
+
 /// What a new pool shall be.
 pub struct CreateSpec {
     /// Checked by the room `property`.
     pub name: String,
-    /// One or more devices; a pool is as large as all of them together.
-    pub devices: Vec<DeviceHandle>,
+    /// One or more groups of devices, or devices that stand alone; a pool is as large as all of them together.
+    pub groups: Vec<GroupHandles>,
     /// Log2 of the allocation unit, 9 to 13.
     pub ashift: u8,
     /// Take devices that carry a pool already.
@@ -81,6 +98,7 @@ pub(crate) struct Plan {
     pub slot_size: u32,
     pub features: Vec<Feature>,
     pub aux: Vec<AuxConfig>,
+    pub groups: Vec<GroupConfig>,
     pub leaves: Vec<Arc<Leaf>>,
     pub events: Arc<Events>,
     pub sealing: Option<Sealing>,
@@ -94,19 +112,25 @@ pub(crate) struct Plan {
 impl Plan {
     pub fn space_of(
         env: &Env,
+        config: &LabelConfig,
+        leaves: &[Arc<Leaf>],
+        memory: Memory,
+    ) -> (Arc<Space>, Arc<BlockIo>) {
+        Plan::space_for(env, config.pool, config.ashift, config.slot_size, &config.groups, leaves, memory)
+    }
+
+    pub fn space_for(
+        env: &Env,
         guid: PoolGuid,
         ashift: u8,
         slot_size: u32,
+        groups: &[GroupConfig],
         leaves: &[Arc<Leaf>],
         memory: Memory,
     ) -> (Arc<Space>, Arc<BlockIo>) {
         let geometry = Geometry { slot_size, unit: 1 << ashift };
-        let device = |leaf: &Arc<Leaf>| {
-            let config = leaf.config();
-            (config.id, config.slots, Arc::clone(&leaf.device))
-        };
-        let devices = leaves.iter().map(device);
-        let space = Arc::new(Space::new(geometry, devices.collect(), env.clone()));
+        let groups = group_specs(slot_size, groups, leaves);
+        let space = Arc::new(Space::with_groups(geometry, groups, env.clone()));
         let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
         (space, blockio)
     }
@@ -151,6 +175,10 @@ impl Plan {
             slot_size: self.slot_size,
             features: RwLock::new(self.features),
             aux: RwLock::new(self.aux),
+            scan: Mutex::default(),
+            replacing: Mutex::default(),
+            move_log: AtomicBool::new(false),
+            groups: RwLock::new(self.groups),
             leaves: RwLock::new(self.leaves),
             events: self.events,
             space: self.space,
@@ -192,26 +220,28 @@ impl Pool {
     /// Makes a pool on devices and imports it. Devices that carry an active or exported pool are refused unless
     /// `force`; what was on them is lost from the moment this writes its first label.
     pub fn create(env: &Env, spec: CreateSpec) -> Result<Pool> {
+        let all = || spec.groups.iter().flat_map(|group| &group.devices);
         let mut seen = BTreeSet::new();
-        for handle in &spec.devices {
+        for handle in all() {
             if !seen.insert(handle.path.as_str()) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
             crate::grow::check_unoccupied(handle, spec.force)?;
         }
+        spec.groups.iter().try_for_each(crate::groups::check)?;
         let size = |handle: &DeviceHandle| handle.device.character().size_bytes;
-        let smallest = spec.devices.iter().map(size).min().expect("a pool has a device");
+        // What a column of a group may be smaller than a segment: a group of k columns of data is as if it had k times the size.
+        let smallest = spec.groups.iter().map(|group| {
+            let least = group.devices.iter().map(size).min().unwrap_or(0);
+            least.saturating_mul(crate::groups::data_columns(group).into())
+        });
+        let smallest = smallest.min().expect("a pool has a device");
         let slot_size = medium::slot_size_for(smallest);
+        let geometry = Geometry { slot_size, unit: 1 << spec.ashift };
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
-        let mut leaves = Vec::new();
-        for (id, handle) in (1..).map(DeviceId).zip(spec.devices) {
-            let bytes = handle.device.character().size_bytes;
-            let slots = medium::slot_count(bytes, slot_size);
-            if slots == 0 {
-                return Err(Error::TooSmall { path: handle.path, bytes });
-            }
-            let config = LeafConfig { id, guid: env.random.nonzero_u64(), slots, path: handle.path };
-            leaves.push(Arc::new(Leaf::new(config, handle.device, env, &events)));
+        let (mut leaves, mut groups) = (Vec::new(), Vec::new());
+        for group in spec.groups.clone() {
+            crate::groups::add(env, &events, geometry, group, &mut groups, &mut leaves)?;
         }
         if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: spec.name });
@@ -233,11 +263,13 @@ impl Pool {
         let wanted = |name: &&str| match *name {
             "sealed_metadata" => sealing.is_some(),
             crate::anchor::FEATURE => anchor.is_some(),
+            crate::groups::FEATURE => !groups.is_empty(),
             name => !Feature::STRUCTURAL.contains(&name),
         };
         let features = features.filter(wanted);
         let features = features.filter_map(Feature::known).collect();
-        let (space, blockio) = Plan::space_of(env, guid, spec.ashift, slot_size, &leaves, spec.memory);
+        let (space, blockio) =
+            Plan::space_for(env, guid, spec.ashift, slot_size, &groups, &leaves, spec.memory);
         let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);
         let table = Table::new(&spec.name, DatasetId(1));
         let plan = Plan {
@@ -250,6 +282,7 @@ impl Pool {
             slot_size,
             features,
             aux: aux.into_iter().collect(),
+            groups,
             leaves,
             events,
             sealing,
@@ -282,6 +315,15 @@ impl Pool {
         inner.write_labels(PoolState::Active, Txg(1))?;
         Ok(Pool::start(inner))
     }
+}
+
+/// The groups of a pool for the room `segment`.
+pub(crate) fn group_specs(slot_size: u32, groups: &[GroupConfig], leaves: &[Arc<Leaf>]) -> Vec<GroupSpec> {
+    let configs: Vec<LeafConfig> = leaves.iter().map(|leaf| leaf.config()).collect();
+    groups_of(slot_size, groups, &configs, |listed| {
+        let leaf = leaves.iter().find(|leaf| leaf.id() == listed.id).expect("of these leaves");
+        (listed.slots, leaf.in_use())
+    })
 }
 
 /// What seals a pool, from its master key.

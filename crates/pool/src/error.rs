@@ -33,6 +33,67 @@ pub enum Error {
         /// Device.
         path: String,
     },
+    /// A scrub or resilver is under way.
+    #[error("a {what} of '{pool}' is under way")]
+    ScanActive {
+        /// Pool.
+        pool: String,
+        /// Which.
+        what: &'static str,
+    },
+    /// What lies on single devices has no checksums of its own that could be compared without keys.
+    #[error(
+        "a part of '{pool}' lies on single devices, which are not yet scrubbed: nothing could be mended from a second copy"
+    )]
+    ScrubAlone {
+        /// Pool.
+        pool: String,
+    },
+    /// There is no scrub to pause or stop.
+    #[error("no scrub of '{pool}' is under way")]
+    ScanNone {
+        /// Pool.
+        pool: String,
+    },
+    /// A device is needed: its group could not be read without it.
+    #[error("{path} cannot be spared: without it a part of '{pool}' could not be read")]
+    DeviceNeeded {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+    },
+    /// A device that stands alone has nobody to compute its content.
+    #[error("{path} of '{pool}' stands alone: nothing has a copy of what it holds")]
+    DeviceAlone {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+    },
+    /// A group of too few or too many devices.
+    #[error("{group} of {devices} devices: it takes {least} to {most}")]
+    GroupSize {
+        /// What it was to be.
+        group: String,
+        /// Devices given.
+        devices: usize,
+        /// The least it takes.
+        least: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A device that takes whole objects only cannot be part of a group.
+    #[error("{path} takes whole objects only and cannot be part of a {group}")]
+    GroupOfObjects {
+        /// Device.
+        path: String,
+        /// What it was to be part of.
+        group: String,
+    },
+    /// A pool has had as many groups, or devices in groups, as it can number.
+    #[error("the pool cannot number any more groups or devices in groups")]
+    TooManyGroups,
     /// Devices of a pool that were not found.
     #[error("pool '{pool}' lacks {}", missing.join(", "))]
     MissingDevices {

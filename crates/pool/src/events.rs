@@ -78,6 +78,25 @@ pub enum EventKind {
         /// How long.
         nanos: u64,
     },
+    /// A scrub or resilver began, ended or was stopped.
+    Scan {
+        /// `scrub` or `resilver`.
+        what: &'static str,
+        /// What happened to it: start, resume, pause, cancel, finish.
+        word: &'static str,
+    },
+    /// A device left the pool: what it held is elsewhere.
+    DeviceRemoved {
+        /// Device.
+        path: String,
+    },
+    /// A device failed, and its group does without it from now on.
+    DeviceFaulted {
+        /// Device.
+        path: String,
+        /// What it said.
+        reason: String,
+    },
     /// The operator accepted a root that the anchor did not hold, or gave the anchor up.
     RootAccepted {
         /// What was accepted, and instead of what.

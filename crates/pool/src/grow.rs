@@ -10,10 +10,11 @@
 
 use std::sync::Arc;
 
-use steadfast_format::{DeviceId, Feature, LabelConfig, LeafConfig, PoolState, medium};
+use steadfast_format::{Feature, LabelConfig, PoolState, medium};
 
-use crate::create::DeviceHandle;
+use crate::create::{DeviceHandle, GroupHandles};
 use crate::error::{Error, Result};
+use crate::groups;
 use crate::inner::{Inner, Leaf};
 
 /// What a device of a pool would gain if it were expanded.
@@ -45,21 +46,24 @@ impl Inner {
         self.leaves.read().clone()
     }
 
-    /// Adds devices. Durable when it returns.
-    pub(crate) fn add_devices(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+    /// Adds groups of devices. Durable when it returns.
+    pub(crate) fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
         self.check_writable()?;
+        let handles: Vec<&DeviceHandle> = new.iter().flat_map(|group| &group.devices).collect();
         for (index, handle) in handles.iter().enumerate() {
             let twice = handles[..index].iter().any(|other| other.path == handle.path);
             if twice || self.leaves().iter().any(|leaf| leaf.path() == handle.path) {
                 return Err(Error::Twice { path: handle.path.clone() });
             }
             check_unoccupied(handle, force)?;
-            let bytes = handle.device.character().size_bytes;
-            if medium::slot_count(bytes, self.slot_size) == 0 {
-                return Err(Error::TooSmall { path: handle.path.clone(), bytes });
-            }
         }
-        if self.leaves().len() + handles.len() > LabelConfig::LEAVES_MAX {
+        new.iter().try_for_each(groups::check)?;
+        let (mut listed, mut leaves) = (self.groups.read().clone(), self.leaves());
+        let before = leaves.len();
+        for group in new {
+            groups::add(&self.env, &self.events, self.space.geometry(), group, &mut listed, &mut leaves)?;
+        }
+        if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
         if dry_run {
@@ -68,29 +72,23 @@ impl Inner {
         {
             // No commit runs meanwhile, so labels and uberblocks agree on what the last one was.
             let _turn = self.sync_turn.lock();
-            let last = self.leaves().iter().map(|leaf| leaf.id().0).max().unwrap_or(0);
-            let ids = (last + 1..).map(DeviceId);
-            let mut added = Vec::new();
-            for (id, handle) in ids.zip(handles) {
-                let slots = medium::slot_count(handle.device.character().size_bytes, self.slot_size);
-                let guid = self.env.random.nonzero_u64();
-                let config = LeafConfig { id, guid, slots, path: handle.path };
-                added.push(Arc::new(Leaf::new(config, handle.device, &self.env, &self.events)));
-            }
+            let added = leaves.split_off(before);
             for leaf in &added {
                 leaf.erase_rings()?;
             }
-            let before = self.leaves();
+            let old = (self.leaves(), self.groups.read().clone(), self.features.read().clone());
             self.leaves.write().extend(added.iter().cloned());
+            (*self.groups.write()).clone_from(&listed);
+            if !listed.is_empty() && !self.has_feature(groups::FEATURE) {
+                self.features.write().extend(Feature::known(groups::FEATURE));
+            }
             if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
                 // What some labels list by now is not part of any root.
-                *self.leaves.write() = before;
+                (*self.leaves.write(), *self.groups.write(), *self.features.write()) = old;
                 return Err(error);
             }
-            for leaf in added {
-                let config = leaf.config();
-                let new = self.space.add_device(config.id, config.slots, Arc::clone(&leaf.device));
-                assert!(new, "the id is one more than the greatest");
+            for group in crate::create::group_specs(self.slot_size, &listed, &added) {
+                assert!(self.space.add_group(group), "the ids are more than the greatest");
             }
         }
         self.commit_changes()?;
@@ -102,7 +100,7 @@ impl Inner {
     pub(crate) fn growth(&self, leaf: &Leaf) -> Growth {
         let slots = leaf.config().slots;
         let bytes = leaf.device.seen_bytes();
-        Growth { slots, fits: medium::slot_count(bytes, self.slot_size).max(slots) }
+        Growth { slots, fits: medium::slot_count(bytes, self.column_of(&leaf.config())).max(slots) }
     }
 
     /// Uses all of a device that has grown. Gives the bytes gained. Durable when it returns.
@@ -114,10 +112,10 @@ impl Inner {
             let _turn = self.sync_turn.lock();
             let config = leaf.config();
             // Looked at first: a device that was cut short keeps its place of the back labels.
-            if medium::slot_count(leaf.device.seen_bytes(), self.slot_size) <= config.slots {
+            if medium::slot_count(leaf.device.seen_bytes(), self.column_of(&config)) <= config.slots {
                 return Ok(0);
             }
-            let slots = medium::slot_count(leaf.device.refresh_size()?, self.slot_size);
+            let slots = medium::slot_count(leaf.device.refresh_size()?, self.column_of(&config));
             leaf.config.write().slots = slots;
             if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
                 leaf.config.write().slots = config.slots;
@@ -127,7 +125,7 @@ impl Inner {
         };
         self.commit_changes()?;
         self.update_limits();
-        Ok(u64::from(gained) * u64::from(self.slot_size))
+        Ok(u64::from(gained) * u64::from(self.column_of(&leaf.config())))
     }
 
     /// Lets the pool use a feature from now on. Durable when it returns; a pool that uses it already stays as it is.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_blockio::ReadContext;
+use steadfast_device::MissingDevice;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxClass, CommitTail, DatasetId, DatasetRow, DecodeError, Feature, LabelConfig, MetaKey, Need, PoolState,
-    RelocationRow, SegmentRow, Uberblock, meta_keys,
+    AuxClass, CommitTail, DatasetId, DatasetRow, DecodeError, Feature, LabelConfig, LeafConfig, LeafState,
+    MetaKey, Need, PoolState, RelocationRow, ScanKind, ScanRow, ScanState, SegmentRow, Uberblock, meta_keys,
 };
 use steadfast_property::Local;
 
@@ -20,6 +21,7 @@ use crate::inner::{CommitState, Inner, Leaf};
 use crate::log_device;
 use crate::memory::Memory;
 use crate::scan::{self, FoundPool};
+use crate::scrub::Scan;
 use crate::table::{Entry, ROOT, Table};
 
 /// How to import.
@@ -63,9 +65,8 @@ impl Pool {
         // A label is a stranger's word; names go into paths, messages and names of threads.
         steadfast_property::check_pool_name(&name)
             .map_err(|source| Error::BadName { name: name.clone(), source })?;
-        if !found.missing.is_empty() {
-            return Err(Error::MissingDevices { pool: config.name.clone(), missing: found.missing });
-        }
+        crate::groups::check_present(&found)
+            .map_err(|missing| Error::MissingDevices { pool: config.name.clone(), missing })?;
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let leaves = leaves_of(env, &events, &found)?;
         let random = |out: &mut [u8]| env.random.fill(out);
@@ -88,7 +89,8 @@ impl Pool {
                 Some(sealing_of(master, wrapped.clone(), location.clone(), &random))
             }
         };
-        let devices: Vec<_> = leaves.iter().map(|leaf| &*leaf.device).collect();
+        let present: Vec<_> = leaves.iter().filter_map(|leaf| leaf.in_use()).collect();
+        let devices: Vec<_> = present.iter().map(|device| &**device).collect();
         let tag_of = |bound: &[u8]| match &sealing {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
@@ -96,10 +98,10 @@ impl Pool {
         let newest = scan::newest_uberblock(config.pool, &devices, tag_of, env);
         let keys = sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let readable = |root: &scan::FoundUberblock| {
-            let (space, blockio) =
-                Plan::space_of(env, config.pool, config.ashift, config.slot_size, &leaves, spec.memory);
+            let (space, blockio) = Plan::space_of(env, config, &leaves, spec.memory);
+            space.set_healing(false);
             let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
-            space.bootstrap(&root.uberblock.tail, root.uberblock.tail_places).is_ok()
+            space.bootstrap(&root.uberblock.tail, root.uberblock.tail_places.clone()).is_ok()
                 && blockio.read(&root.uberblock.tail, &context).is_ok()
         };
         let mac_key = keys.as_ref().map(|keys| steadfast_anchor::mac_key(keys.master()));
@@ -108,8 +110,8 @@ impl Pool {
         let uberblock = newest.uberblock;
         check_devices(config, &uberblock)?;
 
-        let (space, blockio) =
-            Plan::space_of(env, config.pool, config.ashift, config.slot_size, &leaves, spec.memory);
+        let (space, blockio) = Plan::space_of(env, config, &leaves, spec.memory);
+        space.set_healing(false);
         let bad_root = |what: &str, reason: String| Error::BadRoot {
             pool: config.name.clone(),
             txg: uberblock.txg,
@@ -121,7 +123,7 @@ impl Pool {
         };
 
         // The tail, from the places that the uberblock names.
-        let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places);
+        let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places.clone());
         bootstrap.map_err(|error| bad_root("commit tail", error.to_string()))?;
         let keys = sealing.as_ref().map(|sealing| &*sealing.keys);
         let context = ReadContext { dataset: DatasetId(0), keys, cache: false };
@@ -148,6 +150,7 @@ impl Pool {
             features: config.features.clone(),
             aux: logs.aux,
             anchor: choice.anchor,
+            groups: config.groups.clone(),
             leaves,
             events,
             sealing,
@@ -171,8 +174,17 @@ impl Pool {
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
         inner.load_held(&config.name, uberblock.log)?;
+        if let Some(value) = inner.meta.get(&MetaKey::Scan.encode())? {
+            let row = ScanRow::decode(&value).map_err(corrupt("the last scan"))?;
+            *inner.scan.lock() = Some(Scan::new(row));
+        }
+        for leaf in inner.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Leaving) {
+            inner.space.set_leaving(leaf.id(), true);
+            inner.replacing.lock().push(leaf.id());
+        }
         let mut notices = Vec::new();
         if !spec.read_only {
+            inner.space.set_healing(true);
             let promised = uberblock.log.is_some() && config.state != PoolState::Exported;
             notices = inner.do_without(&logs.missing, spec.accept_lost_log, promised)?;
         }
@@ -221,6 +233,12 @@ impl Pool {
             inner.commit_state.lock().labels_dirty = true;
             inner.changed.store(true, std::sync::atomic::Ordering::Release);
             inner.commit()?;
+            let under_way = inner
+                .scan_status()
+                .is_some_and(|scan| scan.kind == ScanKind::Resilver && scan.state == ScanState::Active);
+            if !under_way {
+                inner.resilver_if_needed();
+            }
         }
         Ok(Pool::start(inner))
     }
@@ -311,18 +329,28 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
             return Err(Error::Twice { path: leaf.path.clone() });
         }
         let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
-        let device = device.expect("missing devices were refused");
+        let Some(device) = device else {
+            let state = if leaf.state == LeafState::Leaving { leaf.state } else { LeafState::Gone };
+            let config = LeafConfig { state, ..leaf.clone() };
+            let missing = Arc::new(MissingDevice::new(&leaf.path));
+            leaves.push(Arc::new(Leaf::new(config, missing, env, events)));
+            continue;
+        };
         let DeviceHandle { path, device: handle } = device.handle.clone();
         if device.label.slot_size != found.config.slot_size || device.label.ashift != found.config.ashift {
             return Err(Error::ForeignDevice { path, pool: found.config.name.clone() });
         }
         let bytes = handle.character().size_bytes;
-        let slots = steadfast_format::medium::slot_count(bytes, found.config.slot_size);
+        let slots = steadfast_format::medium::slot_count(bytes, found.config.column_of(leaf));
         if slots < leaf.slots {
             return Err(Error::Shrunk { path, bytes, slots: leaf.slots });
         }
         let mut config = leaf.clone();
         config.path = path;
+        if config.state == LeafState::Gone {
+            // It is back. What it missed, rows do not look for on it.
+            config.state = LeafState::Online;
+        }
         leaves.push(Arc::new(Leaf::new(config, handle, env, events)));
     }
     Ok(leaves)

@@ -9,11 +9,11 @@ use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::Dataset;
-use steadfast_device::{Device, Meter, Metered};
+use steadfast_device::{Device, Kind, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg,
-    Uberblock, WrappedKey,
+    AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, GroupConfig, LabelConfig, LeafConfig, LeafState,
+    PoolGuid, PoolState, Txg, Uberblock, WrappedKey,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
@@ -29,6 +29,7 @@ use crate::held::Held;
 use crate::history::History;
 use crate::interval::Interval;
 use crate::log_device::LogDevice;
+use crate::scrub::Scan;
 use crate::table::Table;
 use crate::trim::Trims;
 
@@ -59,6 +60,14 @@ impl Leaf {
 
     pub fn path(&self) -> String {
         self.config.read().path.clone()
+    }
+
+    /// The device, if it is written and read.
+    pub fn in_use(&self) -> Option<Arc<dyn Device>> {
+        let state = self.config.read().state;
+        let is_there = self.device.character().kind != Kind::Missing;
+        (is_there && matches!(state, LeafState::Online | LeafState::Leaving))
+            .then(|| Arc::clone(&self.device))
     }
 
     /// Zeros all uberblock slots and labels.
@@ -108,6 +117,14 @@ pub(crate) struct Inner {
     pub features: RwLock<Vec<Feature>>,
     /// Auxiliary devices, as labels list them.
     pub aux: RwLock<Vec<AuxConfig>>,
+    /// The scrub or resilver under way, or the last.
+    pub scan: Mutex<Option<Scan>>,
+    /// The next commit gives the log other segments.
+    pub move_log: AtomicBool,
+    /// Devices that leave once nothing names them.
+    pub replacing: Mutex<Vec<DeviceId>>,
+    /// Groups of leaves, as labels list them.
+    pub groups: RwLock<Vec<GroupConfig>>,
     pub leaves: RwLock<Vec<Arc<Leaf>>>,
     pub events: Arc<Events>,
     pub space: Arc<Space>,
@@ -202,6 +219,8 @@ impl Inner {
             *suspended = Some(reason.to_owned());
         }
         drop(suspended);
+        // What a suspended pool does not know it may not write anew: another daemon may have its devices.
+        self.space.set_healing(false);
         self.txgs.commits.suspend(reason);
     }
 
@@ -255,6 +274,12 @@ impl Inner {
         self.features.read().iter().any(|feature| feature.name == name)
     }
 
+    /// Bytes of a slot on a leaf.
+    pub fn column_of(&self, leaf: &LeafConfig) -> u32 {
+        let groups = self.groups.read();
+        groups.iter().find(|group| group.id == leaf.group).map_or(self.slot_size, |group| group.column)
+    }
+
     /// The label of one device as of now.
     pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
         let own = leaf.config();
@@ -272,6 +297,7 @@ impl Inner {
             leaves: self.leaves.read().iter().map(|leaf| leaf.config()).collect(),
             features: self.features.read().clone(),
             aux: self.aux.read().clone(),
+            groups: self.groups.read().clone(),
             key: self.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
         }
     }

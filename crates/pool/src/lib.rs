@@ -18,6 +18,7 @@ mod damage;
 mod datasets;
 mod error;
 mod events;
+pub mod groups;
 mod grow;
 mod held;
 mod history;
@@ -31,6 +32,7 @@ mod memory;
 mod rename;
 mod rows;
 pub mod scan;
+mod scrub;
 mod table;
 mod trim;
 
@@ -39,19 +41,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use steadfast_dataset::Dataset;
+use steadfast_device::Device;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{
-    DatasetId, Feature, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg, meta_keys,
+    DatasetId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg,
+    meta_keys,
 };
 use steadfast_property::{Local, Resolved};
+pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
 pub use anchor::{AnchorWish, Registers};
-pub use create::{CreateSpec, DeviceHandle};
+pub use create::{CreateSpec, DeviceHandle, GroupHandles};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use error::{Error, Result};
 pub use events::{Event, EventKind};
+pub use groups::{redundancy_of, word as group_word};
 pub use grow::{Growth, check_unoccupied};
 pub use import::ImportSpec;
 pub use intent::LogStatus;
@@ -59,8 +65,10 @@ pub use keys::new_user_key;
 pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
+pub use scrub::ScrubCommand;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
+pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use trim::{TrimCommand, TrimState, TrimStatus};
 
 use inner::Inner;
@@ -116,6 +124,10 @@ pub struct LeafStatus {
 /// What `zpool list` and `zpool status` measure.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
+    /// Groups of leaves.
+    pub groups: Vec<GroupConfig>,
+    /// The last scrub or resilver.
+    pub scan: Option<ScanRow>,
     /// Why the pool is suspended, if it is.
     pub suspended: Option<String>,
     /// Last committed txg.
@@ -215,6 +227,44 @@ impl Pool {
         self.inner.log_interval()
     }
 
+    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is.
+    #[must_use]
+    pub fn scan_remaining(&self) -> [u64; 2] {
+        let scan = self.inner.scan_status().filter(|scan| scan.state == ScanState::Active);
+        let left = |kind| scan.filter(|scan| scan.kind == kind);
+        // What has no room yet is nothing to wait for.
+        let stuck = self.inner.scan_status().is_some_and(|scan| scan.missing > 0);
+        let replacing = !stuck && !self.inner.replacing.lock().is_empty();
+        let bytes = |scan: ScanRow| scan.total.saturating_sub(scan.read).max(1);
+        let resilver = left(ScanKind::Resilver).map(bytes);
+        [left(ScanKind::Scrub).map_or(0, bytes), resilver.unwrap_or(u64::from(replacing))]
+    }
+
+    /// Begins, pauses or ends a scrub.
+    pub fn scrub(&self, command: ScrubCommand) -> Result<()> {
+        self.inner.scrub(command)
+    }
+
+    /// Takes a device of a group out of use. Refused if the group cannot do without it.
+    pub fn offline(&self, path: &str) -> Result<()> {
+        self.inner.offline(path)
+    }
+
+    /// Takes a device into use again; `open` opens it if that is needed. True if it was out of use.
+    pub fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
+        self.inner.online(path, open)
+    }
+
+    /// Puts a device into the place of another of a group. Begun when it returns; the resilver ends it.
+    pub fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
+        self.inner.replace(old, new, force)
+    }
+
+    /// Gives up the hold on a device that is out of use, so that what lies under its path now can be opened. Refused for one in use.
+    pub fn let_go(&self, path: &str) -> Result<()> {
+        self.inner.let_go(path)
+    }
+
     /// Measured state.
     #[must_use]
     pub fn state(&self) -> PoolStatus {
@@ -225,7 +275,7 @@ impl Pool {
             let config = leaf.config();
             let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
             LeafStatus {
-                size_bytes: u64::from(config.slots) * u64::from(inner.slot_size),
+                size_bytes: u64::from(config.slots) * u64::from(inner.column_of(&config)),
                 allocated_bytes: usage.map_or(0, |usage| usage.live_bytes),
                 counts: counts.get(&config.id).copied().unwrap_or_default(),
                 sample: leaf.meter.sample(),
@@ -244,6 +294,8 @@ impl Pool {
             damaged: inner.damaged_files(),
             log: inner.log_status(),
             log_devices: inner.log_devices_status(),
+            groups: inner.groups.read().clone(),
+            scan: inner.scan_status(),
         }
     }
 
@@ -263,8 +315,8 @@ impl Pool {
 
     /// Makes the pool larger by devices, which lose what they held. With `dry_run` only says whether it would. Durable
     /// when it returns. Devices that carry an active or exported pool are refused unless `force`.
-    pub fn add_devices(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.inner.add_devices(devices, force, dry_run)
+    pub fn add_groups(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_groups(groups, force, dry_run)
     }
 
     /// Gives the pool an anchor at the path of `wish`. With `dry_run` only says whether it would. What is at the path is

@@ -186,7 +186,21 @@ impl Medium for LogMedium {
     }
 
     fn segment_bytes(&self) -> u32 {
-        self.space.geometry().slot_size
+        (0..self.parts.len()).map(|part| self.bytes_of(part)).min().unwrap_or(self.space.geometry().slot_size)
+    }
+
+    fn bytes_of(&self, segment: usize) -> u32 {
+        match &self.parts[segment] {
+            Part::Segment(at) => at.bytes,
+            Part::Device(..) => self.space.geometry().slot_size,
+        }
+    }
+
+    fn copies(&self, segment: usize) -> usize {
+        match &self.parts[segment] {
+            Part::Segment(at) => at.copies(),
+            Part::Device(..) => 1,
+        }
     }
 
     fn write(&self, segment: usize, offset: u32, bytes: &[u8]) -> std::result::Result<(), MediumError> {
@@ -203,9 +217,15 @@ impl Medium for LogMedium {
         }
     }
 
-    fn read(&self, segment: usize, offset: u32, out: &mut [u8]) -> std::result::Result<(), MediumError> {
+    fn read(
+        &self,
+        segment: usize,
+        copy: usize,
+        offset: u32,
+        out: &mut [u8],
+    ) -> std::result::Result<(), MediumError> {
         match &self.parts[segment] {
-            Part::Segment(at) => Ok(self.space.read_log(at, offset, out)?),
+            Part::Segment(at) => Ok(self.space.read_log(at, copy, offset, out)?),
             Part::Device(device, slot) => Ok(device.read(*slot, offset, out)?),
         }
     }

@@ -1,6 +1,6 @@
 //! Between the room `segment` and the items of the meta tree.
 
-use steadfast_format::{CommitTail, DatasetId, MetaKey, RelocationRow, SegmentRow, Txg};
+use steadfast_format::{Checksums, CommitTail, DatasetId, MetaKey, RelocationRow, SegmentRow, Txg};
 use steadfast_segment::{SpaceChanges, SpaceTail};
 
 /// Changes of the meta tree: key and new value, `None` where the item goes.
@@ -13,7 +13,10 @@ pub(crate) fn items(changes: &SpaceChanges) -> impl Iterator<Item = (Vec<u8>, Op
         let value = run.as_ref().map(RelocationRow::encode).map(Vec::from);
         (MetaKey::Relocation(*id, *unit).encode(), value)
     });
-    rows.chain(runs)
+    let sums = changes.sums.iter().map(|((id, part), sums)| {
+        (MetaKey::Checksums(*id, *part).encode(), sums.as_ref().map(Checksums::encode))
+    });
+    rows.chain(runs).chain(sums)
 }
 
 /// What a tail carries besides space.

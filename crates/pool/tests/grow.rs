@@ -24,6 +24,10 @@ fn copy_labels(from: &MemoryDevice, to: &MemoryDevice) {
     to.flush().expect("flushed");
 }
 
+fn alone(devices: &[Arc<MemoryDevice>]) -> Vec<steadfast_pool::GroupHandles> {
+    steadfast_pool::GroupHandles::alone(handles(devices))
+}
+
 #[test]
 fn a_pool_grows_while_it_is_used_and_all_of_it_is_used() {
     let env = Env::seeded(3);
@@ -33,10 +37,10 @@ fn a_pool_grows_while_it_is_used_and_all_of_it_is_used() {
     let (fs, _use) = mount(&pool, "tank");
     let content = vec![7; 100_000];
     write_file(&fs, ROOT, b"old", &content);
-    assert!(matches!(pool.add_devices(handles(&[Arc::clone(&one)]), false, false), Err(Error::Twice { .. })));
-    pool.add_devices(handles(&[Arc::clone(&two)]), false, true).expect("it could be added");
+    assert!(matches!(pool.add_groups(alone(&[Arc::clone(&one)]), false, false), Err(Error::Twice { .. })));
+    pool.add_groups(alone(&[Arc::clone(&two)]), false, true).expect("it could be added");
     assert_eq!(pool.state().leaves.len(), 1, "a dry run changes nothing");
-    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     let after = pool.state();
     assert_eq!(after.accounting.slots, 2 * before.accounting.slots);
     assert!(after.accounting.capacity_bytes > before.accounting.capacity_bytes);
@@ -61,7 +65,7 @@ fn an_add_that_was_cut_off_leaves_a_pool_that_opens_either_way() {
     let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
     pool.sync().expect("committed");
     let before = one.image();
-    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     drop(pool);
     // Labels of after, root of before: the crash came between the labels and the commit.
     let cut = Arc::new(MemoryDevice::from_image("one", before.clone()));
@@ -84,7 +88,7 @@ fn labels_older_than_the_root_do_not_hide_a_missing_device() {
     let (one, two) = (memory("one"), memory("two"));
     let pool = Pool::create(&env, spec(handles(&[Arc::clone(&one)]), None)).expect("a pool");
     let old = Arc::new(MemoryDevice::from_image("one", one.image()));
-    pool.add_devices(handles(&[Arc::clone(&two)]), false, false).expect("added");
+    pool.add_groups(alone(&[Arc::clone(&two)]), false, false).expect("added");
     pool.export().expect("exported");
     copy_labels(&old, &one);
     let error = import(&env, handles(&[one]), None).err().expect("a device is missing");

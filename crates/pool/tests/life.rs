@@ -113,7 +113,10 @@ fn a_sealed_pool_needs_its_key_and_shows_nothing() {
         DeviceHandle { path: path.display().to_string(), device: Arc::new(device) }
     };
     let secret = [7; 32];
-    let spec = CreateSpec { devices: vec![open()], ..spec(Vec::new(), Some(key(&env, &secret))) };
+    let spec = CreateSpec {
+        groups: steadfast_pool::GroupHandles::alone(vec![open()]),
+        ..spec(Vec::new(), Some(key(&env, &secret)))
+    };
     let pool = Pool::create(&env, spec).expect("a pool");
     pool.create_dataset("tank/hidden-name", Default::default(), None).expect("a dataset");
     {

@@ -78,6 +78,8 @@ pub struct DeviceCounts {
     pub write_errors: u64,
     /// Blocks that gave bytes nobody accepted, each counted once however often it is read.
     pub checksum_errors: u64,
+    /// Bytes of blocks that were found wrong here and written anew.
+    pub repaired_bytes: u64,
 }
 
 /// Live counters behind [`DeviceCounts`].
@@ -90,6 +92,7 @@ pub(crate) struct Counters {
     read_errors: AtomicU64,
     write_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    repaired_bytes: AtomicU64,
     /// Blocks counted in `checksum_errors`. An address is never used again, so it tells blocks apart for ever.
     rejected: Mutex<BTreeSet<Address>>,
 }
@@ -127,6 +130,10 @@ impl Counters {
         }
     }
 
+    pub fn repaired(&self, bytes: usize) {
+        self.repaired_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     pub fn clear_errors(&self) {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clear();
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
@@ -143,6 +150,7 @@ impl Counters {
             read_errors: self.read_errors.load(Ordering::Relaxed),
             write_errors: self.write_errors.load(Ordering::Relaxed),
             checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
+            repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use steadfast_format::{Address, DatasetId, SegmentId};
+use steadfast_format::{Address, Column, DatasetId, Placement, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
@@ -225,7 +225,9 @@ impl Space {
         let state = self.read_state();
         let slot_units = u64::from(self.geometry.slot_units());
         let next = state.table.next_id.0;
-        let closed = || state.table.rows.iter().filter(|(_, row)| !row.open && !row.unreadable);
+        let closed = || {
+            state.table.rows.iter().filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
+        };
         let most = closed().map(|(_, row)| self.geometry.slot_units() - row.live).max().unwrap_or(0);
         let least = if urgent { 1 } else { most / WORTHWHILE_SHARE };
         let candidates = closed()
@@ -335,9 +337,22 @@ impl Space {
     /// detectable as the rot.
     fn read_units(&self, victim: &Victim, start: u32, count: u32) -> Option<Vec<u8>> {
         let unit = self.geometry.unit;
-        let place = Place { segment: victim.id, slot: victim.row.slot, slot_size: self.geometry.slot_size };
-        let mut bytes = vec![0; (count * unit) as usize];
-        self.read_place(victim.row.device, place, start * unit, &mut bytes).ok().map(|()| bytes)
+        let (offset, len) = (start * unit, (count * unit) as usize);
+        if let Placement::Plain(Column { device, slot }) = victim.row.place {
+            let place = Place { segment: victim.id, slot, slot_size: self.geometry.slot_size };
+            let mut bytes = vec![0; len];
+            return self.read_place(device, place, offset, &mut bytes).ok().map(|()| bytes);
+        }
+        // What does not fit together is rot in one of the columns, and to copy it would be to seal it with parity of its own.
+        let column = self.read_state().table.column_bytes(&victim.row.place);
+        let columns = self.columns(victim.id, &victim.row.place, column);
+        let whole = columns.present_count() == victim.row.place.columns().count();
+        let bytes = match columns.read_consistent(offset as usize, len) {
+            Some(bytes) => Some(bytes),
+            None if whole => None,
+            None => columns.attempts(offset as usize, len).next(),
+        };
+        bytes.map(|bytes| bytes.to_vec())
     }
 
     /// True if a part of a block lies in a segment that the cleaner could not read.

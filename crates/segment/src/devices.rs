@@ -1,18 +1,36 @@
 //! The devices of a pool. They are looked up at every read and only ever added to, so lookups take no lock.
 
 use std::ops::Index;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
-use steadfast_device::SharedDevice;
+use steadfast_device::{Error as DeviceError, Result, SharedDevice};
 use steadfast_format::{DeviceId, LabelConfig};
 
 use crate::accounting::Counters;
 
 /// A device and what was asked of it.
 pub(crate) struct Handle {
-    pub device: SharedDevice,
+    /// Nothing while the pool does without it.
+    device: RwLock<Option<SharedDevice>>,
     pub appendable: bool,
     pub counters: Counters,
+}
+
+impl Handle {
+    /// The device, if it is in use.
+    pub fn in_use(&self) -> Option<SharedDevice> {
+        self.device.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The device, or an error that says it is not in use.
+    pub fn device(&self, id: DeviceId) -> Result<SharedDevice> {
+        self.in_use().ok_or_else(|| DeviceError::NotInUse { device: format!("device {id}") })
+    }
+
+    /// Takes it out of use, or into use.
+    pub fn set(&self, device: Option<SharedDevice>) {
+        *self.device.write().unwrap_or_else(PoisonError::into_inner) = device;
+    }
 }
 
 /// Devices by id, in the order they were added. A pool has a handful, so a lookup walks along them.
@@ -21,22 +39,18 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    pub fn new(devices: impl IntoIterator<Item = (DeviceId, SharedDevice)>) -> Devices {
-        let places = (0..LabelConfig::LEAVES_MAX).map(|_| OnceLock::new()).collect();
-        let all = Devices { places };
-        for (id, device) in devices {
-            assert!(all.add(id, device), "a label lists each of its at most 255 devices once");
-        }
-        all
+    pub fn new() -> Devices {
+        Devices { places: (0..LabelConfig::LEAVES_MAX).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Adds a device. False if its id is taken or there is no place left. One caller at a time.
-    pub fn add(&self, id: DeviceId, device: SharedDevice) -> bool {
+    /// Adds a device, in use or not. False if its id is taken or there is no place left. One caller at a time.
+    pub fn add(&self, id: DeviceId, device: Option<SharedDevice>) -> bool {
         if self.iter().any(|(known, _)| *known == id) {
             return false;
         }
-        let appendable = device.character().appendable;
-        let handle = Handle { device, appendable, counters: Counters::default() };
+        // What is not there today cannot be asked; devices of groups can always be appended to.
+        let appendable = device.as_ref().is_none_or(|device| device.character().appendable);
+        let handle = Handle { device: RwLock::new(device), appendable, counters: Counters::default() };
         let place = self.places.iter().find(|place| place.get().is_none());
         place.is_some_and(|place| place.set((id, handle)).is_ok())
     }

@@ -138,13 +138,13 @@ pub enum TableError {
         /// The segment.
         segment: SegmentId,
     },
-    /// A segment has several columns, which this version cannot read.
-    #[error("segment {segment} has {columns} columns; this version knows segments of one")]
+    /// The columns of a segment are not what its group makes.
+    #[error("segment {segment}: {reason}")]
     Columns {
         /// The segment.
         segment: SegmentId,
-        /// Its columns.
-        columns: usize,
+        /// What is wrong with them.
+        reason: &'static str,
     },
     /// A segment of the pool's own metadata that the tail does not speak of.
     #[error("segment {segment} holds the pool's metadata but is not in the commit tail")]

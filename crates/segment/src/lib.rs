@@ -86,9 +86,12 @@ mod bitmap;
 mod cleaner;
 mod devices;
 mod error;
+mod groups;
 mod load;
 mod log;
+mod mend;
 mod pace;
+mod redundant;
 mod relocation;
 mod room;
 mod slots;
@@ -99,13 +102,16 @@ mod table;
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
+pub use groups::Redundancy;
 pub use log::LogSegment;
+pub use mend::Mended;
 pub use pace::Pace;
+pub use redundant::GivenUp;
 pub use room::CommitRoom;
-pub use space::{READ_GAP_MAX, Space};
+pub use space::{GroupSpec, MemberSpec, READ_GAP_MAX, Space, groups_of};
 pub use table::Geometry;
 
-use steadfast_format::{RelocationRow, SegmentId, SegmentRow};
+use steadfast_format::{Checksums, RelocationRow, SegmentId, SegmentRow};
 
 /// What a stream's blocks have in common.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -185,6 +191,8 @@ pub struct SpaceChanges {
     pub rows: Vec<(SegmentId, Option<SegmentRow>)>,
     /// Relocations, by the segment and unit they are known by.
     pub runs: Vec<((SegmentId, u32), Option<RelocationRow>)>,
+    /// Checksums of redundant segments, by segment and part. Tails do not carry them.
+    pub sums: Vec<((SegmentId, u32), Option<Checksums>)>,
 }
 
 /// What the commit tail says of space: the fields of these names in [`steadfast_format::CommitTail`].

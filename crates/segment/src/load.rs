@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steadfast_format::{Address, BlockPointer, Column, CommitTail, RelocationRow, SegmentId, SegmentRow};
+use steadfast_format::{Address, BlockPointer, CommitTail, Placement, RelocationRow, SegmentId, SegmentRow};
 
 use crate::Class;
 use crate::error::TableError;
@@ -24,17 +24,13 @@ pub(crate) struct Loading {
 
 impl Space {
     /// Makes the tail readable at the places that the uberblock names for its copies, before any row is known.
-    pub fn bootstrap(&self, tail: &BlockPointer, places: [Option<Column>; 2]) -> Result<(), TableError> {
+    pub fn bootstrap(&self, tail: &BlockPointer, places: [Option<Placement>; 2]) -> Result<(), TableError> {
         let mut state = self.write_state();
         assert!(state.table.rows.is_empty(), "only the space of a pool that is being imported is loaded");
         for (address, place) in tail.copies.into_iter().zip(places) {
-            let (Address { segment, .. }, Some(Column { device, slot })) = (address, place) else { continue };
-            let space = state.table.devices.get(&device).ok_or(TableError::NoDevice { segment, device })?;
-            let slots = space.slots.total();
-            if slot >= slots {
-                return Err(TableError::NoSlot { segment, device, slot, slots });
-            }
-            state.provisional.insert(segment, (device, slot));
+            let (Address { segment, .. }, Some(place)) = (address, place) else { continue };
+            state.table.check_place(segment, Class::Pool0, &place)?;
+            state.provisional.insert(segment, place);
         }
         Ok(())
     }
@@ -128,7 +124,8 @@ impl Space {
     pub fn discard_leftovers(&self) -> Result<usize, crate::Error> {
         let mut count = 0;
         for (&device, handle) in self.devices.iter() {
-            let stored = handle.device.stored_segments();
+            let Some(in_use) = handle.in_use() else { continue };
+            let stored = in_use.stored_segments();
             let stored = stored.map_err(|source| crate::Error::Device { device, source })?;
             for segment in stored.unwrap_or_default() {
                 let known = {

@@ -2,23 +2,47 @@
 //! `intent_log`'s to know; here they are rows that live from end to end, so neither the cleaner nor a discard touches them,
 //! and they are written over and over in place, past all streams.
 
-use steadfast_device::Place;
-use steadfast_format::{DatasetId, DeviceId, SegmentId};
+use std::sync::Mutex;
+
+use steadfast_device::{Error as DeviceError, Place};
+use steadfast_env::Job;
+use steadfast_format::{Column, DatasetId, DeviceId, Placement, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
 use crate::space::{Space, lock};
-use crate::table::Row;
 
 /// Where a segment of the log lies.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogSegment {
     /// Name.
     pub segment: SegmentId,
-    /// Device.
-    pub device: DeviceId,
-    /// Slot on it.
-    pub slot: u32,
+    /// Where: each column holds all of it.
+    pub place: Placement,
+    /// Bytes of it.
+    pub bytes: u32,
+    /// Bytes of a slot where it lies.
+    column: u32,
+}
+
+impl LogSegment {
+    /// The devices it lies on.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceId> {
+        self.place.present().map(|(_, column)| column.device).collect()
+    }
+
+    /// Columns it is written in, each of which holds all of it.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.place.present().count()
+    }
+
+    fn places(&self) -> impl Iterator<Item = (DeviceId, Place)> + '_ {
+        self.place.present().map(|(_, Column { device, slot })| {
+            (device, Place { segment: self.segment, slot, slot_size: self.column })
+        })
+    }
 }
 
 impl Space {
@@ -37,8 +61,9 @@ impl Space {
             return Vec::new();
         }
         for _ in 0..slots {
-            let id = table.allocate(DatasetId(0), Class::Log, kept).expect("counted just now");
-            table.extend(id, self.geometry.slot_units());
+            let Some(id) = table.allocate(DatasetId(0), Class::Log, kept) else { break };
+            let units = table.capacity_units(&table.rows[&id]);
+            table.extend(id, units);
             table.close(id);
         }
         drop(state);
@@ -50,33 +75,80 @@ impl Space {
     pub fn log_segments(&self) -> Vec<LogSegment> {
         let state = self.read_state();
         let rows = state.table.rows.iter().filter(|(_, row)| row.class == Class::Log);
-        rows.map(|(&segment, &Row { device, slot, .. })| LogSegment { segment, device, slot }).collect()
+        let segment = |(&segment, row): (&SegmentId, &crate::table::Row)| LogSegment {
+            segment,
+            place: row.place.clone(),
+            bytes: row.filled * self.geometry.unit,
+            column: state.table.groups[row.group].column,
+        };
+        rows.map(segment).collect()
     }
 
-    fn log_place(&self, at: &LogSegment) -> Place {
-        Place { segment: at.segment, slot: at.slot, slot_size: self.geometry.slot_size }
-    }
-
-    /// Writes into a segment of the log.
+    /// Writes into a segment of the log, into each of its columns. A device of several that fails is given up.
     pub fn write_log(&self, at: &LogSegment, offset: u32, bytes: &[u8]) -> Result<(), Error> {
-        let handle = &self.devices[&at.device];
-        let result = handle.device.append_segment_directly(self.log_place(at), offset, bytes);
-        handle.counters.wrote(bytes.len(), result.is_ok());
-        result.map_err(|source| Error::Device { device: at.device, source })
+        self.on_log(at, |device, place| device.append_segment_directly(place, offset, bytes), bytes.len())
     }
 
-    /// Makes what was written to the device of a segment durable.
+    /// Makes what was written to the devices of a segment durable.
     pub fn flush_log(&self, at: &LogSegment) -> Result<(), Error> {
-        let handle = &self.devices[&at.device];
-        handle.device.flush().map_err(|source| {
-            handle.counters.write_failed();
-            Error::Device { device: at.device, source }
-        })
+        self.on_log(at, |device, _| device.flush(), 0)
     }
 
-    /// Reads from a segment of the log.
-    pub fn read_log(&self, at: &LogSegment, offset: u32, out: &mut [u8]) -> Result<(), Error> {
-        let read = self.read_place(at.device, self.log_place(at), offset, out);
-        read.map_err(|source| Error::Device { device: at.device, source })
+    /// Does something to each column, beside each other. Fails if all of them do, or one that its group cannot spare.
+    fn on_log(
+        &self,
+        at: &LogSegment,
+        act: impl Fn(&dyn steadfast_device::Device, Place) -> steadfast_device::Result<()> + Sync,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let places: Vec<(DeviceId, Place)> = at.places().collect();
+        let results: Vec<Mutex<Result<(), DeviceError>>> =
+            places.iter().map(|_| Mutex::new(Ok(()))).collect();
+        let act = &act;
+        let one = |device: DeviceId, place: Place| {
+            let handle = &self.devices[&device];
+            let result = handle.device(device).and_then(|device| act(&*device, place));
+            match (&result, bytes) {
+                (Err(_), 0) => handle.counters.write_failed(),
+                (Ok(()), 0) => {}
+                _ => handle.counters.wrote(bytes, result.is_ok()),
+            }
+            result
+        };
+        if let [(device, place)] = places[..] {
+            return one(device, place).map_err(|source| Error::Device { device, source });
+        }
+        let one = &one;
+        let jobs = places.iter().zip(&results).map(|(&(device, place), result)| -> Job<'_> {
+            Box::new(move || *lock(result) = one(device, place))
+        });
+        self.env.tasks.run_all(jobs.collect());
+        let (mut written, mut last) = (0, None);
+        for ((device, _), result) in places.into_iter().zip(results) {
+            match result.into_inner().expect("no write panics") {
+                Ok(()) => written += 1,
+                Err(DeviceError::NotInUse { .. }) => {}
+                Err(source) => match self.give_up_or_fail(device, source) {
+                    Ok(()) => {}
+                    Err(error) => last = Some(error),
+                },
+            }
+        }
+        match last {
+            Some(error) => Err(error),
+            None if written > 0 => Ok(()),
+            None => {
+                let device = at.devices().first().copied().unwrap_or(DeviceId(0));
+                let source = DeviceError::NotInUse { device: "every device of the log".into() };
+                Err(Error::Device { device, source })
+            }
+        }
+    }
+
+    /// Reads from the copy of this number of a segment of the log.
+    pub fn read_log(&self, at: &LogSegment, copy: usize, offset: u32, out: &mut [u8]) -> Result<(), Error> {
+        let (device, place) = at.places().nth(copy).unwrap_or_else(|| panic!("{at:?} has no copy {copy}"));
+        let read = self.read_place(device, place, offset, out);
+        read.map_err(|source| Error::Device { device, source })
     }
 }

@@ -6,17 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
 use steadfast_env::{Env, Job};
-use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, SegmentId, SegmentRow};
+use steadfast_format::{
+    Address, Column, CommitTail, DatasetId, DeviceId, GroupConfig, GroupKind, LeafConfig, Placement,
+    SegmentId, SegmentRow,
+};
 
 use crate::accounting::{Accounting, DeviceCounts, DeviceUsage};
-use crate::devices::Devices;
+use crate::devices::{Devices, Handle};
 use crate::error::{Error, ReadError};
+use crate::groups::Redundancy;
+use crate::redundant::GivenUp;
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
 use crate::table::{Geometry, Piece, Row, Table, Unallocated};
 use crate::{Class, SpaceChanges, SpaceTail};
 
 /// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
-const WRITE_BYTES: usize = 1 << 20;
+pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 /// Reads below this are not worth the few bytes that alignment costs.
 const ALIGNED_BYTES_MIN: usize = 64 << 10;
@@ -44,7 +49,62 @@ pub struct Space {
     discarding: AtomicBool,
     /// Units of the longest block, as admission was told last.
     block_units_max: AtomicU32,
+    /// What was found wrong and known to be right elsewhere is written back.
+    healing: AtomicBool,
     spare: SpareBuffers,
+}
+
+/// A group of devices that keep segments together.
+pub struct GroupSpec {
+    /// How.
+    pub redundancy: Redundancy,
+    /// Columns of a new segment.
+    pub width: u32,
+    /// Bytes of a slot on its devices ([`Redundancy::column_bytes`]).
+    pub column: u32,
+    /// Its devices, at least `width`.
+    pub members: Vec<MemberSpec>,
+}
+
+/// A device of a group.
+pub struct MemberSpec {
+    /// Its id.
+    pub id: DeviceId,
+    /// Its slots.
+    pub slots: u32,
+    /// The device, if it is in use.
+    pub device: Option<SharedDevice>,
+}
+
+/// The groups of a pool as a label lists them, those that stand alone among them, each where its first device is listed. `member`
+/// gives the slots of a device and the device itself, if it is in use.
+pub fn groups_of(
+    slot_size: u32,
+    listed_groups: &[GroupConfig],
+    leaves: &[LeafConfig],
+    mut member: impl FnMut(&LeafConfig) -> (u32, Option<SharedDevice>),
+) -> Vec<GroupSpec> {
+    let mut groups: Vec<(u8, GroupSpec)> = Vec::new();
+    for leaf in leaves {
+        let (slots, device) = member(leaf);
+        let member = MemberSpec { id: leaf.id, slots, device };
+        if let Some((_, group)) = groups.iter_mut().find(|(id, _)| leaf.group != 0 && *id == leaf.group) {
+            group.members.push(member);
+            continue;
+        }
+        let listed = listed_groups.iter().find(|group| group.id == leaf.group);
+        let (redundancy, width, column) = match listed {
+            None => (Redundancy::None, 1, slot_size),
+            Some(GroupConfig { kind: GroupKind::Mirror, width, column, .. }) => {
+                (Redundancy::Mirror, u32::from(*width), *column)
+            }
+            Some(GroupConfig { kind: GroupKind::Raidz(parity), width, column, .. }) => {
+                (Redundancy::Raidz(*parity), u32::from(*width), *column)
+            }
+        };
+        groups.push((leaf.group, GroupSpec { redundancy, width, column, members: vec![member] }));
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
 }
 
 /// One stream per owner and class.
@@ -54,13 +114,15 @@ pub(crate) struct State {
     pub table: Table,
     pub open: BTreeMap<SegmentId, Arc<OpenSegment>>,
     /// Segments that import reads before it has their rows.
-    pub provisional: BTreeMap<SegmentId, (DeviceId, u32)>,
+    pub provisional: BTreeMap<SegmentId, Placement>,
     pub loading: Option<crate::load::Loading>,
     /// Living share of the victims of late: what a slot costs.
     pub victim_live: f64,
     pub cleaner_room: CleanerRoom,
     /// Bytes of the last tail at most.
     pub tail_bytes: u64,
+    /// Devices that failed and were taken out of use.
+    pub given_up: Vec<GivenUp>,
 }
 
 /// What the cleaner leaves to others.
@@ -84,12 +146,27 @@ struct Discard {
 }
 
 /// A part of a block's bytes and where they are.
-struct Located {
-    device: DeviceId,
-    place: Place,
-    offset: u32,
-    bytes: usize,
-    open: Option<Arc<OpenSegment>>,
+pub(crate) struct Located {
+    pub segment: SegmentId,
+    pub place: Placement,
+    /// Bytes of a slot where it lies.
+    pub column: u32,
+    pub offset: u32,
+    pub bytes: usize,
+    pub open: Option<Arc<OpenSegment>>,
+}
+
+impl Located {
+    /// The first device it lies on.
+    fn device(&self) -> DeviceId {
+        self.place.present().next().map_or(DeviceId(0), |(_, column)| column.device)
+    }
+
+    /// Where it lies, if that is one place.
+    fn plain(&self) -> Option<(DeviceId, Place)> {
+        let Placement::Plain(Column { device, slot }) = self.place else { return None };
+        Some((device, Place { segment: self.segment, slot, slot_size: self.column }))
+    }
 }
 
 impl Space {
@@ -103,44 +180,160 @@ impl Space {
     /// Slots that one owner's streams keep open at most (data, copies of metadata, what was cleaned).
     const STREAMS_PER_OWNER: u32 = 4;
 
-    /// The empty space of a new pool, or what [`Space::bootstrap`] begins to fill at import.
+    /// The empty space of a new pool of single devices, or what [`Space::bootstrap`] begins to fill at import.
     #[must_use]
     pub fn new(geometry: Geometry, devices: Vec<(DeviceId, u32, SharedDevice)>, env: Env) -> Space {
+        let single = |(id, slots, device)| GroupSpec {
+            redundancy: Redundancy::None,
+            width: 1,
+            column: geometry.slot_size,
+            members: vec![MemberSpec { id, slots, device: Some(device) }],
+        };
+        Space::with_groups(geometry, devices.into_iter().map(single).collect(), env)
+    }
+
+    /// The same of groups.
+    #[must_use]
+    pub fn with_groups(geometry: Geometry, groups: Vec<GroupSpec>, env: Env) -> Space {
         assert!(geometry.unit.is_power_of_two() && geometry.slot_size.is_power_of_two());
         assert!(geometry.unit <= geometry.slot_size && geometry.slot_size <= 1 << 30);
-        let table = Table::new(geometry, devices.iter().map(|(id, slots, _)| (*id, *slots)));
-        Space {
+        let space = Space {
             env,
             geometry,
-            devices: Devices::new(devices.into_iter().map(|(id, _, device)| (id, device))),
+            devices: Devices::new(),
             streams: Mutex::default(),
             state: RwLock::new(State {
-                table,
+                table: Table::new(geometry),
                 open: BTreeMap::new(),
                 provisional: BTreeMap::new(),
                 loading: None,
                 victim_live: 0.5,
                 cleaner_room: CleanerRoom::default(),
                 tail_bytes: 0,
+                given_up: Vec::new(),
             }),
             sync: Mutex::new(()),
             discards: Mutex::default(),
             commits: AtomicU64::new(0),
             discarding: AtomicBool::new(true),
             block_units_max: AtomicU32::new(geometry.slot_units()),
+            healing: AtomicBool::new(true),
             spare: SpareBuffers::default(),
+        };
+        for group in groups {
+            assert!(space.add_group(group), "a label lists each of its at most 255 devices once");
+        }
+        space
+    }
+
+    /// Adds an empty group of devices. False if an id is taken or the pool has as many devices as a label lists. One caller at a
+    /// time; nothing is placed on it before this returns.
+    pub fn add_group(&self, group: GroupSpec) -> bool {
+        let _sync = lock(&self.sync);
+        let known = |member: &MemberSpec| self.devices.get(member.id).is_some();
+        if group.members.iter().any(known) {
+            return false;
+        }
+        let members: Vec<(DeviceId, u32, bool)> =
+            group.members.iter().map(|member| (member.id, member.slots, member.device.is_some())).collect();
+        for member in group.members {
+            if !self.devices.add(member.id, member.device) {
+                return false;
+            }
+        }
+        let table = &mut self.write_state().table;
+        let index = table.add_group(group.redundancy, group.width, group.column);
+        members.into_iter().for_each(|(id, slots, usable)| table.add_device(id, slots, index, usable));
+        true
+    }
+
+    /// Adds an empty device of so many slots, alone. As [`Space::add_group`].
+    pub fn add_device(&self, id: DeviceId, slots: u32, device: SharedDevice) -> bool {
+        self.add_group(GroupSpec {
+            redundancy: Redundancy::None,
+            width: 1,
+            column: self.geometry.slot_size,
+            members: vec![MemberSpec { id, slots, device: Some(device) }],
+        })
+    }
+
+    /// True if a device is known and neither written nor read. One that is about to be added is not.
+    #[must_use]
+    pub fn is_out_of_use(&self, device: DeviceId) -> bool {
+        self.devices.get(device).is_some_and(|handle| handle.in_use().is_none())
+    }
+
+    /// Whether what is found wrong may be written anew: not by a pool that is read only, or that may have lost its devices to
+    /// another daemon.
+    pub fn set_healing(&self, on: bool) {
+        self.healing.store(on, Ordering::Relaxed);
+    }
+
+    /// Takes a device out of use: nothing is read from it or written to it, and rows written since the last commit do without it.
+    /// False if its group cannot do without it.
+    pub fn take_out(&self, device: DeviceId) -> bool {
+        let Some(handle) = self.devices.get(device) else { return false };
+        let mut state = self.write_state();
+        if handle.in_use().is_some() && !state.table.can_spare(device) {
+            return false;
+        }
+        handle.set(None);
+        state.table.set_in_use(device, false);
+        state.table.lose_fresh(device);
+        true
+    }
+
+    /// Takes a device into use.
+    pub fn take_in(&self, device: DeviceId, opened: SharedDevice) {
+        if let Some(handle) = self.devices.get(device) {
+            handle.set(Some(opened));
+            self.write_state().table.set_in_use(device, true);
         }
     }
 
-    /// Adds an empty device of so many slots. False if its id is taken or the pool has as many as a label lists. One
-    /// caller at a time; nothing is placed on it before this returns.
-    pub fn add_device(&self, id: DeviceId, slots: u32, device: SharedDevice) -> bool {
+    /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
+    pub fn set_leaving(&self, device: DeviceId, leaving: bool) {
+        self.write_state().table.set_leaving(device, leaving);
+    }
+
+    /// A device that holds nothing leaves its group: it counts for nothing any more.
+    ///
+    /// # Panics
+    /// If something lies on it.
+    pub fn remove_device(&self, device: DeviceId) {
+        assert_eq!(self.columns_on(device), 0, "nothing lies on a device that leaves");
+        if let Some(handle) = self.devices.get(device) {
+            handle.set(None);
+        }
+        self.write_state().table.remove_device(device);
+    }
+
+    /// The greatest number that a device has or had since import.
+    #[must_use]
+    pub fn last_device(&self) -> DeviceId {
+        self.devices.iter().map(|(id, _)| *id).max().unwrap_or(DeviceId(0))
+    }
+
+    /// Adds an empty device to the group of another.
+    pub fn add_to_group(&self, beside: DeviceId, member: MemberSpec) -> bool {
         let _sync = lock(&self.sync);
-        if !self.devices.add(id, device) {
+        if self.devices.get(member.id).is_some() || !self.devices.add(member.id, member.device.clone()) {
             return false;
         }
-        self.write_state().table.add_device(id, slots);
+        let table = &mut self.write_state().table;
+        let Some(group) = table.devices.get(&beside).map(|space| space.group) else { return false };
+        table.add_device(member.id, member.slots, group, member.device.is_some());
         true
+    }
+
+    /// True if a device is written and read.
+    #[must_use]
+    pub fn is_in_use(&self, device: DeviceId) -> bool {
+        self.devices.get(device).is_some_and(|handle| handle.in_use().is_some())
+    }
+
+    pub(crate) fn is_healing(&self) -> bool {
+        self.healing.load(Ordering::Relaxed)
     }
 
     /// Gives a device that has grown as many slots as it has now; it never loses any. Gives how many it gained.
@@ -224,12 +417,15 @@ impl Space {
                     bytes
                 }) {
                     Ok(value) => return Ok(value),
-                    Err(verdict) => ReadError::Rejected { device: parts[0].device, verdict },
+                    Err(verdict) => ReadError::Rejected { device: parts[0].device(), verdict },
                 },
             };
             tried = Some((parts, failure));
         }
-        let (_, failure) = tried.expect("at least one place was tried");
+        let (parts, failure) = tried.expect("at least one place was tried");
+        if let Some(value) = self.recover(address, &parts, len, &mut verify) {
+            return Ok(value);
+        }
         if let ReadError::Rejected { device, .. } = failure {
             self.devices[&device].counters.rejected(address);
         }
@@ -254,7 +450,8 @@ impl Space {
                 }
                 Some(run) => {
                     let gap = (part.offset as usize).checked_sub(run.offset as usize + run.bytes)?;
-                    if run.device != part.device || run.place != part.place || gap > READ_GAP_MAX as usize {
+                    let apart = run.segment != part.segment || run.place != part.place;
+                    if apart || gap > READ_GAP_MAX as usize {
                         return None;
                     }
                     gaps.push(if gap > 0 { room_for(gap) } else { Buffer::default() });
@@ -269,10 +466,7 @@ impl Space {
             outs.extend(Some(&mut gap[..]).filter(|gap| !gap.is_empty()));
             outs.push(&mut buffer[..]);
         }
-        let handle = &self.devices[&run.device];
-        let result = handle.device.read_segment_parts(run.place, run.offset, &mut outs);
-        handle.counters.read(run.bytes, result.is_ok());
-        result.ok()?;
+        self.read_part(&run, &mut outs).ok()?;
         for (buffer, (_, len)) in buffers.iter_mut().zip(blocks) {
             buffer.resize(*len);
         }
@@ -323,27 +517,55 @@ impl Space {
         let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
         for stream in streams {
             let mut stream = lock(&stream);
-            if stream.open.as_ref().is_some_and(|filling| !self.devices[&filling.segment.device].appendable) {
+            if stream.open.as_ref().is_some_and(|filling| !self.is_appendable(&filling.segment)) {
                 self.close(&mut stream)?;
             }
         }
         Ok(())
     }
 
-    /// Makes all devices' writes durable, in parallel.
+    /// Ends the open segments that are chosen.
+    pub(crate) fn close_streams(&self, chosen: impl Fn(&Space, SegmentId) -> bool) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams).values().cloned().collect();
+        for stream in streams {
+            let mut stream = lock(&stream);
+            if stream.open.as_ref().is_some_and(|filling| chosen(self, filling.segment.id)) {
+                self.close(&mut stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all devices' writes durable, in parallel. A device of a group that fails is given up if the group can do without
+    /// it.
     pub fn flush_devices(&self) -> Result<(), Error> {
-        let results: Vec<Mutex<Result<(), Error>>> =
-            self.devices.iter().map(|_| Mutex::new(Ok(()))).collect();
-        let jobs = self.devices.iter().zip(&results).map(|((&device, handle), result)| -> Job<'_> {
+        let used: Vec<(DeviceId, &Handle, SharedDevice)> =
+            self.devices.iter().filter_map(|(&id, handle)| Some((id, handle, handle.in_use()?))).collect();
+        let results: Vec<Mutex<Option<DeviceError>>> = used.iter().map(|_| Mutex::new(None)).collect();
+        let jobs = used.iter().zip(&results).map(|((_, handle, device), result)| -> Job<'_> {
             Box::new(move || {
-                if let Err(source) = handle.device.flush() {
+                if let Err(source) = device.flush() {
                     handle.counters.write_failed();
-                    *lock(result) = Err(Error::Device { device, source });
+                    *lock(result) = Some(source);
                 }
             })
         });
         self.env.tasks.run_all(jobs.collect());
-        results.into_iter().try_for_each(|result| result.into_inner().expect("no flush panics"))
+        for ((device, ..), result) in used.into_iter().zip(results) {
+            if let Some(source) = result.into_inner().expect("no flush panics") {
+                self.give_up_or_fail(device, source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up a device that failed, if its group can do without it; else that is the error.
+    pub fn give_up_or_fail(&self, device: DeviceId, source: DeviceError) -> Result<(), Error> {
+        if !self.read_state().table.can_spare(device) {
+            return Err(Error::Device { device, source });
+        }
+        self.give_up_device(device, &source);
+        Ok(())
     }
 
     /// Rows and relocations that changed since this was last called, for the meta tree. Storing them changes the table
@@ -386,15 +608,15 @@ impl Space {
         let bootstrap = state.table.bootstrap();
         let rows: BTreeMap<_, _> = changes.rows.into_iter().chain(bootstrap.rows).collect();
         let runs: BTreeMap<_, _> = changes.runs.into_iter().chain(bootstrap.runs).collect();
-        let changes = SpaceChanges { rows: rows.into_iter().collect(), runs: runs.into_iter().collect() };
+        let (rows, runs) = (rows.into_iter().collect(), runs.into_iter().collect());
+        let changes = SpaceChanges { rows, runs, sums: Vec::new() };
         SpaceTail { changes, next_segment: state.table.next_id }
     }
 
     /// Where a segment lies, for the uberblock to name the places of the tail.
     #[must_use]
-    pub fn place_of(&self, segment: SegmentId) -> Option<Column> {
-        let state = self.read_state();
-        state.table.rows.get(&segment).map(|row| Column { device: row.device, slot: row.slot })
+    pub fn place_of(&self, segment: SegmentId) -> Option<Placement> {
+        self.read_state().table.rows.get(&segment).map(|row| row.place.clone())
     }
 
     /// The commit is durable: slots of segments that its tail knew to be empty are free (T2). Gives how many.
@@ -405,8 +627,13 @@ impl Space {
         let mut at_once = Vec::new();
         {
             let mut discards = lock(&self.discards);
-            for (id, row) in released {
-                let (device, place) = (row.device, self.place(id, &row));
+            let all = released.iter().flat_map(|(id, row)| {
+                let column = self.read_state().table.groups[row.group].column;
+                row.place.present().map(move |(_, Column { device, slot })| {
+                    (device, Place { segment: *id, slot, slot_size: column })
+                })
+            });
+            for (device, place) in all {
                 if !self.devices[&device].appendable {
                     // A whole object has a name of its own: whoever takes its slot does not replace it.
                     at_once.push((device, place));
@@ -450,15 +677,11 @@ impl Space {
             };
             let Some(Discard { device, place, .. }) = next else { break };
             // The slot is taken while it is discarded, lest an append get there first and lose its bytes.
-            let claimed = {
-                let mut state = self.write_state();
-                state.table.devices.get_mut(&device).is_some_and(|space| space.slots.claim(place.slot))
-            };
+            let column = Column { device, slot: place.slot };
+            let claimed = self.write_state().table.claim_slot(column);
             if claimed {
                 self.discard_place(device, place);
-                let mut state = self.write_state();
-                let space = state.table.devices.get_mut(&device).expect("claimed on it just now");
-                space.slots.release(place.slot);
+                self.write_state().table.unclaim_slot(column);
             }
         }
         lock(&self.discards).len()
@@ -468,26 +691,28 @@ impl Space {
     /// is none. The slot is taken meanwhile, so nobody may be appending: sync context only.
     pub fn discard_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
         let handle = self.devices.get(device)?;
-        let slot = {
+        let (column, slot_size) = {
             let mut state = self.write_state();
-            let slots = &mut state.table.devices.get_mut(&device)?.slots;
-            let slot = slots.next_free(from)?;
-            assert!(slots.claim(slot), "a free slot can be claimed");
-            slot
+            let space = state.table.devices.get(&device)?;
+            let column = Column { device, slot: space.slots.next_free(from)? };
+            let slot_size = state.table.groups[space.group].column;
+            assert!(state.table.claim_slot(column), "a free slot can be claimed");
+            (column, slot_size)
         };
         // The name is of no meaning where slots are discarded; no segment has this one.
-        let place = Place { segment: SegmentId(0), slot, slot_size: self.geometry.slot_size };
-        let result = handle.device.discard_segment(place);
+        let place = Place { segment: SegmentId(0), slot: column.slot, slot_size };
+        let result = handle.device(device).and_then(|device| device.discard_segment(place));
         if result.is_err() {
             handle.counters.write_failed();
         }
-        self.write_state().table.devices.get_mut(&device)?.slots.release(slot);
-        Some((slot, result))
+        self.write_state().table.unclaim_slot(column);
+        Some((column.slot, result))
     }
 
     pub(crate) fn discard_place(&self, device: DeviceId, place: Place) {
         let handle = &self.devices[&device];
-        if handle.device.discard_segment(place).is_err() {
+        let Some(in_use) = handle.in_use() else { return };
+        if in_use.discard_segment(place).is_err() {
             // The bytes stay, which nobody minds; that the device failed is worth counting.
             handle.counters.write_failed();
         }
@@ -553,7 +778,7 @@ impl Space {
             device,
             slots: space.slots.total().into(),
             free_slots: space.slots.free().into(),
-            live_bytes: space.live_units * unit,
+            live_bytes: table.live_units_of(space) * unit,
         });
         Accounting {
             slot_size: self.geometry.slot_size,
@@ -620,10 +845,6 @@ impl Space {
 
     fn stream(&self, owner: DatasetId, class: Class) -> Arc<Mutex<Stream>> {
         Arc::clone(lock(&self.streams).entry((owner, class)).or_default())
-    }
-
-    fn place(&self, segment: SegmentId, row: &Row) -> Place {
-        Place { segment, slot: row.slot, slot_size: self.geometry.slot_size }
     }
 
     /// Free slots that an append of this class leaves alone, or `None` if there is none for it: file content leaves to metadata
@@ -693,9 +914,10 @@ impl Space {
         let floor = self.floor(&state, class, for_cleaner).ok_or(Error::NoSpace)?;
         let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
         let row = &state.table.rows[&id];
-        let (device, place) = (row.device, self.place(id, row));
+        let (place, column) = (row.place.clone(), state.table.groups[row.group].column);
+        let row = (state.table.row_units(row) * self.geometry.unit) as usize;
         let bytes = RwLock::new(self.spare.take(self.geometry.slot_size));
-        let segment = Arc::new(OpenSegment { id, device, place, bytes });
+        let segment = Arc::new(OpenSegment { id, place, column, row, bytes });
         state.open.insert(id, Arc::clone(&segment));
         stream.open = Some(Filling { segment, filled_units: 0, written: 0 });
         Ok(())
@@ -714,14 +936,14 @@ impl Space {
 
     /// Writes what the device does not have, if it is at least `least` bytes, to a device that can be appended to.
     fn write_out(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
-        let device = filling.segment.device;
+        let Some((device, place)) = filling.segment.plain() else { return self.write_rows(filling, least) };
         let handle = &self.devices[&device];
         let bytes = filling.segment.bytes.read().expect("no append panics");
         while handle.appendable && bytes.len() - filling.written >= least.max(1) {
             let end = bytes.len().min(filling.written + WRITE_BYTES);
             let piece = &bytes[filling.written..end];
             let offset = u32::try_from(filling.written).expect("segments are far below 4 GiB");
-            let result = handle.device.append_segment(filling.segment.place, offset, piece);
+            let result = handle.device(device).and_then(|device| device.append_segment(place, offset, piece));
             handle.counters.wrote(piece.len(), result.is_ok());
             // `written` stays where it was on failure: a flush may be tried again.
             result.map_err(|source| Error::Device { device, source })?;
@@ -730,17 +952,49 @@ impl Space {
         Ok(())
     }
 
+    /// Fills up the last row, so that it can be written (R1).
+    fn pad_stream(&self, filling: &mut Filling) {
+        if filling.segment.plain().is_some() {
+            return;
+        }
+        let units = self.write_state().table.pad(filling.segment.id);
+        filling.segment.pad((units * self.geometry.unit) as usize);
+        filling.filled_units += units;
+    }
+
+    /// Writes all rows of file content and of metadata of datasets that are begun, so that the table knows them whole: before
+    /// the changes of a commit are taken the last time. Does nothing to segments of one column.
+    pub fn seal_rows(&self) -> Result<(), Error> {
+        let streams: Vec<_> = lock(&self.streams)
+            .iter()
+            .filter(|((_, class), _)| !class.is_pool())
+            .map(|(_, stream)| Arc::clone(stream))
+            .collect();
+        for stream in streams {
+            let mut stream = lock(&stream);
+            if let Some(filling) = &mut stream.open
+                && filling.segment.plain().is_none()
+            {
+                self.pad_stream(filling);
+                self.write_out(filling, 1)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the stream's open segment: its device gets all of it, then memory forgets it. On failure it stays open.
     fn close(&self, stream: &mut Stream) -> Result<(), Error> {
         let Some(filling) = stream.open.as_mut() else { return Ok(()) };
         let segment = Arc::clone(&filling.segment);
-        let device = segment.device;
-        let handle = &self.devices[&device];
-        if handle.appendable {
+        if self.is_appendable(&segment) {
+            self.pad_stream(filling);
             self.write_out(filling, 1)?;
-        } else if self.read_state().table.rows.get(&segment.id).is_some_and(|row| row.live > 0) {
+        } else if let Some((device, place)) = segment.plain()
+            && self.read_state().table.rows.get(&segment.id).is_some_and(|row| row.live > 0)
+        {
+            let handle = &self.devices[&device];
             let bytes = segment.bytes.read().expect("no append panics");
-            let result = handle.device.put_segment(segment.place, &bytes);
+            let result = handle.device(device).and_then(|device| device.put_segment(place, &bytes));
             handle.counters.wrote(bytes.len(), result.is_ok());
             result.map_err(|source| Error::Device { device, source })?;
         }
@@ -754,10 +1008,17 @@ impl Space {
         Ok(())
     }
 
+    fn is_appendable(&self, segment: &OpenSegment) -> bool {
+        segment.plain().is_none_or(|(device, _)| self.devices[&device].appendable)
+    }
+
     fn flush_stream(&self, stream: &mut Stream) -> Result<(), Error> {
         match &mut stream.open {
             None => Ok(()),
-            Some(filling) if self.devices[&filling.segment.device].appendable => self.write_out(filling, 1),
+            Some(filling) if self.is_appendable(&filling.segment) => {
+                self.pad_stream(filling);
+                self.write_out(filling, 1)
+            }
             Some(_) => self.close(stream),
         }
     }
@@ -773,15 +1034,16 @@ impl Space {
         let located = pieces.into_iter().map(|piece| {
             let emptied = || state.table.emptied.get(&piece.segment).map(|emptied| &emptied.row);
             let row = state.table.rows.get(&piece.segment).or_else(emptied);
-            let (device, slot) = match state.provisional.get(&piece.segment) {
-                Some(&place) => place,
-                None => row.map(|row| (row.device, row.slot)).ok_or(Unallocated)?,
+            let place = match state.provisional.get(&piece.segment) {
+                Some(place) => place,
+                None => row.map(|row| &row.place).ok_or(Unallocated)?,
             };
             let bytes = left.min(piece.units as usize * self.geometry.unit as usize);
             left -= bytes;
             Ok(Located {
-                device,
-                place: Place { segment: piece.segment, slot, slot_size: self.geometry.slot_size },
+                segment: piece.segment,
+                column: state.table.column_bytes(place),
+                place: place.clone(),
                 offset: piece.unit * self.geometry.unit,
                 bytes,
                 open: state.open.get(&piece.segment).cloned(),
@@ -798,12 +1060,33 @@ impl Space {
             rest = after;
             match &part.open {
                 Some(open) => open.read(part.offset as usize, out),
-                None => self
-                    .read_place(part.device, part.place, part.offset, out)
-                    .map_err(|e| (part.device, e))?,
+                None => self.read_part(part, &mut [out])?,
             }
         }
         Ok(bytes)
+    }
+
+    /// Reads a part that is not in memory as it lies, into buffers that follow each other.
+    fn read_part(&self, part: &Located, outs: &mut [&mut [u8]]) -> Result<(), (DeviceId, DeviceError)> {
+        let bytes = outs.iter().map(|out| out.len()).sum();
+        if let Some((device, place)) = part.plain() {
+            let handle = &self.devices[&device];
+            let result = handle.device(device).and_then(|device| match outs {
+                [out] => device.read_segment(place, part.offset, out),
+                outs => device.read_segment_parts(place, part.offset, outs),
+            });
+            handle.counters.read(bytes, result.is_ok());
+            return result.map_err(|source| (device, source));
+        }
+        let result = self.columns_of(part).read_straight(part.offset as usize, outs);
+        self.note_read(part, bytes, result.as_ref().err().map(|(column, _)| *column));
+        result.map_err(|(index, source)| {
+            let device =
+                part.place.columns().nth(index).flatten().map_or(DeviceId(0), |column| column.device);
+            let missing =
+                || DeviceError::NotInUse { device: format!("column {index} of segment {}", part.segment) };
+            (device, source.unwrap_or_else(missing))
+        })
     }
 
     pub(crate) fn read_place(
@@ -814,7 +1097,7 @@ impl Space {
         out: &mut [u8],
     ) -> Result<(), DeviceError> {
         let handle = &self.devices[&device];
-        let result = handle.device.read_segment(place, offset, out);
+        let result = handle.device(device).and_then(|device| device.read_segment(place, offset, out));
         handle.counters.read(out.len(), result.is_ok());
         result
     }
@@ -841,8 +1124,11 @@ fn room_for(len: usize) -> Buffer {
 }
 
 fn same_places(left: &[Located], right: &[Located]) -> bool {
-    let key = |part: &Located| (part.device, part.place.segment, part.place.slot, part.offset, part.bytes);
-    left.iter().map(key).eq(right.iter().map(key))
+    let same = |left: &Located, right: &Located| {
+        (left.segment, left.offset, left.bytes) == (right.segment, right.offset, right.bytes)
+            && left.place == right.place
+    };
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,21 +2,29 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use steadfast_format::{DeviceId, SegmentId};
-
 use steadfast_device::{Buffer, Place};
+use steadfast_format::{Column, DeviceId, Placement, SegmentId};
 
 /// A segment that is being filled. Readers share it; only its stream appends.
 #[derive(Debug)]
 pub(crate) struct OpenSegment {
     pub id: SegmentId,
-    pub device: DeviceId,
-    pub place: Place,
+    pub place: Placement,
+    /// Bytes of a slot where it lies.
+    pub column: u32,
+    /// Bytes of a row: what a redundant segment is written in.
+    pub row: usize,
     /// Room for the whole segment, so that bytes never move; memory is touched as it fills.
     pub bytes: RwLock<Buffer>,
 }
 
 impl OpenSegment {
+    /// Where it lies, if that is one place.
+    pub fn plain(&self) -> Option<(DeviceId, Place)> {
+        let Placement::Plain(Column { device, slot }) = self.place else { return None };
+        Some((device, Place { segment: self.id, slot, slot_size: self.column }))
+    }
+
     /// Appends `bytes`, padded with zeros to `unit`; the offset at which they begin.
     pub fn push(&self, bytes: &[u8], unit: u32) -> u32 {
         let mut buffer = self.bytes.write().expect("no append panics");
@@ -25,6 +33,13 @@ impl OpenSegment {
         let padded = buffer.len().next_multiple_of(unit as usize);
         buffer.resize(padded);
         u32::try_from(offset).expect("segments are far below 4 GiB")
+    }
+
+    /// Fills up with zeros.
+    pub fn pad(&self, bytes: usize) {
+        let mut buffer = self.bytes.write().expect("no append panics");
+        let end = buffer.len() + bytes;
+        buffer.resize(end);
     }
 
     /// Copies from `offset` on.

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steadfast_format::{Address, Column, DatasetId, DeviceId, RelocationRow, SegmentId, SegmentRow};
+use steadfast_format::{
+    Address, Checksums, Column, DatasetId, DeviceId, Placement, RelocationRow, SegmentId, SegmentRow,
+};
 
 use crate::bitmap::DeadUnits;
 use crate::error::TableError;
+use crate::groups::{self, Group, Redundancy};
 use crate::relocation::{Relocations, Run};
 use crate::slots::Slots;
 use crate::space::CleanerRoom;
@@ -45,8 +48,9 @@ impl Geometry {
 /// One segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub device: DeviceId,
-    pub slot: u32,
+    pub place: Placement,
+    /// Index of its group.
+    pub group: usize,
     pub owner: DatasetId,
     pub class: Class,
     /// Units written.
@@ -80,13 +84,26 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceSpace {
     pub slots: Slots,
-    pub live_units: u64,
+    /// Index of its group.
+    pub group: usize,
+    /// It is read and written.
+    pub in_use: bool,
+    /// What it holds is to be moved to others.
+    pub leaving: bool,
+}
+
+impl DeviceSpace {
+    /// New segments are placed on it.
+    pub fn usable(&self) -> bool {
+        self.in_use && !self.leaving
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Table {
     pub geometry: Geometry,
     pub devices: BTreeMap<DeviceId, DeviceSpace>,
+    pub groups: Vec<Group>,
     pub rows: BTreeMap<SegmentId, Row>,
     /// Rows of the pool's own metadata: every tail carries them.
     pool_rows: BTreeSet<SegmentId>,
@@ -102,6 +119,14 @@ pub(crate) struct Table {
     /// Units of file content appended, but not by the cleaner, since it looked last.
     pub appended_units: u64,
     changed: BTreeSet<SegmentId>,
+    /// Checksums of redundant segments that are open, or were closed since changes were last taken.
+    sums: BTreeMap<SegmentId, Vec<[u8; Checksums::SIZE]>>,
+    /// Parts of them that changed, and parts of segments that left the table.
+    sums_changed: BTreeSet<(SegmentId, u32)>,
+    /// Slots of columns that rows do not name any more; the flag as in [`Emptied`].
+    lost: Vec<(Column, bool)>,
+    /// Segments appended to since the last commit.
+    fresh: BTreeSet<SegmentId>,
 }
 
 /// An address at which nothing lives.
@@ -109,11 +134,13 @@ pub(crate) struct Table {
 pub(crate) struct Unallocated;
 
 impl Table {
-    pub fn new(geometry: Geometry, devices: impl IntoIterator<Item = (DeviceId, u32)>) -> Table {
-        let space = |slots| DeviceSpace { slots: Slots::new(slots), live_units: 0 };
+    /// Groups of devices, each with its redundancy, the columns of a new segment, the bytes of a slot, and its devices with their
+    /// slots and whether they are in use.
+    pub fn new(geometry: Geometry) -> Table {
         Table {
             geometry,
-            devices: devices.into_iter().map(|(id, slots)| (id, space(slots))).collect(),
+            devices: BTreeMap::new(),
+            groups: Vec::new(),
             rows: BTreeMap::new(),
             pool_rows: BTreeSet::new(),
             emptied: BTreeMap::new(),
@@ -125,24 +152,197 @@ impl Table {
             class_live: Default::default(),
             appended_units: 0,
             changed: BTreeSet::new(),
+            sums: BTreeMap::new(),
+            sums_changed: BTreeSet::new(),
+            lost: Vec::new(),
+            fresh: BTreeSet::new(),
         }
     }
 
-    pub fn add_device(&mut self, id: DeviceId, slots: u32) {
-        let space = DeviceSpace { slots: Slots::new(slots), live_units: 0 };
+    /// Adds a group without devices; gives its index.
+    pub fn add_group(&mut self, redundancy: Redundancy, width: u32, column: u32) -> usize {
+        let devices = Vec::new();
+        self.groups.push(Group { redundancy, width, column, devices, free: 0, total: 0, live_units: 0 });
+        self.groups.len() - 1
+    }
+
+    pub fn add_device(&mut self, id: DeviceId, slots: u32, group: usize, in_use: bool) {
+        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false };
         assert!(self.devices.insert(id, space).is_none(), "a device is added once");
+        self.groups[group].devices.push(id);
+        self.recount(group);
     }
 
     pub fn grow_device(&mut self, id: DeviceId, slots: u32) -> u32 {
-        self.devices.get_mut(&id).map_or(0, |space| space.slots.grow(slots))
+        let Some(space) = self.devices.get_mut(&id) else { return 0 };
+        let (gained, group) = (space.slots.grow(slots), space.group);
+        self.recount(group);
+        gained
+    }
+
+    /// Slots of a device that only the last committed root names.
+    pub fn lost_on(&self, id: DeviceId) -> usize {
+        self.lost.iter().filter(|(column, _)| column.device == id).count()
+    }
+
+    /// Forgets a device on which nothing lies.
+    pub fn remove_device(&mut self, id: DeviceId) {
+        if let Some(space) = self.devices.remove(&id) {
+            self.groups[space.group].devices.retain(|device| *device != id);
+            self.recount(space.group);
+        }
+    }
+
+    /// Whether a device is read and written from now on.
+    pub fn set_in_use(&mut self, id: DeviceId, in_use: bool) {
+        let Some(space) = self.devices.get_mut(&id) else { return };
+        space.in_use = in_use;
+        let group = space.group;
+        self.recount(group);
+    }
+
+    /// Segments that a group can take, and that there could be on it.
+    fn count(&self, index: usize) -> (u32, u32) {
+        let group = &self.groups[index];
+        let here = || group.devices.iter().map(|id| &self.devices[id]);
+        let free: Vec<u32> = here().filter(|space| space.usable()).map(|space| space.slots.free()).collect();
+        let all: Vec<u32> = here().map(|space| space.slots.total()).collect();
+        let free = group.width_of(free.len()).map_or(0, |width| groups::formable(&free, width));
+        (free, groups::formable(&all, group.width))
+    }
+
+    fn recount(&mut self, index: usize) {
+        let (free, total) = self.count(index);
+        let group = &mut self.groups[index];
+        (group.free, group.total) = (free, total);
+    }
+
+    /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
+    pub fn set_leaving(&mut self, id: DeviceId, leaving: bool) {
+        let Some(space) = self.devices.get_mut(&id) else { return };
+        space.leaving = leaving;
+        let group = space.group;
+        self.recount(group);
+    }
+
+    /// Gives back a slot of a device.
+    fn release_slot(&mut self, column: Column) {
+        let space = self.devices.get_mut(&column.device).expect("a row's device exists");
+        space.slots.release(column.slot);
+        let group = space.group;
+        self.recount(group);
+    }
+
+    /// Takes a free slot for a moment, if it is free.
+    pub fn claim_slot(&mut self, column: Column) -> bool {
+        let Some(space) = self.devices.get_mut(&column.device) else { return false };
+        let (claimed, group) = (space.slots.claim(column.slot), space.group);
+        if claimed {
+            self.recount(group);
+        }
+        claimed
+    }
+
+    /// Gives back what [`Table::claim_slot`] took.
+    pub fn unclaim_slot(&mut self, column: Column) {
+        self.release_slot(column);
     }
 
     pub fn free_slots(&self) -> u32 {
-        self.devices.values().map(|device| device.slots.free()).sum()
+        self.groups.iter().fold(0, |sum, group| group.free.saturating_add(sum))
     }
 
     pub fn total_slots(&self) -> u32 {
-        self.devices.values().map(|device| device.slots.total()).sum()
+        self.groups.iter().fold(0, |sum, group| group.total.saturating_add(sum))
+    }
+
+    /// Where a segment lies whose slots are taken.
+    pub fn place_of(&self, segment: SegmentId) -> Option<&Placement> {
+        let emptied = || self.emptied.get(&segment).map(|emptied| &emptied.row);
+        self.rows.get(&segment).or_else(emptied).map(|row| &row.place)
+    }
+
+    /// Bytes of a slot on the devices where something lies.
+    pub fn column_bytes(&self, place: &Placement) -> u32 {
+        let device = place.present().next().and_then(|(_, column)| self.devices.get(&column.device));
+        device.map_or(self.geometry.slot_size, |space| self.groups[space.group].column)
+    }
+
+    /// Units that live on a device, its share of its group's.
+    pub fn live_units_of(&self, space: &DeviceSpace) -> u64 {
+        let group = &self.groups[space.group];
+        let taken = |space: &DeviceSpace| u64::from(space.slots.total() - space.slots.free());
+        let all: u64 = group.devices.iter().map(|id| taken(&self.devices[id])).sum();
+        let share = u128::from(group.live_units) * u128::from(taken(space)) / u128::from(all.max(1));
+        u64::try_from(share).expect("a part of a whole")
+    }
+
+    /// Whether everything on the group of a device can be read without it, as things are: no more devices are out of use than a
+    /// segment may lack columns.
+    pub fn can_spare(&self, id: DeviceId) -> bool {
+        let Some(space) = self.devices.get(&id) else { return true };
+        let group = &self.groups[space.group];
+        let out = group.devices.iter().filter(|other| **other == id || !self.devices[other].in_use).count();
+        out <= group.redundancy.spared(group.width) as usize
+    }
+
+    /// Takes a slot for a column of a segment, on the device with the most free slots among those of its group that are in use and
+    /// hold no other column of it.
+    pub fn take_spare_column(&mut self, id: SegmentId) -> Option<Column> {
+        let row = self.rows.get(&id)?;
+        let taken: Vec<DeviceId> = row.place.present().map(|(_, column)| column.device).collect();
+        let fits = |id: &&DeviceId| {
+            let space = &self.devices[id];
+            space.usable() && space.slots.free() > 0 && !taken.contains(id)
+        };
+        let most = |id: &&DeviceId| (self.devices[id].slots.free(), std::cmp::Reverse(**id));
+        let device = *self.groups[row.group].devices.iter().filter(fits).max_by_key(most)?;
+        let slot = self.devices.get_mut(&device)?.slots.take()?;
+        let group = self.devices[&device].group;
+        self.recount(group);
+        Some(Column { device, slot })
+    }
+
+    /// A column of a segment lies elsewhere from now on; the slot where it was is free after the next commit.
+    pub fn set_column(&mut self, id: SegmentId, index: usize, column: Column) {
+        self.lose_column(id, index);
+        let row = self.rows.get_mut(&id).expect("nothing left the table meanwhile");
+        if let Placement::Mirror(columns) | Placement::Raidz { columns, .. } = &mut row.place {
+            let mut all = columns.to_vec();
+            all[index] = Some(column);
+            *columns = all.into();
+        }
+        self.changed.insert(id);
+    }
+
+    /// Rows written since the last commit do without a device.
+    pub fn lose_fresh(&mut self, device: DeviceId) {
+        let ids: Vec<SegmentId> = self.fresh.iter().chain(self.open.values()).copied().collect();
+        for id in ids {
+            let place = self.rows.get(&id).map(|row| row.place.clone());
+            let index = place.and_then(|place| place.present().find(|(_, column)| column.device == device));
+            if let Some((index, _)) = index {
+                self.lose_column(id, index);
+            }
+        }
+    }
+
+    /// Units of a row of a segment.
+    pub fn row_units(&self, row: &Row) -> u32 {
+        groups::row_units(&row.place, row.class, self.geometry)
+    }
+
+    /// Units with which a segment of a class may be filled up at a commit, at most, on any group.
+    pub fn padding_units(&self, class: Class) -> i64 {
+        let of = |group: &Group| match group.redundancy {
+            Redundancy::None => 0,
+            Redundancy::Mirror => groups::chunk_bytes(class, self.geometry) / self.geometry.unit - 1,
+            Redundancy::Raidz(parity) => {
+                let data = group.width - u32::from(parity);
+                data * (groups::chunk_bytes(class, self.geometry) / self.geometry.unit) - 1
+            }
+        };
+        self.groups.iter().map(of).max().map_or(0, i64::from)
     }
 
     /// Slots that the next commit is likely to take for metadata: one for each of its streams that has no open segment or
@@ -198,14 +398,18 @@ impl Table {
     /// its share of what is kept falls by as much. Negative if slots are short.
     pub fn headroom_units(&self, others: u32) -> i64 {
         let slot_units = i64::from(self.geometry.slot_units());
+        // What fills up rows at the commit is taken as well.
         let kept = |owner: DatasetId, class: Class| {
-            self.open.get(&(owner, class)).map_or(slot_units, |id| i64::from(self.rows[id].filled))
+            let stream =
+                self.open.get(&(owner, class)).map_or(slot_units, |id| i64::from(self.rows[id].filled));
+            stream + self.padding_units(class)
         };
         let meta: i64 =
             self.owners.iter().map(|&owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
         let pool = kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1);
+        let content = self.owners.len() as i64 * 2 * self.padding_units(Class::Data);
         let others = i64::from(others + COMMIT_MARGIN) * slot_units;
-        i64::from(self.free_slots()) * slot_units - meta - pool - others
+        i64::from(self.free_slots()) * slot_units - meta - pool - content - others
     }
 
     /// What file content may take of that: less what the cleaner's streams can fill before they need the slots after their
@@ -247,13 +451,16 @@ impl Table {
         if self.free_slots() <= floor {
             return None;
         }
-        let device = self.choose_device(owner, class)?;
-        let slot = self.devices.get_mut(&device)?.slots.take()?;
+        let group = self.choose_group(owner, class)?;
         let id = self.next_id;
+        let place = self.take_columns(group, class, id)?;
         // (G2) An id is given out once.
         self.next_id = SegmentId(id.0.checked_add(1).expect("2^64 segments outlast any device"));
+        if !matches!(place, Placement::Plain(_)) && !class.is_pool() && class != Class::Log {
+            self.sums.insert(id, Vec::new());
+        }
         let dead = DeadUnits::default();
-        let row = Row { device, slot, owner, class, filled: 0, live: 0, dead, open: true, unreadable: false };
+        let row = Row { place, group, owner, class, filled: 0, live: 0, dead, open: true, unreadable: false };
         let before = self.rows.insert(id, row);
         assert!(before.is_none());
         if class.is_pool() {
@@ -264,20 +471,113 @@ impl Table {
         Some(id)
     }
 
-    /// The device with the greatest share of free slots; for second copies, one that the first copies do not use if
-    /// there is one. First copies prefer devices of even rank and second copies odd ones, so that copies stay
+    /// The group with the greatest share of free slots; for second copies, one that the first copies do not use if
+    /// there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
     /// apart when the cleaner moves them one by one.
-    fn choose_device(&self, owner: DatasetId, class: Class) -> Option<DeviceId> {
+    fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
         let sibling = class.sibling().and_then(|sibling| self.open.get(&(owner, sibling)));
-        let avoided = sibling.and_then(|id| self.rows.get(id)).map(|row| row.device);
-        let rank = |at: usize, id: DeviceId, space: &DeviceSpace| {
-            let apart = Some(id) != avoided;
+        let avoided = sibling.and_then(|id| self.rows.get(id)).map(|row| row.group);
+        let rank = |at: usize, group: &Group| {
+            let apart = Some(at) != avoided;
             let parity = class.copy_index().is_none_or(|copy| at % 2 == copy);
-            let share = u64::from(space.slots.free()) * (1 << 32) / u64::from(space.slots.total().max(1));
-            (apart, parity, share, std::cmp::Reverse(id))
+            let share = u64::from(group.free) * (1 << 32) / u64::from(group.total.max(1));
+            (apart, parity, share, std::cmp::Reverse(at))
         };
-        let with_room = self.devices.iter().enumerate().filter(|(_, (_, space))| space.slots.free() > 0);
-        with_room.max_by_key(|&(at, (&id, space))| rank(at, id, space)).map(|(_, (&id, _))| id)
+        let with_room = self.groups.iter().enumerate().filter(|(_, group)| group.free > 0);
+        with_room.max_by_key(|&(at, group)| rank(at, group)).map(|(at, _)| at)
+    }
+
+    /// Takes a slot on each of the devices of a group that have the most free ones. Which of them holds which column is turned by
+    /// the segment's number, so that parity is spread; columns for which there is no device are the last: parity is missed least.
+    fn take_columns(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
+        let group = &self.groups[index];
+        let mut usable: Vec<(u32, DeviceId)> = group
+            .devices
+            .iter()
+            .filter(|id| self.devices[id].usable())
+            .map(|&id| (self.devices[&id].slots.free(), id))
+            .collect();
+        let width = group.columns_of(class).min(group.width_of(usable.len())?);
+        let wanted = group.columns_of(class);
+        usable.sort_unstable_by_key(|&(free, id)| (std::cmp::Reverse(free), id));
+        usable.truncate(width as usize);
+        if usable.len() < width as usize || usable.last().is_none_or(|&(free, _)| free == 0) {
+            return None;
+        }
+        let turn = usize::try_from(id.0 % u64::from(width)).expect("below the width");
+        usable.sort_unstable_by_key(|&(_, id)| id);
+        usable.rotate_left(turn);
+        let mut columns: Vec<Option<Column>> = Vec::with_capacity(wanted as usize);
+        for (_, device) in usable {
+            let slot = self.devices.get_mut(&device)?.slots.take().expect("a free one was counted");
+            columns.push(Some(Column { device, slot }));
+        }
+        columns.resize(wanted as usize, None);
+        self.recount(index);
+        Some(self.groups[index].placement(class, self.geometry, columns))
+    }
+
+    /// Units that a segment takes.
+    pub fn capacity_units(&self, row: &Row) -> u32 {
+        self.groups[row.group].units_of(row.class, self.geometry)
+    }
+
+    /// Fills up the last row of an open segment with units that are dead from birth; gives how many.
+    pub fn pad(&mut self, id: SegmentId) -> u32 {
+        let slot_units = self.geometry.slot_units();
+        let row = self.rows.get_mut(&id).expect("an open segment has a row");
+        let end = row
+            .filled
+            .next_multiple_of(groups::row_units(&row.place, row.class, self.geometry))
+            .min(slot_units);
+        let units = end - row.filled;
+        if units > 0 {
+            row.dead.kill(row.filled, units, slot_units);
+            row.filled = end;
+            self.changed.insert(id);
+        }
+        units
+    }
+
+    /// Notes checksums of rows of an open segment, which follow those noted before. Nothing for segments that have none.
+    pub fn add_sums(&mut self, id: SegmentId, new: &[[u8; Checksums::SIZE]]) {
+        let (Some(row), Some(sums)) = (self.rows.get(&id), self.sums.get_mut(&id)) else { return };
+        let per_part = Checksums::rows_per_part(&row.place) * Checksums::per_row(&row.place);
+        for sum in new {
+            self.sums_changed.insert((id, u32::try_from(sums.len() / per_part).expect("far fewer")));
+            sums.push(*sum);
+        }
+    }
+
+    /// Parts of checksums that a segment filled so far has at most.
+    pub fn sum_parts(&self, row: &Row) -> u32 {
+        if matches!(row.place, Placement::Plain(_)) || row.class.is_pool() || row.class == Class::Log {
+            return 0;
+        }
+        let rows = row.filled.div_ceil(self.row_units(row));
+        rows.div_ceil(u32::try_from(Checksums::rows_per_part(&row.place)).expect("at most 128"))
+    }
+
+    /// A column of a segment is not what it should be: its row does without it from now on.
+    pub fn lose_column(&mut self, id: SegmentId, index: usize) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        let lose = |columns: &[Option<Column>]| {
+            let mut columns = columns.to_vec();
+            let lost = columns.get_mut(index).and_then(Option::take);
+            (columns.into(), lost)
+        };
+        let lost = match &mut row.place {
+            Placement::Plain(_) => None,
+            Placement::Mirror(columns) | Placement::Raidz { columns, .. } => {
+                let lost;
+                (*columns, lost) = lose(columns);
+                lost
+            }
+        };
+        if let Some(column) = lost {
+            self.lost.push((column, false));
+            self.changed.insert(id);
+        }
     }
 
     /// Notes that `units` more units of an open segment hold a block.
@@ -286,13 +586,14 @@ impl Table {
         assert!(row.open && row.filled + units <= self.geometry.slot_units());
         row.filled += units;
         row.live += units;
+        self.fresh.insert(id);
         if row.class == Class::Data {
             self.appended_units += u64::from(units);
         }
         self.changed.insert(id);
         self.live_units += u64::from(units);
         self.class_live[row.class as usize] += u64::from(units);
-        self.devices.get_mut(&row.device).expect("a row's device exists").live_units += u64::from(units);
+        self.groups[row.group].live_units += u64::from(units);
     }
 
     /// Ends appending to a segment.
@@ -362,8 +663,7 @@ impl Table {
         self.changed.insert(piece.segment);
         self.live_units -= u64::from(piece.units);
         self.class_live[row.class as usize] -= u64::from(piece.units);
-        self.devices.get_mut(&row.device).expect("a row's device exists").live_units -=
-            u64::from(piece.units);
+        self.groups[row.group].live_units -= u64::from(piece.units);
         if row.live == 0 && !row.open {
             self.retire(piece.segment);
         }
@@ -387,6 +687,8 @@ impl Table {
         self.pool_rows.remove(&id);
         assert!(row.live == 0 && !row.open);
         self.changed.insert(id);
+        self.sums.remove(&id);
+        self.sums_changed.extend((0..self.sum_parts(&row)).map(|part| (id, part)));
         self.emptied.insert(id, Emptied { row, committing: false });
     }
 
@@ -484,7 +786,19 @@ impl Table {
     pub fn take_changes(&mut self) -> SpaceChanges {
         let rows = std::mem::take(&mut self.changed);
         let runs = self.relocations.take_changed();
-        self.changes_of(&rows, &runs)
+        let parts = std::mem::take(&mut self.sums_changed);
+        let sums = parts.into_iter().map(|(id, part)| ((id, part), self.part_of(id, part))).collect();
+        // Of segments that are closed all is stored now.
+        self.sums.retain(|id, _| self.rows.get(id).is_some_and(|row| row.open));
+        SpaceChanges { sums, ..self.changes_of(&rows, &runs) }
+    }
+
+    /// A part of a segment's checksums; `None` if the segment left the table.
+    fn part_of(&self, id: SegmentId, part: u32) -> Option<Checksums> {
+        let (row, sums) = (self.rows.get(&id)?, self.sums.get(&id)?);
+        let per_part = Checksums::rows_per_part(&row.place) * Checksums::per_row(&row.place);
+        let part = sums.chunks(per_part).nth(part as usize)?;
+        Some(Checksums { sums: part.to_vec() })
     }
 
     /// The same, but they will be reported again.
@@ -496,6 +810,7 @@ impl Table {
         SpaceChanges {
             rows: rows.iter().map(|&id| (id, self.rows.get(&id).map(|row| self.store_row(row)))).collect(),
             runs: runs.iter().map(|&from| (from, self.relocations.get(from).map(store_run))).collect(),
+            sums: Vec::new(),
         }
     }
 
@@ -507,6 +822,7 @@ impl Table {
         SpaceChanges {
             rows: rows.map(|(id, row)| (id, Some(self.store_row(row)))).collect(),
             runs: runs.map(|run| (run.from, Some(store_run(run)))).collect(),
+            sums: Vec::new(),
         }
     }
 
@@ -515,7 +831,7 @@ impl Table {
             class: row.class as u8,
             owner: row.owner,
             filled: row.filled * self.geometry.unit,
-            columns: vec![Column { device: row.device, slot: row.slot }],
+            place: row.place.clone(),
             dead: row.dead.to_bytes(row.filled),
         }
     }
@@ -530,6 +846,7 @@ impl Table {
         for emptied in self.emptied.values_mut() {
             emptied.committing = true;
         }
+        self.lost.iter_mut().for_each(|(_, committing)| *committing = true);
     }
 
     /// The tail is durable: slots of the segments it knew to be empty are free (T2).
@@ -539,18 +856,21 @@ impl Table {
         let mut released = Vec::with_capacity(ids.len());
         for id in ids {
             let Emptied { row, .. } = self.emptied.remove(&id).expect("listed just now");
-            self.devices.get_mut(&row.device).expect("a row's device exists").slots.release(row.slot);
+            row.place.present().for_each(|(_, column)| self.release_slot(column));
             released.push((id, row));
         }
+        self.fresh.clear();
+        let (gone, kept) =
+            std::mem::take(&mut self.lost).into_iter().partition(|(_, committing)| *committing);
+        self.lost = kept;
+        let gone: Vec<(Column, bool)> = gone;
+        gone.into_iter().for_each(|(column, _)| self.release_slot(column));
         released
     }
 
     /// Adds a stored row.
     pub fn load_row(&mut self, segment: SegmentId, stored: &SegmentRow) -> Result<(), TableError> {
         let unit = self.geometry.unit;
-        let [Column { device, slot }] = stored.columns[..] else {
-            return Err(TableError::Columns { segment, columns: stored.columns.len() });
-        };
         let class = Class::from_u8(stored.class);
         let class = class.ok_or(TableError::Class { segment, class: stored.class })?;
         if self.rows.contains_key(&segment) {
@@ -563,7 +883,7 @@ impl Table {
         if segment >= self.next_id || segment.0 == 0 {
             return Err(TableError::FutureId { segment, next: self.next_id });
         }
-        let space = self.devices.get_mut(&device).ok_or(TableError::NoDevice { segment, device })?;
+        let group = self.check_place(segment, class, &stored.place)?;
         let units = stored.filled / unit;
         let dead = match &stored.dead {
             Some(bytes) => {
@@ -571,27 +891,70 @@ impl Table {
             }
             None => DeadUnits::default(),
         };
-        let slots = space.slots.total();
-        if slot >= slots {
-            return Err(TableError::NoSlot { segment, device, slot, slots });
-        }
-        if !space.slots.claim(slot) {
-            let other = self.rows.iter().find(|(_, row)| (row.device, row.slot) == (device, slot));
-            let first = other.map_or(SegmentId(0), |(&id, _)| id);
-            return Err(TableError::SlotTwice { first, second: segment, device, slot });
+        for (_, column) in stored.place.present() {
+            let Column { device, slot } = column;
+            if !self.claim_slot(column) {
+                let holds = |row: &Row| row.place.present().any(|(_, other)| other == column);
+                let first = self.rows.iter().find(|(_, row)| holds(row)).map_or(segment, |(&id, _)| id);
+                return Err(TableError::SlotTwice { first, second: segment, device, slot });
+            }
         }
         let live = units - dead.count(0, units);
-        space.live_units += u64::from(live);
+        self.groups[group].live_units += u64::from(live);
         self.live_units += u64::from(live);
         self.class_live[class as usize] += u64::from(live);
         let owner = stored.owner;
+        let place = stored.place.clone();
         let row =
-            Row { device, slot, owner, class, filled: units, live, dead, open: false, unreadable: false };
+            Row { place, group, owner, class, filled: units, live, dead, open: false, unreadable: false };
         self.rows.insert(segment, row);
         if class.is_pool() {
             self.pool_rows.insert(segment);
         }
         Ok(())
+    }
+
+    /// The group on which a stored segment lies: its devices are there and of one group, its slots exist, and its columns are
+    /// as many, as large and as far apart as they should be.
+    pub fn check_place(
+        &self,
+        segment: SegmentId,
+        class: Class,
+        place: &Placement,
+    ) -> Result<usize, TableError> {
+        let wrong = |reason: &'static str| TableError::Columns { segment, reason };
+        let mut group = None;
+        let mut seen = BTreeSet::new();
+        for (_, Column { device, slot }) in place.present() {
+            let space = self.devices.get(&device).ok_or(TableError::NoDevice { segment, device })?;
+            let slots = space.slots.total();
+            if slot >= slots {
+                return Err(TableError::NoSlot { segment, device, slot, slots });
+            }
+            if !seen.insert(device) {
+                return Err(wrong("two of its columns lie on one device"));
+            }
+            if group.replace(space.group).is_some_and(|other| other != space.group) {
+                return Err(wrong("its columns lie on devices of different groups"));
+            }
+        }
+        let group = group.ok_or_else(|| wrong("none of its columns is there"))?;
+        let Group { redundancy, column, .. } = self.groups[group];
+        let fits = match place {
+            Placement::Plain(_) => column >= self.geometry.slot_size,
+            Placement::Mirror(_) => class == Class::Log || column >= self.geometry.slot_size,
+            Placement::Raidz { .. } => match groups::layout(place) {
+                steadfast_vdev::Layout::Raidz(stripe) => {
+                    stripe.chunk() >= self.geometry.unit as usize
+                        && stripe.column_bytes(self.geometry.slot_size as usize) <= column as usize
+                }
+                steadfast_vdev::Layout::Mirror => false,
+            },
+        };
+        if !fits || redundancy == Redundancy::None && !matches!(place, Placement::Plain(_)) {
+            return Err(wrong("its columns are not what its group is made for"));
+        }
+        Ok(group)
     }
 
     /// Extends a loaded segment by the block of the tail itself, which was appended after its row was computed.
@@ -666,16 +1029,18 @@ impl Table {
     /// Verifies every invariant of the table. Costs a pass over everything; for tests and for `inspect`.
     pub fn check(&self) -> Result<(), String> {
         let mut taken: BTreeMap<(DeviceId, u32), SegmentId> = BTreeMap::new();
-        let mut live_by_device: BTreeMap<DeviceId, u64> = BTreeMap::new();
+        let mut live_by_group = vec![0; self.groups.len()];
         let mut live_by_class = self.class_live;
         live_by_class.fill(0);
         let emptied = self.emptied.iter().map(|(id, emptied)| (id, &emptied.row));
         for (&id, row) in self.rows.iter().chain(emptied) {
-            if let Some(other) = taken.insert((row.device, row.slot), id) {
-                return Err(format!("(G1) segments {id} and {other} share slot {}", row.slot));
-            }
-            if !self.devices[&row.device].slots.is_taken(row.slot) {
-                return Err(format!("(G1) the slot of segment {id} is not taken"));
+            for (_, Column { device, slot }) in row.place.present() {
+                if let Some(other) = taken.insert((device, slot), id) {
+                    return Err(format!("(G1) segments {id} and {other} share slot {slot}"));
+                }
+                if !self.devices[&device].slots.is_taken(slot) {
+                    return Err(format!("(G1) the slot of segment {id} is not taken"));
+                }
             }
             if id >= self.next_id {
                 return Err(format!("(G2) segment {id} has a future id"));
@@ -686,22 +1051,31 @@ impl Table {
             if row.filled - row.dead.count(0, row.filled) != row.live {
                 return Err(format!("(G3) segment {id} counts {} live units", row.live));
             }
-            *live_by_device.entry(row.device).or_default() += u64::from(row.live);
+            live_by_group[row.group] += u64::from(row.live);
             live_by_class[row.class as usize] += u64::from(row.live);
         }
         if live_by_class != self.class_live {
             return Err(format!("(G3) the classes count {:?} live units", self.class_live));
         }
         for (&id, space) in &self.devices {
-            let taken_here = taken.keys().filter(|(device, _)| *device == id).count();
+            let lost = self.lost.iter().filter(|(column, _)| column.device == id).count();
+            let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost;
             if taken_here + space.slots.free() as usize != space.slots.total() as usize {
                 return Err(format!("(G1) device {id} has taken slots without a segment"));
             }
-            if live_by_device.get(&id).copied().unwrap_or(0) != space.live_units {
-                return Err(format!("(G3) device {id} counts {} live units", space.live_units));
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            if live_by_group[index] != group.live_units {
+                return Err(format!("(G3) group {index} counts {} live units", group.live_units));
+            }
+            if self.count(index) != (group.free, group.total) {
+                return Err(format!(
+                    "(G1) group {index} counts {} free segments of {}",
+                    group.free, group.total
+                ));
             }
         }
-        if live_by_device.values().sum::<u64>() != self.live_units {
+        if live_by_group.iter().sum::<u64>() != self.live_units {
             return Err(format!("(G3) the pool counts {} live units", self.live_units));
         }
         for (id, row) in &self.rows {

@@ -8,7 +8,7 @@ use common::MiniPool;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use steadfast_format::DatasetId;
-use steadfast_segment::{Class, Error, Geometry};
+use steadfast_segment::{Class, Error, Geometry, Redundancy};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -105,4 +105,21 @@ fn space_equals_the_model_on_whole_objects() {
 #[test]
 fn space_equals_the_model_on_mixed_devices() {
     explore(96, || MiniPool::new(SMALL, 13, &[true, false]));
+}
+
+#[test]
+fn space_equals_the_model_on_mirrors_and_raidz() {
+    for (redundancy, width, devices) in [
+        (Redundancy::Mirror, 2, 2),
+        (Redundancy::Mirror, 3, 4),
+        (Redundancy::Raidz(1), 3, 3),
+        (Redundancy::Raidz(2), 5, 6),
+        (Redundancy::Raidz(3), 4, 4),
+    ] {
+        explore(32, || {
+            let pool = MiniPool::with_group(SMALL, 30, redundancy, width, devices);
+            assert!(pool.space.accounting().slots >= 25);
+            pool
+        });
+    }
 }

@@ -9,7 +9,7 @@ use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::objects::ObjectDevice;
 use steadfast_device::{Operation, SharedDevice};
 use steadfast_env::Env;
-use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, SegmentId, SegmentRow};
+use steadfast_format::{Address, Column, CommitTail, DatasetId, DeviceId, Placement, SegmentId, SegmentRow};
 use steadfast_segment::{Class, Error, Geometry, ReadError, Space, TableError};
 
 const SMALL: Geometry = Geometry { slot_size: 16 << 10, unit: 512 };
@@ -260,6 +260,10 @@ fn tampered(change: impl FnOnce(&mut MiniPool, &mut CommitTail)) -> Result<(), T
     pool.import_with(&tail)
 }
 
+fn plain(device: u64, slot: u32) -> Placement {
+    Placement::Plain(Column { device: DeviceId(device), slot })
+}
+
 fn first_data_row(pool: &mut MiniPool) -> (SegmentId, &mut SegmentRow) {
     let row = pool.durable.rows.iter_mut().find(|(_, row)| row.class == Class::Clean as u8);
     let (id, row) = row.expect("there is a row");
@@ -283,15 +287,9 @@ fn tables_that_contradict_themselves_are_refused() {
     assert_eq!(tampered(|_, _| ()), Ok(()));
     let error = refused(
         |pool, _| {
-            let other = pool
-                .durable
-                .rows
-                .values()
-                .find(|row| row.class == Class::Data as u8)
-                .unwrap()
-                .columns
-                .clone();
-            first_data_row(pool).1.columns = other;
+            let other =
+                pool.durable.rows.values().find(|row| row.class == Class::Data as u8).unwrap().place.clone();
+            first_data_row(pool).1.place = other;
         },
         "a slot with two segments",
     );
@@ -300,16 +298,16 @@ fn tables_that_contradict_themselves_are_refused() {
     assert!(matches!(error, TableError::Filled { .. }), "{error}");
     let error = refused(|pool, _| first_data_row(pool).1.filled = 700, "half a unit");
     assert!(matches!(error, TableError::Filled { .. }), "{error}");
-    let error = refused(|pool, _| first_data_row(pool).1.columns[0].device = DeviceId(7), "a missing device");
+    let error = refused(|pool, _| first_data_row(pool).1.place = plain(7, 0), "a missing device");
     assert!(matches!(error, TableError::NoDevice { .. }), "{error}");
-    let error = refused(|pool, _| first_data_row(pool).1.columns[0].slot = 24, "a slot beyond the end");
+    let error = refused(|pool, _| first_data_row(pool).1.place = plain(1, 24), "a slot beyond the end");
     assert!(matches!(error, TableError::NoSlot { .. }), "{error}");
     let error = refused(
         |pool, _| {
-            let columns = &mut first_data_row(pool).1.columns;
-            columns.push(columns[0]);
+            let row = first_data_row(pool).1;
+            row.place = Placement::Mirror(row.place.columns().collect());
         },
-        "two columns",
+        "a mirror on a device that stands alone",
     );
     assert!(matches!(error, TableError::Columns { .. }), "{error}");
     let error = refused(|pool, _| first_data_row(pool).1.dead = Some(vec![]), "a bitmap too short");

@@ -399,7 +399,8 @@ mod tests {
         let run: Vec<Number> = (0..turns).map(|turn| workload(turn, &mixed)).collect();
         let ones: BTreeSet<Number> = run.iter().filter(|number| number.set() == Set::One).copied().collect();
         assert_eq!(ones.len() as u64, all);
-        let early: BTreeSet<usize> = run[..80].iter().map(|number| number.setting()).collect();
+        let early: BTreeSet<usize> =
+            run[..8 * SETTINGS.len()].iter().map(|number| number.setting()).collect();
         assert_eq!(early.len(), SETTINGS.len());
         let sets: BTreeSet<Set> = run[..200].iter().map(|number| number.set()).collect();
         assert_eq!(sets.len(), 5);

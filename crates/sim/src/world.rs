@@ -294,7 +294,7 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
         env,
         CreateSpec {
             name: "tank".into(),
-            devices,
+            groups: steadfast_pool::GroupHandles::alone(devices),
             ashift: setting.ashift,
             force: false,
             pool_props: Default::default(),

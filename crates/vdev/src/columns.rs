@@ -20,16 +20,16 @@
 
 use std::ops::Range;
 
-use steadfast_device::{Buffer, Device, Error as DeviceError, Place};
+use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
 
 use crate::parity::{Repair, generate};
 use crate::stripe::Stripe;
 
 /// Place of one column.
-#[derive(Clone, Copy)]
-pub struct Column<'d> {
+#[derive(Clone)]
+pub struct Column {
     /// Its device.
-    pub device: &'d dyn Device,
+    pub device: SharedDevice,
     /// Where there; `slot_size` is the size of a column.
     pub place: Place,
 }
@@ -44,10 +44,12 @@ pub enum Layout {
 }
 
 /// The columns of a segment.
-pub struct Columns<'d> {
+pub struct Columns {
     layout: Layout,
+    /// Copy of a mirror that is read first.
+    first: usize,
     /// `None` where the device is gone, or known not to have what was written.
-    columns: Vec<Option<Column<'d>>>,
+    columns: Vec<Option<Column>>,
 }
 
 /// What is wrong with a column.
@@ -91,16 +93,29 @@ pub struct Lost<E> {
 /// Judges bytes: gives what they mean, or why they are not what was written.
 pub type Judge<'j, T, E> = dyn FnMut(Buffer) -> Result<T, E> + 'j;
 
-impl<'d> Columns<'d> {
+impl Columns {
     /// # Panics
     /// If the layout wants another number of columns.
     #[must_use]
-    pub fn new(layout: Layout, columns: Vec<Option<Column<'d>>>) -> Columns<'d> {
+    pub fn new(layout: Layout, columns: Vec<Option<Column>>) -> Columns {
         match layout {
             Layout::Mirror => assert!(!columns.is_empty(), "a mirror has a copy"),
             Layout::Raidz(stripe) => assert_eq!(columns.len(), stripe.columns(), "columns of a stripe"),
         }
-        Columns { layout, columns }
+        Columns { layout, first: 0, columns }
+    }
+
+    /// The same, of which reads of a mirror begin with copy `first`, modulo their number: who reads much spreads it so.
+    #[must_use]
+    pub fn starting_at(self, first: usize) -> Columns {
+        let first = first % self.columns.len();
+        Columns { first, ..self }
+    }
+
+    /// Columns that are there.
+    #[must_use]
+    pub fn present_count(&self) -> usize {
+        self.columns.iter().flatten().count()
     }
 
     /// Columns that may fail without loss, if all are there.
@@ -113,12 +128,18 @@ impl<'d> Columns<'d> {
     }
 
     /// Writes bytes of the segment from `offset` on: whole rows. Gives the columns that did not take them; if those and the
-    /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on.
+    /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on. `sum` gets every
+    /// chunk, row by row, by column, parity included; of a mirror the bytes once.
     ///
     /// # Panics
     /// If the bytes are not whole rows (V1).
     #[must_use = "columns that failed have to be told"]
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Vec<(usize, DeviceError)> {
+    pub fn write(
+        &self,
+        offset: usize,
+        bytes: &[u8],
+        sum: &mut dyn FnMut(&[u8]),
+    ) -> Vec<(usize, DeviceError)> {
         let mut failed = Vec::new();
         let mut put = |index: usize, at: usize, bytes: &[u8]| {
             if let Some(column) = &self.columns[index] {
@@ -126,7 +147,10 @@ impl<'d> Columns<'d> {
             }
         };
         match self.layout {
-            Layout::Mirror => (0..self.columns.len()).for_each(|index| put(index, offset, bytes)),
+            Layout::Mirror => {
+                sum(bytes);
+                (0..self.columns.len()).for_each(|index| put(index, offset, bytes));
+            }
             Layout::Raidz(stripe) => {
                 let range = offset..offset + bytes.len();
                 let whole = offset.is_multiple_of(stripe.row()) && bytes.len().is_multiple_of(stripe.row());
@@ -140,6 +164,8 @@ impl<'d> Columns<'d> {
                     let mut parity: Vec<&mut [u8]> =
                         parity.iter_mut().map(|column| &mut column[at.clone()]).collect();
                     generate(&chunks, &mut parity);
+                    chunks.iter().for_each(|chunk| sum(chunk));
+                    parity.iter().for_each(|chunk| sum(chunk));
                 }
                 for index in 0..stripe.data() {
                     let mut column = Buffer::with_capacity(rows.len());
@@ -163,183 +189,304 @@ impl<'d> Columns<'d> {
         len: usize,
         judge: &mut Judge<'_, T, E>,
     ) -> Result<Found<T>, Lost<E>> {
-        match self.layout {
-            Layout::Mirror => self.read_copies(offset, len, judge),
-            Layout::Raidz(stripe) => {
-                RaidzRead { columns: self, stripe, range: offset..offset + len }.read(judge)
+        let mut attempts = self.attempts(offset, len);
+        let mut rejected = None;
+        while let Some(bytes) = attempts.next() {
+            // Judging takes the bytes; who may have to write them elsewhere keeps a copy.
+            let kept = (!attempts.is_untroubled()).then(|| bytes.to_vec());
+            match judge(bytes) {
+                Ok(value) => {
+                    let findings = kept.map_or_else(Vec::new, |kept| attempts.accept(&kept, true));
+                    return Ok(Found { value, findings });
+                }
+                Err(verdict) => {
+                    rejected.get_or_insert(verdict);
+                }
             }
+        }
+        Err(Lost { rejected, failed: attempts.failed })
+    }
+
+    /// What `len` bytes from `offset` on may be, one version after the other.
+    #[must_use]
+    pub fn attempts(&self, offset: usize, len: usize) -> Attempts<'_> {
+        let range = offset..offset + len;
+        Attempts {
+            columns: self,
+            range,
+            taken: 0,
+            failed: Vec::new(),
+            read: Vec::new(),
+            rows: None,
+            sets: Vec::new(),
         }
     }
 
-    fn read_copies<T, E>(
+    /// Reads the bytes as they lie into `outs`, one behind the other, if all columns that hold some can be read. For who will
+    /// judge them, and asks for [`Columns::attempts`] if they are not right. The error tells the column and what its device said;
+    /// nothing, if the column is missing.
+    pub fn read_straight(
         &self,
         offset: usize,
-        len: usize,
-        judge: &mut Judge<'_, T, E>,
-    ) -> Result<Found<T>, Lost<E>> {
-        let mut lost = Lost { rejected: None, failed: Vec::new() };
-        let mut wrong = Vec::new();
-        for (index, column) in self.present() {
-            let mut bytes = Buffer::to_fill(len);
-            if let Err(error) = fetch(column, offset, &mut bytes) {
-                lost.failed.push((index, error));
-                continue;
+        outs: &mut [&mut [u8]],
+    ) -> Result<(), (usize, Option<DeviceError>)> {
+        match self.layout {
+            Layout::Mirror => {
+                let mut last = None;
+                for (index, Column { device, place }) in self.present() {
+                    match device.read_segment_parts(*place, offset32(offset), outs) {
+                        Ok(()) => return Ok(()),
+                        Err(error) => last = Some((index, Some(error))),
+                    }
+                }
+                Err(last.unwrap_or((0, None)))
             }
-            // Judging takes the bytes; who may have to write them elsewhere keeps a copy.
-            let kept = (!wrong.is_empty() || !lost.failed.is_empty()).then(|| bytes.to_vec());
-            match judge(bytes) {
-                Err(verdict) => {
-                    wrong.push(index);
-                    lost.rejected.get_or_insert(verdict);
+            Layout::Raidz(stripe) => {
+                let mut parts: Vec<(usize, Vec<&mut [u8]>)> = Vec::new();
+                parts.resize_with(stripe.data(), Default::default);
+                let mut at = offset;
+                for out in outs {
+                    let mut rest = &mut out[..];
+                    for piece in stripe.pieces(at..at + rest.len()) {
+                        let (part, after) = rest.split_at_mut(piece.bytes.len());
+                        rest = after;
+                        at += part.len();
+                        let (begin, of_column) = &mut parts[piece.column];
+                        if of_column.is_empty() {
+                            *begin = piece.at;
+                        }
+                        of_column.push(part);
+                    }
                 }
-                Ok(value) => {
-                    let repair = |index: usize| {
-                        let column = self.columns[index].as_ref().expect("it was read");
-                        kept.as_ref().is_some_and(|bytes| append(column, offset, bytes).is_ok())
+                for (index, (at, parts)) in parts.iter_mut().enumerate().filter(|(_, (_, p))| !p.is_empty()) {
+                    let Some(Column { device, place }) = &self.columns[index] else {
+                        return Err((index, None));
                     };
-                    let unread =
-                        lost.failed.into_iter().map(|(column, error)| (column, Fault::Device(error)));
-                    let wrong = wrong.into_iter().map(|column| (column, Fault::Wrong));
-                    let findings = unread.chain(wrong).map(|(column, fault)| {
-                        let repaired = repair(column);
-                        Finding { column, fault, repaired }
-                    });
-                    return Ok(Found { value, findings: findings.collect() });
+                    let read = device.read_segment_parts(*place, offset32(*at), parts);
+                    read.map_err(|error| (index, Some(error)))?;
                 }
+                Ok(())
             }
         }
-        Err(lost)
     }
 
-    fn present(&self) -> impl Iterator<Item = (usize, &Column<'d>)> {
-        self.columns.iter().enumerate().filter_map(|(index, column)| Some((index, column.as_ref()?)))
+    /// Reads bytes of which nobody here knows what they should be, if all columns fit together: copies alike, parity as it should
+    /// be. `None` if they do not, or one is missing or cannot be read.
+    #[must_use]
+    pub fn read_consistent(&self, offset: usize, len: usize) -> Option<Buffer> {
+        match self.layout {
+            Layout::Mirror => {
+                let mut first: Option<Buffer> = None;
+                for column in &self.columns {
+                    let mut bytes = Buffer::to_fill(len);
+                    fetch(column.as_ref()?, offset, &mut bytes).ok()?;
+                    match &first {
+                        Some(first) if first[..] != bytes[..] => return None,
+                        Some(_) => {}
+                        None => first = Some(bytes),
+                    }
+                }
+                first
+            }
+            Layout::Raidz(stripe) => {
+                let part = stripe.rows(&(offset..offset + len));
+                let mut read = Vec::with_capacity(self.columns.len());
+                for column in &self.columns {
+                    let mut bytes = Buffer::to_fill(part.len());
+                    fetch(column.as_ref()?, part.start, &mut bytes).ok()?;
+                    read.push(bytes);
+                }
+                let (columns, stored) = read.split_at(stripe.data());
+                let mut parity: Vec<Buffer> = stored.iter().map(|_| Buffer::to_fill(part.len())).collect();
+                let data: Vec<&[u8]> = columns.iter().map(|column| &column[..]).collect();
+                generate(&data, &mut parity.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
+                if parity.iter().zip(stored).any(|(computed, stored)| computed[..] != stored[..]) {
+                    return None;
+                }
+                let mut bytes = Buffer::with_capacity(len);
+                for piece in stripe.pieces(offset..offset + len) {
+                    let at = piece.at - part.start;
+                    bytes.extend(&columns[piece.column][at..at + piece.bytes.len()]);
+                }
+                Some(bytes)
+            }
+        }
     }
-}
 
-/// A read of a range of a raidz segment.
-struct RaidzRead<'c, 'd> {
-    columns: &'c Columns<'d>,
-    stripe: Stripe,
-    range: Range<usize>,
+    /// Columns that are there, the first to be read first.
+    fn present(&self) -> impl Iterator<Item = (usize, &Column)> {
+        let count = self.columns.len();
+        let order = (0..count).map(move |at| (self.first + at) % count);
+        order.filter_map(|index| Some((index, self.columns[index].as_ref()?)))
+    }
 }
 
 /// The rows of a range, as they were read; `None` where a column could not be.
-struct Rows {
-    columns: Vec<Option<Buffer>>,
+type Rows = Vec<Option<Buffer>>;
+
+/// Versions of a range of bytes, the likeliest first: as it lies, from other copies, and with every set of columns that could be
+/// wrong computed from the others. A version that is accepted goes to [`Attempts::accept`].
+pub struct Attempts<'c> {
+    columns: &'c Columns,
+    range: Range<usize>,
+    /// Versions given or found to be impossible so far.
+    taken: usize,
     failed: Vec<(usize, DeviceError)>,
+    /// Copies of a mirror that were given.
+    read: Vec<(usize, Buffer)>,
+    /// Of a raidz segment, once the bytes as they lie did not do.
+    rows: Option<Rows>,
+    /// Sets of columns taken to be missing, yet to be tried, the last first.
+    sets: Vec<Vec<usize>>,
 }
 
-impl RaidzRead<'_, '_> {
-    fn read<T, E>(&self, judge: &mut Judge<'_, T, E>) -> Result<Found<T>, Lost<E>> {
-        let mut rejected = None;
-        if let Some(bytes) = self.read_straight() {
-            match judge(bytes) {
-                Ok(value) => return Ok(Found { value, findings: Vec::new() }),
-                Err(verdict) => rejected = Some(verdict),
-            }
+impl Attempts<'_> {
+    /// The next version.
+    #[allow(clippy::should_implement_trait, reason = "an iterator could not be asked about what it gave")]
+    pub fn next(&mut self) -> Option<Buffer> {
+        match self.columns.layout {
+            Layout::Mirror => self.next_copy(),
+            Layout::Raidz(stripe) => self.next_of(stripe),
         }
-        let rows = self.read_rows();
-        let touched = self.touched();
-        let unknown: Vec<usize> =
-            (0..self.stripe.columns()).filter(|&column| rows.columns[column].is_none()).collect();
-        let present: Vec<usize> =
-            (0..self.stripe.columns()).filter(|&column| rows.columns[column].is_some()).collect();
-        if unknown.len() <= self.stripe.parity() {
-            for suspects in subsets(&present, self.stripe.parity() - unknown.len()) {
-                // Taking a column that holds nothing of this to be wrong changes nothing of what was judged before, unless it is
-                // parity that something is computed from.
-                let computes =
-                    touched.iter().any(|column| unknown.contains(column) || suspects.contains(column));
-                let first = suspects.is_empty() && rejected.is_none();
-                if !computes && !first {
-                    continue;
-                }
-                let mut missing: Vec<usize> = unknown.iter().chain(&suspects).copied().collect();
-                missing.sort_unstable();
-                let Some(bytes) = self.compute(&rows, &missing) else { continue };
-                let kept = bytes.to_vec();
-                match judge(bytes) {
-                    Err(verdict) => {
-                        rejected.get_or_insert(verdict);
-                    }
-                    Ok(value) => return Ok(Found { value, findings: self.repair(rows, &kept) }),
-                }
-            }
-        }
-        Err(Lost { rejected, failed: rows.failed })
     }
 
-    /// The bytes as they lie, if all columns that hold some can be read.
-    fn read_straight(&self) -> Option<Buffer> {
-        let mut bytes = Buffer::to_fill(self.range.len());
-        let mut parts: Vec<(usize, Vec<&mut [u8]>)> = Vec::new();
-        parts.resize_with(self.stripe.data(), Default::default);
-        let mut rest = &mut bytes[..];
-        for piece in self.stripe.pieces(self.range.clone()) {
-            let (part, after) = rest.split_at_mut(piece.bytes.len());
-            rest = after;
-            let (at, of_column) = &mut parts[piece.column];
-            if of_column.is_empty() {
-                *at = piece.at;
-            }
-            of_column.push(part);
-        }
-        for (column, (at, parts)) in parts.iter_mut().enumerate().filter(|(_, (_, parts))| !parts.is_empty())
-        {
-            let Column { device, place } = self.columns.columns[column]?;
-            device.read_segment_parts(place, offset32(*at), parts).ok()?;
-        }
-        Some(bytes)
+    /// True if the version given last is the first, as it lies, and nothing failed on the way.
+    #[must_use]
+    pub fn is_untroubled(&self) -> bool {
+        self.taken == 1 && self.failed.is_empty()
     }
 
-    fn read_rows(&self) -> Rows {
-        let part = self.stripe.rows(&self.range);
-        let mut failed = Vec::new();
+    /// Columns that could not be read.
+    #[must_use]
+    pub fn failed(&self) -> &[(usize, DeviceError)] {
+        &self.failed
+    }
+
+    /// The bytes are these: says in which columns something else was read, and if `repair`, writes them back there (V3).
+    #[must_use]
+    pub fn accept(self, accepted: &[u8], repair: bool) -> Vec<Finding> {
+        assert_eq!(accepted.len(), self.range.len(), "the bytes that were asked for");
+        match self.columns.layout {
+            Layout::Mirror => self.accept_copy(accepted, repair),
+            Layout::Raidz(stripe) => self.accept_rows(stripe, accepted, repair),
+        }
+    }
+
+    fn next_copy(&mut self) -> Option<Buffer> {
+        loop {
+            let count = self.columns.columns.len();
+            if self.taken >= count {
+                return None;
+            }
+            let index = (self.columns.first + self.taken) % count;
+            self.taken += 1;
+            let Some(column) = &self.columns.columns[index] else { continue };
+            let mut bytes = Buffer::to_fill(self.range.len());
+            match fetch(column, self.range.start, &mut bytes) {
+                Err(error) => self.failed.push((index, error)),
+                Ok(()) if self.read.iter().any(|(_, read)| read[..] == bytes[..]) => {
+                    self.read.push((index, bytes));
+                }
+                Ok(()) => {
+                    self.read.push((index, Buffer::from(bytes.to_vec())));
+                    return Some(bytes);
+                }
+            }
+        }
+    }
+
+    fn accept_copy(self, accepted: &[u8], repair: bool) -> Vec<Finding> {
+        let unread = self.failed.into_iter().map(|(column, error)| (column, Fault::Device(error)));
+        let wrong = self.read.iter().filter(|(_, bytes)| bytes[..] != *accepted);
+        let wrong = wrong.map(|(column, _)| (*column, Fault::Wrong));
+        let findings = unread.chain(wrong).map(|(column, fault)| {
+            let place = self.columns.columns[column].as_ref().expect("it was read");
+            Finding { column, fault, repaired: repair && append(place, self.range.start, accepted).is_ok() }
+        });
+        findings.collect()
+    }
+
+    fn next_of(&mut self, stripe: Stripe) -> Option<Buffer> {
+        self.taken += 1;
+        if self.taken == 1 {
+            let mut bytes = Buffer::to_fill(self.range.len());
+            if self.columns.read_straight(self.range.start, &mut [&mut bytes]).is_ok() {
+                return Some(bytes);
+            }
+            self.taken += 1;
+        }
+        if self.rows.is_none() {
+            self.read_rows(stripe);
+        }
+        while let Some(missing) = self.sets.pop() {
+            let bytes = self.compute(stripe, &missing);
+            if bytes.is_some() {
+                return bytes;
+            }
+        }
+        None
+    }
+
+    /// Reads all columns of the rows, and lists the sets of columns that may be wrong.
+    fn read_rows(&mut self, stripe: Stripe) {
+        let part = stripe.rows(&self.range);
         let columns = self.columns.columns.iter().enumerate().map(|(index, column)| {
             let mut bytes = Buffer::to_fill(part.len());
             match fetch(column.as_ref()?, part.start, &mut bytes) {
                 Ok(()) => Some(bytes),
                 Err(error) => {
-                    failed.push((index, error));
+                    self.failed.push((index, error));
                     None
                 }
             }
         });
-        let columns = columns.collect();
-        Rows { columns, failed }
+        let rows: Rows = columns.collect();
+        let (present, unknown): (Vec<usize>, Vec<usize>) =
+            (0..stripe.columns()).partition(|&column| rows[column].is_some());
+        if unknown.len() <= stripe.parity() {
+            let touched = self.touched(stripe);
+            // Taking a column that holds nothing of this to be wrong changes nothing of what was given before, unless it is
+            // parity that something is computed from.
+            let computes = |missing: &Vec<usize>| touched.iter().any(|column| missing.contains(column));
+            let all = subsets(&present, stripe.parity() - unknown.len()).into_iter().map(|suspects| {
+                let mut missing: Vec<usize> = unknown.iter().chain(&suspects).copied().collect();
+                missing.sort_unstable();
+                missing
+            });
+            self.sets = all.filter(computes).collect();
+            self.sets.reverse();
+        }
+        self.rows = Some(rows);
     }
 
     /// Data columns that hold some of the range.
-    fn touched(&self) -> Vec<usize> {
-        let mut columns: Vec<usize> =
-            self.stripe.pieces(self.range.clone()).map(|piece| piece.column).collect();
+    fn touched(&self, stripe: Stripe) -> Vec<usize> {
+        let mut columns: Vec<usize> = stripe.pieces(self.range.clone()).map(|piece| piece.column).collect();
         columns.sort_unstable();
         columns.dedup();
         columns
     }
 
     /// The bytes, those of `missing` columns computed from the others.
-    fn compute(&self, rows: &Rows, missing: &[usize]) -> Option<Buffer> {
+    fn compute(&self, stripe: Stripe, missing: &[usize]) -> Option<Buffer> {
+        let rows = self.rows.as_ref().expect("rows were read");
         let wanted: Vec<usize> =
-            self.touched().into_iter().filter(|column| missing.contains(column)).collect();
+            self.touched(stripe).into_iter().filter(|column| missing.contains(column)).collect();
         let mut computed: Vec<Buffer> = Vec::new();
         if !wanted.is_empty() {
-            let repair = Repair::new(self.stripe.data(), self.stripe.parity(), missing, &wanted)?;
-            let sources: Vec<&[u8]> = repair
-                .sources()
-                .iter()
-                .map(|&column| rows.columns[column].as_deref())
-                .collect::<Option<_>>()?;
-            let length = self.stripe.rows(&self.range).len();
+            let repair = Repair::new(stripe.data(), stripe.parity(), missing, &wanted)?;
+            let sources = repair.sources().iter().map(|&column| rows[column].as_deref());
+            let sources: Vec<&[u8]> = sources.collect::<Option<_>>()?;
+            let length = stripe.rows(&self.range).len();
             computed = wanted.iter().map(|_| Buffer::to_fill(length)).collect();
             repair.run(&sources, &mut computed.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
         }
-        let begin = self.stripe.rows(&self.range).start;
+        let begin = stripe.rows(&self.range).start;
         let mut bytes = Buffer::with_capacity(self.range.len());
-        for piece in self.stripe.pieces(self.range.clone()) {
+        for piece in stripe.pieces(self.range.clone()) {
             let column = match wanted.iter().position(|&column| column == piece.column) {
                 Some(index) => &computed[index],
-                None => rows.columns[piece.column].as_ref()?,
+                None => rows[piece.column].as_ref()?,
             };
             let at = piece.at - begin;
             bytes.extend(&column[at..at + piece.bytes.len()]);
@@ -347,13 +494,16 @@ impl RaidzRead<'_, '_> {
         Some(bytes)
     }
 
-    /// Writes accepted bytes back to where something else was read (V3), and says which columns those were.
-    fn repair(&self, rows: Rows, accepted: &[u8]) -> Vec<Finding> {
-        let begin = self.stripe.rows(&self.range).start;
+    fn accept_rows(mut self, stripe: Stripe, accepted: &[u8], repair: bool) -> Vec<Finding> {
+        if self.rows.is_none() {
+            self.read_rows(stripe);
+        }
+        let rows = self.rows.expect("read just now");
+        let begin = stripe.rows(&self.range).start;
         let mut faults: Vec<(usize, Fault)> =
-            rows.failed.into_iter().map(|(column, error)| (column, Fault::Device(error))).collect();
-        for piece in self.stripe.pieces(self.range.clone()) {
-            let read = rows.columns[piece.column].as_ref();
+            self.failed.into_iter().map(|(column, error)| (column, Fault::Device(error))).collect();
+        for piece in stripe.pieces(self.range.clone()) {
+            let read = rows[piece.column].as_ref();
             let at = piece.at - begin;
             let wrong =
                 read.is_some_and(|read| read[at..at + piece.bytes.len()] != accepted[piece.bytes.clone()]);
@@ -363,9 +513,10 @@ impl RaidzRead<'_, '_> {
         }
         let findings = faults.into_iter().map(|(index, fault)| {
             let pieces: Vec<_> =
-                self.stripe.pieces(self.range.clone()).filter(|piece| piece.column == index).collect();
+                stripe.pieces(self.range.clone()).filter(|piece| piece.column == index).collect();
             // Of a column that holds nothing of the range there is nothing known to be right.
-            let repaired = !pieces.is_empty()
+            let repaired = repair
+                && !pieces.is_empty()
                 && self.columns.columns[index].as_ref().is_some_and(|column| {
                     pieces
                         .iter()
@@ -396,11 +547,11 @@ fn subsets(items: &[usize], most: usize) -> Vec<Vec<usize>> {
     all
 }
 
-fn append(column: &Column<'_>, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+fn append(column: &Column, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
     column.device.append_segment(column.place, offset32(at), bytes)
 }
 
-fn fetch(column: &Column<'_>, at: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+fn fetch(column: &Column, at: usize, out: &mut [u8]) -> Result<(), DeviceError> {
     column.device.read_segment(column.place, offset32(at), out)
 }
 

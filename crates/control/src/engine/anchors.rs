@@ -1,14 +1,14 @@
 //! Anchors in files: where they are, what this host remembers of them; and the verb that takes anchors and log devices away.
 
 use super::{Engine, Held, refuse, touched};
-use crate::api::{Caller, Outcome, PoolRemove, VdevClass, VdevSpec};
+use crate::api::{Caller, Outcome, PoolRemove, VdevClass, VdevKind, VdevSpec};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_anchor::{FileRegister, FileWitness, Register, Witness};
 use steadfast_env::Clock;
 use steadfast_format::PoolGuid;
-use steadfast_pool::{AnchorWish, Registers};
+use steadfast_pool::{AnchorWish, DeviceHandle, GroupHandles, Redundancy, Registers};
 
 /// Registers are files by path; what this host remembers of each lies beside its list of pools.
 struct Files {
@@ -33,6 +33,77 @@ pub(super) fn slotted(vdevs: &[VdevSpec]) -> (Vec<VdevSpec>, usize) {
     let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).cloned();
     let main = of(VdevClass::Main).map(|vdev| vdev.devices.len()).sum();
     (of(VdevClass::Main).chain(of(VdevClass::Log)).collect(), main)
+}
+
+/// The groups that a device list asks for, of its main devices in their order; single ones stand alone.
+pub(super) fn groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<GroupHandles> {
+    let mut handles = handles.into_iter();
+    let main = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main);
+    let group = main.map(|vdev| GroupHandles {
+        redundancy: redundancy(vdev.kind),
+        devices: handles.by_ref().take(vdev.devices.len()).collect(),
+    });
+    group.collect()
+}
+
+fn redundancy(kind: VdevKind) -> Redundancy {
+    match kind {
+        VdevKind::Plain => Redundancy::None,
+        VdevKind::Mirror => Redundancy::Mirror,
+        VdevKind::Raidz1 => Redundancy::Raidz(1),
+        VdevKind::Raidz2 => Redundancy::Raidz(2),
+        VdevKind::Raidz3 => Redundancy::Raidz(3),
+    }
+}
+
+/// The groups that a pool has, each with its devices.
+pub(super) fn groups_of(held: &Held) -> Vec<(VdevKind, usize)> {
+    let state = held.pool.state();
+    let alone = state.leaves.iter().filter(|leaf| leaf.config.group == 0).map(|_| (VdevKind::Plain, 1));
+    let of = |id| state.leaves.iter().filter(|leaf| leaf.config.group == id).count();
+    let groups = state.groups.iter().map(|group| (kind(steadfast_pool::redundancy_of(group)), of(group.id)));
+    alone.chain(groups).collect()
+}
+
+/// The kind of a group.
+pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
+    match redundancy {
+        Redundancy::None => VdevKind::Plain,
+        Redundancy::Mirror => VdevKind::Mirror,
+        Redundancy::Raidz(1) => VdevKind::Raidz1,
+        Redundancy::Raidz(2) => VdevKind::Raidz2,
+        Redundancy::Raidz(_) => VdevKind::Raidz3,
+    }
+}
+
+/// Refuses main devices of which one part survives more failures than another, as ZFS does: the pool is as weak as its weakest
+/// part. `existing` are the pool's own groups.
+pub(super) fn check_alike(
+    vdevs: &[VdevSpec],
+    existing: &[(VdevKind, usize)],
+    force: bool,
+) -> Result<(), Refusal> {
+    let main = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main);
+    let mut all: Vec<(VdevKind, usize)> = existing.to_vec();
+    all.extend(main.map(|vdev| (vdev.kind, vdev.devices.len())));
+    let spared = |(kind, devices): (VdevKind, usize)| match kind {
+        VdevKind::Plain => 0,
+        VdevKind::Mirror => devices - 1,
+        VdevKind::Raidz1 => 1,
+        VdevKind::Raidz2 => 2,
+        VdevKind::Raidz3 => 3,
+    };
+    let other = all.windows(2).find(|pair| pair[0].0 != pair[1].0 || spared(pair[0]) != spared(pair[1]));
+    match other {
+        Some(pair) if !force => {
+            let [first, second] = [pair[0], pair[1]].map(|vdev| {
+                format!("{} of {} devices", crate::check::vdev_word(VdevClass::Main, vdev.0), vdev.1)
+            });
+            let what = format!("mismatched redundancy: {first} and {second} in one pool");
+            Err(Refusal::new(Code::VdevMismatch, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Engine {

@@ -95,6 +95,22 @@ impl Engine {
                     set("reason", reason);
                     "io_failure".to_owned()
                 }
+                EventKind::Scan { what, word } => {
+                    kind_of_class = "sysevent";
+                    format!("{what}_{word}")
+                }
+                EventKind::DeviceRemoved { path } => {
+                    set("vdev_path", path);
+                    kind_of_class = "sysevent";
+                    "vdev_remove".to_owned()
+                }
+                EventKind::DeviceFaulted { path, reason } => {
+                    set("vdev_path", path);
+                    set("vdev_state", "FAULTED".to_owned());
+                    set("detail", reason);
+                    kind_of_class = "resource.fs.zfs";
+                    "statechange".to_owned()
+                }
                 EventKind::RootAccepted { notice } => {
                     set("notice", notice);
                     "rollback".to_owned()

@@ -2,14 +2,14 @@
 
 use super::{Engine, Held, anchors, devices, refuse, touched};
 use crate::api::{
-    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolTrim, PoolUpgrade,
-    TrimCommand, VdevSpec,
+    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolReplace, PoolScrub,
+    PoolTrim, PoolUpgrade, ScrubCommand, TrimCommand, VdevClass, VdevKind, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_device::OpenOptions;
+use steadfast_device::{Device, FileDevice, OpenOptions};
 use steadfast_format::{Feature, PoolState};
 use steadfast_pool::DeviceHandle;
 
@@ -49,18 +49,20 @@ impl Engine {
         let (vdevs, main) = anchors::slotted(&request.vdevs);
         let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
         let logs = handles.split_off(main);
+        let groups = anchors::groups(&request.vdevs, handles);
+        anchors::check_alike(&request.vdevs, &anchors::groups_of(&held), request.force)?;
         let anchor = self.anchor_of(&request.vdevs);
         // (E4) All that can be refused is refused before the first change.
         if !logs.is_empty() {
             held.pool.add_logs(logs.clone(), request.force, true).map_err(refuse::pool)?;
-            held.pool.add_devices(handles.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
         }
         if anchor.path.is_some() {
             held.pool.add_anchor(&anchor, request.force, true).map_err(refuse::pool)?;
-            held.pool.add_devices(handles.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
         }
-        if !handles.is_empty() {
-            held.pool.add_devices(handles, request.force, request.dry_run).map_err(refuse::pool)?;
+        if !groups.is_empty() {
+            held.pool.add_groups(groups, request.force, request.dry_run).map_err(refuse::pool)?;
         }
         if request.dry_run {
             return Ok(touched(&request.name));
@@ -105,7 +107,14 @@ impl Engine {
             .collect::<Result<Vec<String>, Refusal>>()?;
         let mut outcome = Outcome::default();
         for path in members {
-            // Every device of an imported pool is online; what can change is how much of it is used.
+            let open = || -> steadfast_pool::Result<Arc<dyn Device>> {
+                Ok(Arc::new(FileDevice::open(Path::new(&path), &OpenOptions::WRITE)?) as Arc<dyn Device>)
+            };
+            if held.pool.online(&path, &open).map_err(refuse::pool)? {
+                let fields = [("vdev_path", path.clone()), ("vdev_state", "ONLINE".to_owned())];
+                self.post("statechange", &held.pool, &request.name, &fields);
+                outcome.touched.push(path.clone());
+            }
             let gained = if request.expand { held.pool.expand(&path).map_err(refuse::pool)? } else { 0 };
             if gained > 0 {
                 let fields = [("vdev_path", path.clone()), ("bytes", gained.to_string())];
@@ -136,19 +145,52 @@ impl Engine {
         Ok(touched(&request.name))
     }
 
-    /// Nothing can be taken out yet: there is no second copy of what a device holds.
-    pub(super) fn offline(&self, request: &PoolOffline) -> Result<Outcome, Refusal> {
+    /// Takes devices of groups out of use; those that stand alone hold what nobody else has.
+    pub(super) fn offline(&self, caller: &Caller, request: &PoolOffline) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
         for device in &request.devices {
-            Engine::member(&held, &request.name, device)?;
+            let path = Engine::member(&held, &request.name, device)?;
+            held.pool.offline(&path).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+            let fields = [("vdev_path", path), ("vdev_state", "OFFLINE".to_owned())];
+            self.post("statechange", &held.pool, &request.name, &fields);
         }
-        let names: Vec<String> = request.devices.iter().map(|device| device.display().to_string()).collect();
-        let what = format!(
-            "{} cannot be taken offline: the pool '{}' has no redundancy, so nobody else holds its data",
-            names.join(", "),
-            request.name
-        );
-        Err(Refusal::new(Code::VdevNeeded, what).with("pool", &request.name))
+        self.log(&held, caller);
+        Ok(touched(&request.name))
+    }
+
+    pub(super) fn scrub(&self, caller: &Caller, request: &PoolScrub) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let command = match request.command {
+            ScrubCommand::Start => steadfast_pool::ScrubCommand::Start,
+            ScrubCommand::Pause => steadfast_pool::ScrubCommand::Pause,
+            ScrubCommand::Stop => steadfast_pool::ScrubCommand::Stop,
+        };
+        held.pool.scrub(command).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(touched(&request.name))
+    }
+
+    /// Replaces a device by another, or by what lies under its own path now.
+    pub(super) fn replace(&self, caller: &Caller, request: &PoolReplace) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let old = Engine::member(&held, &request.name, &request.old)?;
+        let new = request.new.clone().unwrap_or_else(|| PathBuf::from(&old));
+        if new == Path::new(&old) {
+            // What lies there now is another device only if the old one is out of use.
+            held.pool.let_go(&old).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+        }
+        let vdev = VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: vec![new.clone()] };
+        let (paths, mut handles) = self.open_new(&[vdev], request.force)?;
+        let handle = handles.pop().expect("one was opened");
+        held.pool
+            .replace(&old, handle, request.force)
+            .map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+        let fields = [("vdev_path", new.display().to_string()), ("old_path", old)];
+        self.post("vdev_attach", &held.pool, &request.name, &fields);
+        held.devices.write().extend(paths);
+        self.log(&held, caller);
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![request.name.clone()], warnings })
     }
 
     pub(super) fn clear(&self, caller: &Caller, request: &PoolClear) -> Result<Outcome, Refusal> {

@@ -28,8 +28,8 @@ use crate::api::{
     FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome,
     PoolActivities, PoolAdd, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents,
     PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat,
-    PoolList, PoolOffline, PoolOnline, PoolPast, PoolRemove, PoolReport, PoolSet, PoolStatus, PoolSync,
-    PoolTrim, PoolUpgrade,
+    PoolList, PoolOffline, PoolOnline, PoolPast, PoolRemove, PoolReplace, PoolReport, PoolScrub, PoolSet,
+    PoolStatus, PoolSync, PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::refusal::{Code, Refusal};
@@ -283,8 +283,19 @@ impl Host for Engine {
         self.online(caller, &request)
     }
 
-    fn pool_offline(&self, _: &Caller, request: PoolOffline) -> Result<Outcome, Refusal> {
-        self.offline(&request)
+    fn pool_offline(&self, caller: &Caller, request: PoolOffline) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.offline(caller, &request)
+    }
+
+    fn pool_scrub(&self, caller: &Caller, request: PoolScrub) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.scrub(caller, &request)
+    }
+
+    fn pool_replace(&self, caller: &Caller, request: PoolReplace) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.replace(caller, &request)
     }
 
     fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal> {
@@ -299,7 +310,8 @@ impl Host for Engine {
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
         let held = self.held_pool(&request.name)?;
-        Ok(Activities { free: held.pool.freeing(), trim: held.pool.trim_remaining() })
+        let [scrub, resilver] = held.pool.scan_remaining();
+        Ok(Activities { free: held.pool.freeing(), trim: held.pool.trim_remaining(), scrub, resilver })
     }
 
     fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {

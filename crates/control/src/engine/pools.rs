@@ -53,6 +53,7 @@ impl Engine {
         {
             mounts::check(mountpoint, false)?;
         }
+        anchors::check_alike(&request.vdevs, &[], request.force)?;
         let (vdevs, main) = anchors::slotted(&request.vdevs);
         let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
         let logs = handles.split_off(main);
@@ -67,7 +68,7 @@ impl Engine {
         let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
         let spec = CreateSpec {
             name: name.clone(),
-            devices: handles,
+            groups: anchors::groups(&request.vdevs, handles),
             ashift,
             force: request.force,
             pool_props: request.properties.iter().filter(stored).map(own).collect(),

@@ -11,6 +11,15 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoLabel { path, .. } => with(Code::PoolDamaged).with("device", path),
         Error::Occupied { path, pool, .. } => with(Code::VdevForeign).with("device", path).with("pool", pool),
         Error::Twice { path } => with(Code::VdevTwice).with("device", path),
+        Error::ScanActive { pool, .. } => with(Code::ScanActive).with("pool", pool),
+        Error::ScrubAlone { pool } => with(Code::Later).with("pool", pool).with("word", "scrub"),
+        Error::ScanNone { pool } => with(Code::ScanNone).with("pool", pool),
+        Error::DeviceNeeded { pool, path } | Error::DeviceAlone { pool, path } => {
+            with(Code::VdevNeeded).with("pool", pool).with("device", path)
+        }
+        Error::GroupSize { .. } | Error::GroupOfObjects { .. } | Error::TooManyGroups => {
+            with(Code::VdevGroup)
+        }
         Error::MissingDevices { pool, missing } => {
             with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
         }

@@ -3,11 +3,12 @@
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
 use crate::api::{
     CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo, PoolIo,
-    PoolPast, PoolReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind, VdevReport,
+    PoolPast, PoolReport, ScanReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use steadfast_format::{LeafState, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
@@ -211,8 +212,10 @@ impl Engine {
 }
 
 fn health(measured: &Measured) -> Health {
-    let whole = measured.leaves.iter().all(|leaf| leaf.presence == Presence::Whole)
-        && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
+    let whole = measured.leaves.iter().all(|leaf| {
+        leaf.config.state == LeafState::Leaving
+            || leaf.presence == Presence::Whole && leaf.config.state == LeafState::Online
+    }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
     match (&measured.suspended, whole) {
         (Some(_), _) => Health::Suspended,
         (None, false) => Health::Degraded,
@@ -222,6 +225,13 @@ fn health(measured: &Measured) -> Health {
 
 /// State of a device, and what is remarkable about it.
 fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
+    match leaf.config.state {
+        LeafState::Online => {}
+        LeafState::Leaving => return (Health::Online, Some("is being replaced".into())),
+        LeafState::Offline => return (Health::Offline, None),
+        LeafState::Faulted => return (Health::Faulted, Some("failed and was taken out of use".into())),
+        LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
+    }
     match leaf.presence {
         Presence::Whole if leaf.growth.fits > leaf.growth.slots => {
             (Health::Online, Some("has grown; `zpool online -e` uses all of it".into()))
@@ -262,7 +272,11 @@ fn gone(pool: &str, leaf: &LeafStatus) -> Refusal {
 /// Refuses to let go of a pool with a device whose last name was removed: its bytes are there only as long as it is open.
 pub(super) fn check_names_last(pool: &str, held: &Held) -> Result<(), Refusal> {
     let leaves = held.pool.state().leaves;
-    match leaves.iter().find(|leaf| leaf.presence == Presence::Removed) {
+    let is_lost = |leaf: &&LeafStatus| {
+        // A group does without a device as long as it may; more than that is for status to tell.
+        leaf.presence == Presence::Removed && leaf.config.group == 0
+    };
+    match leaves.iter().find(is_lost) {
         Some(leaf) => {
             let mut refusal = gone(pool, leaf);
             refusal.what.push_str(", and is lost when the pool lets go of it");
@@ -333,6 +347,40 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
 }
 
+/// A group with its members. `index` is its rank among the pool's groups and single devices.
+fn group_report(
+    measured: &Measured,
+    id: u8,
+    index: usize,
+    vdev: &dyn Fn(&LeafStatus) -> VdevReport,
+) -> VdevReport {
+    let group = measured.groups.iter().find(|group| group.id == id).expect("a leaf's group is listed");
+    let redundancy = steadfast_pool::redundancy_of(group);
+    let children: Vec<VdevReport> =
+        measured.leaves.iter().filter(|leaf| leaf.config.group == id).map(vdev).collect();
+    let bad = children.iter().filter(|child| child.state != Health::Online).count();
+    let state = match bad {
+        0 => Health::Online,
+        bad if bad <= redundancy.spared(group.width.into()) as usize => Health::Degraded,
+        _ => Health::Faulted,
+    };
+    VdevReport {
+        name: format!("{}-{index}", steadfast_pool::group_word(redundancy)),
+        guid: 0,
+        class: VdevClass::Main,
+        kind: super::anchors::kind(redundancy),
+        state,
+        size: children.iter().map(|child| child.size).sum(),
+        allocated: children.iter().map(|child| child.allocated).sum(),
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        note: None,
+        trim: None,
+        children,
+    }
+}
+
 fn pool_report(name: &str, held: &Held) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
@@ -342,7 +390,19 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         let code = if fenced { Code::AnchorFenced } else { Code::PoolSuspended };
         messages.push(Refusal::new(code, what).with("pool", name));
     }
-    let lost = |leaf: &&LeafStatus| leaf.presence != Presence::Whole;
+    let lost =
+        |leaf: &&LeafStatus| leaf.presence != Presence::Whole && leaf.config.state == LeafState::Online;
+    let out: Vec<&str> = measured
+        .leaves
+        .iter()
+        .filter(|leaf| !matches!(leaf.config.state, LeafState::Online | LeafState::Leaving))
+        .map(|leaf| leaf.config.path.as_str())
+        .collect();
+    if !out.is_empty() {
+        let devices = if out.len() == 1 { "one device is" } else { "some devices are" };
+        let what = format!("{devices} out of use ({}), and the pool does without", out.join(", "));
+        messages.push(Refusal::new(Code::VdevDegraded, what).with("pool", name).with("device", out[0]));
+    }
     messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
     for log in &measured.log_devices {
         if let (Health::Unavail | Health::Faulted | Health::Removed, Some(why)) = log_health(log) {
@@ -436,7 +496,18 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         vdevs: measured
             .leaves
             .iter()
-            .map(vdev)
+            .enumerate()
+            .filter(|(at, leaf)| {
+                let first = |leaf: &&LeafStatus| {
+                    measured.leaves.iter().position(|l| l.config.group == leaf.config.group)
+                };
+                leaf.config.group == 0 || first(leaf) == Some(*at)
+            })
+            .enumerate()
+            .map(|(index, (_, leaf))| match leaf.config.group {
+                0 => vdev(leaf),
+                id => group_report(&measured, id, index, &vdev),
+            })
             .chain(measured.log_devices.iter().map(log_vdev))
             .chain(measured.anchor.iter().map(anchor))
             .collect(),
@@ -453,6 +524,32 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
             held: measured.log.held as u64,
         },
         errors: errors.into_iter().take(1000).collect(),
+        scan: measured.scan.as_ref().map(scan_report),
+    }
+}
+
+fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
+    let (function, state) = match (scan.kind, scan.state) {
+        (ScanKind::Scrub, state) => ("scrub", state),
+        (ScanKind::Resilver, state) => ("resilver", state),
+    };
+    let state = match state {
+        ScanState::Active => "active",
+        ScanState::Paused => "paused",
+        ScanState::Finished => "finished",
+        ScanState::Canceled => "canceled",
+    };
+    ScanReport {
+        function: function.to_owned(),
+        state: state.to_owned(),
+        started: scan.begun_ns / 1_000_000_000,
+        ended: scan.ended_ns / 1_000_000_000,
+        total: scan.total,
+        scanned: scan.read,
+        repaired: scan.repaired,
+        resilvered: scan.rebuilt,
+        lost: scan.lost,
+        missing: scan.missing,
     }
 }
 
@@ -513,6 +610,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         vdevs: pool.devices.iter().map(vdev).collect(),
         errors: Vec::new(),
         error_count: 0,
+        scan: None,
         log: LogReport::default(),
     };
     (info, report)

@@ -294,6 +294,7 @@ impl Host for FakeHost {
                 vdevs: pool.vdevs(),
                 errors: pool.errors.clone(),
                 error_count: pool.errors.len() as u64,
+                scan: None,
                 log: Default::default(),
             }
         };
@@ -352,6 +353,10 @@ impl Host for FakeHost {
 
     fn pool_offline(&self, _: &Caller, request: PoolOffline) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
+        // As many as redundancy takes to be of use.
+        if self.lock().get(&request.name).is_some_and(|pool| pool.devices.len() > 2) {
+            return touched(&request.name);
+        }
         Err(Refusal::new(Code::VdevNeeded, "the pool has no redundancy"))
     }
 
@@ -370,6 +375,16 @@ impl Host for FakeHost {
 
     fn pool_trim(&self, _: &Caller, request: PoolTrim) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
+        touched(&request.name)
+    }
+
+    fn pool_scrub(&self, _: &Caller, request: PoolScrub) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[])?;
+        touched(&request.name)
+    }
+
+    fn pool_replace(&self, _: &Caller, request: PoolReplace) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[request.old])?;
         touched(&request.name)
     }
 

@@ -373,7 +373,14 @@ impl Fixture {
     fn write_labels(&self, txg: Txg) {
         let slots = medium::slot_count(DEVICE_BYTES, SLOT);
         let leaves: Vec<_> = (1..=2)
-            .map(|id| LeafConfig { id: DeviceId(id), guid: 70 + id, slots, path: format!("dev-{id}") })
+            .map(|id| LeafConfig {
+                id: DeviceId(id),
+                guid: 70 + id,
+                slots,
+                group: 0,
+                state: steadfast_format::LeafState::Online,
+                path: format!("dev-{id}"),
+            })
             .collect();
         for (device, leaf) in self.devices.iter().zip(&leaves) {
             let label = LabelConfig {
@@ -390,6 +397,7 @@ impl Fixture {
                 leaves: leaves.clone(),
                 features: vec![Feature::known("encryption").unwrap()],
                 aux: Vec::new(),
+                groups: Vec::new(),
                 key: self.sealed.as_ref().map(|(_, _, wrapped)| (wrapped.clone(), "prompt".into())),
             };
             let bytes = label.encode(steadfast_crypto::hash).unwrap();

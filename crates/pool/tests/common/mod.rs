@@ -26,7 +26,7 @@ pub fn handles(devices: &[Arc<MemoryDevice>]) -> Vec<DeviceHandle> {
 pub fn spec(devices: Vec<DeviceHandle>, key: Option<NewKey>) -> CreateSpec {
     CreateSpec {
         name: "tank".into(),
-        devices,
+        groups: steadfast_pool::GroupHandles::alone(devices),
         ashift: 12,
         force: false,
         pool_props: Default::default(),

@@ -1,17 +1,19 @@
 //! A pool in miniature: everything a commit does, without trees. Shared by the tests of this room.
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_device::memory::Fate;
 use steadfast_device::{MemoryDevice, SharedDevice};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, BlockKind, BlockPointer, Column, CommitTail, Compression, DatasetId, DeviceId, RelocationRow,
-    SegmentId, SegmentRow, Stamp, Txg,
+    Address, BlockKind, BlockPointer, Checksums, CommitTail, Compression, DatasetId, DeviceId, Placement,
+    RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
 };
-use steadfast_segment::{Class, CleanReport, Error, Geometry, ReadError, Space, TableError};
+use steadfast_segment::{
+    Class, CleanReport, Error, Geometry, GroupSpec, MemberSpec, ReadError, Redundancy, Space, TableError,
+};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Block {
@@ -49,7 +51,8 @@ pub struct Durable {
     /// The tail's bytes, as they were appended.
     pub tail_blocks: Vec<Block>,
     pub tail_bytes: Vec<u8>,
-    pub places: [Option<Column>; 2],
+    pub places: [Option<Placement>; 2],
+    pub sums: BTreeMap<(SegmentId, u32), Checksums>,
     pub blocks: BTreeMap<u64, Block>,
     pub pool_blocks: Vec<Block>,
 }
@@ -58,6 +61,10 @@ pub struct MiniPool {
     pub geometry: Geometry,
     pub slots: u32,
     pub devices: Vec<Arc<MemoryDevice>>,
+    /// All devices are one group: how, and in how many columns.
+    pub group: Option<(Redundancy, u32)>,
+    /// Devices that are not there.
+    pub gone: BTreeSet<usize>,
     pub space: Space,
     pub durable: Durable,
     /// Living blocks by number.
@@ -73,12 +80,35 @@ impl MiniPool {
             true => Arc::new(MemoryDevice::new("memory", 64 << 20)),
             false => Arc::new(MemoryDevice::whole_segments("objects", 64 << 20)),
         };
-        let devices: Vec<_> = appendable.iter().map(device).collect();
-        let space = Self::open(geometry, slots, &devices);
+        Self::of(geometry, slots, appendable.iter().map(device).collect(), None)
+    }
+
+    /// A pool of one group, on devices of `slots` slots each.
+    pub fn with_group(
+        geometry: Geometry,
+        slots: u32,
+        redundancy: Redundancy,
+        width: u32,
+        devices: usize,
+    ) -> MiniPool {
+        let devices = (0..devices).map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)));
+        Self::of(geometry, slots, devices.collect(), Some((redundancy, width)))
+    }
+
+    fn of(
+        geometry: Geometry,
+        slots: u32,
+        devices: Vec<Arc<MemoryDevice>>,
+        group: Option<(Redundancy, u32)>,
+    ) -> MiniPool {
+        let gone = BTreeSet::new();
+        let space = Self::open(geometry, slots, &devices, group, &gone);
         let mut pool = MiniPool {
             geometry,
             slots,
             devices,
+            group,
+            gone,
             space,
             durable: Durable::default(),
             blocks: BTreeMap::new(),
@@ -90,12 +120,33 @@ impl MiniPool {
         pool
     }
 
-    fn open(geometry: Geometry, slots: u32, devices: &[Arc<MemoryDevice>]) -> Space {
-        let devices = devices.iter().zip(1..).map(|(device, id)| {
-            let device: SharedDevice = Arc::clone(device) as SharedDevice;
-            (DeviceId(id), slots, device)
+    fn open(
+        geometry: Geometry,
+        slots: u32,
+        devices: &[Arc<MemoryDevice>],
+        group: Option<(Redundancy, u32)>,
+        gone: &BTreeSet<usize>,
+    ) -> Space {
+        let members = devices.iter().enumerate().map(|(at, device)| MemberSpec {
+            id: DeviceId(at as u64 + 1),
+            slots,
+            device: (!gone.contains(&at)).then(|| Arc::clone(device) as SharedDevice),
         });
-        Space::new(geometry, devices.collect(), Env::seeded(1))
+        let groups = match group {
+            Some((redundancy, width)) => {
+                let column = redundancy.column_bytes(width, geometry);
+                vec![GroupSpec { redundancy, width, column, members: members.collect() }]
+            }
+            None => members
+                .map(|member| GroupSpec {
+                    redundancy: Redundancy::None,
+                    width: 1,
+                    column: geometry.slot_size,
+                    members: vec![member],
+                })
+                .collect(),
+        };
+        Space::with_groups(geometry, groups, Env::seeded(1))
     }
 
     pub fn append_to(&mut self, owner: DatasetId, class: Class, len: usize) -> Result<Block, Error> {
@@ -143,7 +194,15 @@ impl MiniPool {
     pub fn commit(&mut self) {
         let mut rows = self.durable.rows.clone();
         let mut runs = self.durable.runs.clone();
+        let mut sums = self.durable.sums.clone();
+        self.space.seal_rows().expect("the devices write");
         let changes = self.space.table_changes();
+        for (part, stored) in changes.sums {
+            match stored {
+                Some(stored) => sums.insert(part, stored),
+                None => sums.remove(&part),
+            };
+        }
         for (id, row) in changes.rows {
             match row {
                 Some(row) => rows.insert(id, row),
@@ -198,6 +257,7 @@ impl MiniPool {
         self.durable = Durable {
             rows,
             runs,
+            sums,
             txg: tail.txg.0,
             tail_blocks: tail_blocks.to_vec(),
             tail_bytes,
@@ -248,9 +308,9 @@ impl MiniPool {
 
     pub fn import_with(&mut self, tail: &CommitTail) -> Result<(), TableError> {
         let durable = self.durable.clone();
-        let space = Self::open(self.geometry, self.slots, &self.devices);
+        let space = Self::open(self.geometry, self.slots, &self.devices, self.group, &self.gone);
         let pointer = self.tail_pointer();
-        space.bootstrap(&pointer, durable.places)?;
+        space.bootstrap(&pointer, durable.places.clone())?;
         for address in pointer.copies {
             let judge = |bytes| if bytes == durable.tail_bytes { Ok(bytes) } else { Err(()) };
             let read = space.read(address, pointer.psize as usize, judge);

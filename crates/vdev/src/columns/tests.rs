@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use steadfast_device::memory::{Effect, Fault as Armed};
-use steadfast_device::{MemoryDevice, Operation};
+use steadfast_device::{Device as _, MemoryDevice, Operation};
 use steadfast_format::SegmentId;
 
 use super::*;
@@ -8,13 +10,14 @@ const CHUNK: usize = 16 << 10;
 const COLUMN: u32 = 1 << 20;
 
 struct Group {
-    devices: Vec<MemoryDevice>,
+    devices: Vec<Arc<MemoryDevice>>,
     layout: Layout,
 }
 
 impl Group {
     fn new(layout: Layout, columns: usize) -> Group {
-        let devices = (0..columns).map(|at| MemoryDevice::new(&format!("device {at}"), 64 << 20)).collect();
+        let devices =
+            (0..columns).map(|at| Arc::new(MemoryDevice::new(&format!("device {at}"), 64 << 20))).collect();
         Group { devices, layout }
     }
 
@@ -22,13 +25,14 @@ impl Group {
         Group::new(Layout::Raidz(Stripe::new(data, parity, CHUNK)), data + parity)
     }
 
-    fn columns_without(&self, missing: &[usize]) -> Columns<'_> {
-        let column = |at: usize| Column { device: &self.devices[at], place: place(at) };
+    fn columns_without(&self, missing: &[usize]) -> Columns {
+        let column =
+            |at: usize| Column { device: Arc::clone(&self.devices[at]) as SharedDevice, place: place(at) };
         let columns = (0..self.devices.len()).map(|at| (!missing.contains(&at)).then(|| column(at)));
         Columns::new(self.layout, columns.collect())
     }
 
-    fn columns(&self) -> Columns<'_> {
+    fn columns(&self) -> Columns {
         self.columns_without(&[])
     }
 }
@@ -36,7 +40,7 @@ impl Group {
 impl Group {
     /// Writes from the beginning on, durably: what is spoilt is what lies on the medium.
     fn fill(&self, all: &[u8]) {
-        assert!(self.columns().write(0, all).is_empty());
+        assert!(self.columns().write(0, all, &mut |_| {}).is_empty());
         self.flush();
     }
 
@@ -60,7 +64,7 @@ fn judge(expected: &[u8]) -> impl FnMut(Buffer) -> Result<Vec<u8>, &'static str>
 }
 
 /// Reads a range and expects the right bytes, whatever the columns are like; gives what was found on the way.
-fn read(columns: &Columns<'_>, all: &[u8], range: Range<usize>) -> Vec<Finding> {
+fn read(columns: &Columns, all: &[u8], range: Range<usize>) -> Vec<Finding> {
     let expected = &all[range.clone()];
     let found = columns.read(range.start, range.len(), &mut judge(expected));
     let found = found.unwrap_or_else(|lost| panic!("{range:?}: {lost:?}"));
@@ -133,9 +137,9 @@ fn a_small_read_touches_one_device() {
 fn rows_written_one_after_the_other_are_what_rows_written_at_once_are() {
     let (at_once, by_row) = (Group::raidz(4, 2), Group::raidz(4, 2));
     let all = filled(&at_once);
-    assert!(at_once.columns().write(0, &all).is_empty());
+    assert!(at_once.columns().write(0, &all, &mut |_| {}).is_empty());
     for (row, bytes) in all.chunks(4 * CHUNK).enumerate() {
-        assert!(by_row.columns().write(row * 4 * CHUNK, bytes).is_empty());
+        assert!(by_row.columns().write(row * 4 * CHUNK, bytes, &mut |_| {}).is_empty());
     }
     for (left, right) in at_once.devices.iter().zip(&by_row.devices) {
         assert!(left.image().to_vec() == right.image().to_vec());
@@ -162,7 +166,7 @@ fn wrong_columns_are_found_out_and_repaired() {
     for group in shapes() {
         let all = filled(&group);
         group.fill(&all);
-        let images: Vec<_> = group.devices.iter().map(MemoryDevice::image).collect();
+        let images: Vec<_> = group.devices.iter().map(|device| device.image()).collect();
         for wrong in worst_sets(&group) {
             group.devices.iter().zip(&images).for_each(|(device, image)| device.restore(image));
             wrong.iter().for_each(|&column| spoil(&group, column));
@@ -221,7 +225,7 @@ fn one_more_than_the_redundancy_is_lost_and_says_what_failed() {
     for group in shapes() {
         let all = filled(&group);
         group.fill(&all);
-        let images: Vec<_> = group.devices.iter().map(MemoryDevice::image).collect();
+        let images: Vec<_> = group.devices.iter().map(|device| device.image()).collect();
         (0..=group.columns().redundancy()).for_each(|column| spoil(&group, column));
         let spoilt: Vec<_> = group.devices.iter().map(|device| device.image().to_vec()).collect();
         let lost = group.columns().read(0, all.len(), &mut judge(&all)).expect_err("nothing fits");
@@ -262,7 +266,7 @@ fn a_write_that_some_columns_did_not_take_says_which_and_can_be_read() {
     for column in [1, 5] {
         group.devices[column].arm(Armed { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
     }
-    let failed = group.columns().write(0, &all);
+    let failed = group.columns().write(0, &all, &mut |_| {});
     assert_eq!(failed.iter().map(|(column, _)| *column).collect::<Vec<_>>(), [1, 5]);
     read(&group.columns_without(&[1, 5]), &all, 0..all.len());
 }
@@ -271,7 +275,7 @@ fn a_write_that_some_columns_did_not_take_says_which_and_can_be_read() {
 #[should_panic(expected = "(V1)")]
 fn half_a_row_is_a_bug() {
     let group = Group::raidz(4, 1);
-    let _ = group.columns().write(0, &content(CHUNK));
+    let _ = group.columns().write(0, &content(CHUNK), &mut |_| {});
 }
 
 #[test]
@@ -280,4 +284,35 @@ fn subsets_come_smallest_first_and_once() {
     let all = subsets(&[0, 2, 5], 2);
     assert_eq!(all, [vec![], vec![0], vec![2], vec![5], vec![0, 2], vec![0, 5], vec![2, 5]]);
     assert_eq!(subsets(&(0..34).collect::<Vec<_>>(), 3).len(), 1 + 34 + 561 + 5984);
+}
+
+#[test]
+fn what_does_not_fit_together_is_not_taken_for_right() {
+    for group in shapes() {
+        let (columns, all) = (group.columns(), filled(&group));
+        group.fill(&all);
+        for range in RANGES {
+            let bytes = columns.read_consistent(range.start, range.len()).expect("nothing is wrong");
+            assert!(bytes[..] == all[range]);
+        }
+        for column in 0..group.devices.len() {
+            assert!(group.columns_without(&[column]).read_consistent(0, 4096).is_none(), "one is missing");
+            group.devices[column].flip_bit_in(place(column), 77, 1);
+            assert!(columns.read_consistent(0, 4096).is_none(), "column {column} is wrong");
+            group.devices[column].flip_bit_in(place(column), 77, 1);
+        }
+    }
+}
+
+#[test]
+fn copies_are_read_in_turn() {
+    let group = Group::new(Layout::Mirror, 3);
+    group.fill(&content(4096));
+    for first in 0..6 {
+        let before: Vec<u64> = group.devices.iter().map(|device| device.counts().reads).collect();
+        assert!(read(&group.columns().starting_at(first), &content(4096), 0..4096).is_empty());
+        for (at, device) in group.devices.iter().enumerate() {
+            assert_eq!(device.counts().reads - before[at], u64::from(at == first % 3), "copy {at}");
+        }
+    }
 }

@@ -1,0 +1,141 @@
+//! What a scrub or a resilver did and where it goes on. FORMAT.md, "Scan".
+
+use crate::layout::{Decoder, Encoder, Layout};
+use crate::{DecodeError, SegmentId};
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum ScanKind {
+    /// Every column of every segment is read and compared.
+    Scrub = 1,
+    /// Columns that are missing, or on a device that leaves, are built on others.
+    Resilver = 2,
+}
+
+/// How far a scan is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum ScanState {
+    /// Under way.
+    Active = 1,
+    /// Stopped for now.
+    Paused = 2,
+    /// Went through everything.
+    Finished = 3,
+    /// Ended by the operator.
+    Canceled = 4,
+}
+
+/// Value of the pool's last scan in the meta tree.
+///
+/// | off | len | field    | meaning                                                          |
+/// |-----|-----|----------|------------------------------------------------------------------|
+/// |   0 |   1 | kind     | 1 scrub, 2 resilver                                              |
+/// |   1 |   1 | state    | 1 active, 2 paused, 3 finished, 4 canceled                       |
+/// |   2 |   6 | reserved | zero                                                             |
+/// |   8 |   8 | next     | segments below this id were looked at                            |
+/// |  16 |   8 | until    | segments from this id on were written after it began             |
+/// |  24 |   8 | begun_ns | wall time of its beginning, nanoseconds since 1970               |
+/// |  32 |   8 | ended_ns | wall time of its end; 0 while it is under way or paused          |
+/// |  40 |   8 | total    | bytes of columns to be looked at when it began                   |
+/// |  48 |   8 | read     | bytes read                                                       |
+/// |  56 |   8 | repaired | bytes that were wrong and were written anew                      |
+/// |  64 |   8 | rebuilt  | bytes of missing columns built elsewhere                         |
+/// |  72 |   8 | lost     | bytes that could not be mended                                   |
+/// |  80 |   8 | missing  | columns that no device had room for                              |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ScanRow {
+    /// What for.
+    pub kind: ScanKind,
+    /// How far.
+    pub state: ScanState,
+    /// Segments below were looked at.
+    pub next: SegmentId,
+    /// Segments from here on are newer than the scan.
+    pub until: SegmentId,
+    /// Beginning, nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// End, or 0.
+    pub ended_ns: u64,
+    /// Bytes of columns to be looked at when it began.
+    pub total: u64,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes that were wrong and were written anew.
+    pub repaired: u64,
+    /// Bytes of missing columns built elsewhere.
+    pub rebuilt: u64,
+    /// Bytes that could not be mended.
+    pub lost: u64,
+    /// Columns that no device had room for.
+    pub missing: u64,
+}
+
+impl ScanRow {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "scan",
+        &[
+            ("kind", 0, 1),
+            ("state", 1, 1),
+            ("reserved", 2, 6),
+            ("next", 8, 8),
+            ("until", 16, 8),
+            ("begun_ns", 24, 8),
+            ("ended_ns", 32, 8),
+            ("total", 40, 8),
+            ("read", 48, 8),
+            ("repaired", 56, 8),
+            ("rebuilt", 64, 8),
+            ("lost", 72, 8),
+            ("missing", 80, 8),
+        ],
+        &[],
+    );
+
+    /// The row's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("kind", self.kind as u8).u8("state", self.state as u8).reserved();
+        out.u64("next", self.next.0).u64("until", self.until.0);
+        out.u64("begun_ns", self.begun_ns).u64("ended_ns", self.ended_ns).u64("total", self.total);
+        out.u64("read", self.read).u64("repaired", self.repaired).u64("rebuilt", self.rebuilt);
+        out.u64("lost", self.lost).u64("missing", self.missing).finish()
+    }
+
+    /// Reads a row.
+    pub fn decode(bytes: &[u8]) -> Result<ScanRow, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let kind = match from.u8("kind") {
+            1 => ScanKind::Scrub,
+            2 => ScanKind::Resilver,
+            other => return Err(from.refuse("kind", other)),
+        };
+        let state = match from.u8("state") {
+            1 => ScanState::Active,
+            2 => ScanState::Paused,
+            3 => ScanState::Finished,
+            4 => ScanState::Canceled,
+            other => return Err(from.refuse("state", other)),
+        };
+        from.reserved()?;
+        let row = ScanRow {
+            kind,
+            state,
+            next: SegmentId(from.u64("next")),
+            until: SegmentId(from.u64("until")),
+            begun_ns: from.u64("begun_ns"),
+            ended_ns: from.u64("ended_ns"),
+            total: from.u64("total"),
+            read: from.u64("read"),
+            repaired: from.u64("repaired"),
+            rebuilt: from.u64("rebuilt"),
+            lost: from.u64("lost"),
+            missing: from.u64("missing"),
+        };
+        from.finish()?;
+        Ok(row)
+    }
+}

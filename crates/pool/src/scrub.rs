@@ -1,0 +1,435 @@
+//! Scrub and resilver: every redundant segment is mended, one after the other, between commits.
+//!
+//! ## Order
+//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it. Then segments in the order
+//! of their ids: the order in which they were written, and on a pool that fills up the order of their slots. A scrub takes all,
+//! a resilver those that miss a column or have one on a device that leaves.
+//!
+//! ## Invariants
+//! (K1) A scan is bounded in each look by [`STEP_NS`], and rests as long as it worked while there is other load, so commits go on
+//!      beside it.                                                                                   `scan_step`
+//! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
+//! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
+//! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use steadfast_blockio::ReadContext;
+use steadfast_device::Device;
+use steadfast_format::node::Node;
+use steadfast_format::{
+    BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
+    ScanState, SegmentId, medium,
+};
+use steadfast_segment::{MemberSpec, Mended};
+
+use crate::create::DeviceHandle;
+use crate::error::{Error, Result};
+use crate::events::EventKind;
+use crate::inner::{Inner, Leaf};
+
+/// How long one look may take.
+const STEP_NS: u64 = 20_000_000;
+/// Nodes of the meta tree read in one look.
+const STEP_NODES: usize = 64;
+/// Pause between looks beside other load.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is asked of a scrub.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ScrubCommand {
+    /// Begin, or go on if it is paused.
+    Start,
+    /// Stop, so that it may go on later.
+    Pause,
+    /// End.
+    Stop,
+}
+
+/// The scan under way, or the last one.
+pub(crate) struct Scan {
+    pub row: ScanRow,
+    /// Segments to be looked at; filled when it begins or goes on.
+    queue: Option<VecDeque<SegmentId>>,
+    /// Nodes of the meta tree to be read.
+    nodes: Vec<BlockPointer>,
+    /// To be stored with the next commit.
+    dirty: bool,
+}
+
+impl Scan {
+    pub fn new(row: ScanRow) -> Scan {
+        Scan { row, queue: None, nodes: Vec::new(), dirty: false }
+    }
+
+    fn is_active(&self) -> bool {
+        self.row.state == ScanState::Active
+    }
+}
+
+impl Inner {
+    /// Begins, pauses or ends a scrub.
+    pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
+        self.check_writable()?;
+        let pool = || self.name();
+        if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
+            return Err(Error::ScrubAlone { pool: pool() });
+        }
+        if command == ScrubCommand::Start {
+            // What is open is in memory, and what lies of it on the devices is looked at like all else once it is closed.
+            let turn = self.sync_turn.lock();
+            self.space.close_redundant()?;
+            drop(turn);
+            self.commit_changes()?;
+        }
+        let mut scan = self.scan.lock();
+        let state = scan.as_ref().map(|scan| (scan.row.kind, scan.row.state));
+        let word = match (command, state) {
+            (_, Some((ScanKind::Resilver, ScanState::Active))) => {
+                return Err(Error::ScanActive { pool: pool(), what: "resilver" });
+            }
+            (ScrubCommand::Start, Some((ScanKind::Scrub, ScanState::Active))) => {
+                return Err(Error::ScanActive { pool: pool(), what: "scrub" });
+            }
+            (ScrubCommand::Start, Some((ScanKind::Scrub, ScanState::Paused))) => {
+                let scan = scan.as_mut().expect("it is paused");
+                (scan.row.state, scan.queue, scan.dirty) = (ScanState::Active, None, true);
+                "resume"
+            }
+            (ScrubCommand::Start, _) => {
+                *scan = Some(self.begin_scan(ScanKind::Scrub));
+                "start"
+            }
+            (ScrubCommand::Pause, Some((ScanKind::Scrub, ScanState::Active))) => {
+                let scan = scan.as_mut().expect("it is active");
+                (scan.row.state, scan.dirty) = (ScanState::Paused, true);
+                "pause"
+            }
+            (ScrubCommand::Stop, Some((ScanKind::Scrub, ScanState::Active | ScanState::Paused))) => {
+                let now = self.now_ns();
+                let scan = scan.as_mut().expect("it is under way");
+                (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, now, true);
+                "cancel"
+            }
+            (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(Error::ScanNone { pool: pool() }),
+        };
+        drop(scan);
+        self.note_scan("scrub", word);
+        Ok(())
+    }
+
+    fn note_scan(&self, what: &'static str, word: &'static str) {
+        self.events.note(EventKind::Scan { what, word });
+        let txg = self.txgs.gate.open_txg();
+        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &format!("{what} {word}"));
+        self.changed.store(true, Ordering::Release);
+        self.txgs.commits.nudge();
+    }
+
+    fn begin_scan(&self, kind: ScanKind) -> Scan {
+        let ids = self.space.mendable(kind == ScanKind::Resilver);
+        let total = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
+        let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
+        let mut scan = Scan::new(ScanRow {
+            kind,
+            state: ScanState::Active,
+            next: SegmentId(0),
+            until,
+            begun_ns: self.now_ns(),
+            ended_ns: 0,
+            total,
+            read: 0,
+            repaired: 0,
+            rebuilt: 0,
+            lost: 0,
+            missing: 0,
+        });
+        scan.dirty = true;
+        scan
+    }
+
+    /// Ends what is open and incomplete, and lets the next commit give the log other segments: so that a resilver finds all there is.
+    /// Under `sync_turn`, and followed by a commit.
+    fn prepare_resilver(&self) -> Result<()> {
+        self.space.close_incomplete()?;
+        self.move_log.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the log other segments than it has, if that was asked for: this commit holds all that it promised. At the beginning of
+    /// a commit.
+    pub(crate) fn move_log_away(&self) {
+        // What is held for a key that is not there no root holds.
+        if self.held.lock().count() > 0 || !self.move_log.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        if !self.space.log_segments().is_empty() {
+            self.log.stand_down();
+            self.space.drop_log();
+            self.log.want();
+        }
+    }
+
+    /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.
+    pub(crate) fn resilver_if_needed(&self) {
+        if self.read_only || self.space.mendable(true).is_empty() {
+            return;
+        }
+        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        self.note_scan("resilver", "start");
+    }
+
+    /// What the meta tree stores of the scan, if that changed.
+    pub(crate) fn scan_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut scan = self.scan.lock();
+        let scan = scan.as_mut()?;
+        let dirty = std::mem::take(&mut scan.dirty);
+        dirty.then(|| (MetaKey::Scan.encode(), Some(scan.row.encode())))
+    }
+
+    /// A part of the scan under way. Sync context only, between commits. Gives when to look again, `None` if nothing is under
+    /// way.
+    pub(crate) fn scan_step(&self) -> Result<Option<Duration>> {
+        if !self.scan.lock().as_ref().is_some_and(Scan::is_active) {
+            return Ok(None);
+        }
+        let _turn = self.sync_turn.lock();
+        self.check_anchor()?;
+        let began_ns = self.env.clock.monotonic_ns();
+        // Whoever asks how far it is, or stops it, waits for one look.
+        let mut under_way = self.scan.lock();
+        let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
+        let result = self.scan_some(scan, began_ns);
+        let ended = scan.row.state == ScanState::Finished;
+        let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
+        drop(under_way);
+        result?;
+        if ended {
+            self.note_scan(what, "finish");
+            // Whoever waits for a device to leave waits for the commit that names it no more.
+            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        }
+        self.changed.store(true, Ordering::Release);
+        let busy = self.txgs.budget.fullness() > 0;
+        Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
+    }
+
+    fn scan_some(&self, scan: &mut Scan, began_ns: u64) -> Result<()> {
+        if scan.queue.is_none() {
+            let all = self.space.mendable(scan.row.kind == ScanKind::Resilver);
+            let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
+            scan.queue = Some(left.collect());
+            scan.nodes = self.commit_state.lock().last.as_ref().map(|root| root.meta).into_iter().collect();
+        }
+        scan.dirty = true;
+        while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+            if !scan.nodes.is_empty() {
+                self.read_nodes(&mut scan.nodes);
+                continue;
+            }
+            let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else {
+                (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
+                return Ok(());
+            };
+            let mended = self.mend(id)?;
+            scan.row.next = SegmentId(id.0 + 1);
+            scan.row.read += mended.read_bytes;
+            scan.row.repaired += mended.repaired_bytes;
+            scan.row.rebuilt += mended.rebuilt_bytes;
+            scan.row.lost += mended.lost_bytes;
+            scan.row.missing += u64::from(mended.missing);
+        }
+        Ok(())
+    }
+
+    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it.
+    fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) {
+        let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
+        for _ in 0..STEP_NODES {
+            let Some(pointer) = nodes.pop() else { return };
+            for copy in pointer.copies.iter().filter(|copy| copy.is_some()) {
+                let _ = self.space.read(*copy, pointer.psize as usize, |bytes| {
+                    if steadfast_crypto::hash(&bytes) == pointer.hash { Ok(()) } else { Err(()) }
+                });
+            }
+            // A node that was replaced meanwhile is found nowhere; the new one was written since.
+            let Ok(bytes) = self.blockio.read(&pointer, &context) else { continue };
+            let Ok(node) = Node::decode(&bytes) else { continue };
+            if node.level() > 0 {
+                nodes.extend(node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok()));
+            }
+        }
+    }
+
+    fn mend(&self, id: SegmentId) -> Result<Mended> {
+        let mut sums = Vec::new();
+        for part in 0..self.space.checksum_parts(id) {
+            let Some(value) = self.meta.get(&MetaKey::Checksums(id, part).encode())? else { break };
+            let part = Checksums::decode(&value);
+            sums.extend(part.map_err(|source| self.corrupt(&self.name(), "checksums", source))?.sums);
+        }
+        Ok(self.space.mend(id, &sums, true)?)
+    }
+
+    /// The scan as it is.
+    pub(crate) fn scan_status(&self) -> Option<ScanRow> {
+        self.scan.lock().as_ref().map(|scan| scan.row)
+    }
+
+    fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {
+        let found = self.leaves().into_iter().find(|leaf| leaf.path() == path);
+        found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })
+    }
+
+    /// Takes a device of a group out of use. Durable when it returns.
+    pub(crate) fn offline(&self, path: &str) -> Result<()> {
+        self.check_writable()?;
+        let leaf = self.leaf_named(path)?;
+        {
+            let _turn = self.sync_turn.lock();
+            if leaf.config().state == LeafState::Offline {
+                return Ok(());
+            }
+            if !self.space.take_out(leaf.id()) {
+                return Err(Error::DeviceNeeded { pool: self.name(), path: path.to_owned() });
+            }
+            leaf.config.write().state = LeafState::Offline;
+            self.commit_state.lock().labels_dirty = true;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// Takes a device into use again: one that was offline as it is, one that failed or was missing as `open` finds it. What it
+    /// missed is resilvered. True if it was out of use.
+    pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
+        self.check_writable()?;
+        let leaf = self.leaf_named(path)?;
+        {
+            let _turn = self.sync_turn.lock();
+            let state = leaf.config().state;
+            if matches!(state, LeafState::Online | LeafState::Leaving) {
+                return Ok(false);
+            }
+            let leaf = if state == LeafState::Offline {
+                leaf
+            } else {
+                leaf.device.release();
+                let device = open()?;
+                let label = crate::scan::label_of(&*device)?;
+                if label.pool != self.guid || label.device_guid != leaf.config().guid {
+                    return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
+                }
+                let new = Arc::new(Leaf::new(leaf.config(), device, &self.env, &self.events));
+                let mut leaves = self.leaves.write();
+                let place =
+                    leaves.iter_mut().find(|other| other.id() == new.id()).expect("found by its path");
+                *place = Arc::clone(&new);
+                new
+            };
+            self.space.take_in(leaf.id(), Arc::clone(&leaf.device));
+            leaf.config.write().state = LeafState::Online;
+            self.commit_state.lock().labels_dirty = true;
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        self.resilver_if_needed();
+        Ok(true)
+    }
+
+    /// Releases a device that is out of use.
+    pub(crate) fn let_go(&self, path: &str) -> Result<()> {
+        let leaf = self.leaf_named(path)?;
+        match leaf.config().state {
+            LeafState::Online | LeafState::Leaving => Err(Error::Twice { path: path.to_owned() }),
+            LeafState::Offline | LeafState::Faulted | LeafState::Gone => {
+                leaf.device.release();
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
+    /// then the old one leaves. Begun when it returns.
+    pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
+        self.check_writable()?;
+        let leaf = self.leaf_named(old)?;
+        let config = leaf.config();
+        if config.group == 0 {
+            return Err(Error::DeviceAlone { pool: self.name(), path: old.to_owned() });
+        }
+        if self.leaves().iter().any(|other| other.path() == new.path && other.id() != config.id) {
+            return Err(Error::Twice { path: new.path });
+        }
+        crate::grow::check_unoccupied(&new, force)?;
+        let bytes = new.device.character().size_bytes;
+        let slots = medium::slot_count(bytes, self.column_of(&config));
+        if u64::from(slots) < self.space.columns_on(config.id).max(1) {
+            return Err(Error::TooSmall { path: new.path, bytes });
+        }
+        if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        {
+            let _turn = self.sync_turn.lock();
+            let id = DeviceId(self.space.last_device().0 + 1);
+            let (group, guid) = (config.group, self.env.random.nonzero_u64());
+            let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
+            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
+            added.erase_rings()?;
+            leaf.config.write().state = LeafState::Leaving;
+            let before = self.leaves();
+            {
+                let mut leaves = self.leaves.write();
+                let at = leaves.iter().position(|other| other.id() == config.id).expect("found by its path");
+                leaves.insert(at + 1, Arc::clone(&added));
+            }
+            let state = steadfast_format::PoolState::Active;
+            if let Err(error) = self.write_labels(state, self.txgs.commits.committed()) {
+                leaf.config.write().state = config.state;
+                *self.leaves.write() = before;
+                return Err(error);
+            }
+            let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+            assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
+            self.space.set_leaving(config.id, true);
+            self.replacing.lock().push(config.id);
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        self.note_scan("resilver", "start");
+        Ok(())
+    }
+
+    /// True if a device that leaves can be forgotten.
+    pub(crate) fn may_finish_leaving(&self) -> bool {
+        self.replacing.lock().iter().any(|&id| self.space.columns_on(id) == 0)
+    }
+
+    /// Forgets devices that are leaving and that nothing names any more (K4). At the beginning of a commit.
+    pub(crate) fn finish_leaving(&self) {
+        let mut replacing = self.replacing.lock();
+        replacing.retain(|&id| {
+            if self.space.columns_on(id) > 0 {
+                return true;
+            }
+            let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { return false };
+            self.space.remove_device(id);
+            self.leaves.write().retain(|other| other.id() != id);
+            self.commit_state.lock().labels_dirty = true;
+            // What it says of itself is not true any more. If that cannot be written, import sees that it is not listed.
+            let _ = crate::scan::erase(&*leaf.device);
+            leaf.device.release();
+            self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
+            false
+        });
+    }
+}

@@ -1,0 +1,288 @@
+//! Pools of groups: made, degraded, scrubbed, with devices replaced, and imported after all of it.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ROOT, handles, import, mount, spec};
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::{Device, MemoryDevice, Operation};
+use steadfast_env::Env;
+use steadfast_format::LeafState;
+use steadfast_pool::{
+    CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
+};
+
+const FILES: u64 = 24;
+
+fn memory(identity: &str) -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::new(identity, 128 << 20))
+}
+
+fn name(file: u64) -> Vec<u8> {
+    format!("file{file}").into_bytes()
+}
+
+fn write_file(pool: &Pool, file: u64, bytes: &[u8]) {
+    let (fs, handle) = mount(pool, "tank");
+    let _ = fs.unlink(ROOT, &name(file));
+    common::write_file(&fs, ROOT, &name(file), bytes);
+    drop((fs, handle));
+}
+
+fn read_file(pool: &Pool, file: u64) -> Vec<u8> {
+    let (fs, handle) = mount(pool, "tank");
+    let bytes = common::read_file(&fs, ROOT, &name(file));
+    drop((fs, handle));
+    bytes
+}
+
+struct Machine {
+    env: Env,
+    devices: Vec<Arc<MemoryDevice>>,
+}
+
+fn content(file: u64) -> Vec<u8> {
+    let mut state = file.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::new();
+    while bytes.len() < 300_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+impl Machine {
+    fn new(devices: usize) -> Machine {
+        let devices = (0..devices).map(|at| memory(&format!("device {at}")));
+        Machine { env: Env::seeded(7), devices: devices.collect() }
+    }
+
+    fn create(&self, redundancy: Redundancy) -> Pool {
+        let group = GroupHandles { redundancy, devices: handles(&self.devices) };
+        let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
+        let pool = Pool::create(&self.env, spec).expect("a pool");
+        (0..FILES).for_each(|file| write_file(&pool, file, &content(file)));
+        pool.sync().expect("committed");
+        pool
+    }
+
+    fn import(&self, devices: &[usize]) -> Pool {
+        let here: Vec<_> = devices.iter().map(|&at| Arc::clone(&self.devices[at])).collect();
+        import(&self.env, handles(&here), None).expect("imported")
+    }
+
+    fn all(&self) -> Vec<usize> {
+        (0..self.devices.len()).collect()
+    }
+}
+
+fn check(pool: &Pool) {
+    for file in 0..FILES {
+        assert!(read_file(pool, file) == content(file), "file {file}");
+    }
+}
+
+/// Lets the scan under way come to its end.
+fn finish(pool: &Pool) {
+    for _ in 0..10_000 {
+        if pool.scan_remaining() == [0, 0] {
+            return;
+        }
+        pool.sync().expect("the pool goes on");
+    }
+    panic!("{:?}", pool.state().scan);
+}
+
+/// Zeros of what a device holds between its labels.
+fn flood(device: &MemoryDevice) {
+    let size = device.character().size_bytes;
+    for slot in 0..(size - (1 << 20)) / (64 << 10) {
+        let place = steadfast_device::Place {
+            segment: steadfast_format::SegmentId(1),
+            slot: u32::try_from(slot).unwrap(),
+            slot_size: 64 << 10,
+        };
+        device.append_segment(place, 0, &[0; 64 << 10]).expect("written");
+    }
+    device.flush().expect("flushed");
+}
+
+const GROUPS: [(Redundancy, usize); 4] = [
+    (Redundancy::Mirror, 2),
+    (Redundancy::Raidz(1), 3),
+    (Redundancy::Raidz(2), 6),
+    (Redundancy::Raidz(3), 7),
+];
+
+#[test]
+fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
+    for (redundancy, count) in GROUPS {
+        let machine = Machine::new(count);
+        let pool = machine.create(redundancy);
+        pool.export().expect("exported");
+        flood(&machine.devices[1]);
+        let pool = machine.import(&machine.all());
+        check(&pool);
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        // In a world without tasks it may have ended by now.
+        let again = pool.scrub(ScrubCommand::Start);
+        assert!(matches!(again, Ok(()) | Err(Error::ScanActive { .. })), "{again:?}");
+        finish(&pool);
+        let scan = pool.state().scan.expect("there was one");
+        assert_eq!((scan.kind, scan.state, scan.lost), (ScanKind::Scrub, ScanState::Finished, 0));
+
+        let leaves = pool.state().leaves;
+        assert!(leaves[1].counts.checksum_errors > 0, "{redundancy:?}");
+        assert!(leaves.iter().enumerate().all(|(at, leaf)| at == 1 || leaf.counts.checksum_errors == 0));
+        // It holds now what it should: the others may fail.
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        finish(&pool);
+        assert_eq!(pool.state().scan.expect("a second").repaired, 0, "{redundancy:?}");
+        pool.export().expect("exported");
+        flood(&machine.devices[0]);
+        let pool = machine.import(&machine.all());
+        check(&pool);
+        assert_eq!(pool.state().scan.expect("kept over the export").state, ScanState::Finished);
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_device_is_replaced_while_the_pool_is_used() {
+    for (redundancy, count) in GROUPS {
+        let machine = Machine::new(count + 1);
+        let all = machine.devices.clone();
+        let first = Machine { env: machine.env.clone(), devices: all[..count].to_vec() };
+        let pool = first.create(redundancy);
+        let new = DeviceHandle { path: "new".into(), device: Arc::clone(&all[count]) as Arc<dyn Device> };
+        let old = pool.state().leaves[1].config.path.clone();
+        pool.replace(&old, new, false).expect("begun");
+        write_file(&pool, FILES, &content(FILES));
+        finish(&pool);
+        for _ in 0..3 {
+            write_file(&pool, FILES + 1, &content(3));
+            pool.sync().expect("committed");
+        }
+        let state = pool.state();
+        let paths: Vec<&str> = state.leaves.iter().map(|leaf| leaf.config.path.as_str()).collect();
+        assert_eq!(paths.len(), count, "{redundancy:?} {paths:?} {:?}", state.scan);
+        assert!(paths.contains(&"new") && !paths.contains(&old.as_str()), "{paths:?}");
+        check(&pool);
+        pool.export().expect("exported");
+        // Without the old one and without another one everything is there.
+        let mut left: Vec<usize> = (0..=count).filter(|&at| at != 1).collect();
+        left.remove(0);
+        let pool = machine.import(&left);
+        check(&pool);
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_device_that_was_offline_gets_what_it_missed() {
+    for (redundancy, count) in GROUPS {
+        let machine = Machine::new(count);
+        let pool = machine.create(redundancy);
+        let path = pool.state().leaves[0].config.path.clone();
+        pool.offline(&path).expect("it can be spared");
+        assert_eq!(pool.state().leaves[0].config.state, LeafState::Offline);
+        let other = pool.state().leaves[1].config.path.clone();
+        let spare = redundancy.spared(count as u32);
+        assert_eq!(pool.offline(&other).is_ok(), spare > 1, "{redundancy:?}");
+        for file in 0..FILES {
+            write_file(&pool, file, &content(file + 100));
+        }
+        pool.sync().expect("committed");
+        let never = || -> steadfast_pool::Result<Arc<dyn Device>> { panic!("it is open") };
+        assert!(pool.online(&path, &never).expect("it comes back"));
+        if spare > 1 {
+            assert!(pool.online(&other, &never).expect("it comes back"));
+        }
+        finish(&pool);
+        let scan = pool.state().scan.expect("a resilver");
+        assert_eq!((scan.kind, scan.state, scan.missing), (ScanKind::Resilver, ScanState::Finished, 0));
+        assert!(scan.rebuilt > 0, "{redundancy:?} {scan:?}");
+        pool.export().expect("exported");
+        // The others as many as can be spared are gone: what it holds now is needed and right.
+        let pool = machine.import(&(0..count - spare as usize).collect::<Vec<_>>());
+        for file in 0..FILES {
+            assert!(read_file(&pool, file) == content(file + 100), "{redundancy:?}: file {file}");
+        }
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_device_that_fails_is_faulted_and_the_pool_goes_on_until_too_many_do() {
+    let machine = Machine::new(4);
+    let pool = machine.create(Redundancy::Raidz(1));
+    machine.devices[2].arm(Fault { operation: Operation::Write, skip: 3, effect: Effect::FailAlways });
+    for file in 0..FILES {
+        write_file(&pool, file, &content(file + 50));
+    }
+    pool.sync().expect("the others take it");
+    pool.sync().expect("and again");
+    let states: Vec<LeafState> = pool.state().leaves.iter().map(|leaf| leaf.config.state).collect();
+    assert_eq!(states, [LeafState::Online, LeafState::Online, LeafState::Faulted, LeafState::Online]);
+    assert!(pool.state().suspended.is_none());
+    let path = pool.state().leaves[0].config.path.clone();
+    assert!(matches!(pool.offline(&path), Err(Error::DeviceNeeded { .. })), "one is out already");
+    machine.devices[2].disarm();
+    let again = Arc::clone(&machine.devices[2]);
+    let open = || -> steadfast_pool::Result<Arc<dyn Device>> { Ok(Arc::clone(&again) as Arc<dyn Device>) };
+    let faulted = pool.state().leaves[2].config.path.clone();
+    assert!(pool.online(&faulted, &open).expect("it works again"));
+    finish(&pool);
+    machine.devices[0].arm(Fault { operation: Operation::Flush, skip: 0, effect: Effect::FailAlways });
+    write_file(&pool, 3, &content(99));
+    pool.sync().expect("the others take it");
+    machine.devices[1].arm(Fault { operation: Operation::Flush, skip: 0, effect: Effect::FailAlways });
+    write_file(&pool, 4, &content(98));
+    assert!(pool.sync().is_err(), "two of raidz1 are too many");
+    assert!(pool.state().suspended.is_some());
+    assert!(read_file(&pool, 3) == content(99), "reading goes on");
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let machine = Machine::new(5);
+    let create = |redundancy, devices: &[Arc<MemoryDevice>]| {
+        let group = GroupHandles { redundancy, devices: handles(devices) };
+        Pool::create(&machine.env, CreateSpec { groups: vec![group], ..spec(Vec::new(), None) }).map(drop)
+    };
+    let devices = &machine.devices;
+    for (redundancy, count) in [(Redundancy::Mirror, 1), (Redundancy::Mirror, 5), (Redundancy::Raidz(2), 2)] {
+        let refused = create(redundancy, &devices[..count]);
+        assert!(matches!(refused, Err(Error::GroupSize { .. })), "{redundancy:?} {count} {refused:?}");
+    }
+    let whole = Arc::new(MemoryDevice::whole_segments("objects", 128 << 20));
+    let refused = create(Redundancy::Mirror, &[Arc::clone(&devices[0]), whole]);
+    assert!(matches!(refused, Err(Error::GroupOfObjects { .. })), "{refused:?}");
+    let pool = Pool::create(&machine.env, spec(handles(&devices[..1]), None)).expect("a pool");
+    assert!(matches!(pool.scrub(ScrubCommand::Start), Err(Error::ScrubAlone { .. })));
+    let path = pool.state().leaves[0].config.path.clone();
+    assert!(matches!(pool.offline(&path), Err(Error::DeviceNeeded { .. })));
+    let new = DeviceHandle { path: "new".into(), device: Arc::clone(&devices[1]) as Arc<dyn Device> };
+    assert!(matches!(pool.replace(&path, new, false), Err(Error::DeviceAlone { .. })));
+}
+
+#[test]
+fn a_scrub_is_paused_over_an_export_and_goes_on() {
+    let machine = Machine::new(3);
+    let pool = machine.create(Redundancy::Raidz(1));
+    assert!(matches!(pool.scrub(ScrubCommand::Pause), Err(Error::ScanNone { .. })));
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    pool.scrub(ScrubCommand::Pause).expect("paused");
+    pool.export().expect("exported");
+    let pool = machine.import(&machine.all());
+    assert_eq!(pool.state().scan.expect("kept").state, ScanState::Paused);
+    pool.scrub(ScrubCommand::Start).expect("it goes on");
+    finish(&pool);
+    pool.scrub(ScrubCommand::Start).expect("another");
+    pool.scrub(ScrubCommand::Stop).expect("stopped");
+    assert_eq!(pool.state().scan.expect("told").state, ScanState::Canceled);
+    pool.export().expect("exported");
+}

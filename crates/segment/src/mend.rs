@@ -1,0 +1,421 @@
+//! Mending: a redundant segment is read whole, every chunk of every column compared with its checksum, what is wrong computed from
+//! the rest and written anew, and columns that are missing built on other devices. Needs no key: checksums are of bytes as
+//! they lie.
+//!
+//! Segments of the pool's own metadata have no checksums: who mends them has read every living block of them before, by judgement,
+//! which puts their data columns right ([`Space::read`]); here their parity is made anew from those.
+//!
+//! ## Invariants
+//! (N1) Nothing is written that does not have the checksum it should have.                         `rebuild`
+//! (N2) A column is written into a slot that is free, on a device that holds no other column of the segment; the row names it
+//!      in the same commit whose flush makes it durable.                                           `Space::mend`
+//! (N3) Sync context only: no segment leaves the table and no slot changes hands meanwhile.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use steadfast_device::{Buffer, Place};
+use steadfast_env::Job;
+use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
+use steadfast_vdev::parity::{Repair, generate};
+use steadfast_vdev::{Layout, Stripe};
+
+use crate::Class;
+use crate::error::Error;
+use crate::groups;
+use crate::redundant::checksum;
+use crate::space::{Space, lock};
+use crate::table::Row;
+
+/// What mending did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Mended {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes that were wrong and are right again.
+    pub repaired_bytes: u64,
+    /// Bytes of columns built anew.
+    pub rebuilt_bytes: u64,
+    /// Bytes of rows that have more wrong columns than redundancy makes up for.
+    pub lost_bytes: u64,
+    /// Columns that are still missing: no device has room for them.
+    pub missing: u32,
+}
+
+impl Mended {
+    /// Adds what was done elsewhere.
+    pub fn add(&mut self, other: &Mended) {
+        self.read_bytes += other.read_bytes;
+        self.repaired_bytes += other.repaired_bytes;
+        self.rebuilt_bytes += other.rebuilt_bytes;
+        self.lost_bytes += other.lost_bytes;
+        self.missing += other.missing;
+    }
+}
+
+/// A segment under repair.
+struct Patient {
+    id: SegmentId,
+    row: Row,
+    /// Bytes of a slot where it lies.
+    slot: u32,
+    chunk: usize,
+    rows: usize,
+    /// What its columns hold; `None` where nothing could be read.
+    columns: Vec<Option<Buffer>>,
+    /// By row: columns that are not what they should be.
+    bad: Vec<Vec<usize>>,
+}
+
+impl Space {
+    /// Segments that [`Space::mend`] has something to look at: of several columns, closed. With `incomplete` those only that have a
+    /// column missing or on a device out of use.
+    #[must_use]
+    pub fn mendable(&self, incomplete: bool) -> Vec<SegmentId> {
+        let state = self.read_state();
+        let rows = state.table.rows.iter().filter(|(_, row)| {
+            let redundant = !matches!(row.place, Placement::Plain(_)) && row.class != Class::Log;
+            redundant && !row.open && (!incomplete || self.is_incomplete(&state.table, row))
+        });
+        rows.map(|(id, _)| *id).collect()
+    }
+
+    /// Ends segments that are open and miss a column, or have one on a device that leaves: what is appended next goes to whole ones,
+    /// and these can be mended once a commit knows their checksums. Sync context only.
+    pub fn close_incomplete(&self) -> Result<(), Error> {
+        self.close_streams(|space, id| {
+            let state = space.read_state();
+            state.table.rows.get(&id).is_some_and(|row| {
+                !matches!(row.place, Placement::Plain(_)) && space.is_incomplete(&state.table, row)
+            })
+        })
+    }
+
+    /// Ends all open segments of several columns. Sync context only.
+    pub fn close_redundant(&self) -> Result<(), Error> {
+        self.close_streams(|space, id| {
+            let state = space.read_state();
+            state.table.rows.get(&id).is_some_and(|row| !matches!(row.place, Placement::Plain(_)))
+        })
+    }
+
+    /// The log has no segments from the next commit on, whose root must not name any. Sync context only.
+    pub fn drop_log(&self) {
+        let _sync = lock(&self.sync);
+        let mut state = self.write_state();
+        let logs: Vec<(SegmentId, u32)> = state
+            .table
+            .rows
+            .iter()
+            .filter(|(_, row)| row.class == Class::Log)
+            .map(|(id, row)| (*id, row.filled))
+            .collect();
+        for (id, units) in logs {
+            state.table.kill(id, 0, units).expect("the log lives from end to end");
+        }
+    }
+
+    fn is_incomplete(&self, table: &crate::table::Table, row: &Row) -> bool {
+        row.place.columns().any(|column| column.is_none_or(|column| !self.stays(table, column.device)))
+    }
+
+    /// Whether a column may stay on a device.
+    fn stays(&self, table: &crate::table::Table, device: DeviceId) -> bool {
+        self.is_in_use(device) && table.devices.get(&device).is_some_and(|space| !space.leaving)
+    }
+
+    /// Bytes that the columns of a segment hold; 0 if it is not there any more.
+    #[must_use]
+    pub fn stored_bytes(&self, id: SegmentId) -> u64 {
+        let state = self.read_state();
+        state.table.rows.get(&id).map_or(0, |row| {
+            let rows = row.filled.div_ceil(state.table.row_units(row));
+            u64::from(rows) * u64::from(self.chunk_of(row)) * row.place.columns().count() as u64
+        })
+    }
+
+    fn chunk_of(&self, row: &Row) -> u32 {
+        match &row.place {
+            Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
+            _ => groups::chunk_bytes(row.class, self.geometry),
+        }
+    }
+
+    /// Parts of its checksums that a segment should have; 0 if it has none or is not there any more.
+    #[must_use]
+    pub fn checksum_parts(&self, id: SegmentId) -> u32 {
+        let state = self.read_state();
+        state.table.rows.get(&id).map_or(0, |row| state.table.sum_parts(row))
+    }
+
+    /// Mends a segment. `sums` are its checksums as they are stored, none for the pool's own metadata. With `rebuild` missing columns
+    /// are built on devices that have room. Sync context only (N3).
+    pub fn mend(
+        &self,
+        id: SegmentId,
+        sums: &[[u8; Checksums::SIZE]],
+        rebuild: bool,
+    ) -> Result<Mended, Error> {
+        let _sync = lock(&self.sync);
+        let mut report = Mended::default();
+        let Some(mut patient) = self.examine(id, sums, &mut report) else { return Ok(report) };
+        let rebuilt = patient.rebuild(sums, &mut report);
+        if self.is_healing() {
+            self.write_back(&patient, &rebuilt, &mut report);
+            if rebuild {
+                self.replace_columns(&patient, &mut report)?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Reads all columns and compares them.
+    fn examine(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], report: &mut Mended) -> Option<Patient> {
+        let (row, slot, row_units) = {
+            let state = self.read_state();
+            let row = state.table.rows.get(&id).filter(|row| !row.open)?;
+            (row.clone(), state.table.column_bytes(&row.place), state.table.row_units(row))
+        };
+        if matches!(row.place, Placement::Plain(_)) || row.class == Class::Log {
+            return None;
+        }
+        let rows = row.filled.div_ceil(row_units) as usize;
+        let chunk = self.chunk_of(&row) as usize;
+        let per_row = Checksums::per_row(&row.place);
+        let count = row.place.columns().count();
+        if !row.class.is_pool() && sums.len() < rows * per_row {
+            // Not all of it is committed yet.
+            return None;
+        }
+        let slots: Vec<Mutex<(Option<Buffer>, Vec<usize>)>> = (0..count).map(|_| Mutex::default()).collect();
+        let jobs = row.place.columns().zip(&slots).enumerate().map(|(index, (column, out))| -> Job<'_> {
+            Box::new(move || {
+                let Some(Column { device, slot: at }) = column.filter(|column| self.is_in_use(column.device))
+                else {
+                    return;
+                };
+                let place = Place { segment: id, slot: at, slot_size: slot };
+                let mut bytes = Buffer::to_fill(rows * chunk);
+                if self.read_place(device, place, 0, &mut bytes).is_err() {
+                    return;
+                }
+                let wrong = |(row, bytes): (usize, &[u8])| {
+                    let sum = sums.get(row * per_row + if per_row == 1 { 0 } else { index })?;
+                    (checksum(bytes) != *sum).then_some(row)
+                };
+                let wrong = bytes.chunks(chunk).enumerate().filter_map(wrong).collect();
+                *lock(out) = (Some(bytes), wrong);
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        let mut columns = Vec::with_capacity(count);
+        let mut bad: Vec<Vec<usize>> = vec![Vec::new(); rows];
+        for (index, read) in slots.into_iter().enumerate() {
+            let (bytes, wrong) = read.into_inner().expect("no job panics");
+            match &bytes {
+                None => bad.iter_mut().for_each(|columns| columns.push(index)),
+                Some(bytes) => {
+                    report.read_bytes += bytes.len() as u64;
+                    wrong.into_iter().for_each(|row| bad[row].push(index));
+                }
+            }
+            columns.push(bytes);
+        }
+        Some(Patient { id, row, slot, chunk, rows, columns, bad })
+    }
+
+    /// Writes rows that were computed to where they were wrong.
+    fn write_back(&self, patient: &Patient, rebuilt: &[(usize, Range<usize>)], report: &mut Mended) {
+        let Patient { id, row, slot, chunk, .. } = patient;
+        for (index, rows) in rebuilt {
+            let column = row.place.columns().nth(*index).flatten();
+            let Some(Column { device, slot: at }) = column.filter(|column| self.is_in_use(column.device))
+            else {
+                continue;
+            };
+            let Some(bytes) = patient.columns.get(*index).and_then(Option::as_ref) else { continue };
+            let handle = &self.devices[&device];
+            let place = Place { segment: *id, slot: at, slot_size: *slot };
+            let bytes = &bytes[rows.start * chunk..rows.end * chunk];
+            let offset = u32::try_from(rows.start * chunk).expect("within a column");
+            let written =
+                handle.device(device).and_then(|device| device.append_segment(place, offset, bytes));
+            handle.counters.wrote(bytes.len(), written.is_ok());
+            // Parity that fits no more may be right, and what died in a data column wrong: nobody is to blame.
+            let blamed = !patient.row.class.is_pool();
+            for row in rows.clone().filter(|_| blamed) {
+                let offset = u32::try_from(row * chunk).expect("within a column");
+                handle.counters.rejected(Address { segment: *id, offset });
+            }
+            if written.is_ok() {
+                handle.counters.repaired(bytes.len());
+                report.repaired_bytes += bytes.len() as u64;
+            }
+        }
+    }
+
+    /// Builds missing columns on other devices (N2).
+    fn replace_columns(&self, patient: &Patient, report: &mut Mended) -> Result<(), Error> {
+        let whole = patient.bad.iter().all(|bad| bad.len() <= patient.row.place.redundancy());
+        for (index, column) in patient.row.place.columns().enumerate() {
+            if column.is_some_and(|column| self.stays(&self.read_state().table, column.device)) {
+                continue;
+            }
+            let Some(bytes) = patient.columns[index].as_ref().filter(|_| whole) else {
+                report.missing += 1;
+                continue;
+            };
+            let target = self.write_state().table.take_spare_column(patient.id);
+            let Some(target) = target else {
+                report.missing += 1;
+                continue;
+            };
+            let Column { device, slot } = target;
+            let handle = &self.devices[&device];
+            let place = Place { segment: patient.id, slot, slot_size: patient.slot };
+            let written = handle.device(device).and_then(|device| device.append_segment(place, 0, bytes));
+            handle.counters.wrote(bytes.len(), written.is_ok());
+            match written {
+                Ok(()) => {
+                    self.write_state().table.set_column(patient.id, index, target);
+                    report.rebuilt_bytes += bytes.len() as u64;
+                }
+                Err(source) => {
+                    self.write_state().table.unclaim_slot(target);
+                    report.missing += 1;
+                    self.give_up_or_fail(device, source)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Columns on a device that rows name, in memory or in the last committed root.
+    #[must_use]
+    pub fn columns_on(&self, device: DeviceId) -> u64 {
+        let state = self.read_state();
+        let emptied = state.table.emptied.values().map(|emptied| &emptied.row);
+        let named = |row: &&Row| row.place.present().any(|(_, column)| column.device == device);
+        let rows = state.table.rows.values().chain(emptied).filter(named).count();
+        (rows + state.table.lost_on(device)) as u64
+    }
+}
+
+impl Patient {
+    /// Computes what is wrong or missing from the rest, and checks it (N1). Gives the columns and rows that hold other bytes than
+    /// before.
+    fn rebuild(&mut self, sums: &[[u8; Checksums::SIZE]], report: &mut Mended) -> Vec<(usize, Range<usize>)> {
+        let layout = groups::layout(&self.row.place);
+        let mut changed = Vec::new();
+        let mut at = 0;
+        while at < self.rows {
+            let bad = self.bad[at].clone();
+            let end = (at..self.rows).find(|&row| self.bad[row] != bad).unwrap_or(self.rows);
+            let rows = at..end;
+            at = end;
+            let done = match layout {
+                _ if bad.len() > self.row.place.redundancy() => false,
+                _ if bad.is_empty() => true,
+                Layout::Mirror => self.copy(&bad, rows.clone(), sums),
+                Layout::Raidz(stripe) => self.compute(stripe, &bad, rows.clone(), sums),
+            };
+            if done {
+                changed.extend(bad.into_iter().map(|column| (column, rows.clone())));
+            } else {
+                report.lost_bytes += (rows.len() * self.chunk) as u64;
+            }
+        }
+        if let (Layout::Raidz(stripe), true) = (layout, self.row.class.is_pool()) {
+            changed.extend(self.parity_anew(stripe));
+        }
+        changed
+    }
+
+    fn room(&mut self, column: usize) -> &mut Buffer {
+        let bytes = self.rows * self.chunk;
+        self.columns[column].get_or_insert_with(|| {
+            let mut buffer = Buffer::with_capacity(bytes);
+            buffer.resize(bytes);
+            buffer
+        })
+    }
+
+    fn copy(&mut self, bad: &[usize], rows: Range<usize>, sums: &[[u8; Checksums::SIZE]]) -> bool {
+        let bytes = rows.start * self.chunk..rows.end * self.chunk;
+        let good =
+            (0..self.columns.len()).find(|column| !bad.contains(column) && self.columns[*column].is_some());
+        let Some(good) = good else { return false };
+        let source = self.columns[good].as_ref().expect("just found")[bytes.clone()].to_vec();
+        if !fits(&source, self.chunk, sums, 1, 0, rows.start) {
+            return false;
+        }
+        for &column in bad {
+            self.room(column)[bytes.clone()].copy_from_slice(&source);
+        }
+        true
+    }
+
+    fn compute(
+        &mut self,
+        stripe: Stripe,
+        bad: &[usize],
+        rows: Range<usize>,
+        sums: &[[u8; Checksums::SIZE]],
+    ) -> bool {
+        let bytes = rows.start * self.chunk..rows.end * self.chunk;
+        let Some(repair) = Repair::new(stripe.data(), stripe.parity(), bad, bad) else { return false };
+        let mut computed: Vec<Vec<u8>> = bad.iter().map(|_| vec![0; bytes.len()]).collect();
+        {
+            let source = |&column: &usize| self.columns[column].as_ref().map(|column| &column[bytes.clone()]);
+            let Some(sources) = repair.sources().iter().map(source).collect::<Option<Vec<&[u8]>>>() else {
+                return false;
+            };
+            repair.run(&sources, &mut computed.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
+        }
+        let right = bad.iter().zip(&computed).all(|(&column, computed)| {
+            fits(computed, self.chunk, sums, stripe.columns(), column, rows.start)
+        });
+        if right {
+            for (&column, computed) in bad.iter().zip(&computed) {
+                self.room(column)[bytes.clone()].copy_from_slice(computed);
+            }
+        }
+        right
+    }
+
+    /// Parity of data columns that were read by judgement before; which rows of it changed.
+    fn parity_anew(&mut self, stripe: Stripe) -> Vec<(usize, Range<usize>)> {
+        let data: Option<Vec<&[u8]>> = self.columns[..stripe.data()].iter().map(Option::as_deref).collect();
+        let Some(data) = data else { return Vec::new() };
+        let mut parity = vec![vec![0; self.rows * self.chunk]; stripe.parity()];
+        generate(&data, &mut parity.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
+        let mut changed = Vec::new();
+        for (index, computed) in parity.into_iter().enumerate() {
+            let column = stripe.data() + index;
+            let Some(stored) = &self.columns[column] else { continue };
+            let differs = |row: &usize| {
+                let bytes = row * self.chunk..(row + 1) * self.chunk;
+                stored[bytes.clone()] != computed[bytes]
+            };
+            let rows: Vec<usize> = (0..self.rows).filter(differs).collect();
+            self.room(column).copy_from_slice(&computed);
+            changed.extend(rows.into_iter().map(|row| (column, row..row + 1)));
+        }
+        changed
+    }
+}
+
+/// Whether chunks of a column from row `first` on have their checksums; true where there are none.
+fn fits(
+    bytes: &[u8],
+    chunk: usize,
+    sums: &[[u8; Checksums::SIZE]],
+    per_row: usize,
+    column: usize,
+    first: usize,
+) -> bool {
+    bytes.chunks(chunk).enumerate().all(|(row, bytes)| {
+        let sum = sums.get((first + row) * per_row + if per_row == 1 { 0 } else { column });
+        sum.is_none_or(|sum| checksum(bytes) == *sum)
+    })
+}

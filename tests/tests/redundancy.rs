@@ -1,0 +1,133 @@
+//! A raidz2 pool through the command line: devices zeroed and spoilt under a mount, scrubbed, replaced, taken away, and every file
+//! right after each.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use steadfast_tests::{Host, no_fuse, skip};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that do not compress.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+fn check(host: &Host, files: u64) {
+    for file in 0..files {
+        let bytes = fs::read(host.at("t").join(format!("f{file}"))).expect("readable");
+        assert!(bytes == noise(file, 400_000), "file {file}");
+    }
+}
+
+/// Overwrites what a device holds between its front and its back labels, behind the pool's back.
+fn spoil(host: &Host, image: &str, from: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(host.at(image)).expect("an image");
+    file.write_all_at(bytes, from).expect("written");
+    file.sync_all().expect("durable");
+}
+
+#[test]
+fn a_raidz2_pool_lives_through_zeroed_spoilt_replaced_and_missing_devices() {
+    if let Some(why) = no_fuse() {
+        return skip("raidz2", &why);
+    }
+    let host = Host::new();
+    for at in 1..=7 {
+        host.image(&format!("d{at}.img"), 128 * MIB);
+    }
+    let devices = "$PWD/d1.img $PWD/d2.img $PWD/d3.img $PWD/d4.img $PWD/d5.img $PWD/d6.img";
+    host.shell(&format!("zpool create -m $PWD/t tank raidz2 {devices}")).ok();
+    host.shell("zpool status tank").ok().says("raidz2-0").says("d6.img");
+    let files = 60;
+    for file in 0..files {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool sync tank").ok();
+    // One device zeroed between its labels, another with noise in the middle, while the pool is mounted.
+    spoil(&host, "d1.img", MIB / 2, &vec![0; 126 << 20]);
+    spoil(&host, "d4.img", 3 * MIB, &noise(99, 2 << 20));
+    check(&host, files);
+    host.shell("zpool scrub -w tank").ok();
+    let status =
+        host.shell("zpool status tank").ok().says("scan: scrub repaired").says("with 0B unrecoverable");
+    let line = |image: &str| {
+        let found = status.out.lines().find(|line| line.contains(image));
+        found
+            .unwrap_or_else(|| panic!("{image} in\n{}", status.out))
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
+    };
+    let checksums: Vec<Vec<String>> = ["d1.img", "d4.img", "d2.img"].into_iter().map(line).collect();
+    assert!(checksums[0][4] != "0" && checksums[1][4] != "0", "{}", status.out);
+    assert_eq!(checksums[2][4], "0", "{}", status.out);
+    host.shell("zpool clear tank").ok();
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("scan: scrub repaired 0B");
+    check(&host, files);
+    // A device is replaced while it is there.
+    host.shell("zpool replace -w tank $PWD/d2.img $PWD/d7.img").ok();
+    let status = host.shell("zpool status tank").ok().says("resilvered").says("d7.img");
+    assert!(!status.out.contains("d2.img"), "{}", status.out);
+    // Two are taken out of use, and a third cannot be.
+    host.shell("zpool offline tank $PWD/d3.img $PWD/d5.img").ok();
+    host.shell("zpool offline tank $PWD/d6.img").fails(1).says("VDEV-NEEDED");
+    host.shell("zpool status tank").ok().says("DEGRADED").says("OFFLINE").says("VDEV-DEGRADED");
+    fs::write(host.at("t/f0"), noise(0, 400_000)).expect("written");
+    check(&host, files);
+    host.shell("zpool online tank $PWD/d3.img $PWD/d5.img").ok();
+    host.shell("zpool wait -t resilver tank").ok();
+    // Two others are gone at the next import.
+    host.shell("zpool export tank").ok();
+    fs::rename(host.at("d1.img"), host.at("d1.away")).expect("renamed");
+    fs::rename(host.at("d7.img"), host.at("d7.away")).expect("renamed");
+    fs::rename(host.at("d2.img"), host.at("d2.away")).expect("renamed");
+    host.shell("mkdir away; mv *.away away; zpool import -d $PWD tank").ok();
+    host.shell("zpool status tank").ok().says("UNAVAIL").says("was not found at import");
+    check(&host, files);
+    host.shell("zpool export tank").ok();
+    // And a third is too many.
+    fs::rename(host.at("d3.img"), host.at("away/d3.away")).expect("renamed");
+    host.shell("zpool import -d $PWD tank").fails(1).says("POOL-DEVICES");
+}
+
+#[test]
+fn device_lists_that_make_no_sense_are_refused() {
+    if let Some(why) = no_fuse() {
+        return skip("refusals of groups", &why);
+    }
+    let host = Host::new();
+    for at in 1..=5 {
+        host.image(&format!("d{at}.img"), 64 * MIB);
+    }
+    let refused = |line: &str, code: &str| {
+        host.shell(line).fails(1).says(code);
+    };
+    refused("zpool create tank mirror $PWD/d1.img", "VDEV-GROUP");
+    refused("zpool create tank raidz2 $PWD/d1.img $PWD/d2.img", "VDEV-GROUP");
+    refused("zpool create tank mirror $PWD/d1.img $PWD/d1.img", "VDEV-TWICE");
+    host.shell("ln -s d1.img link.img").ok();
+    refused("zpool create tank mirror $PWD/d1.img $PWD/link.img", "VDEV-TWICE");
+    refused(
+        "zpool create tank mirror $PWD/d1.img $PWD/d2.img $PWD/d3.img mirror $PWD/d4.img $PWD/d5.img",
+        "VDEV-MISMATCH",
+    );
+    host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img").ok();
+    refused("zpool add tank $PWD/d3.img", "VDEV-MISMATCH");
+    refused("zpool replace tank $PWD/d1.img $PWD/d2.img", "VDEV");
+    refused("zpool replace tank $PWD/d3.img $PWD/d4.img", "VDEV-MISSING");
+    refused("zpool scrub -s tank", "SCAN-NONE");
+    host.shell("zpool add tank mirror $PWD/d3.img $PWD/d4.img").ok();
+    host.shell("zpool status tank").ok().says("mirror-0").says("mirror-1");
+    host.shell("zpool export tank").ok();
+}
