@@ -129,6 +129,12 @@ pub(crate) fn add(
     Ok(())
 }
 
+/// True if import can do without the devices that were not found.
+#[must_use]
+pub fn is_enough(found: &FoundPool) -> bool {
+    check_present(found).is_ok()
+}
+
 /// Devices of each group that import can do without, or those that are missing and cannot be (V1): the paths of all of a group that
 /// misses too many.
 pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<String>> {

@@ -57,7 +57,7 @@ pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use error::{Error, Result};
 pub use events::{Event, EventKind};
-pub use groups::{redundancy_of, word as group_word};
+pub use groups::{is_enough, redundancy_of, word as group_word};
 pub use grow::{Growth, check_unoccupied};
 pub use import::ImportSpec;
 pub use intent::LogStatus;

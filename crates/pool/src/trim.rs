@@ -210,7 +210,11 @@ impl Inner {
 
     /// Discards the next free slot of a device; true if one was, false if that was all, `None` if there is nothing to do now.
     fn trim_slot(&self, leaf: &Leaf) -> Option<bool> {
-        let (id, slot_size) = (leaf.id(), u64::from(self.slot_size));
+        let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
+        if self.space.is_out_of_use(id) {
+            // Whoever waits for it would wait for ever.
+            return self.trims.lock().remove(&id).map(|_| false);
+        }
         let mut trims = self.trims.lock();
         let trim = trims.get_mut(&id).filter(|trim| trim.state == TrimState::Active)?;
         trim.refill(self.env.clock.monotonic_ns(), slot_size);
@@ -242,8 +246,9 @@ impl Inner {
 
     /// How far the trim of a device is.
     pub(crate) fn trim_status(&self, leaf: &Leaf) -> TrimStatus {
-        let slot_size = u64::from(self.slot_size);
-        let total_bytes = u64::from(leaf.config().slots) * slot_size;
+        let config = leaf.config();
+        let slot_size = u64::from(self.column_of(&config));
+        let total_bytes = u64::from(config.slots) * slot_size;
         let none = |state| TrimStatus { state, done_bytes: 0, total_bytes, trimmed_bytes: 0, since: 0 };
         match self.trims.lock().get(&leaf.id()) {
             _ if !takes_discards(leaf) => none(TrimState::Unsupported),

@@ -7,8 +7,8 @@ use steadfast_device::Device;
 use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
 use steadfast_format::KeyFormat;
 use steadfast_pool::{
-    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, ImportSpec, Memory, NewKey, Pool,
-    new_user_key, scan,
+    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, GroupHandles, ImportSpec, Memory, NewKey,
+    Pool, Redundancy, new_user_key, scan,
 };
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
@@ -30,6 +30,8 @@ pub struct Setting {
     pub name: &'static str,
     /// Devices.
     pub disks: usize,
+    /// How they keep segments together; alone, if not at all.
+    pub redundancy: Redundancy,
     /// Devices of the intent log's own.
     pub logs: usize,
     /// Log2 of the allocation unit.
@@ -64,6 +66,7 @@ pub enum Journal {
 const PLAIN: Setting = Setting {
     name: "plain",
     disks: 1,
+    redundancy: Redundancy::None,
     logs: 0,
     ashift: 12,
     sector: 512,
@@ -156,6 +159,14 @@ pub const SETTINGS: &[Setting] = &[
         full: true,
         brim: true,
         props: &[("recordsize", "16384"), ("compression", "off"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting { name: "mirror", disks: 2, redundancy: Redundancy::Mirror, ..PLAIN },
+    Setting {
+        name: "raidz1, journal=ordered",
+        disks: 3,
+        redundancy: Redundancy::Raidz(1),
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
 ];
@@ -294,7 +305,7 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
         env,
         CreateSpec {
             name: "tank".into(),
-            groups: steadfast_pool::GroupHandles::alone(devices),
+            groups: vec![GroupHandles { redundancy: setting.redundancy, devices }],
             ashift: setting.ashift,
             force: false,
             pool_props: Default::default(),

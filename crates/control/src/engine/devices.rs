@@ -143,8 +143,9 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
     }
     let (pools, others) = scan(handles);
     let found = pools.into_iter().find(|pool| pool.config.pool.0 == guid);
-    // Without a log device it may be opened, if the operator says so: that is the import's to decide.
-    if let Some(found) = found.filter(|found| refused.is_none() || found.missing.is_empty()) {
+    // Without a log device it may be opened, if the operator says so: that is the import's to decide. And groups may do without
+    // some of their devices.
+    if let Some(found) = found.filter(|found| refused.is_none() || steadfast_pool::is_enough(found)) {
         return Ok(found);
     }
     if let Some(refusal) = refused {

@@ -232,7 +232,7 @@ impl Engine {
     fn candidate(&self, found: &FoundPool) -> PoolCandidate {
         let config = &found.config;
         let name = &config.name;
-        let missing = !found.missing.is_empty();
+        let missing = !steadfast_pool::is_enough(found);
         let message = if missing {
             let what = format!("devices are missing: {}", found.missing.join(", "));
             Some(Refusal::new(Code::PoolDevices, what).with("pool", name))
@@ -254,6 +254,7 @@ impl Engine {
         let state = match &message {
             _ if missing => Health::Unavail,
             Some(message) if message.code == Code::LogMissing => Health::Degraded,
+            _ if !found.missing.is_empty() => Health::Degraded,
             _ => Health::Online,
         };
         let leaf = |leaf: &steadfast_format::LeafConfig| {
