@@ -31,6 +31,7 @@ pub mod zpool;
 mod zpool_events;
 mod zpool_growth;
 mod zpool_import;
+mod zpool_inject;
 mod zpool_iostat;
 mod zpool_status;
 mod zpool_trim;

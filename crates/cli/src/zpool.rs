@@ -7,7 +7,7 @@ use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::repeat::{Plan, TIME};
 use crate::table::{Column, render, tame};
-use crate::{zpool_events, zpool_growth, zpool_import, zpool_iostat, zpool_status, zpool_trim};
+use crate::{zpool_events, zpool_growth, zpool_import, zpool_inject, zpool_iostat, zpool_status, zpool_trim};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
@@ -15,6 +15,7 @@ use steadfast_control::api::{
     Source, Value, VdevClass, VdevKind, VdevSpec,
 };
 use steadfast_control::check::vdev_word;
+use steadfast_control::inject::STERN_FLAG;
 use steadfast_control::{Code, KeyFormat, Refusal};
 use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup};
 
@@ -323,6 +324,27 @@ pub const FAMILY: Family = Family {
             },
             doc: "Reads everything that is stored redundantly, compares it with its checksums and mends what is wrong.",
             run: zpool_trim::scrub,
+        },
+        Command {
+            names: &["inject"],
+            syntax: Syntax {
+                flags: &[
+                    flag('c', "inject nothing any more, into the device or any; bytes that were spoilt stay so"),
+                    Flag {
+                        letter: '\0',
+                        long: STERN_FLAG,
+                        value: "",
+                        doc: "needed for every fault, except in test builds: what is injected damages the pool",
+                    },
+                ],
+                operands: zpool_inject::OPERANDS,
+                least: 1,
+                most: MANY,
+            },
+            doc: "Injects a fault into a device, to see the pool heal; without a fault, tells which are in force. \
+                  Faults: zero and flip [offset= length=] (flip: bits= seed=), eio [on=read|write|flush|any], misdirect \
+                  [nth=|every=], gone, slow [latency= rate=], disk [seek= rate=].",
+            run: zpool_inject::inject,
         },
         Command {
             names: &["clear"],

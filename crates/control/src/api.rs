@@ -3,6 +3,7 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
+use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
 use serde::{Deserialize, Serialize};
@@ -1032,6 +1033,8 @@ pub trait Host: Send + Sync {
     fn pool_scrub(&self, caller: &Caller, request: PoolScrub) -> Result<Outcome, Refusal>;
     /// Puts a device into the place of another.
     fn pool_replace(&self, caller: &Caller, request: PoolReplace) -> Result<Outcome, Refusal>;
+    /// Injects faults, or tells which are in force.
+    fn pool_inject(&self, caller: &Caller, request: PoolInject) -> Result<Injections, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1129,6 +1132,7 @@ verbs! {
     PoolTrim pool_trim -> Outcome;
     PoolScrub pool_scrub -> Outcome;
     PoolReplace pool_replace -> Outcome;
+    PoolInject pool_inject -> Injections;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

@@ -95,6 +95,10 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         }
         Request::PoolOffline(r) => check_paths(&r.devices)?,
         Request::PoolScrub(_) => {}
+        Request::PoolInject(r) => {
+            check_paths(r.device.as_slice())?;
+            crate::inject::check(r)?;
+        }
         Request::PoolReplace(r) => {
             check_paths(std::slice::from_ref(&r.old))?;
             check_paths(r.new.as_slice())?;

@@ -14,6 +14,7 @@
 //! - [`mount`]: a dataset behind the kernel's protocol.
 //! - [`cachefile`]: the pools to import again at the next start.
 //! - [`engine`]: the host that holds real pools and mounts them.
+//! - [`inject`]: faults on purpose.
 //!
 //! ## Invariants
 //! (C1) At most one daemon per runtime folder: it holds an exclusive lock from before it listens until it has gone.
@@ -29,6 +30,7 @@ pub mod check;
 pub mod client;
 pub mod daemon;
 pub mod engine;
+pub mod inject;
 pub mod memory;
 pub mod mount;
 pub mod refusal;

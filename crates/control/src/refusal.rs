@@ -100,6 +100,8 @@ codes! {
         "Wait for it with `zpool wait -t scrub,resilver {pool}`; a scrub can be ended with `zpool scrub -s {pool}`.";
     ScanNone "SCAN-NONE" "Only a scrub that is under way can be paused or stopped."
         "`zpool status {pool}` shows the last one.";
+    InjectFlag "INJECT-FLAG" "Faults on purpose damage what the pool holds, and this is no test build, which would inject them freely."
+        "If that is meant, add --i-want-this-pool-damaged; if it is not, nothing needs to be done.";
     TrimActive "TRIM-ACTIVE" "A device is trimmed once at a time."
         "Wait for it with `zpool wait -t trim {pool}`, or end it with `zpool trim -c {pool}`.";
     TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."

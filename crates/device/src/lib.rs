@@ -20,6 +20,7 @@
 mod buffer;
 mod error;
 pub mod file;
+pub mod inject;
 pub mod memory;
 pub mod metered;
 mod missing;
@@ -100,7 +101,7 @@ pub struct Place {
 /// One leaf of a pool. Every method may be called from many threads at once; writes to one place are the caller's to
 /// order.
 ///
-/// [`Metered`] passes every method on: one that is added here is added there too.
+/// [`Metered`] and [`inject::Injected`] pass every method on: one that is added here is added there too.
 pub trait Device: Send + Sync {
     /// What it is.
     fn character(&self) -> Character;

@@ -9,6 +9,7 @@ use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::Dataset;
+use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::{Device, Kind, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
@@ -40,14 +41,28 @@ pub(crate) struct Leaf {
     /// Behind its meter.
     pub device: Arc<dyn Device>,
     pub meter: Arc<Meter>,
+    /// Faults on purpose.
+    pub injector: Arc<Injector>,
 }
 
 impl Leaf {
     pub fn new(config: LeafConfig, device: Arc<dyn Device>, env: &Env, events: &Arc<Events>) -> Leaf {
+        Leaf::with_injector(config, device, env, events, Injector::new(Arc::clone(&env.clock)))
+    }
+
+    /// The same for a device that is opened anew: what was injected stays in force.
+    pub fn with_injector(
+        config: LeafConfig,
+        device: Arc<dyn Device>,
+        env: &Env,
+        events: &Arc<Events>,
+        injector: Arc<Injector>,
+    ) -> Leaf {
+        let device = Arc::new(Injected::new(device, Arc::clone(&injector)));
         let ear = Arc::clone(events);
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let (metered, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
-        Leaf { config: RwLock::new(config), device: Arc::new(metered), meter }
+        Leaf { config: RwLock::new(config), device: Arc::new(metered), meter, injector }
     }
 
     pub fn config(&self) -> LeafConfig {

@@ -23,6 +23,7 @@ mod grow;
 mod held;
 mod history;
 mod import;
+pub mod inject;
 mod inner;
 mod intent;
 mod interval;

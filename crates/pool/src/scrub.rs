@@ -320,12 +320,13 @@ impl Inner {
                 leaf
             } else {
                 leaf.device.release();
-                let device = open()?;
-                let label = crate::scan::label_of(&*device)?;
+                let injector = Arc::clone(&leaf.injector);
+                let new =
+                    Arc::new(Leaf::with_injector(leaf.config(), open()?, &self.env, &self.events, injector));
+                let label = crate::scan::label_of(&*new.device)?;
                 if label.pool != self.guid || label.device_guid != leaf.config().guid {
                     return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
                 }
-                let new = Arc::new(Leaf::new(leaf.config(), device, &self.env, &self.events));
                 let mut leaves = self.leaves.write();
                 let place =
                     leaves.iter_mut().find(|other| other.id() == new.id()).expect("found by its path");

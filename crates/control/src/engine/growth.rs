@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// The path under which a pool knows a device that was named as the pool or the operator knows it.
-    fn member(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
+    pub(super) fn member(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
         let leaves = held.pool.state().leaves;
         let named = |path: &str| Path::new(path) == device;
         let same = |path: &str| {

@@ -16,6 +16,7 @@ mod events;
 mod filesystems;
 mod fuse_front;
 mod growth;
+mod inject;
 mod memory;
 mod mounts;
 mod pools;
@@ -32,6 +33,7 @@ use crate::api::{
     PoolStatus, PoolSync, PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
+use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 pub use fuse_front::FuseFront;
@@ -306,6 +308,12 @@ impl Host for Engine {
     fn pool_trim(&self, caller: &Caller, request: PoolTrim) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.trim(caller, &request)
+    }
+
+    // Not in turn with the other verbs (E1): a device is filled with zeros for as long as that takes, and what is injected changes
+    // nothing of what they decide on.
+    fn pool_inject(&self, caller: &Caller, request: PoolInject) -> Result<Injections, Refusal> {
+        self.inject(caller, &request)
     }
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use steadfast_control::api::*;
+use steadfast_control::inject::{InForce, InjectCommand, Injections, PoolInject};
 use steadfast_control::{Code, Key, Refusal};
 use steadfast_property::{DATASET, Local, POOL, Scope, lookup, resolve};
 
@@ -32,6 +33,7 @@ pub struct FakeHost {
     exported: Mutex<BTreeMap<String, FakePool>>,
     /// How often counters were looked at.
     looks: std::sync::atomic::AtomicU64,
+    injected: Mutex<Vec<InForce>>,
 }
 
 fn absent(name: &str) -> Refusal {
@@ -381,6 +383,20 @@ impl Host for FakeHost {
     fn pool_scrub(&self, _: &Caller, request: PoolScrub) -> Result<Outcome, Refusal> {
         self.member(&request.name, &[])?;
         touched(&request.name)
+    }
+
+    fn pool_inject(&self, _: &Caller, request: PoolInject) -> Result<Injections, Refusal> {
+        self.member(&request.name, request.device.as_slice())?;
+        let mut in_force = self.injected.lock().unwrap();
+        match request.command {
+            InjectCommand::Clear => in_force.clear(),
+            InjectCommand::Arm(fault) => {
+                let device = request.device.map_or_else(String::new, |device| device.display().to_string());
+                in_force.push(InForce { device, fault, seen: 0, struck: 0 });
+            }
+            _ => {}
+        }
+        Ok(Injections { in_force: in_force.clone(), done: 0 })
     }
 
     fn pool_replace(&self, _: &Caller, request: PoolReplace) -> Result<Outcome, Refusal> {

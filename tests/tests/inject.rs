@@ -1,0 +1,174 @@
+//! Faults on purpose through the command line, and pools that heal from each of them.
+
+use std::fs;
+
+use steadfast_tests::{Host, no_fuse, skip};
+
+const MIB: u64 = 1 << 20;
+const FILES: u64 = 40;
+
+/// Bytes that do not compress.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// A corner with a raidz1 pool of four files, and files in it.
+fn host(test: &str) -> Option<Host> {
+    if let Some(why) = no_fuse() {
+        skip(test, &why);
+        return None;
+    }
+    let host = Host::new();
+    for at in 1..=4 {
+        host.image(&format!("d{at}.img"), 96 * MIB);
+    }
+    host.shell("zpool create -m $PWD/t tank raidz1 $PWD/d1.img $PWD/d2.img $PWD/d3.img $PWD/d4.img").ok();
+    write(&host, 0..FILES);
+    Some(host)
+}
+
+fn write(host: &Host, files: std::ops::Range<u64>) {
+    for file in files {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool sync tank").ok();
+}
+
+/// Every file is what was written, read from the devices: a pool that was imported has nothing in memory.
+fn check(host: &Host, files: u64) {
+    for file in 0..files {
+        let bytes = fs::read(host.at("t").join(format!("f{file}"))).expect("readable");
+        assert!(bytes == noise(file, 400_000), "file {file}");
+    }
+}
+
+/// The words of the status line of a device: name, state, errors of reading, writing and checksums.
+fn status(host: &Host, image: &str) -> Vec<String> {
+    let out = host.shell("zpool status tank").ok().out;
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+    let mut lines = out.lines().map(words);
+    let found = lines.find(|words| words.len() >= 5 && words[0].ends_with(image));
+    found.unwrap_or_else(|| panic!("{image} in\n{out}"))
+}
+
+fn reimport(host: &Host) {
+    host.shell("zpool export tank && zpool import -d $PWD tank").ok();
+}
+
+#[test]
+fn zeros_and_flipped_bits_are_healed_by_a_scrub() {
+    let Some(host) = host("zero and flip") else { return };
+    host.shell("zpool inject tank $PWD/d2.img zero").ok().says("bytes zeroed");
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    assert_ne!(status(&host, "d2.img")[4], "0");
+    host.shell("zpool clear tank").ok();
+    // The pool is small, so bits are flipped where its first segments lie.
+    host.shell("zpool inject tank $PWD/d3.img flip bits=200 seed=9 offset=512k length=8M")
+        .ok()
+        .says("200 bits");
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    assert_ne!(status(&host, "d3.img")[4], "0");
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("scrub repaired 0B");
+    reimport(&host);
+    check(&host, FILES);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn reads_that_fail_are_served_by_the_other_devices() {
+    let Some(host) = host("eio") else { return };
+    reimport(&host);
+    host.shell("zpool inject tank $PWD/d1.img eio on=read every=3").ok();
+    check(&host, FILES);
+    let listed = host.shell("zpool inject tank").ok().says("eio on=read every=3").out;
+    let struck: u64 =
+        listed.lines().nth(1).and_then(|line| line.split_whitespace().last()).unwrap().parse().unwrap();
+    assert!(struck > 0, "{listed}");
+    assert_ne!(status(&host, "d1.img")[2], "0");
+    host.shell("zpool inject -c tank $PWD/d1.img").ok().says("1 injections cleared");
+    host.shell("zpool inject tank").ok().says("nothing is injected");
+    host.shell("zpool clear tank && zpool scrub -w tank").ok();
+    assert_eq!(status(&host, "d1.img")[1..5], ["ONLINE", "0", "0", "0"]);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn a_device_that_goes_and_comes_back_is_resilvered() {
+    let Some(host) = host("gone") else { return };
+    host.shell("zpool inject tank $PWD/d4.img gone").ok();
+    // The first commit notices, and the next one notes it.
+    write(&host, FILES..FILES + 9);
+    write(&host, FILES + 9..FILES + 10);
+    assert_eq!(status(&host, "d4.img")[1], "FAULTED");
+    check(&host, FILES + 10);
+    host.shell("zpool online tank $PWD/d4.img").fails(1);
+    host.shell("zpool inject -c tank").ok();
+    host.shell("zpool online tank $PWD/d4.img && zpool wait -t resilver tank").ok();
+    assert_eq!(status(&host, "d4.img")[1], "ONLINE");
+    host.shell("zpool status tank").ok().says("resilvered").says("with 0B unrecoverable");
+    // What it missed is there: another one can be taken away.
+    host.shell("zpool offline tank $PWD/d1.img").ok();
+    reimport(&host);
+    check(&host, FILES + 10);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn a_write_that_went_astray_is_healed_where_it_lacks_and_where_it_fell() {
+    let Some(host) = host("misdirect") else { return };
+    host.shell("zpool inject tank $PWD/d2.img misdirect every=2").ok();
+    write(&host, FILES..FILES + 20);
+    host.shell("zpool inject -c tank").ok();
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    assert_ne!(status(&host, "d2.img")[4], "0");
+    host.shell("zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("scrub repaired 0B");
+    reimport(&host);
+    check(&host, FILES + 20);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn slow_devices_slow_a_pool_and_lose_nothing() {
+    let Some(host) = host("slow") else { return };
+    host.shell("zpool inject tank $PWD/d1.img disk seek=1ms rate=200M").ok();
+    host.shell("zpool inject tank $PWD/d2.img slow latency=100us rate=500M").ok();
+    write(&host, 0..FILES);
+    host.shell("zpool inject tank").ok().says("disk seek=").says("slow latency=");
+    host.shell("zpool export tank && zpool import -d $PWD tank && zpool inject tank")
+        .ok()
+        .says("nothing is injected");
+    check(&host, FILES);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn faults_that_make_no_sense_change_nothing() {
+    let Some(host) = host("refusals of faults") else { return };
+    host.shell("zpool inject tank $PWD/d1.img melt").fails(2).says("'melt' is none of");
+    host.shell("zpool inject tank $PWD/d1.img eio nth=0").fails(1).says("counted from 1");
+    host.shell("zpool inject tank $PWD/d1.img zero offset=1T").fails(1).says("are not on the device");
+    host.shell("zpool inject tank $PWD/d1.img slow").fails(1).says("latency or a rate");
+    host.shell("zpool inject tank $PWD/d9.img gone").fails(1).says("VDEV-MISSING");
+    host.shell("zpool inject nowhere").fails(1).says("POOL-ABSENT");
+    // What lies under the path now is not the pool's device, and is left alone.
+    host.shell("mv d1.img away.img && truncate -s 96M d1.img").ok();
+    host.shell("zpool inject tank $PWD/d1.img zero").fails(1);
+    host.shell("mv away.img d1.img").ok();
+    host.shell("zpool inject tank").ok().says("nothing is injected");
+    host.shell("zpool scrub -w tank && zpool status tank").ok().says("scrub repaired 0B");
+    host.shell("zpool export tank").ok();
+}
