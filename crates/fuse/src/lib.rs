@@ -47,6 +47,7 @@ mod switches;
 mod threads;
 mod types;
 mod uring;
+mod vigil;
 pub mod wire;
 
 pub use error::Error;
@@ -54,7 +55,7 @@ pub use handler::{Handler, Reply};
 pub use later::Later;
 pub use mount::{UnmountMode, clear_stale};
 pub use notify::{Notifier, NotifyError};
-pub use options::{LogEvent, LogSink, MountOptions, MountVia, Readdirplus};
+pub use options::{IdlePoll, LogEvent, LogSink, MountOptions, MountVia, Readdirplus};
 pub use session::{EndReason, Session};
 pub use sink::{DirPlusSink, DirSink, ValueSink};
 pub use switches::{SWITCHES, Switch, SwitchError};

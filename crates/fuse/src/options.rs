@@ -35,6 +35,8 @@ pub struct MountOptions {
     /// How long a thread looks for the next request before it sleeps, in microseconds, as long as requests come that fast; 0:
     /// never. To wake a thread that sleeps often costs more than to serve a request. Only with `clone_device`. Default 50.
     pub poll_us: u32,
+    /// Processors with nothing to do look for work instead of halting while requests come fast. Default [`IdlePoll::Auto`].
+    pub idle_poll: IdlePoll,
     /// Most threads there may be when handlers block. Default 64.
     pub threads_max: usize,
     /// Longest WRITE and READ in bytes, 4 KiB to 128 MiB; the kernel may lower it. Default 1 MiB: larger gained
@@ -93,6 +95,7 @@ impl MountOptions {
             strictatime: false,
             threads: None,
             poll_us: 50,
+            idle_poll: IdlePoll::Auto,
             threads_max: 64,
             max_write: 1 << 20,
             read_ahead_kb: Some(1024),
@@ -127,6 +130,18 @@ pub enum MountVia {
     Direct,
     /// The set-user-id program `fusermount3`.
     Helper,
+}
+
+/// When processors are kept from halting, see [`MountOptions::idle_poll`]. It takes the right to write `/dev/cpu_dma_latency`: root's.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum IdlePoll {
+    /// While requests come fast; where it cannot be had there is a log event.
+    On,
+    /// Never.
+    Off,
+    /// In a virtual machine of 2 to 8 processors whose idle driver is `haltpoll`, as with `On`.
+    #[default]
+    Auto,
 }
 
 /// When a listing brings attributes with it.
@@ -195,6 +210,11 @@ pub enum LogEvent {
         /// Why.
         message: String,
     },
+    /// Processors are not kept awake, though that was asked for.
+    IdleNotPolled {
+        /// Why.
+        message: String,
+    },
     /// Something went wrong with a queue.
     QueueFailed {
         /// What.
@@ -250,6 +270,7 @@ impl fmt::Display for LogEvent {
                 write!(f, "requests come over /dev/fuse and not over io_uring: {message}")
             }
             Self::QueueFailed { message } => write!(f, "io_uring: {message}"),
+            Self::IdleNotPolled { message } => write!(f, "idle processors halt as ever: {message}"),
             Self::CutElsewhere => {
                 write!(f, "other mount namespaces had copies of the mount; the connection was cut")
             }

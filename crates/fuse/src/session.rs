@@ -36,6 +36,7 @@ use crate::options::{LogEvent, LogSink, MountOptions};
 use crate::threads::{Crew, Seat};
 use crate::types::{Errno, Negotiated, Request};
 use crate::uring::{self, Pool, Server};
+use crate::vigil::Vigil;
 use crate::wire::init::{InitIn, InitOut, Mismatch, flag, negotiate};
 use crate::wire::reply::{Notification, encode_error, encode_out_header};
 use crate::wire::request::{Dialect, Operation, decode, decode_parts};
@@ -95,6 +96,8 @@ struct Shared {
     clone_device: bool,
     /// See [`MountOptions::poll_us`].
     poll: Duration,
+    /// See [`MountOptions::idle_poll`].
+    vigil: Option<Arc<Vigil>>,
     crew: Crew,
     /// Runs what the queues' threads must not.
     pool: Arc<Pool>,
@@ -199,6 +202,10 @@ impl Session {
             let message = format!("the handler's init panicked: {}", panic_message(panic.as_ref()));
             return Err(Error::Handshake { message });
         }
+        let vigil = Vigil::begin(options.idle_poll).unwrap_or_else(|message| {
+            told(LogEvent::IdleNotPolled { message });
+            None
+        });
         let shared = Arc::new(Shared {
             handler,
             fd: Mutex::new(Some(fd.clone())),
@@ -210,6 +217,7 @@ impl Session {
                 Ok(processors) if processors.get() > 1 => Duration::from_micros(options.poll_us.into()),
                 _ => Duration::ZERO,
             },
+            vigil,
             crew: Crew::new(Crew::base_for(options.threads), options.threads_max.clamp(1, 4096)),
             pool: Pool::new(options.threads_max),
             serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
@@ -581,6 +589,9 @@ impl Shared {
         self.crew.end();
         self.pool.end();
         self.notifier.end();
+        if let Some(vigil) = &self.vigil {
+            vigil.end();
+        }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.handler.destroy())) {
             let message = panic_message(panic.as_ref());
             self.log(LogEvent::HandlerPanicked { opcode: 0, unique: 0, message });
@@ -598,6 +609,9 @@ impl Shared {
         out: &mut ReplyBuffer,
         put_off: Option<&mut PutOff>,
     ) -> bool {
+        if let Some(vigil) = &self.vigil {
+            vigil.count();
+        }
         let incoming = match decode(message, self.dialect) {
             Ok(incoming) => incoming,
             Err(error) => {
@@ -677,6 +691,9 @@ impl Shared {
 /// What the queues' threads and their workers do with a request.
 impl Server for Shared {
     fn serve(&self, entry: &mut uring::Entry, may_wait: bool, scratch: &mut Vec<u8>) -> bool {
+        if let Some(vigil) = &self.vigil {
+            vigil.count();
+        }
         let (header, fixed) = (entry.header(), entry.fixed());
         let (payload, size) = entry.payload();
         // Names are copied out, so that the answer can be filled in where they lie. The data of a WRITE are not, and its

@@ -1,7 +1,7 @@
 //! Switches of the transport by name, so that a measurement can turn each of them without a build: words like
 //! `threads=4`, separated by commas. docs/PERFORMANCE.md, "Transport switches", has what each one gains.
 
-use crate::options::{MountOptions, Readdirplus};
+use crate::options::{IdlePoll, MountOptions, Readdirplus};
 use thiserror::Error;
 
 /// One switch.
@@ -26,6 +26,11 @@ pub const SWITCHES: &[Switch] = &[
         "poll_us",
         "0 to 1000",
         "microseconds for which a thread looks for the next request before it sleeps",
+    ),
+    switch(
+        "idle_poll",
+        "on, off, auto",
+        "idle processors look for work instead of halting while requests come fast",
     ),
     switch("clone_device", "on, off", "a descriptor of its own for each thread"),
     switch(
@@ -96,6 +101,14 @@ impl MountOptions {
         match name {
             "threads" => self.threads = Some(within(1, 1024)? as usize),
             "poll_us" => self.poll_us = within(0, 1000)?,
+            "idle_poll" => {
+                self.idle_poll = match value {
+                    "on" => IdlePoll::On,
+                    "off" => IdlePoll::Off,
+                    "auto" => IdlePoll::Auto,
+                    _ => return None,
+                }
+            }
             "clone_device" => self.clone_device = on?,
             "io_uring" => self.io_uring = on?,
             "max_write" => self.max_write = within(4096, 128 << 20)? as usize,
