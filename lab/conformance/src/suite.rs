@@ -143,7 +143,7 @@ pub const ALL: &[Suite] = &[
         root: false,
         long_only: false,
         image: 2 * GIB,
-        limit_s: (600, 1_800),
+        limit_s: (600, 7_200),
         script: include_str!("../suites/sqlite.sh"),
     },
     Suite {
