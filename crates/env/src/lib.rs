@@ -51,6 +51,10 @@ pub trait Tasks: Send + Sync {
     /// Runs all jobs, in parallel where there is something to gain, and returns when all have ended.
     /// A panic in a job is passed on to the caller.
     fn run_all<'a>(&self, jobs: Vec<Job<'a>>);
+    /// The same for jobs that mostly wait for devices: all at once, in a thread each, where anything runs beside anything.
+    fn run_waiting<'a>(&self, jobs: Vec<Job<'a>>) {
+        self.run_all(jobs);
+    }
     /// How many jobs it pays to hand to `run_all` at once.
     fn parallelism(&self) -> usize;
     /// True if what was spawned runs beside whoever spawned it. Where it is false, nothing is spawned: who waits for the
@@ -84,7 +88,7 @@ impl Env {
         Env {
             clock: Arc::new(RealClock { start: Instant::now() }),
             random: Arc::new(RealRandom),
-            tasks: Arc::new(Threads { parallelism }),
+            tasks: Arc::new(Threads { parallelism, real: true }),
         }
     }
 
@@ -95,7 +99,7 @@ impl Env {
         Env {
             clock: Arc::new(SteppedClock { now_ns: AtomicU64::new(1) }),
             random: Arc::new(SeededRandom { state: AtomicU64::new(seed) }),
-            tasks: Arc::new(Threads { parallelism: 1 }),
+            tasks: Arc::new(Threads { parallelism: 1, real: false }),
         }
     }
 
@@ -169,6 +173,8 @@ impl Random for RealRandom {
 
 struct Threads {
     parallelism: usize,
+    /// False in a world that repeats.
+    real: bool,
 }
 
 struct Thread(std::thread::JoinHandle<()>);
@@ -210,6 +216,19 @@ impl Tasks for Threads {
                 scope.spawn(draw);
             }
             draw();
+        });
+    }
+
+    fn run_waiting<'a>(&self, mut jobs: Vec<Job<'a>>) {
+        if !self.real {
+            return self.run_all(jobs);
+        }
+        let Some(own) = jobs.pop() else { return };
+        std::thread::scope(|scope| {
+            for job in jobs {
+                scope.spawn(job);
+            }
+            own();
         });
     }
 
@@ -279,6 +298,14 @@ mod tests {
         for env in [Env::real(), Env::seeded(1), Env::simulated(1)] {
             assert!(Bug::ALL.iter().all(|bug| !env.has_bug(*bug)));
         }
+    }
+
+    #[test]
+    fn jobs_that_wait_run_all_at_once() {
+        let barrier = std::sync::Barrier::new(16);
+        let barrier = &barrier;
+        let wait = || -> Job<'_> { Box::new(move || _ = barrier.wait()) };
+        Env::real().tasks.run_waiting((0..16).map(|_| wait()).collect());
     }
 
     #[test]

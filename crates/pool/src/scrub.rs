@@ -1,4 +1,4 @@
-//! Scrub and resilver: every redundant segment is mended, one after the other, between commits.
+//! Scrub and resilver: every redundant segment is mended, batch after batch, between commits.
 //!
 //! ## Order
 //! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it. Then segments in the order
@@ -6,7 +6,7 @@
 //! a resilver those that miss a column or have one on a device that leaves.
 //!
 //! ## Invariants
-//! (K1) A scan is bounded in each look by [`STEP_NS`], and rests as long as it worked while there is other load, so commits go on
+//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long, and rests as long as it worked while there is other load, so commits go on
 //!      beside it.                                                                                   `scan_step`
 //! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
@@ -24,7 +24,7 @@ use steadfast_format::{
     BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
     ScanState, SegmentId, medium,
 };
-use steadfast_segment::{MemberSpec, Mended};
+use steadfast_segment::MemberSpec;
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
@@ -33,6 +33,9 @@ use crate::inner::{Inner, Leaf};
 
 /// How long one look may take.
 const STEP_NS: u64 = 20_000_000;
+/// Bytes of segments that are mended together: at first and on slow devices, and at most.
+const BATCH_BYTES_MIN: u64 = 8 << 20;
+const BATCH_BYTES_MAX: u64 = 128 << 20;
 /// Nodes of the meta tree read in one look.
 const STEP_NODES: usize = 64;
 /// Pause between looks beside other load.
@@ -58,15 +61,26 @@ pub(crate) struct Scan {
     nodes: Vec<BlockPointer>,
     /// To be stored with the next commit.
     dirty: bool,
+    /// Bytes of segments that are mended together.
+    batch_bytes: u64,
 }
 
 impl Scan {
     pub fn new(row: ScanRow) -> Scan {
-        Scan { row, queue: None, nodes: Vec::new(), dirty: false }
+        Scan { row, queue: None, nodes: Vec::new(), dirty: false, batch_bytes: BATCH_BYTES_MIN }
     }
 
     fn is_active(&self) -> bool {
         self.row.state == ScanState::Active
+    }
+
+    /// Takes more or less at once, so that a batch takes about as long as a look may (K1).
+    fn pace(&mut self, batch_ns: u64) {
+        if batch_ns < STEP_NS {
+            self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
+        } else if batch_ns > 3 * STEP_NS {
+            self.batch_bytes = (self.batch_bytes / 2).max(BATCH_BYTES_MIN);
+        }
     }
 }
 
@@ -230,12 +244,15 @@ impl Inner {
                 self.read_nodes(&mut scan.nodes);
                 continue;
             }
-            let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else {
+            let batch = self.next_batch(scan)?;
+            let Some((last, _)) = batch.last() else {
                 (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
                 return Ok(());
             };
-            let mended = self.mend(id)?;
-            scan.row.next = SegmentId(id.0 + 1);
+            let batch_ns = self.env.clock.monotonic_ns();
+            let mended = self.space.mend_all(&batch, true)?;
+            scan.row.next = SegmentId(last.0 + 1);
+            scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns));
             scan.row.read += mended.read_bytes;
             scan.row.repaired += mended.repaired_bytes;
             scan.row.rebuilt += mended.rebuilt_bytes;
@@ -265,14 +282,25 @@ impl Inner {
         }
     }
 
-    fn mend(&self, id: SegmentId) -> Result<Mended> {
+    /// The next segments to be mended together, with their checksums.
+    fn next_batch(&self, scan: &mut Scan) -> Result<Vec<(SegmentId, Vec<[u8; Checksums::SIZE]>)>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < scan.batch_bytes {
+            let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else { break };
+            bytes += self.space.stored_bytes(id);
+            batch.push((id, self.checksums_of(id)?));
+        }
+        Ok(batch)
+    }
+
+    fn checksums_of(&self, id: SegmentId) -> Result<Vec<[u8; Checksums::SIZE]>> {
         let mut sums = Vec::new();
         for part in 0..self.space.checksum_parts(id) {
             let Some(value) = self.meta.get(&MetaKey::Checksums(id, part).encode())? else { break };
             let part = Checksums::decode(&value);
             sums.extend(part.map_err(|source| self.corrupt(&self.name(), "checksums", source))?.sums);
         }
-        Ok(self.space.mend(id, &sums, true)?)
+        Ok(sums)
     }
 
     /// The scan as it is.

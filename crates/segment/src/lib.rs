@@ -87,6 +87,7 @@ mod cleaner;
 mod devices;
 mod error;
 mod groups;
+mod lanes;
 mod load;
 mod log;
 mod mend;

@@ -12,10 +12,8 @@
 //! (N3) Sync context only: no segment leaves the table and no slot changes hands meanwhile.
 
 use std::ops::Range;
-use std::sync::Mutex;
 
 use steadfast_device::{Buffer, Place};
-use steadfast_env::Job;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::parity::{Repair, generate};
 use steadfast_vdev::{Layout, Stripe};
@@ -54,17 +52,17 @@ impl Mended {
 }
 
 /// A segment under repair.
-struct Patient {
-    id: SegmentId,
-    row: Row,
+pub(crate) struct Patient {
+    pub id: SegmentId,
+    pub row: Row,
     /// Bytes of a slot where it lies.
-    slot: u32,
-    chunk: usize,
-    rows: usize,
+    pub slot: u32,
+    pub chunk: usize,
+    pub rows: usize,
     /// What its columns hold; `None` where nothing could be read.
-    columns: Vec<Option<Buffer>>,
+    pub columns: Vec<Option<Buffer>>,
     /// By row: columns that are not what they should be.
-    bad: Vec<Vec<usize>>,
+    pub bad: Vec<Vec<usize>>,
 }
 
 impl Space {
@@ -134,7 +132,7 @@ impl Space {
         })
     }
 
-    fn chunk_of(&self, row: &Row) -> u32 {
+    pub(crate) fn chunk_of(&self, row: &Row) -> u32 {
         match &row.place {
             Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
             _ => groups::chunk_bytes(row.class, self.geometry),
@@ -156,72 +154,25 @@ impl Space {
         sums: &[[u8; Checksums::SIZE]],
         rebuild: bool,
     ) -> Result<Mended, Error> {
-        let _sync = lock(&self.sync);
-        let mut report = Mended::default();
-        let Some(mut patient) = self.examine(id, sums, &mut report) else { return Ok(report) };
-        let rebuilt = patient.rebuild(sums, &mut report);
-        if self.is_healing() {
-            self.write_back(&patient, &rebuilt, &mut report);
-            if rebuild {
-                self.replace_columns(&patient, &mut report)?;
-            }
-        }
-        Ok(report)
+        self.mend_all(&[(id, sums.to_vec())], rebuild)
     }
 
-    /// Reads all columns and compares them.
-    fn examine(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], report: &mut Mended) -> Option<Patient> {
-        let (row, slot, row_units) = {
-            let state = self.read_state();
-            let row = state.table.rows.get(&id).filter(|row| !row.open)?;
-            (row.clone(), state.table.column_bytes(&row.place), state.table.row_units(row))
-        };
-        if matches!(row.place, Placement::Plain(_)) || row.class == Class::Log {
-            return None;
-        }
-        let rows = row.filled.div_ceil(row_units) as usize;
-        let chunk = self.chunk_of(&row) as usize;
-        let per_row = Checksums::per_row(&row.place);
-        let count = row.place.columns().count();
-        if !row.class.is_pool() && sums.len() < rows * per_row {
-            // Not all of it is committed yet.
-            return None;
-        }
-        let slots: Vec<Mutex<(Option<Buffer>, Vec<usize>)>> = (0..count).map(|_| Mutex::default()).collect();
-        let jobs = row.place.columns().zip(&slots).enumerate().map(|(index, (column, out))| -> Job<'_> {
-            Box::new(move || {
-                let Some(Column { device, slot: at }) = column.filter(|column| self.is_in_use(column.device))
-                else {
-                    return;
-                };
-                let place = Place { segment: id, slot: at, slot_size: slot };
-                let mut bytes = Buffer::to_fill(rows * chunk);
-                if self.read_place(device, place, 0, &mut bytes).is_err() {
-                    return;
-                }
-                let wrong = |(row, bytes): (usize, &[u8])| {
-                    let sum = sums.get(row * per_row + if per_row == 1 { 0 } else { index })?;
-                    (checksum(bytes) != *sum).then_some(row)
-                };
-                let wrong = bytes.chunks(chunk).enumerate().filter_map(wrong).collect();
-                *lock(out) = (Some(bytes), wrong);
-            })
-        });
-        self.env.tasks.run_all(jobs.collect());
-        let mut columns = Vec::with_capacity(count);
-        let mut bad: Vec<Vec<usize>> = vec![Vec::new(); rows];
-        for (index, read) in slots.into_iter().enumerate() {
-            let (bytes, wrong) = read.into_inner().expect("no job panics");
-            match &bytes {
-                None => bad.iter_mut().for_each(|columns| columns.push(index)),
-                Some(bytes) => {
-                    report.read_bytes += bytes.len() as u64;
-                    wrong.into_iter().for_each(|row| bad[row].push(index));
-                }
+    /// Computes what is wrong or missing of a segment that was read, and writes it.
+    pub(crate) fn mend_patient(
+        &self,
+        mut patient: Patient,
+        sums: &[[u8; Checksums::SIZE]],
+        rebuild: bool,
+        report: &mut Mended,
+    ) -> Result<(), Error> {
+        let rebuilt = patient.rebuild(sums, report);
+        if self.is_healing() {
+            self.write_back(&patient, &rebuilt, report);
+            if rebuild {
+                self.replace_columns(&patient, report)?;
             }
-            columns.push(bytes);
         }
-        Some(Patient { id, row, slot, chunk, rows, columns, bad })
+        Ok(())
     }
 
     /// Writes rows that were computed to where they were wrong.
@@ -364,7 +315,7 @@ impl Patient {
     ) -> bool {
         let bytes = rows.start * self.chunk..rows.end * self.chunk;
         let Some(repair) = Repair::new(stripe.data(), stripe.parity(), bad, bad) else { return false };
-        let mut computed: Vec<Vec<u8>> = bad.iter().map(|_| vec![0; bytes.len()]).collect();
+        let mut computed: Vec<Buffer> = bad.iter().map(|_| Buffer::to_fill(bytes.len())).collect();
         {
             let source = |&column: &usize| self.columns[column].as_ref().map(|column| &column[bytes.clone()]);
             let Some(sources) = repair.sources().iter().map(source).collect::<Option<Vec<&[u8]>>>() else {

@@ -258,6 +258,12 @@ impl Columns {
                         of_column.push(part);
                     }
                 }
+                // Nothing is read in vain if a column is missing that holds some.
+                if let Some(index) =
+                    (0..parts.len()).find(|&at| !parts[at].1.is_empty() && self.columns[at].is_none())
+                {
+                    return Err((index, None));
+                }
                 for (index, (at, parts)) in parts.iter_mut().enumerate().filter(|(_, (_, p))| !p.is_empty()) {
                     let Some(Column { device, place }) = &self.columns[index] else {
                         return Err((index, None));
