@@ -126,7 +126,8 @@ impl Stage<'_> {
     /// Runs the whole parameter file. After every run that is not a format the volume is settled and its space asked.
     pub fn run_parameters(&mut self) -> Result<(), Error> {
         let out = self.settings.out.join(format!("vdbench-{}", self.round));
-        let options = LoadOptions { watch: self.target.processes(), seed: u64::from(self.round) };
+        let options =
+            LoadOptions { watch: self.target.processes(), seed: u64::from(self.round), ..Default::default() };
         let watched = !options.watch.is_empty();
         let request = RunRequest { options, ..RunRequest::new(self.plan, &out) };
         let mut broken: Option<Error> = None;

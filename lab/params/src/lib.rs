@@ -17,6 +17,7 @@
 //! The language was described from the outside (documentation, behaviour); nothing here is taken from its source.
 #![forbid(unsafe_code)]
 
+mod control;
 mod error;
 mod keyword;
 mod lexer;
@@ -28,11 +29,12 @@ mod section;
 #[cfg(test)]
 mod tests;
 
+pub use control::{CommandOutput, Commands, Repeat, repeat_text};
 pub use error::{Error, ErrorKind, Place, Warning};
 pub use keyword::{Keyword, Section, Treatment, keywords};
 pub use lexer::{Disk, Files};
 pub use model::*;
-pub use plan::{Overrides, curve_rate, shares, short_bytes, size_text, thousands};
+pub use plan::{FormatOverride, Overrides, curve_rate, shares, short_bytes, size_text, thousands};
 
 use lexer::{Lexer, Replacement};
 use section::Definitions;

@@ -1,5 +1,6 @@
 //! What a parameter file says, as values.
 
+use crate::control::{Commands, Repeat};
 use crate::error::{Place, Warning};
 
 /// `openflags=`.
@@ -120,6 +121,10 @@ pub struct Wd {
     pub skew: Option<f64>,
     /// `range=`, over the storage's.
     pub range: Option<Range>,
+    /// `streams=`: the storage is cut into so many pieces, each with a sequential pointer and threads of its own.
+    pub streams: u32,
+    /// `stride=(min,max)`, bytes: a seek skips so far ahead instead of going anywhere.
+    pub stride: Option<(u64, u64)>,
     /// `openflags=`, over the storage's.
     pub openflags: Option<OpenFlags>,
     /// Where it was defined.
@@ -148,7 +153,7 @@ pub struct Fsd {
     pub width: u32,
     /// Files per directory that has files.
     pub files: u64,
-    /// Sizes of files with their weights, per cent.
+    /// Sizes of files with their weights, per cent. One size of weight 0 is an average.
     pub sizes: Vec<(u64, f64)>,
     /// Stop after so many bytes of files.
     pub totalsize: Option<u64>,
@@ -245,6 +250,8 @@ pub enum FileIo {
     Sequential {
         /// `(seq,delete)`: the file is removed first and written anew.
         delete: bool,
+        /// `seqnz`: from a random place, round the end.
+        anywhere: bool,
     },
     /// Uniform, in multiples of the transfer size.
     Random {
@@ -260,6 +267,8 @@ pub enum FileSelect {
     Random,
     /// Round and round, one index per anchor.
     Sequential,
+    /// Round and round from a random file.
+    SequentialFromAnywhere,
     /// Each file once, then the workload ends.
     Once,
 }
@@ -371,6 +380,8 @@ pub struct Format {
     pub directories: bool,
     /// Stop the format after `elapsed=`.
     pub limited: bool,
+    /// Take the structure for complete without a look at each file.
+    pub complete: bool,
 }
 
 /// How formats write.
@@ -408,6 +419,8 @@ pub struct FileWork {
     pub fwds: Vec<(Fwd, Vec<usize>)>,
     /// This is the format itself.
     pub format: Option<Format>,
+    /// `format=(no,complete)`: the tree is taken for complete without a look.
+    pub complete: bool,
 }
 
 /// What a run works on.
@@ -432,6 +445,12 @@ pub struct Run {
     pub rate: Rate,
     /// Spacing.
     pub arrival: Arrival,
+    /// `distribution=spike`: all arrivals of a second come at its beginning.
+    pub spike: bool,
+    /// Before the run.
+    pub startcmd: Commands,
+    /// After the run.
+    pub endcmd: Commands,
     /// Seconds measured, after the warm-up. `None`: until the work is done.
     pub elapsed: Option<u64>,
     /// Seconds between lines.
@@ -498,6 +517,20 @@ pub struct General {
     pub data_errors: ErrorLimit,
     /// `formatxfersize=`: size of the writes that first fill a storage.
     pub formatxfersize: u64,
+    /// `histogram=`: upper edges in nanoseconds; none if histograms are suppressed. `None`: vdbench's 27 buckets.
+    pub histogram: Option<Vec<u64>>,
+    /// `monitor=`: a file whose content ends a run, or all of them.
+    pub monitor: Option<String>,
+    /// Before the first run.
+    pub startcmd: Commands,
+    /// After the last run, unless stopped.
+    pub endcmd: Commands,
+    /// How often all runs are carried out.
+    pub repeat: Repeat,
+    /// `abort_failed_skew=`: percentage points by which a share may miss its skew.
+    pub abort_failed_skew: Option<f64>,
+    /// `pattern=`: a file whose bytes are written over and over.
+    pub pattern: Option<String>,
     /// `formatsds=yes`: fill storages even where they are long enough.
     pub formatsds: bool,
 }
@@ -511,6 +544,13 @@ impl Default for General {
             create_anchors: false,
             data_errors: ErrorLimit { count: 50 },
             formatxfersize: 128 << 10,
+            histogram: None,
+            monitor: None,
+            startcmd: Commands::default(),
+            endcmd: Commands::default(),
+            repeat: Repeat::Times(1),
+            abort_failed_skew: None,
+            pattern: None,
             formatsds: false,
         }
     }

@@ -13,6 +13,31 @@ const FILES_MAX: u64 = 128 << 20;
 /// Directories of one file system definition.
 const DIRECTORIES_MAX: u64 = 16 << 20;
 
+/// `format=` of every run, from the command line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FormatOverride {
+    /// `-c`: what earlier formats left is deleted before the first run.
+    Clean,
+    /// `-cy`.
+    Yes,
+    /// `-cn`.
+    No,
+    /// `-co`.
+    Only,
+}
+
+impl FormatOverride {
+    fn apply(self, format: &mut Format) {
+        let wanted = Format { wanted: true, ..Format::default() };
+        match self {
+            FormatOverride::Clean => {}
+            FormatOverride::Yes => *format = wanted,
+            FormatOverride::No => *format = Format::default(),
+            FormatOverride::Only => *format = Format { only: true, ..wanted },
+        }
+    }
+}
+
 /// What the command line says over the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
@@ -22,6 +47,10 @@ pub struct Overrides {
     pub interval: Option<u64>,
     /// `-w`.
     pub warmup: Option<u64>,
+    /// `-c`, `-cy`, `-cn`, `-co`.
+    pub format: Option<FormatOverride>,
+    /// `-l`.
+    pub repeat: Option<crate::control::Repeat>,
     /// `-r name`: begin at this run definition.
     pub from_rd: Option<String>,
 }
@@ -46,8 +75,20 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         rd.elapsed = overrides.elapsed.unwrap_or(rd.elapsed);
         rd.interval = overrides.interval.unwrap_or(rd.interval);
         rd.warmup = overrides.warmup.unwrap_or(rd.warmup);
+        if let Some(format) = overrides.format {
+            format.apply(&mut rd.format);
+        }
         check_times(rd, &mut definitions.warnings)?;
         unroll(&definitions, &wds, &fwds, rd, &mut runs)?;
+    }
+    if overrides.format == Some(FormatOverride::Clean) {
+        clean_first(&mut runs);
+    }
+    definitions.general.repeat = overrides.repeat.unwrap_or(definitions.general.repeat);
+    if let (Some(pattern), Some(_)) = (&definitions.general.pattern, &definitions.general.dedup) {
+        let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
+        let text = format!("pattern={pattern} and dedupratio= are mutually exclusive.");
+        return Err(Error::new(ErrorKind::Conflict, &place, "pattern", text));
     }
     if let Some(dedup) = definitions.general.dedup {
         check_dedup(dedup, &runs, definitions.format.xfersize, &rds)?;
@@ -71,6 +112,32 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         warnings: definitions.warnings,
         copy,
     })
+}
+
+/// `-c`: before the first run, unless that is a format that deletes anyway.
+fn clean_first(runs: &mut Vec<Run>) {
+    let Some(first) = runs.first() else { return };
+    let Work::Files(work) = &first.work else { return };
+    if work.format.is_some_and(|format| !format.restart) {
+        return;
+    }
+    let format = Some(Format { wanted: true, clean: true, ..Format::default() });
+    let run = Run {
+        label: format!("format_for_{}", first.rd),
+        rate: Rate::Max,
+        elapsed: None,
+        warmup: 0,
+        pause: 0,
+        maxdata: None,
+        maxdataread: None,
+        maxdatawritten: None,
+        stopcurve: None,
+        startcmd: Default::default(),
+        endcmd: Default::default(),
+        work: Work::Files(FileWork { fsds: work.fsds.clone(), fwds: Vec::new(), format, complete: false }),
+        ..first.clone()
+    };
+    runs.insert(0, run);
 }
 
 /// Every write must be whole blocks, or blocks would not be what the ratio counts.
@@ -215,7 +282,7 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
     if !files && rd.fwdrate.is_some() {
         return wrong("Specifying 'fwdrate=' for a raw workload. Use 'iorate=' instead.");
     }
-    let (arrival, rates) = rates(rd, files)?;
+    let Pace { arrival, spike, rates } = rates(rd, files)?;
     let mut combinations: Vec<Combination<'_>> = vec![Vec::new()];
     for one in &rd.loops {
         let mut next = Vec::new();
@@ -250,6 +317,9 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
                 loops: if loops.is_empty() { "None".into() } else { loops.join(" ") },
                 rate: rate.clone(),
                 arrival,
+                spike,
+                startcmd: rd.startcmd.clone(),
+                endcmd: rd.endcmd.clone(),
                 elapsed: Some(rd.elapsed),
                 interval: rd.interval,
                 warmup: rd.warmup,
@@ -282,9 +352,23 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
     Ok(())
 }
 
-fn rates(rd: &Rd, files: bool) -> Result<(Arrival, Vec<Rate>), Error> {
+/// How fast, and how arrivals lie.
+struct Pace {
+    arrival: Arrival,
+    spike: bool,
+    rates: Vec<Rate>,
+}
+
+fn rates(rd: &Rd, files: bool) -> Result<Pace, Error> {
+    let (arrival, variable, spike) = spacing(rd)?;
+    let rates = rate_list(rd, files, variable)?;
+    Ok(Pace { arrival, spike, rates })
+}
+
+/// `distribution=`: the arrivals, whether rates vary, whether a second's arrivals come at once.
+fn spacing(rd: &Rd) -> Result<(Arrival, bool, bool), Error> {
     let mut arrival = Arrival::Exponential;
-    let mut variable = false;
+    let (mut variable, mut spike) = (false, false);
     if let Some(item) = &rd.distribution {
         for value in &item.values {
             match crate::read::choice(
@@ -295,18 +379,19 @@ fn rates(rd: &Rd, files: bool) -> Result<(Arrival, Vec<Rate>), Error> {
                 "u" | "uniform" => arrival = Arrival::Uniform,
                 "d" | "deterministic" => arrival = Arrival::Deterministic,
                 "variable" | "v" => variable = true,
-                "spike" | "s" => {
-                    let text = "distribution=spike is not carried out yet".to_string();
-                    return Err(Error::new(ErrorKind::NotYet, &item.place, "spike", text));
-                }
+                "spike" | "s" => (variable, spike) = (true, true),
                 _ => {}
             }
         }
     }
+    Ok((arrival, variable, spike))
+}
+
+fn rate_list(rd: &Rd, files: bool, variable: bool) -> Result<Vec<Rate>, Error> {
     let name = if files { "fwdrate" } else { "iorate" };
     let Some(item) = (if files { &rd.fwdrate } else { &rd.iorate }) else {
         if files && rd.format.only {
-            return Ok((arrival, vec![Rate::Max]));
+            return Ok(vec![Rate::Max]);
         }
         let text = format!("{name}= parameter is missing.");
         return Err(Error::new(ErrorKind::Missing, &rd.place, &format!("rd={}", rd.name), text)
@@ -314,11 +399,11 @@ fn rates(rd: &Rd, files: bool) -> Result<(Arrival, Vec<Rate>), Error> {
     };
     if let [value] = item.values.as_slice() {
         if value.text.eq_ignore_ascii_case("max") {
-            return Ok((arrival, vec![Rate::Max]));
+            return Ok(vec![Rate::Max]);
         }
         if value.text.eq_ignore_ascii_case("curve") {
             let points = rd.curve.clone().unwrap_or_else(|| vec![10.0, 50.0, 70.0, 80.0, 90.0, 100.0]);
-            return Ok((arrival, vec![Rate::Curve(points)]));
+            return Ok(vec![Rate::Curve(points)]);
         }
     }
     let mut list = Vec::new();
@@ -332,12 +417,12 @@ fn rates(rd: &Rd, files: bool) -> Result<(Arrival, Vec<Rate>), Error> {
         if list.len() % 2 != 0 || list.is_empty() {
             return Err(crate::read::bad(
                 item,
-                "distribution=variable needs pairs: (rate,seconds,rate,seconds,...)",
+                "distribution=variable and spike need pairs: (rate,seconds,rate,seconds,...)",
             ));
         }
-        return Ok((arrival, vec![Rate::Variable(list.chunks_exact(2).map(|p| (p[0], p[1])).collect())]));
+        return Ok(vec![Rate::Variable(list.chunks_exact(2).map(|p| (p[0], p[1])).collect())]);
     }
-    Ok((arrival, list.into_iter().map(Rate::Fixed).collect()))
+    Ok(list.into_iter().map(Rate::Fixed).collect())
 }
 
 fn raw_runs(
@@ -407,6 +492,7 @@ fn raw_runs(
             wd.openflags = rd.openflags;
         }
     }
+    check_streams(rd, &selected)?;
     check_skew(rd, selected.iter().map(|wd| wd.skew))?;
     let groups: Vec<Vec<String>> = if single {
         let mut names: Vec<String> = Vec::new();
@@ -536,14 +622,22 @@ fn file_runs(
             maxdataread: None,
             maxdatawritten: None,
             stopcurve: None,
-            work: Work::Files(FileWork { fsds: used.clone(), fwds: Vec::new(), format: Some(rd.format) }),
+            startcmd: Default::default(),
+            endcmd: Default::default(),
+            work: Work::Files(FileWork {
+                fsds: used.clone(),
+                fwds: Vec::new(),
+                format: Some(rd.format),
+                complete: false,
+            }),
             ..run.clone()
         });
     }
     if rd.format.only || (rd.format.clean && !rd.format.restart) {
         return Ok(());
     }
-    let mut work = FileWork { fsds: used, fwds: Vec::new(), format: None };
+    let complete = rd.format.complete;
+    let mut work = FileWork { fsds: used, fwds: Vec::new(), format: None, complete };
     for fwd in selected {
         let at: Vec<usize> =
             (0..work.fsds.len()).filter(|i| fwd.fsds.contains(&work.fsds[*i].name)).collect();
@@ -575,6 +669,22 @@ fn select<T: Clone>(
         error
     })?;
     Ok(all.iter().filter(|t| wanted.contains(name(t))).cloned().collect())
+}
+
+/// Streams are sequential, and one workload alone has them.
+fn check_streams(rd: &Rd, wds: &[Wd]) -> Result<(), Error> {
+    let Some(wd) = wds.iter().find(|wd| wd.streams > 1) else { return Ok(()) };
+    let wrong = |text: String, hint: &str| {
+        Err(Error::new(ErrorKind::Conflict, &wd.place, "streams", text).hint(hint))
+    };
+    if wds.len() > 1 {
+        let text = format!("streams= of wd={} allows no other workload in rd={}", wd.name, rd.name);
+        return wrong(text, "give it a run of its own");
+    }
+    if !matches!(wd.seek, Seek::Percent(0.0) | Seek::Eof | Seek::SequentialFromAnywhere) {
+        return wrong(format!("streams= of wd={} needs a sequential workload", wd.name), "add seekpct=0");
+    }
+    Ok(())
 }
 
 fn foreign_loop(rd: &Rd, name: &str, what: &str) -> Error {
@@ -708,7 +818,10 @@ impl Plan {
 impl Fsd {
     /// Bytes of all files, from the mean of `sizes=`, limited by `totalsize=`.
     pub fn total_bytes(&self) -> u64 {
-        let mean: f64 = self.sizes.iter().map(|(size, percent)| *size as f64 * percent / 100.0).sum();
+        let mean: f64 = match self.sizes.as_slice() {
+            [(average, 0.0)] => *average as f64,
+            sizes => sizes.iter().map(|(size, percent)| *size as f64 * percent / 100.0).sum(),
+        };
         let bytes = (mean * self.file_count() as f64) as u64;
         self.totalsize.map_or(bytes, |limit| bytes.min(limit))
     }

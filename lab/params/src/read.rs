@@ -144,12 +144,7 @@ pub(crate) fn sizes(item: &Item) -> Result<Vec<(u64, f64)>, Error> {
     let list = plain_list(item, Unit::Size)?;
     match list.as_slice() {
         [one] => Ok(vec![(within(item, *one, 0.0, BYTES_MAX)? as u64, 100.0)]),
-        [_, 0.0] => Err(Error::new(
-            ErrorKind::NotYet,
-            &item.place,
-            "sizes",
-            "sizes=(average,0) is not carried out yet".into(),
-        )),
+        [average, 0.0] => Ok(vec![(within(item, *average, 1.0, BYTES_MAX / 2.0)? as u64, 0.0)]),
         list if list.len() % 2 == 0 && !list.is_empty() => weighted(item, list),
         _ => Err(bad(item, "sizes= takes one size or (size,percent,...)")),
     }
@@ -168,10 +163,10 @@ pub(crate) fn seek_text(item: &Item, text: &str) -> Result<Seek, Error> {
     if let Some(Number::Plain(value) | Number::Percent(value)) = number(text, Unit::Size) {
         return Ok(Seek::Percent(within(item, value, 0.0, 100.0)?));
     }
-    Ok(match choice(item, text, &["random", "sequential", "seq", "seqnz", "eof"])? {
+    Ok(match choice(item, text, &["random", "sequential", "seq", "seqnz", "sequentialnz", "eof"])? {
         "random" => Seek::Percent(100.0),
         "eof" => Seek::Eof,
-        "seqnz" => Seek::SequentialFromAnywhere,
+        "seqnz" | "sequentialnz" => Seek::SequentialFromAnywhere,
         _ => Seek::Percent(0.0),
     })
 }
@@ -203,6 +198,15 @@ pub(crate) fn range(item: &Item) -> Result<Range, Error> {
     Ok(Range::Bytes { low: *low as u64, high: *high as u64 })
 }
 
+/// `stride=(min,max)`.
+pub(crate) fn stride(item: &Item) -> Result<(u64, u64), Error> {
+    match plain_list(item, Unit::Size)?.as_slice() {
+        [low, high] if low <= high => Ok((*low as u64, *high as u64)),
+        [_, _] => Err(bad(item, "stride=(min,max): max must not be below min")),
+        _ => Err(bad(item, "stride= takes (min,max)")),
+    }
+}
+
 pub(crate) fn threads(item: &Item) -> Result<u32, Error> {
     Ok(plain(item, Unit::Size, 1.0, THREADS_MAX)? as u32)
 }
@@ -219,21 +223,18 @@ pub(crate) fn operation(item: &Item, text: &str) -> Result<Operation, Error> {
 }
 
 pub(crate) fn fileio(item: &Item) -> Result<FileIo, Error> {
-    let known = ["sequential", "seq", "seqnz", "random", "shared", "delete"];
+    let known = ["sequential", "seq", "seqnz", "sequentialnz", "random", "shared", "delete"];
     let words: Vec<&str> =
         item.values.iter().map(|v| choice(item, &v.text, &known)).collect::<Result<_, _>>()?;
     match words.as_slice() {
         ["random"] => Ok(FileIo::Random { shared: false }),
         ["random", "shared"] => Ok(FileIo::Random { shared: true }),
-        ["sequential" | "seq"] => Ok(FileIo::Sequential { delete: false }),
-        ["sequential" | "seq", "delete"] => Ok(FileIo::Sequential { delete: true }),
-        ["seqnz", ..] => Err(Error::new(
-            ErrorKind::NotYet,
-            &item.place,
-            "seqnz",
-            "fileio=seqnz is not carried out yet".into(),
-        )),
-        _ => Err(bad(item, "fileio= takes random, (random,shared), sequential or (sequential,delete)")),
+        ["sequential" | "seq"] => Ok(FileIo::Sequential { delete: false, anywhere: false }),
+        ["sequential" | "seq", "delete"] => Ok(FileIo::Sequential { delete: true, anywhere: false }),
+        ["seqnz" | "sequentialnz"] => Ok(FileIo::Sequential { delete: false, anywhere: true }),
+        _ => {
+            Err(bad(item, "fileio= takes random, (random,shared), sequential, seqnz or (sequential,delete)"))
+        }
     }
 }
 
@@ -241,14 +242,26 @@ pub(crate) fn fileselect(item: &Item) -> Result<(FileSelect, FileFilter), Error>
     let mut select = FileSelect::Sequential;
     let mut filter = FileFilter::Any;
     for value in &item.values {
-        let known = ["sequential", "seq", "random", "once", "empty", "full", "notfull", "seqnz", "poisson"];
+        let known = [
+            "sequential",
+            "seq",
+            "random",
+            "once",
+            "empty",
+            "full",
+            "notfull",
+            "seqnz",
+            "sequentialnz",
+            "poisson",
+        ];
         match choice(item, &value.text, &known)? {
             "random" => select = FileSelect::Random,
             "once" => select = FileSelect::Once,
             "empty" => filter = FileFilter::Empty,
             "full" => filter = FileFilter::Full,
             "notfull" => filter = FileFilter::NotFull,
-            word @ ("seqnz" | "poisson") => {
+            "seqnz" | "sequentialnz" => select = FileSelect::SequentialFromAnywhere,
+            word @ "poisson" => {
                 let text = format!("fileselect={word} is not carried out yet");
                 return Err(Error::new(ErrorKind::NotYet, &item.place, word, text));
             }
@@ -280,12 +293,16 @@ pub(crate) fn format(item: &Item) -> Result<Format, Error> {
             "once" => format.once = true,
             "directories" | "dirs" => format.directories = true,
             "limited" => format.limited = true,
-            "complete" => {
-                let text = "format=complete is not carried out yet".to_string();
-                return Err(Error::new(ErrorKind::NotYet, &item.place, "complete", text));
-            }
+            "complete" => format.complete = true,
             _ => {}
         }
+    }
+    if format.complete {
+        let text = "format=complete goes with format=no only, as format=(no,complete)".to_string();
+        if item.values.iter().any(|v| !matches!(v.text.to_ascii_lowercase().as_str(), "no" | "complete")) {
+            return Err(Error::new(ErrorKind::Conflict, &item.place, "complete", text));
+        }
+        format.wanted = false;
     }
     Ok(format)
 }

@@ -1,5 +1,6 @@
 //! From statements to definitions, in file order, with the defaults of each section.
 
+use crate::control::{self, Commands};
 use crate::error::{Error, ErrorKind, Warning};
 use crate::keyword::{Section, Treatment, find};
 use crate::lexer::{Item, Statement};
@@ -59,6 +60,8 @@ pub(crate) struct Rd {
     pub distribution: Option<Item>,
     pub loops: Vec<Loop>,
     pub openflags: Option<OpenFlags>,
+    pub startcmd: Commands,
+    pub endcmd: Commands,
     pub place: crate::Place,
 }
 
@@ -129,6 +132,8 @@ impl Definitions {
             whpct: 0.0,
             skew: None,
             range: None,
+            streams: 1,
+            stride: None,
             openflags: None,
             place: place.clone(),
         };
@@ -151,7 +156,7 @@ impl Definitions {
             fsds: Vec::new(),
             operations: vec![Operation::Read],
             xfersize: XferSize::Fixed(4096),
-            fileio: FileIo::Sequential { delete: false },
+            fileio: FileIo::Sequential { delete: false, anywhere: false },
             select: FileSelect::Sequential,
             filter: FileFilter::Any,
             threads: 1,
@@ -182,6 +187,8 @@ impl Definitions {
             distribution: None,
             loops: Vec::new(),
             openflags: None,
+            startcmd: Commands::default(),
+            endcmd: Commands::default(),
             place,
         };
         Definitions {
@@ -498,6 +505,13 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
                 }
             }
         }
+        "histogram" => general.histogram = Some(control::histogram(item)?),
+        "monitor" => general.monitor = Some(read::single(item)?.to_string()),
+        "startcmd" => general.startcmd = control::commands(item)?,
+        "endcmd" => general.endcmd = control::commands(item)?,
+        "loop" => general.repeat = control::repeat(item)?,
+        "pattern" => general.pattern = Some(read::single(item)?.to_string()),
+        "abort_failed_skew" => general.abort_failed_skew = Some(read::percent(item)?),
         "formatsds" => general.formatsds = read::yes_or_no(item)?,
         "formatxfersize" => general.formatxfersize = read::bytes(item, 512)?.min(1 << 30),
         _ => return Err(bad(item, format!("{name}= is not a general parameter"))),
@@ -538,6 +552,8 @@ fn wd(named: &mut Named<Wd>, name: &str, item: &Item) -> Result<(), Error> {
         "skew" => wd.skew = Some(read::percent(item)?),
         "range" => wd.range = Some(read::range(item)?),
         "openflags" => wd.openflags = Some(read::openflags(item)?),
+        "streams" => wd.streams = read::threads(item)?,
+        "stride" => wd.stride = Some(read::stride(item)?),
         "threads" => {
             let text = "threads= of a wd= needs concatenatesds, which is not carried out yet".to_string();
             return Err(Error::new(ErrorKind::NotYet, &item.place, "threads", text)
@@ -628,6 +644,8 @@ fn rd(rd: &mut Rd, name: &'static str, item: &Item) -> Result<(), Error> {
         }
         "stopcurve" => rd.stopcurve = Some(read::plain(item, Unit::Size, 0.001, 1e6)?),
         "format" => rd.format = read::format(item)?,
+        "startcmd" => rd.startcmd = control::commands(item)?,
+        "endcmd" => rd.endcmd = control::commands(item)?,
         "operations" => rd.operations = operations(item)?,
         "distribution" => rd.distribution = Some(item.clone()),
         "openflags" => rd.openflags = Some(read::openflags(item)?),

@@ -252,11 +252,154 @@ fn what_would_change_the_measurement_is_refused_by_name() {
         ("dedupflipflop=yes\n", "dedupflipflop"),
         ("validate=yes\n", "validate"),
         ("hd=other,system=10.0.0.1\n", "other"),
-        ("sd=sd1,lun=x\nwd=wd1,sd=sd1,stride=(1,2)\n", "stride"),
+        ("sd=sd1,lun=x\nwd=wd1,sd=sd1,priority=1\n", "priority"),
     ] {
         let error = refused(text);
         assert_eq!((error.kind, error.word.as_str()), (ErrorKind::NotYet, word), "{error}");
     }
+}
+
+/// The first run of a file with one storage of 64m and these words in its three places.
+fn raw_with(general: &str, wd: &str, rd: &str) -> Result<Plan, Error> {
+    let text = format!(
+        "{general}\nsd=sd1,lun=x,size=64m\nwd=wd1,sd=sd1{wd}\nrd=rd1,wd=wd1,iorate=(100,2,50,2),dist=(d,spike),elapsed=4,interval=1{rd}\n"
+    );
+    parse_text("words.parm", &text)
+}
+
+#[test]
+fn words_that_steer_an_execution_are_read() {
+    let plan = raw_with(
+        "histogram=(default,20,1m,2s)\nmonitor=/tmp/m\nstartcmd=(\"echo a b\",cons)\nendcmd=ls\nloop=5m\n\
+         abort_failed_skew=3\npattern=bytes\n",
+        ",seekpct=0,streams=4,stride=(4k,64k)",
+        ",startcmd=(date,pwd,sum,master)",
+    )
+    .unwrap();
+    let general = &plan.general;
+    assert_eq!(general.histogram, Some(vec![20_000, 1_000_000, 2_000_000_000]));
+    assert_eq!((general.monitor.as_deref(), general.pattern.as_deref()), (Some("/tmp/m"), Some("bytes")));
+    assert_eq!(general.startcmd, Commands { lines: vec!["echo a b".into()], to: CommandOutput::Console });
+    assert_eq!(general.endcmd, Commands { lines: vec!["ls".into()], to: CommandOutput::Log });
+    assert_eq!((general.repeat, general.abort_failed_skew), (Repeat::Seconds(300), Some(3.0)));
+    let run = &plan.runs[0];
+    assert_eq!((run.arrival, run.spike), (Arrival::Deterministic, true));
+    assert_eq!(run.rate, Rate::Variable(vec![(100.0, 2.0), (50.0, 2.0)]));
+    assert_eq!((run.startcmd.lines.len(), run.startcmd.to), (2, CommandOutput::Summary));
+    let Work::Raw(work) = &run.work else { panic!("not a raw run") };
+    assert_eq!((work.wds[0].0.streams, work.wds[0].0.stride), (4, Some((4096, 65536))));
+}
+
+#[test]
+fn words_that_steer_an_execution_refuse_nonsense() {
+    let cases = [
+        ("histogram=(default,20,20)", "", ErrorKind::BadValue),
+        ("histogram=(20,40)", "", ErrorKind::BadValue),
+        ("histogram=(default,20x)", "", ErrorKind::BadValue),
+        ("loop=0", "", ErrorKind::BadValue),
+        ("loop=3d", "", ErrorKind::BadValue),
+        ("startcmd=cons", "", ErrorKind::BadValue),
+        ("", ",stride=(64k,4k)", ErrorKind::BadValue),
+        ("", ",streams=4", ErrorKind::Conflict),
+    ];
+    for (general, wd, kind) in cases {
+        assert_eq!(raw_with(general, wd, "").unwrap_err().kind, kind, "{general}{wd}");
+    }
+    let error = raw_with("pattern=x\ndedupratio=2\ndedupunit=4k", "", "").unwrap_err();
+    assert_eq!((error.kind, error.word.as_str()), (ErrorKind::Conflict, "pattern"));
+    let many: Vec<String> = (1..=64).map(|n| (n * 10).to_string()).collect();
+    let error = raw_with(&format!("histogram=(default,{})", many.join(",")), "", "").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooLarge);
+    assert_eq!(repeat_text("24h"), Some(Repeat::Seconds(86_400)));
+}
+
+#[test]
+fn format_of_the_command_line_stands_over_the_file() {
+    let labels = |said: &str, over: FormatOverride| {
+        let text = format!(
+            "fsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max,elapsed=4,interval=1,format={said}\n"
+        );
+        struct One(String);
+        impl Files for One {
+            fn read(&self, _: &Path) -> std::io::Result<Vec<u8>> {
+                Ok(self.0.clone().into_bytes())
+            }
+        }
+        let mut request = Request::file("o.parm");
+        request.overrides.format = Some(over);
+        let plan = parse_with(&request, &One(text)).unwrap();
+        plan.runs.iter().map(|run| run.label.clone()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(labels("no", FormatOverride::Yes), "format_for_r r");
+    assert_eq!(labels("no", FormatOverride::Only), "format_for_r");
+    assert_eq!(labels("yes", FormatOverride::No), "r");
+    assert_eq!(labels("no", FormatOverride::Clean), "format_for_r r");
+    assert_eq!(labels("yes", FormatOverride::Clean), "format_for_r r");
+    assert_eq!(labels("restart", FormatOverride::Clean), "format_for_r format_for_r r");
+}
+
+/// The table of words in lab/README.md and the words of the code are the same, with the same treatment.
+#[test]
+fn every_word_of_the_language_stands_in_the_readme_as_it_is_treated() {
+    use std::collections::BTreeMap;
+    let readme = include_str!("../../README.md");
+    let table = readme.split("\n## Every word\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let mut written: BTreeMap<(String, String), String> = BTreeMap::new();
+    for row in table.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [section, words, state, ..] = cells.as_slice() else { panic!("{row}") };
+        for word in words.trim_matches('`').split_whitespace() {
+            let key = (section.to_string(), word.to_string());
+            assert!(written.insert(key, state.to_string()).is_none(), "{section} {word} stands there twice");
+        }
+    }
+    let sections = [
+        (Section::General, "general"),
+        (Section::Hd, "hd"),
+        (Section::Sd, "sd"),
+        (Section::Wd, "wd"),
+        (Section::Fsd, "fsd"),
+        (Section::Fwd, "fwd"),
+        (Section::Rd, "rd"),
+    ];
+    for (section, name) in sections {
+        for keyword in keywords(section) {
+            let state = written.remove(&(name.to_string(), keyword.name.to_string()));
+            let fits = match keyword.treatment {
+                Treatment::Honour => matches!(state.as_deref(), Some("same" | "different")),
+                Treatment::Ignore => state.as_deref() == Some("ignored"),
+                Treatment::Refuse => state.as_deref() == Some("refused"),
+            };
+            assert!(
+                fits,
+                "{name} {}: {:?} in the code, {state:?} in the table",
+                keyword.name, keyword.treatment
+            );
+        }
+    }
+    assert!(written.is_empty(), "only in the table: {written:?}");
+}
+
+#[test]
+fn file_words_from_anywhere_average_sizes_and_complete_trees() {
+    let with = |format: &str| {
+        parse_text(
+            "f",
+            &format!(
+                "fsd=f,anchor=a,files=10,sizes=(64k,0)\nfwd=w,fsd=f,fileio=seqnz,fileselect=sequentialnz\n\
+                 rd=r,fwd=w,fwdrate=max,format={format}\n"
+            ),
+        )
+    };
+    let plan = with("(no,complete)").unwrap();
+    assert_eq!(plan.fsds[0].sizes, [(65536, 0.0)]);
+    assert_eq!(plan.fsds[0].total_bytes(), 10 * 65536);
+    assert_eq!(plan.fwds[0].fileio, FileIo::Sequential { delete: false, anywhere: true });
+    assert_eq!(plan.fwds[0].select, FileSelect::SequentialFromAnywhere);
+    assert_eq!(plan.runs.len(), 1, "no format is inserted");
+    let Work::Files(work) = &plan.runs[0].work else { panic!("not a file run") };
+    assert!(work.complete);
+    assert_eq!(with("(yes,complete)").unwrap_err().kind, ErrorKind::Conflict);
 }
 
 #[test]

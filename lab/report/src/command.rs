@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use steadfast_lab_params::{Plan, Request, parse, parse_text};
+use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse, parse_text, repeat_text};
 use steadfast_lab_workload::Options;
 
 /// What a command line asks for.
@@ -39,6 +39,9 @@ const USAGE: &str = "usage:
   -w seconds     warmup= of every run.
   -r rd          Begin at this run definition.
   -s             Simulate: print the runs, do nothing.
+  -c             Before the first format or use, delete what earlier formats left below the anchors.
+  -cy, -cn, -co  format=yes, no or only for every run.
+  -l [n]         Again and again, or n times, or for ns, nm, nh (seconds, minutes, hours).
   -t, -tf        Short test of a raw file, or of a tree of files.
   --allow-idle   Exit with 0 even if a run found nothing to do.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
@@ -101,7 +104,7 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
     let dir = page::resolve(&command.output, &Moment::now().compact());
     let opening = args.iter().map(|arg| format!("input argument scanned: '{arg}'")).collect();
     let request = RunRequest {
-        options: Options { watch: command.watch.clone(), seed: 0 },
+        options: Options { watch: command.watch.clone(), seed: 0, output: dir.display().to_string() },
         allow_idle: command.allow_idle,
         opening,
         ..RunRequest::new(&plan, &dir)
@@ -169,6 +172,11 @@ impl Command {
                 "t" => command.quick = Some(Quick::Raw),
                 "tf" => command.quick = Some(Quick::Files),
                 "s" => command.simulate = true,
+                "c" => command.request.overrides.format = Some(FormatOverride::Clean),
+                "cy" => command.request.overrides.format = Some(FormatOverride::Yes),
+                "cn" => command.request.overrides.format = Some(FormatOverride::No),
+                "co" => command.request.overrides.format = Some(FormatOverride::Only),
+                "l" => at = command.repeated(args, at),
                 _ => at = command.valued(option, args, at)?,
             }
         }
@@ -176,6 +184,13 @@ impl Command {
             return Err("no parameter file; name one with -f.".into());
         }
         Ok(command)
+    }
+
+    /// `-l`, with a number if one follows.
+    fn repeated(&mut self, args: &[String], at: usize) -> usize {
+        let said = args.get(at).and_then(|text| repeat_text(text));
+        self.request.overrides.repeat = Some(said.unwrap_or(Repeat::Forever));
+        at + usize::from(said.is_some())
     }
 
     /// Options with a value, attached (`-fname`) or next.
@@ -186,6 +201,12 @@ impl Command {
         if matches!(letter, 'v' | 'j') {
             let what = if letter == 'v' { "Data validation" } else { "Journaling" };
             return Err(format!("{what} (-{option}) is not carried out yet; leave the option out."));
+        }
+        if letter == 'l'
+            && let Some(repeat) = repeat_text(attached)
+        {
+            self.request.overrides.repeat = Some(repeat);
+            return Ok(at);
         }
         if !matches!(letter, 'f' | 'o' | 'e' | 'i' | 'w' | 'r' | 'm' | 'p') {
             return Err(format!("unknown option -{option}; no arguments at all print the options."));

@@ -8,7 +8,7 @@ use crate::page::{Page, escape, hash};
 use crate::table::{self, Stretch};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use steadfast_lab_params::{Operation, Plan, Run, Work, short_bytes, thousands};
+use steadfast_lab_params::{CommandOutput, Operation, Plan, Run, Work, short_bytes, thousands};
 use steadfast_lab_workload::{Event, Groups, Interval, RunResult};
 
 /// Headers are repeated after so many intervals.
@@ -76,6 +76,8 @@ pub struct Output<'a> {
     results: Vec<serde_json::Value>,
     latency: Page,
     started: Moment,
+    /// Of `histogram=`.
+    edges: Option<Vec<u64>>,
 }
 
 impl<'a> Output<'a> {
@@ -112,6 +114,7 @@ impl<'a> Output<'a> {
             results: Vec::new(),
             latency: page("latency.csv")?,
             started,
+            edges: plan.general.histogram.clone(),
         };
         output.subjects(dir, plan)?;
         let mut parmfile = page("parmfile.html")?;
@@ -332,6 +335,13 @@ impl<'a> Output<'a> {
                 self.say(&text);
             }
             Event::Notice(text) => self.say(text),
+            Event::Command(CommandOutput::Console, text) => self.say(text),
+            Event::Command(CommandOutput::Summary, text) => {
+                self.put_summary(&format!("{} {text}", Moment::now().time()));
+            }
+            Event::Command(CommandOutput::Log, text) => {
+                self.logfile.line(&format!("{} {}", Moment::now().time(), escape(text)));
+            }
             Event::Error(error) => {
                 let at = Moment::of(error.at).time();
                 let line = format!("{} localhost-0: {at} {error}", Moment::now().time());
@@ -475,14 +485,15 @@ impl<'a> Output<'a> {
         let flat = flatfile::row(self.files, run, &format!(" {label}"), &stretch, Some(&measured), figures);
         self.flatfile.line(&format!("{} {} {flat}", stamp.time(), stamp.stamp()));
         self.warnings(result, &stretch);
-        histogram_page::write(&mut self.histogram, &result.measured, self.files);
+        histogram_page::write(&mut self.histogram, &result.measured, self.files, self.edges.as_deref());
         for at in 0..self.subjects.len() {
             if self.subjects[at].takes_part(run) {
                 let groups = self.subjects[at].groups(&result.measured);
                 let own = Stretch { groups: &groups, seconds, cpu: &result.measured_cpu };
                 let line = format!("{}{}", stamp.time(), self.line(&label, &own));
                 self.subjects[at].page.line(&line);
-                histogram_page::write(&mut self.subjects[at].histogram, &groups, self.files);
+                let page = &mut self.subjects[at].histogram;
+                histogram_page::write(page, &groups, self.files, self.edges.as_deref());
             }
             self.subjects[at].page.line("");
         }

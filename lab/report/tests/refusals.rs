@@ -206,6 +206,23 @@ fn text_lost_behind_a_blank_is_warned_about_on_standard_error() {
 }
 
 #[test]
+fn options_of_rounds_formats_and_histograms_are_followed() {
+    let fsd = "histogram=(default,10u,1s)\nfsd=f,anchor=HERE/a,depth=1,width=1,files=2,size=4k\n\
+               fwd=w,fsd=f,operation=getattr\nrd=r,fwd=w,fwdrate=50,elapsed=2,interval=1,maxdata=1g\n";
+    let (said, dir) = run(fsd, &["-cy", "-l", "2"]);
+    assert_eq!(said.status, 0, "{}{}", said.out, said.err);
+    assert_eq!(said.out.matches("Starting RD=format_for_r").count(), 2);
+    assert_eq!(said.out.matches("Starting RD=r;").count(), 2);
+    let page = fs::read_to_string(dir.path().join("out/histogram.html")).unwrap();
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.get(8..11) == Some(" < ") || line.contains("max  ")).collect();
+    assert!(page.contains("    0.000 <       0.010 ") && page.contains("    0.010 <    1000.000 "), "{page}");
+    assert!(rows.iter().all(|row| !row.contains("0.020")), "{page}");
+    let (said, _dir) = run(fsd, &["-l0s"]);
+    assert_eq!(said.status, 157);
+}
+
+#[test]
 fn the_built_in_tests_pass_and_leave_only_their_reports() {
     for option in ["-t", "-tf"] {
         let keep = tempfile::tempdir().unwrap();

@@ -45,6 +45,17 @@ pub(crate) enum Error {
     Structure(String, String, String),
 }
 
+/// What is known of a tree before it is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Known {
+    /// Its control file, checked by a look at the files.
+    Checked,
+    /// Nothing: a format replaces it.
+    Fresh,
+    /// That it is complete: `format=(no,complete)`.
+    Complete,
+}
+
 /// A tree and its state.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -68,8 +79,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Makes the anchor if need be and finds out what exists below it. `fresh` ignores what a control file says.
-    pub(crate) fn open(fsd: &Fsd, create_parents: bool, fresh: bool) -> Result<Tree, Error> {
+    /// Makes the anchor if need be and finds out what exists below it.
+    pub(crate) fn open(fsd: &Fsd, create_parents: bool, known: Known) -> Result<Tree, Error> {
         let root = PathBuf::from(&fsd.anchor);
         let refused = |e: std::io::Error| Error::Anchor(fsd.anchor.clone(), crate::shared::errno_text(&e));
         let mut created_anchor = false;
@@ -96,10 +107,18 @@ impl Tree {
             key: fsd.anchor.bytes().fold(1, |key, byte| mix(key, u64::from(byte))),
             created_anchor: AtomicBool::new(created_anchor),
         };
-        if !created_anchor {
-            tree.load(fresh)?;
+        match known {
+            Known::Complete => tree.believe(),
+            _ if created_anchor => {}
+            _ => tree.load(known == Known::Fresh)?,
         }
         Ok(tree)
+    }
+
+    /// Takes every directory and every file for there, and of its full length.
+    fn believe(&self) {
+        (0..self.directory_count()).for_each(|index| self.set_directory(index, true));
+        (0..self.file_count()).for_each(|index| self.set(index, Some(self.target(index))));
     }
 
     fn load(&self, fresh: bool) -> Result<(), Error> {
@@ -331,8 +350,10 @@ fn prefix(fsd: &Fsd, count: u64, limit: u64) -> u64 {
 }
 
 fn target(fsd: &Fsd, file: u64) -> u64 {
-    if let [(size, _)] = fsd.sizes.as_slice() {
-        return *size;
+    match fsd.sizes.as_slice() {
+        [(average, 0.0)] => return around(*average, file),
+        [(size, _)] => return *size,
+        _ => {}
     }
     let mut draw = (mix(file, 0x517e) >> 11) as f64 / (1u64 << 53) as f64 * 100.0;
     for (size, percent) in &fsd.sizes {
@@ -342,6 +363,20 @@ fn target(fsd: &Fsd, file: u64) -> u64 {
         draw -= percent;
     }
     fsd.sizes.last().map_or(0, |(size, _)| *size)
+}
+
+/// A size around an average: uniform, symmetric, and a round number as vdbench's rules have it.
+fn around(average: u64, file: u64) -> u64 {
+    const K: u64 = 1 << 10;
+    const M: u64 = 1 << 20;
+    let step = match average {
+        size if size > 10 * M => M,
+        size if size > M => 100 * K,
+        size if size > 100 * K => 10 * K,
+        _ => K,
+    };
+    let middle = (average / step).max(1);
+    (1 + crate::random::Random::new(&[file, 0x517e]).below(2 * middle - 1)) * step
 }
 
 fn checksum(text: &str) -> u64 {
@@ -388,7 +423,7 @@ impl Trees {
         &mut self,
         fsd: &Fsd,
         parents: bool,
-        fresh: bool,
+        known: Known,
     ) -> Result<std::sync::Arc<Tree>, Error> {
         if let Some(tree) = self.0.get(&fsd.anchor)
             && tree.fsd == *fsd
@@ -396,7 +431,7 @@ impl Trees {
         {
             return Ok(tree.clone());
         }
-        let tree = std::sync::Arc::new(Tree::open(fsd, parents, fresh)?);
+        let tree = std::sync::Arc::new(Tree::open(fsd, parents, known)?);
         self.0.insert(fsd.anchor.clone(), tree.clone());
         Ok(tree)
     }
@@ -412,12 +447,27 @@ mod tests {
     }
 
     #[test]
+    fn sizes_around_an_average_are_round_and_have_it() {
+        for (average, step) in
+            [(50 << 10, 1u64 << 10), (512 << 10, 10 << 10), (5 << 20, 100 << 10), (64 << 20, 1 << 20)]
+        {
+            let sizes: Vec<u64> = (0..10_000).map(|file| around(average, file)).collect();
+            assert!(sizes.iter().all(|size| *size > 0 && size.is_multiple_of(step) && *size < 2 * average));
+            let mean = sizes.iter().sum::<u64>() as f64 / 10_000.0;
+            assert!((mean / average as f64 - 1.0).abs() < 0.03, "{average}: {mean}");
+        }
+    }
+
+    #[test]
     fn files_are_numbered_over_the_anchor_with_the_first_level_running_fastest() {
         let dir = tempfile::tempdir().unwrap();
         let anchor = dir.path().join("a");
-        let tree =
-            Tree::open(&fsd(&format!("anchor={},depth=2,width=2,files=2", anchor.display())), false, false)
-                .unwrap();
+        let tree = Tree::open(
+            &fsd(&format!("anchor={},depth=2,width=2,files=2", anchor.display())),
+            false,
+            Known::Checked,
+        )
+        .unwrap();
         let path = |file| tree.file(file).strip_prefix(&anchor).unwrap().display().to_string();
         assert_eq!(path(0), "vdb.1_1.dir/vdb.2_1.dir/vdb_f0000.file");
         assert_eq!(path(2), "vdb.1_2.dir/vdb.2_1.dir/vdb_f0002.file");
@@ -438,7 +488,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let anchor = dir.path().join("a");
         let here = |rest: &str| fsd(&format!("anchor={},{rest}", anchor.display()));
-        let tree = Tree::open(&here("files=3,size=1k"), false, false).unwrap();
+        let tree = Tree::open(&here("files=3,size=1k"), false, Known::Checked).unwrap();
         tree.set(0, Some(1024));
         tree.set(2, Some(77));
         tree.save();
@@ -447,8 +497,11 @@ mod tests {
         assert_eq!((structure, directories), (tree.structure(), vec![false]));
         assert_eq!(files, [Some(None), None, Some(Some(77))]);
         assert!(parse_control(&text.replace('f', "g")).is_none());
-        assert!(matches!(Tree::open(&here("files=4,size=1k"), false, false), Err(Error::Structure(..))));
-        assert!(Tree::open(&here("files=4,size=1k"), false, true).is_ok());
+        assert!(matches!(
+            Tree::open(&here("files=4,size=1k"), false, Known::Checked),
+            Err(Error::Structure(..))
+        ));
+        assert!(Tree::open(&here("files=4,size=1k"), false, Known::Fresh).is_ok());
     }
 
     #[test]
@@ -456,7 +509,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let anchor = dir.path().join("a");
         let fsd = fsd(&format!("anchor={},depth=2,width=2,files=9,size=1k", anchor.display()));
-        let tree = Tree::open(&fsd, false, false).unwrap();
+        let tree = Tree::open(&fsd, false, Known::Checked).unwrap();
         tree.set(3, Some(500));
         tree.save();
         let whole = fs::read_to_string(anchor.join(CONTROL)).unwrap();
@@ -476,15 +529,15 @@ mod tests {
             let _ = parse_control(&text);
         }
         fs::write(anchor.join(CONTROL), [0xff, 0xfe, b'x']).unwrap();
-        assert!(Tree::open(&fsd, false, false).is_ok(), "a foreign control file is passed over");
+        assert!(Tree::open(&fsd, false, Known::Checked).is_ok(), "a foreign control file is passed over");
     }
 
     #[test]
     fn an_anchor_without_its_parent_is_refused_unless_anchors_may_be_made() {
         let dir = tempfile::tempdir().unwrap();
         let fsd = fsd(&format!("anchor={}/no/such/dir", dir.path().display()));
-        let error = Tree::open(&fsd, false, false).unwrap_err().to_string();
+        let error = Tree::open(&fsd, false, Known::Checked).unwrap_err().to_string();
         assert!(error.starts_with(&format!("Unable to create anchor directory: {}", fsd.anchor)), "{error}");
-        assert!(Tree::open(&fsd, true, false).is_ok());
+        assert!(Tree::open(&fsd, true, Known::Checked).is_ok());
     }
 }

@@ -1,9 +1,10 @@
 //! One run: threads started, intervals counted, the end watched for.
 
-use crate::anchor::Trees;
+use crate::anchor::{Known, Trees};
 use crate::cpu::CpuSample;
 use crate::files;
 use crate::histogram::Histogram;
+use crate::monitor;
 use crate::pattern::Pattern;
 use crate::rate::{Gate, Schedule};
 use crate::raw;
@@ -31,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub stop: &'a AtomicBool,
     pub trees: Trees,
     pub seed: u64,
+    /// The content of `pattern=`.
+    pub fixed: Option<Vec<u8>>,
 }
 
 /// Observers of a run.
@@ -56,7 +59,10 @@ impl Context<'_> {
         let pattern = Pattern::new(run.compratio, self.seed);
         match &self.general.dedup {
             Some(dedup) if dedup.ratio > 1.0 => pattern.repeating(dedup, bytes),
-            _ => pattern,
+            _ => match &self.fixed {
+                Some(bytes) => pattern.copying(bytes),
+                None => pattern,
+            },
         }
     }
 
@@ -75,8 +81,10 @@ impl Context<'_> {
             .collect();
         let weights = weights.unwrap_or(&own);
         let phases = phases(&run.rate);
-        let arrival = run.arrival;
-        let make = phases.as_ref().map(|phases| move |share: f64| Schedule::varying(phases, share, arrival));
+        let (arrival, spike) = (run.arrival, run.spike);
+        let make = phases
+            .as_ref()
+            .map(|phases| move |share: f64| Schedule::varying(phases, share, arrival).spiking(spike));
         let controlled = skews.iter().any(Option::is_some);
         let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
         let plan = raw::Plan::new(work, weights, make, controlled, self.seed).map_err(crate::Error::start)?;
@@ -86,13 +94,20 @@ impl Context<'_> {
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for storage in &plan.storages {
-            for _ in 0..storage.sd.threads {
+            let wanted = work.sds.iter().find(|sd| sd.name == storage.sd.name).map_or(0, |sd| sd.threads);
+            if storage.sd.threads != wanted {
+                observer(&Event::Notice(&format!(
+                    "sd={}: threads={wanted} become {}, so that each stream has equally many.",
+                    storage.sd.name, storage.sd.threads
+                )));
+            }
+            for number in 0..storage.sd.threads as usize {
                 key += 1;
                 let (pattern, gate) = (&pattern, plan.gate.as_ref());
-                let key = mix_key(self.seed, key, run);
+                let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
                 jobs.push((
                     storage.slots(),
-                    Box::new(move |shared, cells| storage.work(shared, gate, cells, pattern, key)),
+                    Box::new(move |shared, cells| storage.work(shared, gate, cells, pattern, thread)),
                 ));
             }
         }
@@ -110,10 +125,11 @@ impl Context<'_> {
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, crate::Error> {
+        let known = if work.complete { Known::Complete } else { Known::Checked };
         let mut trees = Vec::new();
         for fsd in &work.fsds {
             let tree =
-                self.trees.open(fsd, self.general.create_anchors, false).map_err(crate::Error::start)?;
+                self.trees.open(fsd, self.general.create_anchors, known).map_err(crate::Error::start)?;
             if tree.created_anchor.swap(false, Relaxed) {
                 observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
             }
@@ -146,9 +162,12 @@ impl Context<'_> {
                         target,
                         flags: fwd.openflags.or(work.fsds[storage].openflags).unwrap_or_default(),
                         threads,
-                        schedule: phases.as_ref().map(|phases| Schedule::varying(phases, share, run.arrival)),
+                        schedule: phases
+                            .as_ref()
+                            .map(|phases| Schedule::varying(phases, share, run.arrival).spiking(run.spike)),
                         lane,
                         supplied: supplied(operation, &wanted),
+                        first: crate::random::mix(self.seed, lane as u64) >> 32,
                         once: AtomicU64::new(0),
                         live: AtomicUsize::new(threads as usize),
                         told: AtomicBool::new(false),
@@ -189,12 +208,11 @@ impl Context<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, crate::Error> {
         let format = work.format.unwrap_or_default();
+        let known = if format.restart { Known::Checked } else { Known::Fresh };
         let mut formatters = Vec::new();
         for (storage, fsd) in work.fsds.iter().enumerate() {
-            let tree = self
-                .trees
-                .open(fsd, self.general.create_anchors, !format.restart)
-                .map_err(crate::Error::start)?;
+            let tree =
+                self.trees.open(fsd, self.general.create_anchors, known).map_err(crate::Error::start)?;
             if tree.created_anchor.swap(false, Relaxed) {
                 observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
             }
@@ -251,6 +269,7 @@ impl Context<'_> {
         observer(&Event::Started { run, started });
         shared.busy.store(jobs.len(), Relaxed);
         let mut watch = Watch::new(run, names, &cells, size, &self.options.watch, started);
+        watch.monitor = self.general.monitor.as_deref();
         std::thread::scope(|scope| {
             for (job, cells) in jobs.into_iter().zip(&cells) {
                 let shared = &shared;
@@ -297,6 +316,7 @@ struct Watch<'a> {
     kinds: Vec<Slot>,
     limits: [Option<u64>; 3],
     watched: &'a [u32],
+    monitor: Option<&'a str>,
     last: Groups,
     first_measured: u32,
     result: RunResult,
@@ -343,6 +363,7 @@ impl<'a> Watch<'a> {
             kinds,
             limits: [limit(run.maxdata), limit(run.maxdataread), limit(run.maxdatawritten)],
             watched,
+            monitor: None,
             last: nothing.clone(),
             // Without a warm-up the first interval is the warm-up.
             first_measured: warm.max(1).saturating_add(1),
@@ -357,6 +378,7 @@ impl<'a> Watch<'a> {
                 whole: nothing,
                 whole_cpu: Default::default(),
                 counters: Vec::new(),
+                ended_all: false,
                 errors: 0,
                 failure: None,
                 stopped: false,
@@ -392,6 +414,12 @@ impl<'a> Watch<'a> {
             }
             self.interval(number, shared, observer);
             if over {
+                break;
+            }
+            if let Some(order) = self.monitor.and_then(monitor::order) {
+                observer(&Event::Notice(order.sentence()));
+                self.result.ended_all |= order == monitor::Order::EndAll;
+                shared.end.store(true, Relaxed);
                 break;
             }
         }

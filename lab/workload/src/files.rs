@@ -41,6 +41,8 @@ pub(crate) struct Group {
     pub lane: usize,
     /// Another group of this run makes what this one may find missing.
     pub supplied: bool,
+    /// Where `fileselect=seqnz` begins.
+    pub first: u64,
     /// Round of `fileselect=once`.
     pub once: AtomicU64,
     pub live: AtomicUsize,
@@ -274,15 +276,27 @@ impl Group {
     }
 
     fn sequential_step(&self, hand: &mut Hand<'_, '_>, file: &mut OpenFile) -> bool {
-        let length = transfer(&self.fwd.xfersize, &mut hand.random).min(file.length - file.position);
+        if self.anywhere() && file.position >= file.length {
+            file.position = 0;
+        }
+        let rest = (file.length - file.position).min(if self.anywhere() { file.left } else { u64::MAX });
+        let length = transfer(&self.fwd.xfersize, &mut hand.random).min(rest);
         let offset = file.position;
         if length == 0 || !hand.transfer(&self.tree, file, file.write, offset, length) {
             return false;
         }
         file.position += length;
         file.reached = file.reached.max(if file.write { file.position } else { 0 });
-        file.left = file.left.saturating_sub(length).min(file.length - file.position);
+        file.left = file.left.saturating_sub(length);
+        if !self.anywhere() {
+            file.left = file.left.min(file.length - file.position);
+        }
         true
+    }
+
+    /// Sequential from a random place and round the end, until the whole file is done.
+    fn anywhere(&self) -> bool {
+        matches!(self.fwd.fileio, FileIo::Sequential { anywhere: true, .. })
     }
 
     #[inline]
@@ -317,7 +331,7 @@ impl Group {
         };
         let start = again.map_or(0, |(_, position)| position);
         let path = self.tree.file(index);
-        let delete = self.fwd.fileio == FileIo::Sequential { delete: true };
+        let delete = matches!(self.fwd.fileio, FileIo::Sequential { delete: true, .. });
         if delete && write {
             hand.timed(Operation::Delete, &path, || fs::remove_file(&path))?;
             hand.shared.count(Count::FileDeletes);
@@ -342,7 +356,12 @@ impl Group {
             Some(StopAfter::Count(count)) => count.saturating_mul(self.fwd.xfersize.largest()),
             Some(StopAfter::Percent(percent)) => (length as f64 * percent / 100.0) as u64,
         };
-        let position = start.min(length);
+        let position = if self.anywhere() {
+            let xfer = self.fwd.xfersize.largest().max(1);
+            hand.random.below((length / xfer).max(1)) * xfer
+        } else {
+            start.min(length)
+        };
         Some(OpenFile {
             file,
             index,
@@ -382,6 +401,10 @@ impl Group {
                 FileSelect::Random => hand.random.below(count),
                 FileSelect::Sequential if !existing => self.tree.next_absent.fetch_add(1, Relaxed) % count,
                 FileSelect::Sequential => self.tree.next.fetch_add(1, Relaxed) % count,
+                FileSelect::SequentialFromAnywhere => {
+                    let next = if existing { &self.tree.next } else { &self.tree.next_absent };
+                    (self.first + next.fetch_add(1, Relaxed)) % count
+                }
                 FileSelect::Once => {
                     let index = self.once.fetch_add(1, Relaxed);
                     if index >= count {

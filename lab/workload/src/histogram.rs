@@ -230,11 +230,16 @@ impl Histogram {
     }
 
     /// The counts in vdbench's 27 buckets. A bucket of ours that lies across an edge goes where its middle lies.
-    pub fn vdbench_buckets(&self) -> [u64; 27] {
-        let mut out = [0; 27];
+    pub fn vdbench_buckets(&self) -> Vec<u64> {
+        self.buckets(&VDBENCH_EDGES_NS)
+    }
+
+    /// The counts between rising upper edges, and those above the last.
+    pub fn buckets(&self, edges_ns: &[u64]) -> Vec<u64> {
+        let mut out = vec![0; edges_ns.len() + 1];
         for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             let middle = (low(at) + low(at + 1)) / 2;
-            out[VDBENCH_EDGES_NS.partition_point(|edge| *edge <= middle)] += count;
+            out[edges_ns.partition_point(|edge| *edge <= middle)] += count;
         }
         out
     }

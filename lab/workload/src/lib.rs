@@ -22,16 +22,20 @@
 #![forbid(unsafe_code)]
 
 mod anchor;
+mod command;
 pub mod cpu;
 mod drive;
 mod files;
 pub mod histogram;
+mod monitor;
 pub mod pattern;
 pub mod random;
 mod rate;
 mod raw;
 mod result;
 mod shared;
+#[cfg(test)]
+mod steering_tests;
 #[cfg(test)]
 mod tests;
 
@@ -42,7 +46,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use steadfast_lab_params::{
-    Arrival, General, OpenFlags, Plan, Rate, RawWork, Run, Sd, Seek, Wd, Work, XferSize, curve_rate,
+    Arrival, CommandOutput, General, OpenFlags, Plan, Rate, RawWork, Repeat, Run, Sd, Seek, Wd, Work,
+    XferSize, curve_rate, shares,
 };
 
 /// What the caller adds to the parameter file.
@@ -52,6 +57,8 @@ pub struct Options {
     pub watch: Vec<u32>,
     /// Makes addresses and data repeatable.
     pub seed: u64,
+    /// What `$output` stands for in commands.
+    pub output: String,
 }
 
 /// What an observer is told while runs go on.
@@ -75,6 +82,8 @@ pub enum Event<'a> {
     Message(&'a str),
     /// Something worth a line, from the engine before a run.
     Notice(&'a str),
+    /// A line that a command of `startcmd=` or `endcmd=` said.
+    Command(CommandOutput, &'a str),
     /// An operation failed.
     Error(&'a IoError),
     /// A run is over.
@@ -143,15 +152,61 @@ pub fn execute(
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    outcome.refused = all_runs(plan, options, stop, &mut outcome, observer).err();
+    outcome.refused = rounds(plan, options, stop, &mut outcome, observer).err();
     outcome.stopped = stop.load(Relaxed);
+    if !outcome.stopped {
+        command::run(&plan.general.endcmd, &options.output, stop, observer);
+    }
     outcome
+}
+
+/// `startcmd=`, then all runs as often as `loop=` says.
+fn rounds(
+    plan: &Plan,
+    options: &Options,
+    stop: &AtomicBool,
+    outcome: &mut Outcome,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<(), Error> {
+    let fixed = plan.general.pattern.as_deref().map(pattern_file).transpose()?;
+    if let Some(monitor) = &plan.general.monitor {
+        monitor::clear(monitor)
+            .map_err(|e| Error::Start(format!("monitor={monitor} cannot be written: {e}.")))?;
+    }
+    command::run(&plan.general.startcmd, &options.output, stop, observer);
+    let begun = std::time::Instant::now();
+    for round in 1u64.. {
+        all_runs(plan, options, stop, fixed.clone(), outcome, observer)?;
+        let more = match plan.general.repeat {
+            Repeat::Times(times) => round < times,
+            Repeat::Seconds(seconds) => begun.elapsed() < Duration::from_secs(seconds),
+            Repeat::Forever => true,
+        };
+        let ended = outcome.runs.last().is_none_or(|run| run.ended_all);
+        if !more || ended || outcome.failure().is_some() || stop.load(Relaxed) {
+            break;
+        }
+        observer(&Event::Notice(&format!("loop: round {round} is done, the next begins.")));
+    }
+    Ok(())
+}
+
+/// The bytes of `pattern=`.
+fn pattern_file(path: &str) -> Result<Vec<u8>, Error> {
+    const PATTERN_MAX: u64 = 64 << 20;
+    let refused = |why: String| Error::Start(format!("pattern={path}: {why}."));
+    let length = std::fs::metadata(path).map_err(|e| refused(shared::errno_text(&e)))?.len();
+    if length == 0 || length > PATTERN_MAX {
+        return Err(refused(format!("the file has {length} bytes; 1 to {PATTERN_MAX} are possible")));
+    }
+    std::fs::read(path).map_err(|e| refused(shared::errno_text(&e)))
 }
 
 fn all_runs(
     plan: &Plan,
     options: &Options,
     stop: &AtomicBool,
+    fixed: Option<Vec<u8>>,
     outcome: &mut Outcome,
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Result<(), Error> {
@@ -162,6 +217,7 @@ fn all_runs(
         stop,
         trees: anchor::Trees::default(),
         seed: plan.general.seed.unwrap_or(options.seed),
+        fixed,
     };
     if let Some(fill) = fill_run(plan)? {
         if let Work::Raw(work) = &fill.work {
@@ -176,7 +232,8 @@ fn all_runs(
         one(&mut context, &fill, None, outcome, observer)?;
     }
     for run in &plan.runs {
-        if outcome.failure().is_some() || stop.load(Relaxed) {
+        let ended = outcome.runs.last().is_some_and(|run| run.ended_all);
+        if ended || outcome.failure().is_some() || stop.load(Relaxed) {
             break;
         }
         pause(run.pause, stop);
@@ -195,7 +252,12 @@ fn one(
     outcome: &mut Outcome,
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Result<(), Error> {
-    let result = context.run(run, weights, observer)?;
+    command::run(&run.startcmd, &context.options.output, context.stop, observer);
+    let mut result = context.run(run, weights, observer)?;
+    if let Some(limit) = context.general.abort_failed_skew {
+        result.failure = result.failure.take().or_else(|| failed_skew(&result, limit));
+    }
+    command::run(&run.endcmd, &context.options.output, context.stop, observer);
     observer(&Event::Finished(&result));
     outcome.runs.push(result);
     Ok(())
@@ -264,6 +326,30 @@ fn proportions(result: &RunResult) -> Vec<f64> {
             times.count as f64 / total
         })
         .collect()
+}
+
+/// The sentence of `abort_failed_skew=` about the first workload whose share missed its skew by more.
+fn failed_skew(result: &RunResult, limit: f64) -> Option<String> {
+    let workloads: Vec<(&str, Option<f64>)> = match &result.run.work {
+        Work::Raw(work) => work.wds.iter().map(|(wd, _)| (wd.name.as_str(), wd.skew)).collect(),
+        Work::Files(work) => work.fwds.iter().map(|(fwd, _)| (fwd.name.as_str(), fwd.skew)).collect(),
+    };
+    let skews: Vec<Option<f64>> = workloads.iter().map(|(_, skew)| *skew).collect();
+    let total = result.measured.requested().count as f64;
+    if skews.iter().all(Option::is_none) || total == 0.0 || result.stopped {
+        return None;
+    }
+    workloads.iter().zip(shares(&skews)).find_map(|((name, _), share)| {
+        let count = result.measured.merged(|g| g.requested && g.workload == *name).count as f64;
+        let (found, wanted) = (count / total * 100.0, share * 100.0);
+        ((found - wanted).abs() > limit).then(|| {
+            format!(
+                "'abort_failed_skew={limit}' requested: {name} of rd={} had {found:.2} % of the operations, not {wanted:.2} %. \
+                 See skew.html.",
+                result.run.label
+            )
+        })
+    })
 }
 
 /// Seconds of rest, unless stopped.
@@ -346,6 +432,8 @@ fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
         whpct: 0.0,
         skew: None,
         range: None,
+        streams: 1,
+        stride: None,
         openflags: None,
         place,
     };
@@ -356,6 +444,9 @@ fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
         loops: "threads=2 iorate=max".into(),
         rate: Rate::Max,
         arrival: Arrival::Exponential,
+        spike: false,
+        startcmd: Default::default(),
+        endcmd: Default::default(),
         elapsed: None,
         interval: 1,
         warmup: 0,

@@ -73,6 +73,8 @@ pub struct Pattern {
     stencil: Vec<u64>,
     seed: u64,
     repeats: Option<Repeats>,
+    /// `pattern=`: what is written instead, over and over.
+    fixed: Option<Vec<u8>>,
 }
 
 /// Blocks that repeat, see the module's text.
@@ -105,7 +107,7 @@ impl Pattern {
         // One unit more than the places, so that a unit never runs over the end.
         let words = (STENCIL_WORDS + UNIT_WORDS) / 2;
         let stencil = (0..words).map(|_| word(&mut random) | word(&mut random) << 32).collect();
-        Pattern { stencil, seed, repeats: None }
+        Pattern { stencil, seed, repeats: None, fixed: None }
     }
 
     /// The same data with repetitions, over storages of `bytes` altogether.
@@ -121,8 +123,18 @@ impl Pattern {
         self
     }
 
+    /// The bytes of a file instead, over and over, as often as they fit into 1 MiB (or once, if they are longer).
+    pub fn copying(mut self, bytes: &[u8]) -> Pattern {
+        let times = ((1 << 20) / bytes.len().max(1)).max(1);
+        self.fixed = (!bytes.is_empty()).then(|| bytes.repeat(times));
+        self
+    }
+
     /// Fills `buffer` with the data of `file` at `position`. `generation` should differ for every write.
     pub fn fill(&self, buffer: &mut [u8], file: u64, position: u64, generation: u64) {
+        if let Some(fixed) = &self.fixed {
+            return fill_fixed(buffer, fixed, position);
+        }
         let Some(repeats) = self.repeats else { return self.fill_unique(buffer, file, position, generation) };
         for (index, block) in buffer.chunks_mut(repeats.unit as usize).enumerate() {
             let number = position / repeats.unit + index as u64;
@@ -154,6 +166,17 @@ impl Pattern {
                 rest.copy_from_slice(&bytes[..rest.len()]);
             }
         }
+    }
+}
+
+/// Copies `fixed` again and again, so that every place has its byte whatever the length of a write.
+fn fill_fixed(mut buffer: &mut [u8], fixed: &[u8], position: u64) {
+    let mut start = (position % fixed.len() as u64) as usize;
+    while !buffer.is_empty() {
+        let count = buffer.len().min(fixed.len() - start);
+        let (now, rest) = buffer.split_at_mut(count);
+        now.copy_from_slice(&fixed[start..start + count]);
+        (buffer, start) = (rest, 0);
     }
 }
 
@@ -286,6 +309,16 @@ mod tests {
             }
         }
         assert!(seen.len() > 1_000);
+    }
+
+    #[test]
+    fn a_pattern_file_lies_at_the_same_place_however_it_is_written() {
+        let pattern = Pattern::new(1.0, 1).copying(b"abcdefg");
+        let (mut whole, mut half) = (vec![0; 3 << 20], vec![0; 1 << 20]);
+        pattern.fill(&mut whole, 1, 0, 1);
+        pattern.fill(&mut half, 2, 1_500_000, 9);
+        assert_eq!(&whole[..9], b"abcdefgab");
+        assert_eq!(&whole[1_500_000..1_500_000 + (1 << 20)], half);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Schedule {
     /// (end of the phase in ns, mean distance in ns); the phases repeat.
     phases: Vec<(u64, f64)>,
     arrival: Arrival,
+    /// All arrivals of a second come at its beginning.
+    spike: bool,
 }
 
 impl Schedule {
@@ -36,7 +38,12 @@ impl Schedule {
                 (end as u64, 1e9 / (rate * share).max(1e-6))
             })
             .collect();
-        Schedule { next_ns: AtomicU64::new(0), phases, arrival }
+        Schedule { next_ns: AtomicU64::new(0), phases, arrival, spike: false }
+    }
+
+    /// With all arrivals of a second at its beginning, or not.
+    pub fn spiking(self, spike: bool) -> Schedule {
+        Schedule { spike, ..self }
     }
 
     fn mean_ns(&self, at: u64) -> f64 {
@@ -62,6 +69,7 @@ impl Schedule {
                 Relaxed,
                 Relaxed,
             ) {
+                Ok(_) if self.spike => return due - due % 1_000_000_000,
                 Ok(_) => return due,
                 Err(other) => current = other,
             }
@@ -185,6 +193,16 @@ mod tests {
         let first = times.iter().filter(|t| **t < 2_000_000_000).count();
         assert_eq!(first, 200);
         assert!((times.len() - first).abs_diff(100) <= 1, "{}", times.len() - first);
+    }
+
+    #[test]
+    fn a_spike_begins_with_its_second() {
+        let phases = [(100.0, 1.0), (50.0, 1.0)];
+        let schedule = Schedule::varying(&phases, 1.0, Arrival::Deterministic).spiking(true);
+        let times = arrivals(&schedule, 3);
+        assert!(times.iter().all(|t| t % 1_000_000_000 == 0));
+        assert_eq!(times.iter().filter(|t| **t == 0).count(), 100);
+        assert_eq!(times.iter().filter(|t| **t == 1_000_000_000).count(), 50);
     }
 
     #[test]

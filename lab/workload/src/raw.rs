@@ -52,8 +52,21 @@ impl Area {
         Area { start, length: length - length % largest.max(1), next: AtomicU64::new(0) }
     }
 
+    /// Equal pieces of it, for `streams=`.
+    fn pieces(self, count: u32, largest: u64) -> Vec<Area> {
+        if count < 2 {
+            return vec![self];
+        }
+        let length = self.length / u64::from(count);
+        let length = length - length % largest.max(1);
+        (0..u64::from(count))
+            .map(|at| Area::new(self.start + at * length, self.start + (at + 1) * length, largest))
+            .collect()
+    }
+
     /// Where the next operation of `xfer` bytes goes; `None` at the end of what shall not wrap.
-    fn address(&self, random: &mut Random, seek: Seek, align: Option<u64>, xfer: u64) -> Option<u64> {
+    fn address(&self, random: &mut Random, wd: &Wd, align: Option<u64>, xfer: u64) -> Option<u64> {
+        let seek = wd.seek;
         let percent = match seek {
             Seek::Percent(percent) => percent,
             Seek::Eof => {
@@ -63,6 +76,9 @@ impl Area {
             Seek::SequentialFromAnywhere => 0.0,
         };
         if random.hit(percent) {
+            if let Some((low, high)) = wd.stride {
+                return Some(self.start + self.stride(random, low, high, xfer));
+            }
             let step = align.unwrap_or(xfer).max(1);
             let at = random.below((self.length - xfer.min(self.length)) / step + 1) * step;
             if percent < 100.0 {
@@ -79,6 +95,20 @@ impl Area {
     }
 }
 
+impl Area {
+    /// Skips between `low` and `high` bytes, a multiple of the transfer size; from the start again at the end.
+    fn stride(&self, random: &mut Random, low: u64, high: u64, xfer: u64) -> u64 {
+        let first = low.div_ceil(xfer);
+        let skip = (first + random.below((high / xfer).saturating_sub(first) + 1)) * xfer;
+        let at = self.next.fetch_add(skip + xfer, Relaxed) + skip;
+        if at + xfer <= self.length {
+            return at;
+        }
+        self.next.store(xfer, Relaxed);
+        0
+    }
+}
+
 /// One wd on one sd.
 struct Stream {
     wd: Wd,
@@ -86,10 +116,20 @@ struct Stream {
     /// Running sum of the weights of the streams of this storage, up to 1.
     until: f64,
     hits: Option<Area>,
-    misses: Area,
+    /// One for each of `streams=`; threads are dealt out over them.
+    misses: Vec<Area>,
     /// Length at which addresses wrap, for a range beyond 100 %.
     wrap: u64,
     largest: u64,
+}
+
+/// Who a thread is.
+#[derive(Clone, Copy)]
+pub(crate) struct Thread {
+    /// Of its draws and its data.
+    pub key: u64,
+    /// Among the threads of its storage, from 0.
+    pub number: usize,
 }
 
 /// One sd with all its streams.
@@ -161,22 +201,17 @@ impl Plan {
             if let Some(last) = streams.last_mut() {
                 last.until = 1.0;
             }
+            let mut sd = sd.clone();
+            // As in vdbench: every stream has equally many threads.
+            if let Some(count) = streams.iter().map(|s| s.wd.streams).find(|count| *count > 1) {
+                sd.threads = sd.threads.next_multiple_of(count);
+            }
             let flags = streams.iter().find_map(|s| s.wd.openflags).or(sd.openflags).unwrap_or_default();
             let writes = streams.iter().any(|s| s.wd.rdpct < 100.0);
             let schedule = rate.map(|make| make(sum));
             shares.push(sum);
             let file_key = path.to_string_lossy().bytes().fold(seed, |key, byte| mix(key, u64::from(byte)));
-            storages.push(Storage {
-                sd: sd.clone(),
-                path,
-                flags,
-                writes,
-                streams,
-                schedule,
-                index,
-                file_key,
-                size,
-            });
+            storages.push(Storage { sd, path, flags, writes, streams, schedule, index, file_key, size });
         }
         let gate = if controlled && rate.is_none() { Gate::new(&shares) } else { None };
         Ok(Plan { storages, gate })
@@ -195,7 +230,8 @@ fn stream(sd: &Sd, wd: Wd, workload: usize, until: f64, size: u64, seed: u64) ->
         Some(Range::Bytes { low, high }) => (low, high.min(size)),
     };
     let low = (low.max(first) / 512 * 512).max(first);
-    let split = (wd.rhpct + wd.whpct) as u64 > 0;
+    // Hits mean nothing to streams, as in vdbench.
+    let split = (wd.rhpct + wd.whpct) as u64 > 0 && wd.streams < 2;
     let (hits, misses) = if split {
         let border = low + sd.hitarea;
         if border + largest > high {
@@ -205,12 +241,15 @@ fn stream(sd: &Sd, wd: Wd, workload: usize, until: f64, size: u64, seed: u64) ->
     } else {
         (None, Area::new(low, high, largest))
     };
-    if misses.length < largest {
+    let misses = misses.pieces(wd.streams, largest);
+    if misses.iter().any(|area| area.length < largest) {
         return Err(Error::TooSmall(sd.lun.clone(), size, largest));
     }
     if wd.seek == Seek::SequentialFromAnywhere {
         let mut random = Random::new(&[seed, workload as u64]);
-        misses.next.store(random.below(misses.length / largest) * largest, Relaxed);
+        for area in &misses {
+            area.next.store(random.below(area.length / largest) * largest, Relaxed);
+        }
     }
     Ok(Stream { wd, workload, until, hits, misses, wrap: size, largest })
 }
@@ -240,8 +279,9 @@ impl Storage {
         gate: Option<&Gate>,
         cells: &Cells,
         pattern: &Pattern,
-        key: u64,
+        thread: Thread,
     ) {
+        let key = thread.key;
         let opened = OpenOptions::new()
             .read(true)
             .write(self.writes)
@@ -277,7 +317,16 @@ impl Storage {
                 self.streams.iter().position(|s| draw < s.until).unwrap_or(0)
             };
             generation += 1;
-            if !self.operation(at, &file, &mut random, &mut buffer, shared, cells, pattern, generation) {
+            if !self.operation(
+                (at, thread.number),
+                &file,
+                &mut random,
+                &mut buffer,
+                shared,
+                cells,
+                pattern,
+                generation,
+            ) {
                 break;
             }
         }
@@ -297,7 +346,7 @@ impl Storage {
     #[inline]
     fn operation(
         &self,
-        at: usize,
+        (at, thread): (usize, usize),
         file: &File,
         random: &mut Random,
         buffer: &mut Buffer,
@@ -311,9 +360,9 @@ impl Storage {
         let xfer = transfer(&stream.wd.xfersize, random);
         let area = match &stream.hits {
             Some(hits) if random.hit(if read { stream.wd.rhpct } else { stream.wd.whpct }) => hits,
-            _ => &stream.misses,
+            _ => &stream.misses[thread % stream.misses.len()],
         };
-        let Some(address) = area.address(random, stream.wd.seek, self.sd.align, xfer) else { return false };
+        let Some(address) = area.address(random, &stream.wd, self.sd.align, xfer) else { return false };
         let mut address = address;
         if address + xfer > stream.wrap {
             address = (address - stream.wrap.min(address)) / 512 * 512;
@@ -376,6 +425,45 @@ pub(crate) fn transfer(size: &XferSize, random: &mut Random) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_lab_params::{Work, parse_text};
+
+    fn wd(seek: Seek) -> Wd {
+        let plan = parse_text("t", "sd=s,lun=x,size=1g\nwd=w,sd=s\nrd=r,wd=w,iorate=max\n").unwrap();
+        let Work::Raw(work) = &plan.runs[0].work else { panic!("not a raw run") };
+        Wd { seek, ..work.wds[0].0.clone() }
+    }
+
+    #[test]
+    fn a_stride_skips_ahead_within_its_bounds_and_begins_anew_at_the_end() {
+        let area = Area::new(0, 1 << 20, 4096);
+        let mut random = Random::new(&[3]);
+        let wd = Wd { stride: Some((8192, 16384)), ..wd(Seek::Percent(100.0)) };
+        let (mut last, mut rounds, mut skips) = (0, 0, std::collections::BTreeSet::new());
+        for number in 0..1_000 {
+            let at = area.address(&mut random, &wd, None, 4096).unwrap();
+            assert!(at + 4096 <= 1 << 20);
+            if number > 0 && at > last {
+                skips.insert(at - last - 4096);
+            } else if number > 0 {
+                rounds += 1;
+                assert_eq!(at, 0);
+            }
+            last = at;
+        }
+        assert_eq!(skips.into_iter().collect::<Vec<_>>(), [8192, 12288, 16384]);
+        assert!((12..25).contains(&rounds), "{rounds}");
+    }
+
+    #[test]
+    fn streams_are_equal_pieces_that_do_not_overlap() {
+        let pieces = Area::new(8192, 8192 + (1 << 20), 4096).pieces(3, 4096);
+        let bounds: Vec<_> = pieces.iter().map(|p| (p.start, p.length)).collect();
+        let each = (1 << 20) / 3 / 4096 * 4096;
+        assert_eq!(bounds, [(8192, each), (8192 + each, each), (8192 + 2 * each, each)]);
+        let mut random = Random::new(&[1]);
+        let sequential = wd(Seek::Percent(0.0));
+        assert_eq!(pieces[1].address(&mut random, &sequential, None, 4096), Some(8192 + each));
+    }
 
     #[test]
     fn half_random_addresses_make_runs_of_mean_length_two() {
@@ -384,7 +472,7 @@ mod tests {
         let mut last = u64::MAX;
         let mut follows = 0u32;
         for _ in 0..100_000 {
-            let at = area.address(&mut random, Seek::Percent(50.0), None, 4096).unwrap();
+            let at = area.address(&mut random, &wd(Seek::Percent(50.0)), None, 4096).unwrap();
             assert!(at.is_multiple_of(4096) && at + 4096 <= 1 << 30);
             follows += u32::from(at == last.wrapping_add(4096));
             last = at;
@@ -396,11 +484,11 @@ mod tests {
     fn sequential_addresses_wrap_and_eof_ends() {
         let area = Area::new(8192, 8192 + 3 * 4096 + 100, 4096);
         let mut random = Random::new(&[1]);
-        let mut next = |seek| area.address(&mut random, seek, None, 4096);
+        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096);
         let wrapping: Vec<_> = (0..4).map(|_| next(Seek::Percent(0.0)).unwrap()).collect();
         assert_eq!(wrapping, [8192, 12288, 16384, 8192]);
         let area = Area::new(0, 2 * 4096, 4096);
-        let mut next = |seek| area.address(&mut random, seek, None, 4096);
+        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096);
         assert_eq!([next(Seek::Eof), next(Seek::Eof), next(Seek::Eof)], [Some(0), Some(4096), None]);
     }
 

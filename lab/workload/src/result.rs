@@ -158,6 +158,8 @@ pub struct RunResult {
     pub whole_cpu: CpuUse,
     /// Counters.
     pub counters: Vec<Counter>,
+    /// `monitor=` asked for the end of all runs.
+    pub ended_all: bool,
     /// Number of I/O errors.
     pub errors: u64,
     /// Why the run ended before its time: a sentence.

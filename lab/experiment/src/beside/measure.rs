@@ -92,7 +92,7 @@ impl Hands<'_> {
         let watch = if self.arm.is_ours() { vec![self.arm.daemon(self.shell)?] } else { Vec::new() };
         let watched = !watch.is_empty();
         let (written, occupied) = (self.arm.quiet(self.shell)?, self.arm.occupied()?);
-        let options = Options { watch, seed: u64::from(self.round) };
+        let options = Options { watch, seed: u64::from(self.round), ..Default::default() };
         let request = RunRequest { options, ..RunRequest::new(plan, &out) };
         let mut finished = None;
         let step = format!("round {}: {}, {}", self.round, self.arm.label, variant.name);

@@ -1,0 +1,130 @@
+//! Words that steer an execution: commands before and after, repetition, a monitor file, histogram edges.
+
+use crate::error::{Error, ErrorKind};
+use crate::lexer::Item;
+use crate::read::{bad, single};
+
+/// Buckets that `histogram=` may have, as in vdbench.
+const BUCKETS_MAX: usize = 64;
+/// Longest repetition, in rounds or seconds.
+const LOOP_MAX: f64 = 1e9;
+
+/// Where the output of a command goes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CommandOutput {
+    /// `cons`: console and logfile.html.
+    Console,
+    /// `sum`: summary.html, and so console and logfile.html too.
+    Summary,
+    /// `log`: logfile.html only.
+    #[default]
+    Log,
+}
+
+/// `startcmd=`, `endcmd=`: commands for the shell, in order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Commands {
+    /// What `sh -c` is given; `$output` stands for the output directory.
+    pub lines: Vec<String>,
+    /// Where their output goes.
+    pub to: CommandOutput,
+}
+
+/// `loop=`, `-l`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Repeat {
+    /// All runs so many times.
+    Times(u64),
+    /// No new round begins after so many seconds.
+    Seconds(u64),
+    /// Until stopped.
+    Forever,
+}
+
+pub(crate) fn commands(item: &Item) -> Result<Commands, Error> {
+    let mut out = Commands::default();
+    for value in &item.values {
+        match value.text.as_str() {
+            "cons" => out.to = CommandOutput::Console,
+            "sum" => out.to = CommandOutput::Summary,
+            "log" => out.to = CommandOutput::Log,
+            // There is one process: it is master and slave.
+            "master" | "slave" => {}
+            line => out.lines.push(line.to_string()),
+        }
+    }
+    if out.lines.is_empty() {
+        return Err(bad(item, format!("{}= names no command", item.keyword)));
+    }
+    Ok(out)
+}
+
+pub(crate) fn repeat(item: &Item) -> Result<Repeat, Error> {
+    let text = single(item)?;
+    repeat_text(text).ok_or_else(|| {
+        bad(item, format!("loop={text} is no number of rounds"))
+            .hint("use loop=3, loop=90s, loop=5m or loop=24h")
+    })
+}
+
+/// `3`, `90s`, `5m`, `24h`; `None` if it is none of these.
+pub fn repeat_text(text: &str) -> Option<Repeat> {
+    let lower = text.to_ascii_lowercase();
+    let letter = lower.chars().last()?;
+    let factor = match letter {
+        's' => 1.0,
+        'm' => 60.0,
+        'h' => 3600.0,
+        _ => 0.0,
+    };
+    let digits = if factor > 0.0 { &lower[..lower.len() - 1] } else { lower.as_str() };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let count = digits.parse::<f64>().ok().filter(|n| (1.0..=LOOP_MAX).contains(n))?;
+    Some(if factor > 0.0 { Repeat::Seconds((count * factor) as u64) } else { Repeat::Times(count as u64) })
+}
+
+/// Upper edges in nanoseconds, rising. Empty: histograms are suppressed.
+pub(crate) fn histogram(item: &Item) -> Result<Vec<u64>, Error> {
+    let words: Vec<&str> = item.values.iter().map(|v| v.text.as_str()).collect();
+    if words.iter().any(|w| w.eq_ignore_ascii_case("suppress")) {
+        return Ok(Vec::new());
+    }
+    let [first, edges @ ..] = words.as_slice() else { return Err(bad(item, "histogram= needs values")) };
+    if !first.eq_ignore_ascii_case("default") || edges.is_empty() {
+        return Err(bad(item, "histogram= takes (default,20,40,...,1m,2s)"));
+    }
+    // The last bucket has no upper edge.
+    if edges.len() >= BUCKETS_MAX {
+        let text = format!("histogram= may have {BUCKETS_MAX} buckets, not {}", edges.len() + 1);
+        return Err(Error::new(ErrorKind::TooLarge, &item.place, "histogram", text));
+    }
+    let mut out: Vec<u64> = Vec::new();
+    for edge in edges {
+        let ns = edge_ns(edge).ok_or_else(|| {
+            bad(item, format!("'{edge}' is no response time for histogram="))
+                .hint("units are u, m, s; none is u")
+        })?;
+        if out.last().is_some_and(|last| *last >= ns) {
+            return Err(bad(item, format!("histogram=: {edge} is not above the value before it")));
+        }
+        out.push(ns);
+    }
+    Ok(out)
+}
+
+fn edge_ns(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, factor) = match lower.chars().last()? {
+        'u' => (&lower[..lower.len() - 1], 1e3),
+        'm' => (&lower[..lower.len() - 1], 1e6),
+        's' => (&lower[..lower.len() - 1], 1e9),
+        _ => (lower.as_str(), 1e3),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let ns = digits.parse::<f64>().ok()? * factor;
+    (1.0..=3.6e12).contains(&ns).then_some(ns as u64)
+}
