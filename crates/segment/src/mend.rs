@@ -166,22 +166,23 @@ impl Space {
         report: &mut Mended,
     ) -> Result<(), Error> {
         let rebuilt = patient.rebuild(sums, report);
-        if self.is_healing() {
-            self.write_back(&patient, &rebuilt, report);
-            if rebuild {
-                self.replace_columns(&patient, report)?;
-            }
+        if !self.is_healing() {
+            return Ok(());
         }
-        Ok(())
+        let replaced = if rebuild { self.replace_columns(&patient, report) } else { Ok(()) };
+        self.write_back(&patient, &rebuilt, report);
+        replaced
     }
 
-    /// Writes rows that were computed to where they were wrong.
+    /// Writes rows that were computed to where they were wrong, if the segment's row still names the place: what was just built
+    /// elsewhere is not needed where it was.
     fn write_back(&self, patient: &Patient, rebuilt: &[(usize, Range<usize>)], report: &mut Mended) {
         let Patient { id, row, slot, chunk, .. } = patient;
         for (index, rows) in rebuilt {
             let column = row.place.columns().nth(*index).flatten();
-            let Some(Column { device, slot: at }) = column.filter(|column| self.is_in_use(column.device))
-            else {
+            let named = self.column_of(*id, *index);
+            let stays = |column: &Column| self.is_in_use(column.device) && named == Some(*column);
+            let Some(Column { device, slot: at }) = column.filter(stays) else {
                 continue;
             };
             let Some(bytes) = patient.columns.get(*index).and_then(Option::as_ref) else { continue };
@@ -203,6 +204,11 @@ impl Space {
                 report.repaired_bytes += bytes.len() as u64;
             }
         }
+    }
+
+    /// Where a column of a segment lies by now.
+    fn column_of(&self, id: SegmentId, index: usize) -> Option<Column> {
+        self.read_state().table.rows.get(&id)?.place.columns().nth(index).flatten()
     }
 
     /// Builds missing columns on other devices (N2).
