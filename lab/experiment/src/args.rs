@@ -6,6 +6,7 @@ use crate::beside::{self, BesideRequest};
 use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
+use crate::recovery::{self, RecoveryRequest};
 
 /// Help.
 pub const USAGE: &str = "\
@@ -21,6 +22,7 @@ experiments:
   engine          rates, costs and curves beside ext4, xfs, btrfs and gocryptfs
   cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
   journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
+  recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
 
 options of run, compression and encryption:
   --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
@@ -53,6 +55,8 @@ pub enum Request {
     Engine(EngineRequest),
     /// Run `cow` or `journal`.
     Beside(BesideRequest),
+    /// Run `recovery`.
+    Recovery(RecoveryRequest),
 }
 
 /// What `run` was given.
@@ -109,6 +113,9 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
         Some("run") => match experiment_named(words.as_slice()) {
             Some("engine") => {
                 Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
+            }
+            Some("recovery") => {
+                Ok(recovery::args::parse(words.as_slice())?.map_or(Request::Help, Request::Recovery))
             }
             named => match named.and_then(beside::loads::find) {
                 Some(load) => {
@@ -218,7 +225,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
     }
     let Some(named) = request else {
         return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption, engine, cow or journal"
+            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal or recovery"
                 .to_owned(),
         ));
     };
@@ -227,7 +234,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
         return Err(usage(format!(
             "there is no experiment `{}`: {}",
             named.experiment,
-            names.join(", ") + ", engine, cow or journal"
+            names.join(", ") + ", engine, cow, journal or recovery"
         )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))

@@ -14,7 +14,7 @@
 //!
 //! ## Reading order
 //! [`report`] (what a result is), [`experiment`] (what an experiment is and how one is conducted), `compression` and
-//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`] and [`beside`], which compare many file
+//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`], [`beside`] and [`recovery`], which compare many file
 //! systems.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ pub mod load;
 mod machine;
 pub mod number;
 mod progress;
+pub mod recovery;
 pub mod report;
 mod shell;
 mod sources;
@@ -94,7 +95,7 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
-        Request::Help => say(&format!("{USAGE}\n{}\n{}", engine::USAGE, beside::USAGE)),
+        Request::Help => say(&format!("{USAGE}\n{}\n{}\n{}", engine::USAGE, beside::USAGE, recovery::USAGE)),
         Request::List => {
             let mut lines: Vec<String> =
                 experiment::all().iter().map(|e| format!("{:<14}  {}\n", e.name(), e.about())).collect();
@@ -102,17 +103,20 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
             lines.extend(
                 beside::loads::LOADS.iter().map(|load| format!("{:<14}  {}\n", load.name, load.about)),
             );
+            lines.push(format!("{:<14}  {}\n", "recovery", recovery::ABOUT));
             say(&lines.concat())
         }
         Request::Show { report, html } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
             let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
-            let page = match (engine::data::parse(&text), beside::data::parse(&text)) {
-                (Some(parsed), _) => engine::render(&parsed.map_err(wrong)?),
-                (_, Some(parsed)) => beside::render(&parsed.map_err(wrong)?),
-                (None, None) => {
-                    html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?)
-                }
+            let page = if let Some(parsed) = engine::data::parse(&text) {
+                engine::render(&parsed.map_err(wrong)?)
+            } else if let Some(parsed) = beside::data::parse(&text) {
+                beside::render(&parsed.map_err(wrong)?)
+            } else if let Some(parsed) = recovery::data::parse(&text) {
+                recovery::render(&parsed.map_err(wrong)?)
+            } else {
+                html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?)
             };
             fs::write(&html, page).map_err(Error::io("write", &html))?;
             say(&format!("{}\n", html.display()))
@@ -142,6 +146,20 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
                 "{}\n\n{}report: {}\n",
                 results.report.summary,
                 beside::table(&results.report),
+                results.html.display()
+            ))
+        }
+        Request::Recovery(request) => {
+            let stop = stop_on_signals()?;
+            let results = recovery::run(&request, context, &stop)?;
+            if request.json {
+                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
+                return say(&text);
+            }
+            say(&format!(
+                "{}\n\n{}report: {}\n",
+                results.report.summary,
+                recovery::table(&results.report),
                 results.html.display()
             ))
         }

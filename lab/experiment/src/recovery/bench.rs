@@ -1,0 +1,471 @@
+//! One redundant file system on devices of its own: made, filled, damaged, healed, taken away.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::data::Course;
+use crate::command::quoted;
+use crate::engine::work::Noise;
+use crate::error::Error;
+use crate::shell::Shell;
+use crate::target::{end_process, on_path, unmount};
+use crate::workdir::mounts_below;
+
+const MIB: usize = 1 << 20;
+/// Bytes of a file of the filling, in MiB.
+const FILE_MIB: u64 = 16;
+/// How often the counters of devices are looked at.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// Most time for a daemon to come up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What it is made of.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// A pool of ours with so many columns of parity.
+    Ours { parity: u32 },
+    /// btrfs with data and metadata as raid1, on two loop devices.
+    Btrfs,
+    /// zfs-fuse, whose programs lie in a folder.
+    ZfsFuse { programs: PathBuf },
+}
+
+/// One file system.
+pub(super) struct Bench {
+    pub key: &'static str,
+    pub kind: Kind,
+    home: PathBuf,
+    /// Devices in use, and one that is to take the place of another.
+    pub devices: Vec<PathBuf>,
+    pub spare: PathBuf,
+    device_bytes: u64,
+    /// The devices are images of ours.
+    images: bool,
+    loops: Vec<String>,
+    server: Option<Child>,
+    files: u64,
+    capacity: u64,
+}
+
+/// Where bytes that went to and from devices are counted.
+enum Counter {
+    Process(PathBuf),
+    Disks(Vec<PathBuf>),
+}
+
+impl Counter {
+    /// Bytes read and written so far.
+    fn look(&self) -> (u64, u64) {
+        match self {
+            Counter::Process(path) => {
+                let text = fs::read_to_string(path).unwrap_or_default();
+                let of = |name: &str| {
+                    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
+                };
+                (of("read_bytes:"), of("write_bytes:"))
+            }
+            Counter::Disks(paths) => paths.iter().fold((0, 0), |(read, written), path| {
+                let text = fs::read_to_string(path).unwrap_or_default();
+                let field = |at| {
+                    text.split_ascii_whitespace().nth(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+                };
+                (read + field(2) * 512, written + field(6) * 512)
+            }),
+        }
+    }
+}
+
+impl Bench {
+    /// Nothing is made yet.
+    pub fn new(
+        key: &'static str,
+        kind: Kind,
+        home: PathBuf,
+        devices: Vec<PathBuf>,
+        spare: PathBuf,
+        device_bytes: u64,
+        images: bool,
+    ) -> Bench {
+        Bench {
+            key,
+            kind,
+            home,
+            devices,
+            spare,
+            device_bytes,
+            images,
+            loops: Vec::new(),
+            server: None,
+            files: 0,
+            capacity: 0,
+        }
+    }
+
+    /// Why it cannot take part.
+    pub fn lacks(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ours { .. } => None,
+            Kind::Btrfs if !on_path("btrfs") => {
+                Some("btrfs is not installed: apt install btrfs-progs".to_owned())
+            }
+            Kind::Btrfs => None,
+            Kind::ZfsFuse { programs } => {
+                let lacking = ["zfs-fuse", "zpool"].into_iter().find(|name| !programs.join(name).is_file());
+                lacking.map(|name| {
+                    format!(
+                        "{name} is not in {}; Debian's zfs-fuse wants fuse 2, which keeps fuse3 out, so unpack it \
+                         (`apt-get download zfs-fuse && dpkg -x zfs-fuse_*.deb DIR`) and say --zfs-fuse DIR/sbin",
+                        programs.display()
+                    )
+                })
+            }
+        }
+    }
+
+    fn place(&self) -> PathBuf {
+        self.home.join("mnt")
+    }
+
+    fn pool(&self) -> String {
+        format!("rec{}{}", self.key.replace('-', ""), std::process::id())
+    }
+
+    fn ours(&self, words: &str) -> String {
+        format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.home.join("run").display().to_string()))
+    }
+
+    fn paths(&self, count: usize) -> String {
+        let paths: Vec<String> =
+            self.devices[..count].iter().map(|path| quoted(&path.display().to_string())).collect();
+        paths.join(" ")
+    }
+
+    /// Makes the devices and the file system, and mounts it.
+    pub fn make(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let (place, pool) = (quoted(&self.place().display().to_string()), self.pool());
+        fs::create_dir_all(self.home.join("run")).map_err(Error::io("create", &self.home))?;
+        fs::create_dir_all(self.place()).map_err(Error::io("create", &self.place()))?;
+        if self.images {
+            for path in self.devices.iter().chain([&self.spare]) {
+                let path = quoted(&path.display().to_string());
+                // Written once: what was only promised to a file reads faster than any disk.
+                let mib = self.device_bytes >> 20;
+                shell
+                    .run(&format!("dd if=/dev/zero of={path} bs=1M count={mib} oflag=direct status=none"))?;
+            }
+        }
+        let all = self.paths(self.devices.len());
+        match &self.kind {
+            Kind::Ours { parity } => {
+                let create = self.ours(&format!("pool create -f -m {place} {pool} raidz{parity} {all}"));
+                shell.run(&create)?;
+            }
+            Kind::Btrfs => {
+                for path in self.devices.clone().iter().chain([&self.spare.clone()]) {
+                    let path = quoted(&path.display().to_string());
+                    let said = shell.ask(&format!("losetup --find --show --direct-io=on {path}"))?;
+                    self.loops.push(said.trim().to_owned());
+                }
+                let disks = self.loops[..self.devices.len()].join(" ");
+                shell.run(&format!(
+                    "mkfs.btrfs -q -f -d raid1 -m raid1 {disks} && mount {} {place}",
+                    self.loops[0]
+                ))?;
+            }
+            Kind::ZfsFuse { programs } => {
+                let child = Command::new(programs.join("zfs-fuse"))
+                    .arg("--no-daemon")
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .map_err(Error::io("run", programs))?;
+                self.server = Some(child);
+                let zpool = programs.join("zpool").display().to_string();
+                let began = Instant::now();
+                while shell.ask(&format!("{zpool} list")).is_err() && began.elapsed() < PATIENCE {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                shell.run(&format!("{zpool} create -f -m {place} {pool} raidz1 {all}"))?;
+            }
+        }
+        let (size, _) = crate::space::df(&self.place())?;
+        self.capacity = size;
+        Ok(())
+    }
+
+    fn counter(&self, shell: &mut Shell) -> Result<Counter, Error> {
+        let of = |pid: u32| Counter::Process(PathBuf::from(format!("/proc/{pid}/io")));
+        Ok(match &self.kind {
+            Kind::Ours { .. } => {
+                let line = self.ours("daemon pid");
+                let said = shell.ask(&line)?;
+                let pid = said.split_ascii_whitespace().find_map(|word| word.parse().ok());
+                let Some(pid) = pid else {
+                    return Err(Error::Answer { line, answer: said, expected: "a process id" });
+                };
+                of(pid)
+            }
+            Kind::Btrfs => {
+                let stat = |disk: &String| disk.replace("/dev/", "/sys/block/") + "/stat";
+                Counter::Disks(self.loops.iter().map(stat).map(PathBuf::from).collect())
+            }
+            Kind::ZfsFuse { .. } => of(self.server.as_ref().map_or(0, Child::id)),
+        })
+    }
+
+    /// Fills up to so many percent with bytes that the seed repeats. Gives bytes written and seconds.
+    pub fn fill(&mut self, percent: u64, stop: &AtomicBool, shell: &mut Shell) -> Result<(u64, f64), Error> {
+        let wanted = self.capacity / 100 * percent / (FILE_MIB << 20);
+        let (mut bytes, began) = (0, Instant::now());
+        let mut block = vec![0; MIB];
+        while self.files < wanted {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            let path = self.place().join(format!("f{}", self.files));
+            let mut file = File::create(&path).map_err(Error::io("create", &path))?;
+            let mut noise = Noise::new(self.files + 1);
+            for _ in 0..FILE_MIB {
+                noise.fill(&mut block);
+                file.write_all(&block).map_err(Error::io("write", &path))?;
+                bytes += MIB as u64;
+            }
+            self.files += 1;
+        }
+        shell.ask(&format!("sync -f {}", quoted(&self.place().display().to_string())))?;
+        if let Kind::Ours { .. } = self.kind {
+            shell.ask(&self.ours(&format!("pool sync {}", self.pool())))?;
+        }
+        Ok((bytes, began.elapsed().as_secs_f64()))
+    }
+
+    /// Reads everything and compares it with what was written. Gives bytes and seconds.
+    pub fn verify(&self) -> Result<(u64, f64), Error> {
+        let began = Instant::now();
+        let (mut block, mut found) = (vec![0; MIB], vec![0; MIB]);
+        for number in 0..self.files {
+            let path = self.place().join(format!("f{number}"));
+            let mut file = File::open(&path).map_err(Error::io("open", &path))?;
+            let mut noise = Noise::new(number + 1);
+            for _ in 0..FILE_MIB {
+                noise.fill(&mut block);
+                file.read_exact(&mut found).map_err(Error::io("read", &path))?;
+                if block != found {
+                    return Err(Error::Answer {
+                        line: format!("read {}", path.display()),
+                        answer: "other bytes".to_owned(),
+                        expected: "what was written",
+                    });
+                }
+            }
+        }
+        Ok((self.files * (FILE_MIB << 20), began.elapsed().as_secs_f64()))
+    }
+
+    /// Floods a device with zeros while the file system is mounted.
+    pub fn zero(&self, device: usize, shell: &mut Shell) -> Result<(), Error> {
+        let path = quoted(&self.devices[device].display().to_string());
+        let mib = self.device_bytes >> 20;
+        let line = match &self.kind {
+            Kind::Ours { .. } => {
+                let pool = self.pool();
+                self.ours(&format!("pool inject --i-want-this-pool-damaged {pool} {path} zero"))
+            }
+            // Its superblocks, at 64 KiB and 64 MiB, stay.
+            Kind::Btrfs => format!(
+                "dd if=/dev/zero of={} bs=1M seek=65 count={} oflag=direct conv=notrunc,fsync status=none",
+                self.loops[device],
+                mib - 66
+            ),
+            // Its labels, two at each end, stay.
+            Kind::ZfsFuse { .. } => {
+                format!(
+                    "dd if=/dev/zero of={path} bs=1M seek=4 count={} conv=notrunc,fsync status=none",
+                    mib - 8
+                )
+            }
+        };
+        shell.run(&line).map(drop)
+    }
+
+    /// A scrub, to its end.
+    pub fn scrub(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        let (pool, place) = (self.pool(), quoted(&self.place().display().to_string()));
+        let line = match &self.kind {
+            Kind::Ours { .. } => self.ours(&format!("pool scrub -w {pool}")),
+            Kind::Btrfs => format!("btrfs scrub start -B {place} > /dev/null"),
+            Kind::ZfsFuse { programs } => {
+                let zpool = programs.join("zpool").display().to_string();
+                format!(
+                    "{zpool} scrub {pool}; while {zpool} status {pool} | grep -q 'in progress'; do sleep 0.05; done"
+                )
+            }
+        };
+        shell.run(&line).map(drop)
+    }
+
+    /// Puts the spare device into the place of another, which becomes the spare one. Ends with the resilver.
+    pub fn replace(&mut self, device: usize, model: &str, shell: &mut Shell) -> Result<(), Error> {
+        let (pool, place) = (self.pool(), quoted(&self.place().display().to_string()));
+        let old = quoted(&self.devices[device].display().to_string());
+        let new = quoted(&self.spare.display().to_string());
+        let line = match &self.kind {
+            Kind::Ours { .. } if model.is_empty() => {
+                self.ours(&format!("pool replace -f -w {pool} {old} {new}"))
+            }
+            Kind::Ours { .. } => {
+                let replace = self.ours(&format!("pool replace -f {pool} {old} {new}"));
+                let inject =
+                    self.ours(&format!("pool inject --i-want-this-pool-damaged {pool} {new} {model}"));
+                format!("{replace} && {inject} && {}", self.ours(&format!("pool wait -t resilver {pool}")))
+            }
+            Kind::Btrfs => {
+                let last = self.loops.len() - 1;
+                self.loops.swap(device, last);
+                format!("btrfs replace start -B -f {} {} {place}", device + 1, self.loops[device])
+            }
+            Kind::ZfsFuse { programs } => {
+                let zpool = programs.join("zpool").display().to_string();
+                format!(
+                    "{zpool} replace -f {pool} {old} {new}; \
+                     while {zpool} status {pool} | grep -q 'in progress'; do sleep 0.05; done"
+                )
+            }
+        };
+        shell.run(&line)?;
+        std::mem::swap(&mut self.devices[device], &mut self.spare);
+        Ok(())
+    }
+
+    /// Gives every device the model of a hard disk, or with nothing takes it away.
+    pub fn model(&self, model: &str, shell: &mut Shell) -> Result<(), Error> {
+        let pool = self.pool();
+        if model.is_empty() {
+            return shell.run(&self.ours(&format!("pool inject -c {pool}"))).map(drop);
+        }
+        for device in &self.devices {
+            let device = quoted(&device.display().to_string());
+            let inject = format!("pool inject --i-want-this-pool-damaged {pool} {device} {model}");
+            shell.run(&self.ours(&inject))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the intent log a device of its own.
+    pub fn add_log(&self, shell: &mut Shell) -> Result<(), Error> {
+        let log = self.home.join("log.img");
+        let path = quoted(&log.display().to_string());
+        let add = self.ours(&format!("pool add {} log {path}", self.pool()));
+        shell.run(&format!("truncate -s 128M {path} && {add}")).map(drop)
+    }
+
+    /// Ends the daemon and starts it with caches of this size, in MiB each; the pool comes back with it.
+    pub fn restart(&mut self, cache_mib: u64, shell: &mut Shell) -> Result<(), Error> {
+        let stop = self.ours("daemon stop");
+        let run = self.ours(&format!(
+            "daemon run --detached --node-cache-bytes {cache_mib}M --block-cache-bytes {cache_mib}M"
+        ));
+        let log = quoted(&self.home.join("daemon.log").display().to_string());
+        shell.run(&format!("{stop}; {run} > {log} 2>&1 < /dev/null & sleep 0.3"))?;
+        let began = Instant::now();
+        let list = self.ours(&format!("pool list {}", self.pool()));
+        while let Err(error) = shell.ask(&list) {
+            if began.elapsed() > PATIENCE {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Does something, and counts what goes to and from the devices meanwhile.
+    pub fn course(
+        &mut self,
+        what: &str,
+        (fill, round): (u32, u32),
+        shell: &mut Shell,
+        act: impl FnOnce(&mut Bench, &mut Shell) -> Result<(), Error>,
+    ) -> Result<Course, Error> {
+        let counter = self.counter(shell)?;
+        let (read, written) = counter.look();
+        let (began, over) = (Instant::now(), AtomicBool::new(false));
+        let mut points = vec![(0.0, 0, 0)];
+        let (acted, seconds) = std::thread::scope(|scope| {
+            let (counter, over, points) = (&counter, &over, &mut points);
+            scope.spawn(move || {
+                while !over.load(Ordering::Acquire) {
+                    std::thread::sleep(SAMPLE);
+                    let now = counter.look();
+                    points.push((
+                        began.elapsed().as_secs_f64(),
+                        now.0.saturating_sub(read),
+                        now.1.saturating_sub(written),
+                    ));
+                }
+            });
+            let acted = act(self, shell);
+            let seconds = began.elapsed().as_secs_f64();
+            over.store(true, Ordering::Release);
+            (acted, seconds)
+        });
+        acted?;
+        let last = counter.look();
+        Ok(Course {
+            arm: self.key.to_owned(),
+            what: what.to_owned(),
+            fill,
+            round,
+            seconds,
+            read: last.0.saturating_sub(read),
+            written: last.1.saturating_sub(written),
+            points,
+        })
+    }
+
+    /// MB/s of a line of shell that moves so many bytes.
+    pub fn timed(&self, line: &str, bytes: u64, shell: &mut Shell) -> Result<f64, Error> {
+        let began = Instant::now();
+        shell.run(line)?;
+        Ok(bytes as f64 / 1e6 / began.elapsed().as_secs_f64())
+    }
+
+    /// Takes everything away.
+    pub fn remove(&mut self, shell: &mut Shell) {
+        let pool = self.pool();
+        match &self.kind {
+            Kind::Ours { .. } => {
+                let pid = shell.ask(&self.ours("daemon pid")).ok();
+                let _ = shell.ask(&self.ours(&format!("pool destroy -f {pool}")));
+                let _ = shell.ask(&self.ours("daemon stop"));
+                if let Some(pid) = pid.and_then(|said| said.trim().parse().ok()) {
+                    end_process(pid, &self.home.join("run"));
+                }
+            }
+            Kind::Btrfs => {}
+            Kind::ZfsFuse { programs } => {
+                let _ = shell.ask(&format!("{} destroy -f {pool}", programs.join("zpool").display()));
+            }
+        }
+        mounts_below(&self.home).iter().for_each(|mount: &PathBuf| unmount(mount));
+        if let Some(mut child) = self.server.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for disk in self.loops.drain(..) {
+            let _ = shell.ask(&format!("losetup --detach {disk}"));
+        }
+        if self.images {
+            self.devices.iter().chain([&self.spare]).for_each(|path: &PathBuf| remove_file(path));
+        }
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+fn remove_file(path: &Path) {
+    let _ = fs::remove_file(path);
+}

@@ -1,0 +1,627 @@
+//! `steadfast lab run recovery`: a device of a redundant pool is flooded with zeros under a live mount; how fast does it heal?
+//!
+//! ```text
+//! rounds × (raidz1, raidz2, btrfs, zfs-fuse): make ─► for 25, 50, 75 %: fill ─► dd, clone, scrub, zero + heal, zero + replace ─► verify
+//!                                                     └► raidz1 at 25 %: little and much memory, devices as hard disks, a log device
+//! ```
+//!
+//! Like the other experiments it is a stranger to the engine: it types commands and makes system calls. What goes to and from
+//! devices is counted by the kernel: for a daemon by its process, for btrfs by its loop devices.
+//!
+//! ## Invariants
+//! (R1) The device's own limit and a plain clone of it are measured in the same run, on the same devices, before each recovery.
+//! (R2) After each recovery everything is read and compared with what was written; what differs ends the experiment.
+//! (R3) What is not installed is a column that says so, never a number.
+//! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
+//!
+//! ## Reading order
+//! [`data`] (what a result is), `bench` (one file system), `page`.
+
+pub(crate) mod args;
+mod bench;
+pub mod data;
+mod page;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+pub use args::{RecoveryRequest, USAGE};
+pub use page::render;
+
+use crate::Context;
+use crate::command::quoted;
+use crate::error::Error;
+use crate::figures::goals::{self, Bound};
+use crate::figures::markdown::{self, Figures};
+use crate::figures::{self, ArmInfo, Axis, Chart, Row, Series, shown};
+use crate::progress::Progress;
+use crate::report::{Conditions, median};
+use crate::shell::Shell;
+use crate::target::check_fuse;
+use crate::workdir::Workdir;
+use crate::{machine, number, sources, space};
+
+use bench::{Bench, Kind};
+use data::{Course, RecoveryReport, Reported, SCHEMA, VERSION};
+
+/// One line for `lab list`.
+pub const ABOUT: &str =
+    "a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse";
+/// Percent of the pool that is filled, as in the source report.
+const FILLS: [u32; 3] = [25, 50, 75];
+/// The device that stands for a hard disk.
+const MODEL: &str = "disk seek=8ms rate=60M";
+/// Caches of little and of much memory, MiB each.
+const MEMORY: [u64; 2] = [16, 1024];
+/// Rough seconds of one stage, for the progress bar.
+const STAGE_S: f64 = 10.0;
+
+/// What it left behind.
+#[derive(Debug)]
+pub struct RecoveryResults {
+    /// The result as data.
+    pub report: RecoveryReport,
+    /// `report.html`.
+    pub html: PathBuf,
+    /// `report.json`.
+    pub json: PathBuf,
+}
+
+/// A file system that is taken away in every case (R4).
+struct Made {
+    bench: Bench,
+    shell: Shell,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.bench.remove(&mut self.shell);
+    }
+}
+
+/// What is at hand while it runs.
+struct Hands<'a> {
+    shell: &'a mut Shell,
+    stop: &'a AtomicBool,
+    progress: &'a mut Progress,
+    report: &'a mut RecoveryReport,
+    round: u32,
+    device_bytes: u64,
+}
+
+/// Runs it and writes the reports.
+///
+/// # Errors
+/// Whatever keeps it from its end. What is merely not installed does not.
+pub fn run(
+    request: &RecoveryRequest,
+    context: &Context,
+    stop: &AtomicBool,
+) -> Result<RecoveryResults, Error> {
+    check_fuse()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Missing {
+            what: "This needs root: it attaches loop devices and drops the kernel's caches.".to_owned(),
+            action: "type `sudo steadfast lab run recovery`.".to_owned(),
+        });
+    }
+    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let device_bytes = device_bytes(request)?;
+    let needed = device_bytes * (args::DEVICES as u64 + 1);
+    let available = space::available(&parent)?;
+    if request.devices.is_empty() && available < needed {
+        return Err(Error::Missing {
+            what: format!(
+                "{} has {} free, and this needs {}.",
+                parent.display(),
+                number::bytes(available),
+                number::bytes(needed)
+            ),
+            action: "name another directory with --dir DIR, or smaller devices with --size.".to_owned(),
+        });
+    }
+    let stamp = machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "");
+    let out = request.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-recovery-{stamp}")));
+    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
+    let (started, clock) = (SystemTime::now(), Instant::now());
+    let mut report = empty(request, context, device_bytes);
+    report.conditions.machine = machine::describe(&parent);
+    report.conditions.machine.busy_before_percent = machine::busy();
+
+    let workdir = Workdir::create(&parent)?;
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let arms: Vec<&'static str> = args::ARMS.into_iter().filter(|arm| request.wants(arm)).collect();
+    let stages = f64::from(request.rounds) * arms.len() as f64 * FILLS.len() as f64;
+    let mut progress = Progress::new(stages * STAGE_S);
+    for round in 1..=request.rounds {
+        for (at, key) in arms.iter().enumerate() {
+            if report.arms[at].missing.is_some() {
+                continue;
+            }
+            let bench = bench_of(key, request, &workdir, device_bytes)?;
+            report.arms[at].missing = bench.lacks();
+            if report.arms[at].missing.is_some() {
+                continue;
+            }
+            let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
+            let mut made = Made { bench, shell: last };
+            let hands = Hands {
+                shell: &mut shell,
+                stop,
+                progress: &mut progress,
+                report: &mut report,
+                round,
+                device_bytes,
+            };
+            match hands.measure(&mut made.bench) {
+                // A stranger that does not do here what it should is a column that says so (R3); one of ours ends the run.
+                Err(error @ (Error::Command { .. } | Error::Io { .. })) if !key.starts_with("raidz") => {
+                    report.arms[at].missing = Some(error.to_string().replace('\n', " "));
+                }
+                other => other?,
+            }
+        }
+    }
+    progress.end();
+    report.conditions.started = machine::stamp(started);
+    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.goals = judge(&report.rows);
+    report.charts = charts(&report);
+    report.summary = summary(&report);
+    report.commands = shell.history();
+    write(report, &out, request.markdown.as_deref())
+}
+
+/// Bytes of each device: what was asked for, or what the given ones have.
+fn device_bytes(request: &RecoveryRequest) -> Result<u64, Error> {
+    let mut least = u64::MAX;
+    for path in &request.devices {
+        let mut file = fs::File::open(path).map_err(Error::io("open", path))?;
+        let size = std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0));
+        least = least.min(size.map_err(Error::io("measure", path))?);
+    }
+    Ok(if request.devices.is_empty() { request.device_bytes() } else { least })
+}
+
+fn bench_of(
+    key: &'static str,
+    request: &RecoveryRequest,
+    workdir: &Workdir,
+    bytes: u64,
+) -> Result<Bench, Error> {
+    let (kind, width) = match key {
+        "raidz1" => (Kind::Ours { parity: 1 }, 4),
+        "raidz2" => (Kind::Ours { parity: 2 }, 6),
+        "btrfs" => (Kind::Btrfs, 2),
+        _ => {
+            let programs = request.zfs_fuse.clone().unwrap_or_else(|| PathBuf::from("/sbin"));
+            (Kind::ZfsFuse { programs }, 4)
+        }
+    };
+    let home = workdir.subdirectory(key)?;
+    let given = !request.devices.is_empty();
+    let device = |at: usize| match request.devices.get(at) {
+        Some(path) => path.clone(),
+        None => home.join(format!("d{at}.img")),
+    };
+    let devices = (0..width).map(device).collect();
+    Ok(Bench::new(key, kind, home.clone(), devices, device(args::DEVICES - 1), bytes, !given))
+}
+
+impl Hands<'_> {
+    /// All stages of one file system in one round.
+    fn measure(mut self, bench: &mut Bench) -> Result<(), Error> {
+        bench.make(self.shell)?;
+        for fill in FILLS {
+            self.alive()?;
+            self.progress.begin(&format!("round {}: {} at {fill} %", self.round, bench.key));
+            let (bytes, seconds) = bench.fill(u64::from(fill), self.stop, self.shell)?;
+            let rate = bytes as f64 / 1e6 / seconds;
+            self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
+            let device = self.limits(bench)?;
+            self.recover(bench, fill, device)?;
+            if bench.key == "raidz1" && fill == FILLS[0] {
+                self.questions(bench, fill)?;
+            }
+            self.progress.advance(STAGE_S, "");
+        }
+        Ok(())
+    }
+
+    fn alive(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    fn note(&mut self, arm: &str, key: &str, label: &str, unit: &str, value: f64) {
+        let row = Row::new(key, label, unit, true, "Counted by the kernel over the time of the command.");
+        figures::add(&mut self.report.rows, &row, arm, value);
+    }
+
+    /// The device's own sequential limit, and a plain clone of it (R1): MB/s.
+    fn limits(&mut self, bench: &Bench) -> Result<(f64, f64), Error> {
+        let mib = self.device_bytes >> 20;
+        let device = quoted(&bench.devices[0].display().to_string());
+        let spare = quoted(&bench.spare.display().to_string());
+        let bytes = mib << 20;
+        let read = format!("dd if={device} of=/dev/null bs=1M count={mib} iflag=direct status=none");
+        let read = bench.timed(&read, bytes, self.shell)?;
+        let clone = format!(
+            "dd if={device} of={spare} bs=1M count={mib} iflag=direct oflag=direct conv=notrunc,fsync status=none"
+        );
+        let clone = bench.timed(&clone, bytes, self.shell)?;
+        // A clone carries the label of what it was made of: nobody is to find it.
+        self.shell.ask(&format!("dd if=/dev/zero of={spare} bs=1M count=1 conv=notrunc status=none"))?;
+        self.shell.ask(&format!(
+            "dd if=/dev/zero of={spare} bs=1M seek={} count=1 conv=notrunc,fsync status=none",
+            mib - 1
+        ))?;
+        self.note(bench.key, "read", "device alone, read by dd, 1 MiB direct", "MB/s", read);
+        self.note(bench.key, "clone", "device cloned by dd, 1 MiB direct", "MB/s", clone);
+        Ok((read, clone))
+    }
+
+    /// A clean scrub, one that heals, a resilver, and a look at every byte (R2).
+    fn recover(&mut self, bench: &mut Bench, fill: u32, (read, clone): (f64, f64)) -> Result<(), Error> {
+        let at = (fill, self.round);
+        let clean = bench.course("scrub", at, self.shell, Bench::scrub)?;
+        bench.zero(1, self.shell)?;
+        let heal = bench.course("heal", at, self.shell, Bench::scrub)?;
+        bench.zero(2 % bench.devices.len(), self.shell)?;
+        let target = 2 % bench.devices.len();
+        let resilver =
+            bench.course("resilver", at, self.shell, |bench, shell| bench.replace(target, "", shell))?;
+        crate::arms::drop_kernel_caches()?;
+        let (bytes, seconds) = bench.verify()?;
+        let rate = |bytes: u64, course: &Course| bytes as f64 / 1e6 / course.seconds;
+        let key = bench.key;
+        let label = |what: &str| format!("{what}, {fill} % full");
+        // What zfs-fuse reads comes from the page cache of its images, and nobody counts it.
+        let counted = key != "zfs-fuse";
+        let scrubbed = rate(clean.read, &clean);
+        let content = rate(bytes, &clean);
+        self.note(key, &format!("scrubbed{fill}"), &label("clean scrub, content of files"), "MB/s", content);
+        if counted {
+            let what = label("clean scrub, read from the devices");
+            self.note(key, &format!("scrub{fill}"), &what, "MB/s", scrubbed);
+        }
+        self.note(
+            key,
+            &format!("heal{fill}"),
+            &label("scrub of a zeroed device, healed"),
+            "MB/s",
+            rate(heal.written, &heal),
+        );
+        if counted {
+            let what = label("the same, read from the devices");
+            self.note(key, &format!("healread{fill}"), &what, "MB/s", rate(heal.read, &heal));
+        }
+        let rebuilt = rate(resilver.written, &resilver);
+        self.note(
+            key,
+            &format!("resilver{fill}"),
+            &label("replace of a zeroed device, rebuilt"),
+            "MB/s",
+            rebuilt,
+        );
+        self.note(key, "verify", "reading all back, compared", "MB/s", bytes as f64 / 1e6 / seconds);
+        if fill == FILLS[FILLS.len() - 1] {
+            if counted {
+                self.note(
+                    key,
+                    "scrub_read",
+                    "clean scrub over dd reading one device",
+                    "times",
+                    scrubbed / read,
+                );
+            }
+            self.note(key, "resilver_clone", "resilver over dd cloning one device", "times", rebuilt / clone);
+        }
+        self.report.courses.extend([clean, heal, resilver]);
+        Ok(())
+    }
+
+    /// The two questions that the source report left open: more memory, and a fast device in front of slow ones.
+    fn questions(&mut self, bench: &mut Bench, fill: u32) -> Result<(), Error> {
+        let at = (fill, self.round);
+        let rate = |course: &Course| course.written as f64 / 1e6 / course.seconds;
+        for mib in MEMORY {
+            bench.restart(mib, self.shell)?;
+            bench.zero(1, self.shell)?;
+            let what = format!("heal with caches of {mib} MiB");
+            let course = bench.course(&what, at, self.shell, Bench::scrub)?;
+            let key = format!("memory{mib}");
+            self.note(bench.key, &key, &format!("{what}, {fill} % full"), "MB/s", rate(&course));
+            self.report.courses.push(course);
+        }
+        for (key, log) in [("disk", ""), ("disklog", " and a log device")] {
+            if !log.is_empty() {
+                bench.add_log(self.shell)?;
+            }
+            bench.model(MODEL, self.shell)?;
+            bench.zero(1, self.shell)?;
+            let what = format!("heal on hard disks{log}");
+            let heal = bench.course(&what, at, self.shell, Bench::scrub)?;
+            self.note(
+                bench.key,
+                &format!("{key}heal"),
+                &format!("{what}, {fill} % full"),
+                "MB/s",
+                rate(&heal),
+            );
+            let what = format!("resilver on hard disks{log}");
+            let resilver =
+                bench.course(&what, at, self.shell, |bench, shell| bench.replace(2, MODEL, shell))?;
+            let label = format!("{what}, {fill} % full");
+            self.note(bench.key, &format!("{key}resilver"), &label, "MB/s", rate(&resilver));
+            bench.model("", self.shell)?;
+            self.report.courses.extend([heal, resilver]);
+        }
+        bench.verify().map(drop)
+    }
+}
+
+/// The report before anything was measured.
+fn empty(request: &RecoveryRequest, context: &Context, device_bytes: u64) -> RecoveryReport {
+    let label = |key: &str| match key {
+        "raidz1" => "raidz1 of 4",
+        "raidz2" => "raidz2 of 6",
+        "btrfs" => "btrfs raid1 of 2",
+        _ => "zfs-fuse raidz1 of 4",
+    };
+    let arm = |key: &&str| ArmInfo { key: (*key).to_owned(), label: label(key).to_owned(), missing: None };
+    let on = if request.devices.is_empty() { "image files" } else { "the devices named" };
+    let figures = sources::reported();
+    let reports = figures["workloads"]["recovery"]["reports"][0]["rates"].as_array().cloned();
+    let reported = reports.unwrap_or_default().into_iter().filter_map(|rate| {
+        Some(Reported {
+            what: rate["what"].as_str()?.to_owned(),
+            printed: rate["printed"].as_str()?.to_owned(),
+            rate: rate["mb_per_s"].as_f64()?,
+        })
+    });
+    RecoveryReport {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        title: "Recovery".to_owned(),
+        question: "A device of a redundant pool is flooded with zeros while it is mounted: how fast does it heal, and how fast \
+                   is the device replaced?"
+            .to_owned(),
+        summary: String::new(),
+        conditions: Conditions {
+            target: format!("Steadfast {}", context.version),
+            repeat: args::repeat(request),
+            rounds: request.rounds,
+            ..Conditions::default()
+        },
+        sizes: format!("devices of {} on {on}, filled to 25, 50 and 75 %", number::bytes(device_bytes)),
+        arms: args::ARMS.iter().filter(|arm| request.wants(arm)).map(arm).collect(),
+        rows: Vec::new(),
+        goals: Vec::new(),
+        charts: Vec::new(),
+        courses: Vec::new(),
+        reported: reported.collect(),
+        source: figures["workloads"]["recovery"]["setup"].as_str().unwrap_or_default().to_owned(),
+        notes: vec![
+            "Healed and rebuilt are bytes that were written to the devices while it went on, read are those read from them; the \
+             metadata of the pool itself is in both. zfs-fuse reads its images through the page cache, where nobody counts: its \
+             reads have no figure, and what it has in memory it need not read."
+                .to_owned(),
+            format!(
+                "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {MODEL}`): one head, a seek where a \
+                 transfer does not begin where the last one ended, bytes at that rate, no cache. A cache device in front of the \
+                 pool does not exist here; a log device does."
+            ),
+        ],
+        commands: Vec::new(),
+    }
+}
+
+/// What was to be reached.
+fn judge(rows: &[Row]) -> Vec<figures::Goal> {
+    let mut found = Vec::new();
+    for arm in ["raidz1", "raidz2"] {
+        let scrub = format!("{arm}: clean scrub at least 0.8 of dd reading one device");
+        found.extend(goals::bound(rows, "scrub_read", arm, Bound::AtLeast(0.8), &scrub));
+        let resilver = format!("{arm}: resilver at least 0.8 of dd cloning one device");
+        found.extend(goals::bound(rows, "resilver_clone", arm, Bound::AtLeast(0.8), &resilver));
+    }
+    for (key, what) in [("scrubbed75", "clean scrub"), ("resilver75", "resilver")] {
+        let text = format!("raidz1: {what} at 75 % at least as fast as zfs-fuse");
+        found.extend(goals::ratio(rows, key, "raidz1", "zfs-fuse", 1.0, &text));
+    }
+    found
+}
+
+/// MB/s against the filling, and over time.
+fn charts(report: &RecoveryReport) -> Vec<Chart> {
+    let of = |arm: &ArmInfo, what: &str, name: &str| {
+        let points: Vec<(f64, f64)> = FILLS
+            .iter()
+            .filter_map(|fill| {
+                let row = report.rows.iter().find(|row| row.key == format!("{what}{fill}"))?;
+                Some((f64::from(*fill), row.median(&arm.key)?))
+            })
+            .collect();
+        (!points.is_empty()).then(|| Series {
+            label: format!("{}, {name}", arm.label),
+            calculated: false,
+            points,
+        })
+    };
+    let by_fill = |key: &str, what: &str, title: &str| {
+        let mut series: Vec<Series> = report.arms.iter().filter_map(|arm| of(arm, key, what)).collect();
+        let flat = |label: &str, rate: f64| Series {
+            label: label.to_owned(),
+            calculated: true,
+            points: FILLS.iter().map(|fill| (f64::from(*fill), rate)).collect(),
+        };
+        series.extend(
+            report.reported.iter().map(|reported| flat(&format!("source: {}", reported.what), reported.rate)),
+        );
+        Chart {
+            key: key.to_owned(),
+            title: title.to_owned(),
+            how: "The middle of the rounds; dashed what the source report printed.".to_owned(),
+            x: Axis::linear("percent full"),
+            y: Axis::log("MB/s"),
+            limit: None,
+            series,
+        }
+    };
+    let mut all = vec![
+        by_fill("heal", "healed", "A zeroed device healed by a scrub, MB/s"),
+        by_fill("resilver", "rebuilt", "A zeroed device replaced, MB/s"),
+    ];
+    for (what, title) in
+        [("heal", "Healing over time at 75 %, MB/s"), ("resilver", "Resilver over time at 75 %, MB/s")]
+    {
+        let last = |arm: &ArmInfo| {
+            let fullest = |course: &&Course| {
+                course.arm == arm.key && course.what == what && course.fill == FILLS[FILLS.len() - 1]
+            };
+            let course = report.courses.iter().rev().find(fullest)?;
+            Some(drawn(&arm.label, course))
+        };
+        all.push(Chart {
+            key: format!("{what}-time"),
+            title: title.to_owned(),
+            how: "Bytes written to the devices, in tenths of the time it took, which stands beside the name; the last round."
+                .to_owned(),
+            x: Axis::linear("percent of the time it took"),
+            y: Axis::linear("MB/s"),
+            limit: None,
+            series: report.arms.iter().filter_map(last).collect(),
+        });
+    }
+    let disks = ["heal on hard disks", "resilver on hard disks"].into_iter().filter_map(|what| {
+        let course = report.courses.iter().rfind(|course| course.what == what)?;
+        Some(drawn(what, course))
+    });
+    all.push(Chart {
+        key: "disk-time".to_owned(),
+        title: "On devices that stand for hard disks, MB/s".to_owned(),
+        how: format!(
+            "Bytes written to the devices, in tenths of the time it took; raidz1 of 4, each {MODEL}."
+        ),
+        x: Axis::linear("percent of the time it took"),
+        y: Axis::linear("MB/s"),
+        limit: Some((60.0, "rate of one disk".to_owned())),
+        series: disks.collect(),
+    });
+    all.retain(|chart| chart.series.iter().any(|series| !series.points.is_empty()));
+    all
+}
+
+/// A line over the time that a course took.
+fn drawn(label: &str, course: &Course) -> Series {
+    let label = format!("{label}, {:.1} s", course.seconds);
+    let points = rates(course).into_iter().map(|(at, rate)| (at / course.seconds * 100.0, rate)).collect();
+    Series { label, calculated: false, points }
+}
+
+/// MB/s written, in tenths of the time it took.
+fn rates(course: &Course) -> Vec<(f64, f64)> {
+    let step = course.seconds / 10.0;
+    let by = |until: f64| {
+        let passed = course.points.iter().take_while(|point| point.0 <= until);
+        passed.last().map_or(0, |point| point.2)
+    };
+    (0..10)
+        .map(|tenth| {
+            let (from, until) = (step * f64::from(tenth), step * f64::from(tenth + 1));
+            let last = if tenth == 9 { course.written } else { by(until) };
+            ((from + until) / 2.0, last.saturating_sub(by(from)) as f64 / 1e6 / step)
+        })
+        .collect()
+}
+
+/// What came out, in a few sentences.
+fn summary(report: &RecoveryReport) -> String {
+    let mut words = if report.goals.is_empty() { String::new() } else { goals::summary(&report.goals) };
+    for arm in report.arms.iter().filter(|arm| arm.missing.is_none()) {
+        let of = |key: &str| report.rows.iter().find(|row| row.key == key)?.values.get(&arm.key);
+        let middle = |key: &str| of(key).and_then(|values| median(values));
+        if let (Some(heal), Some(resilver)) = (middle("heal75"), middle("resilver75")) {
+            words.push_str(&format!(
+                " {}: healed {} MB/s, resilvered {} MB/s at 75 %.",
+                arm.label,
+                shown(heal),
+                shown(resilver)
+            ));
+        }
+    }
+    words.push_str(" Every byte was compared after every recovery.");
+    words.trim().to_owned()
+}
+
+/// What a document gets.
+fn figures_of(report: &RecoveryReport) -> Figures<'_> {
+    let base = report.arms.first().map_or(("raidz1", "raidz1"), |arm| (arm.key.as_str(), arm.label.as_str()));
+    Figures {
+        name: "recovery",
+        conditions: &report.conditions,
+        sizes: &report.sizes,
+        arms: &report.arms,
+        base,
+        rows: &report.rows,
+        goals: &report.goals,
+        charts: &report.charts,
+        notes: &report.notes,
+    }
+}
+
+/// The figures, the goals, and what has to be known of them, as Markdown.
+pub fn table(report: &RecoveryReport) -> String {
+    markdown::table(&figures_of(report))
+}
+
+fn write(report: RecoveryReport, out: &Path, document: Option<&Path>) -> Result<RecoveryResults, Error> {
+    let (json, html) = (out.join("report.json"), out.join("report.html"));
+    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
+        doing: "encode",
+        path: json.clone(),
+        source: error.into(),
+    })?;
+    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
+    fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
+    if let Some(document) = document {
+        markdown::insert(&figures_of(&report), document)?;
+    }
+    Ok(RecoveryResults { report, html, json })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rates_of_a_course_add_up_to_what_was_written() {
+        let course = Course {
+            arm: "raidz1".into(),
+            what: "heal".into(),
+            fill: 75,
+            round: 1,
+            seconds: 2.0,
+            read: 0,
+            written: 400_000_000,
+            points: (0..=20u32).map(|at| (f64::from(at) / 10.0, 0, u64::from(at) * 20_000_000)).collect(),
+        };
+        let rates = rates(&course);
+        let written: f64 = rates.iter().map(|(_, rate)| rate * 0.2).sum();
+        assert!((written - 400.0).abs() < 1e-6, "{rates:?}");
+    }
+
+    #[test]
+    fn the_source_s_figures_are_carried() {
+        let request = args::parse(&["recovery".to_owned()]).unwrap().unwrap();
+        let context = Context { steadfast: PathBuf::from("steadfast"), version: "0".into() };
+        let report = empty(&request, &context, 1 << 30);
+        let rates: Vec<f64> = report.reported.iter().map(|reported| reported.rate).collect();
+        assert_eq!(rates, [75.0, 32.0, 60.0, 30.0]);
+        let page = render(&report);
+        assert!(page.contains("75 MB/s") && page.contains("</html>"), "{page}");
+        assert!(data::parse(&serde_json::to_string(&report).unwrap()).unwrap().is_ok());
+    }
+}

@@ -1,0 +1,134 @@
+//! The page: goals, curves, figures, the source's own figures, what was run. One file, no script needed, light and dark.
+
+use super::data::RecoveryReport;
+use crate::figures::{Row, shown};
+use crate::html::{escape, parts};
+use crate::number;
+
+/// The whole page.
+pub fn render(report: &RecoveryReport) -> String {
+    let conditions = &report.conditions;
+    let machine = &conditions.machine;
+    let cores = format!("{} cores, {} memory", machine.cores, number::bytes(machine.memory_bytes));
+    let mut page = parts::opening(
+        &report.title,
+        &report.question,
+        &report.summary,
+        report.warning().as_deref(),
+        &[&conditions.target, &cores, &machine.kernel, &report.sizes, &conditions.started],
+    );
+    if !report.goals.is_empty() {
+        page.push_str(&parts::section(
+            "What was to be reached",
+            "A ratio above 1 is better than what it is held against.",
+            &parts::goals(&report.goals, conditions.rounds),
+        ));
+    }
+    page.push_str(&parts::section(
+        "The curves",
+        "Against how full the pool was, and over time.",
+        &parts::charts(&report.charts),
+    ));
+    let base = report.arms.first().map_or("", |arm| arm.key.as_str());
+    page.push_str(&parts::section(
+        "The figures",
+        &format!("Median of {}; below it the ratio to the first column.", parts::rounds(conditions.rounds)),
+        &parts::figures(&report.arms, &report.rows, base),
+    ));
+    let drawn: Vec<Row> =
+        report.rows.iter().filter(|row| row.key.ends_with("75") && row.unit == "MB/s").cloned().collect();
+    page.push_str(&parts::section(
+        "Drawn: 75 % full",
+        "The bar is the middle of the rounds, the thin line the smallest and the greatest.",
+        &parts::bars(&report.arms, &drawn),
+    ));
+    page.push_str(&parts::section(
+        "Beside the source report",
+        "Other machine, other disks; what compares is recovery against the clone of the same device.",
+        &beside_the_source(report),
+    ));
+    page.push_str(&parts::section("Read this before you compare", "", &parts::notes(&notes(report))));
+    let run = format!(
+        "{}<details><summary>Commands, each once</summary>{}</details>\n<details><summary>Every scrub and resilver</summary>{}</details>\n",
+        parts::facts(conditions),
+        parts::commands(&report.commands),
+        courses(report)
+    );
+    page.push_str(&parts::section("What was run", "", &run));
+    page.push_str(&parts::footer(conditions, &report.schema, report.version));
+    page + "</main>\n</body>\n</html>\n"
+}
+
+fn beside_the_source(report: &RecoveryReport) -> String {
+    let mut table = String::from(
+        "<thead><tr><th scope=\"col\"></th><th scope=\"col\">Source report</th></tr></thead>\n<tbody>\n",
+    );
+    for reported in &report.reported {
+        table.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n",
+            escape(&reported.what),
+            escape(&reported.printed)
+        ));
+    }
+    let rows = [
+        ("heal75", "healed here at 75 %"),
+        ("resilver75", "resilvered here at 75 %"),
+        ("clone", "clone here"),
+    ];
+    for (key, what) in rows {
+        let Some(row) = report.rows.iter().find(|row| row.key == key) else { continue };
+        for arm in &report.arms {
+            if let Some(value) = row.median(&arm.key) {
+                table.push_str(&format!(
+                    "<tr class=\"ours\"><th scope=\"row\">{}, {}</th><td>{} MB/s</td></tr>\n",
+                    escape(&arm.label),
+                    what,
+                    shown(value)
+                ));
+            }
+        }
+    }
+    format!("<p>{}</p>\n{}", escape(&report.source), parts::scroll(&(table + "</tbody>\n")))
+}
+
+fn notes(report: &RecoveryReport) -> Vec<String> {
+    let mut notes = vec![
+        "The device is flooded behind the pool's back while it is mounted; labels (of btrfs the superblocks) stay, as a device \
+         without any is a device that is gone. Then a scrub heals it in place. Separately another device is flooded and \
+         replaced, so that what is rebuilt comes from the others."
+            .to_owned(),
+        "dd reads and clones the same devices in the same run, directly, 1 MiB at a time: one transfer under way. A scrub has a \
+         transfer under way on every device, so on devices that are files of one disk its rate may be above dd's."
+            .to_owned(),
+    ];
+    notes.extend(
+        report
+            .arms
+            .iter()
+            .filter_map(|arm| arm.missing.as_ref().map(|why| format!("{} took no part: {why}.", arm.label))),
+    );
+    notes.extend(report.notes.iter().cloned());
+    notes
+}
+
+/// Every scrub and resilver: the table behind the figures.
+fn courses(report: &RecoveryReport) -> String {
+    let mut table = String::from(
+        "<thead><tr><th scope=\"col\">What</th><th scope=\"col\">Round</th><th scope=\"col\">Full<small>%</small></th>\
+         <th scope=\"col\">Took<small>s</small></th><th scope=\"col\">Read<small>MB</small></th>\
+         <th scope=\"col\">Written<small>MB</small></th></tr></thead>\n<tbody>\n",
+    );
+    for course in &report.courses {
+        table.push_str(&format!(
+            "<tr><th scope=\"row\">{}, {}</th><td>{}</td><td>{}</td><td>{:.2}</td><td>{}</td><td>{}</td></tr>\n",
+            escape(&course.arm),
+            escape(&course.what),
+            course.round,
+            course.fill,
+            course.seconds,
+            shown(course.read as f64 / 1e6),
+            shown(course.written as f64 / 1e6)
+        ));
+    }
+    parts::scroll(&(table + "</tbody>\n"))
+}
