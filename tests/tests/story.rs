@@ -60,11 +60,11 @@ fn type_it(host: &Host, heading: &str) -> Vec<(String, String)> {
     said.collect()
 }
 
-/// The last number in the line of a status that names a device.
+/// The number of wrong blocks in the line of a status that names a device.
 fn errors_of(status: &str, device: &str) -> u64 {
     let line = status.lines().find(|line| line.trim_start().starts_with(device));
     let count =
-        line.and_then(|line| line.split_whitespace().last()).unwrap_or_else(|| panic!("{device}: {status}"));
+        line.and_then(|line| line.split_whitespace().nth(4)).unwrap_or_else(|| panic!("{device}: {status}"));
     count.parse().unwrap_or_else(|_| panic!("{device}: {status}"))
 }
 

@@ -465,7 +465,8 @@ impl BlockIo {
         self.open_stored(stored, address, pointer, context)
     }
 
-    /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame.
+    /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame, though a seal that does not open is
+    /// counted where it lies.
     fn open_stored(
         &self,
         stored: Verified<Buffer>,
@@ -489,9 +490,10 @@ impl BlockIo {
                     bytes.resize(length);
                     Ok(bytes)
                 };
-                stored
-                    .try_map(open)
-                    .map_err(|AuthError| blameless(Badness::Authentication, "the seal does not open"))?
+                stored.try_map(open).map_err(|AuthError| {
+                    self.space.note_authentication(address);
+                    blameless(Badness::Authentication, "the seal does not open")
+                })?
             }
         };
         let lsize = pointer.lsize as usize;

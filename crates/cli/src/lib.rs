@@ -28,11 +28,13 @@ pub mod world;
 pub mod zfs;
 mod zfs_rename;
 pub mod zpool;
+mod zpool_errors;
 mod zpool_events;
 mod zpool_growth;
 mod zpool_import;
 mod zpool_inject;
 mod zpool_iostat;
+mod zpool_scan;
 mod zpool_status;
 mod zpool_trim;
 

@@ -160,8 +160,9 @@ pub const FAMILY: Family = Family {
                     JSON_INT,
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('s', "calls of 30 s and longer too"),
                     flag('t', "how far the trim of each device is"),
-                    flag('v', "name the files that are damaged, and which bytes of them"),
+                    flag('v', "errors by kind; and name the files that are damaged, and which bytes of them"),
                     flag('x', "only pools with trouble"),
                     TIME,
                 ],
@@ -348,8 +349,8 @@ pub const FAMILY: Family = Family {
         },
         Command {
             names: &["clear"],
-            syntax: Syntax { flags: &[], operands: "pool", least: 1, most: 1 },
-            doc: "Forgets counted errors and damaged files; what is still bad is counted anew.",
+            syntax: Syntax { flags: &[], operands: "pool [device]...", least: 1, most: MANY },
+            doc: "Forgets counted errors and damaged files, and takes faulted devices into use again; what is still bad is counted anew.",
             run: zpool_growth::clear,
         },
         Command {

@@ -69,8 +69,10 @@ pub(crate) fn offline(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<
 
 pub(crate) fn clear(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
-    let request = PoolClear { name: name.clone() };
-    session.ask(request).doing(|| format!("cannot clear errors for '{}'", tame(&name)))?;
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolClear { name: name.clone(), devices };
+    let outcome = session.ask(request).doing(|| format!("cannot clear errors for '{}'", tame(&name)))?;
+    session.warn(&format!("errors of '{name}' are cleared, but"), &outcome.warnings);
     Ok(())
 }
 

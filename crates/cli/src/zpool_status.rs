@@ -5,7 +5,7 @@ use crate::json;
 use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
-use crate::zpool_trim;
+use crate::{zpool_errors, zpool_scan, zpool_trim};
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
 use steadfast_control::api::{
@@ -68,10 +68,13 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
         }
     }
     session.line("config:\n");
-    let vdevs = remarked(&pool.vdevs, parsed.has('t'));
+    let vdevs = remarked(&pool.vdevs, parsed.has('t'), parsed.has('s'));
     session.out.push_str(&config(&pool.name, pool.state, &vdevs, true, parsed.has('p')));
     if let Some(line) = log_line(&pool.log) {
         session.line(format!("\n   log: {line}"));
+    }
+    if let Some(table) = zpool_errors::table(&pool.vdevs, parsed.has('p')).filter(|_| parsed.has('v')) {
+        session.out.push_str(&format!("\n{table}"));
     }
     session.line("");
     match (pool.error_count, parsed.has('v')) {
@@ -166,14 +169,16 @@ pub(crate) fn place(error: &DataError) -> String {
     tame(&place) + &bytes
 }
 
-/// Devices with what is to be said of their trim behind what is remarkable anyway.
-fn remarked(vdevs: &[VdevReport], trims: bool) -> Vec<VdevReport> {
-    let with_trim = |vdev: &VdevReport| {
+/// Devices with what is to be said of their trim, and of slow calls, behind what is remarkable anyway.
+fn remarked(vdevs: &[VdevReport], trims: bool, slow: bool) -> Vec<VdevReport> {
+    let with_more = |vdev: &VdevReport| {
         let trim = vdev.trim.as_ref().and_then(|trim| zpool_trim::remark(trim, trims));
-        let notes: Vec<String> = vdev.note.iter().cloned().chain(trim).collect();
-        VdevReport { note: (!notes.is_empty()).then(|| notes.join("  ")), ..vdev.clone() }
+        let slow_calls = (slow && vdev.children.is_empty()).then(|| zpool_errors::slow(vdev));
+        let notes: Vec<String> = vdev.note.iter().cloned().chain(trim).chain(slow_calls).collect();
+        let children = remarked(&vdev.children, trims, slow);
+        VdevReport { note: (!notes.is_empty()).then(|| notes.join("  ")), children, ..vdev.clone() }
     };
-    vdevs.iter().map(with_trim).collect()
+    vdevs.iter().map(with_more).collect()
 }
 
 /// The tree of devices, indented by a tab; with counters unless it is a pool that is only a candidate.
@@ -312,6 +317,9 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             let all: Vec<Value> = pool.messages.iter().map(message_json).collect();
             entry["messages"] = Value::Array(all);
         }
+        if let Some(scan) = &pool.scan {
+            entry["scan_stats"] = zpool_scan::as_json(scan, exact, as_number);
+        }
         if parsed.has('v') {
             entry["errlist"] = pool.errors.iter().map(|error| Value::from(place(error))).collect();
         }
@@ -362,6 +370,8 @@ fn vdevs_json(vdevs: &[VdevReport], trims: bool, exact: bool, as_number: bool) -
         });
         if vdev.children.is_empty() {
             entry["path"] = json!(vdev.name);
+            entry["slow_ios"] = json::number(vdev.kinds.slow, as_number);
+            entry["errors_by_kind"] = zpool_errors::as_json(&vdev.kinds, as_number);
         } else {
             entry["vdevs"] = vdevs_json(&vdev.children, trims, exact, as_number);
         }

@@ -5,7 +5,8 @@ use crate::family::{Doing, Failure, Session};
 use crate::options::Parsed;
 use crate::table::tame;
 use crate::zpool::device_path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use crate::zpool_scan::{Pace, now, pace};
+use std::time::Duration;
 use steadfast_control::Code;
 use steadfast_control::api::{
     Activities, PoolActivities, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand, TrimCommand,
@@ -118,11 +119,8 @@ pub(crate) fn scan_lines(scan: &ScanReport) -> Vec<String> {
                 "paused" => format!("{} paused, started on {}", scan.function, date(scan.started)),
                 _ => format!("{} in progress since {}", scan.function, date(scan.started)),
             };
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs());
-            let seconds = now.saturating_sub(scan.started).max(1);
-            let rate = scan.scanned / seconds;
+            let Pace { rate, left } = pace(scan, now());
             let percent = scan.scanned as f64 * 100.0 / scan.total.max(1) as f64;
-            let left = scan.total.saturating_sub(scan.scanned).checked_div(rate);
             let left = left
                 .map_or_else(|| "no estimated time".to_owned(), |left| format!("{} to go", duration(left)));
             let (scanned, total) = (nice_bytes(scan.scanned), nice_bytes(scan.total));
@@ -186,8 +184,8 @@ pub(crate) fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
     let (exact, scripted) = (parsed.has('p'), parsed.has('H'));
     let shown: Vec<&str> = ACTIVITIES.into_iter().filter(|name| wanted.contains(name)).collect();
     let mut headed = scripted;
-    let report = |session: &mut Session<'_, '_>, now: Activities| {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs());
+    let report = |session: &mut Session<'_, '_>, left_now: Activities| {
+        let seconds = now();
         match stamp {
             Some('u') => session.line(seconds.to_string()),
             Some(_) => session.line(date::creation(seconds)),
@@ -200,7 +198,7 @@ pub(crate) fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
             headed = true;
         }
         let cells = shown.iter().map(|name| {
-            let bytes = left(now, name);
+            let bytes = left(left_now, name);
             let text = match bytes {
                 0 => "-".to_owned(),
                 bytes if exact => bytes.to_string(),

@@ -386,6 +386,9 @@ pub struct VdevReport {
     pub write_errors: u64,
     /// Blocks whose hash or seal was wrong.
     pub checksum_errors: u64,
+    /// Errors by kind.
+    #[serde(default)]
+    pub kinds: ErrorKinds,
     /// A remark for the line's end.
     pub note: Option<String>,
     /// How far its trim is, where there can be one.
@@ -393,6 +396,23 @@ pub struct VdevReport {
     pub trim: Option<TrimReport>,
     /// Members of a group.
     pub children: Vec<VdevReport>,
+}
+
+/// Errors of a device by kind.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct ErrorKinds {
+    /// Reads that failed.
+    pub unreadable: u64,
+    /// Blocks with other bytes than were written.
+    pub hash: u64,
+    /// Blocks with the right bytes that their key does not open.
+    pub authentication: u64,
+    /// Blocks with zeros where something was written.
+    pub stale: u64,
+    /// Blocks with bytes that belong to another place.
+    pub misplaced: u64,
+    /// Calls that took 30 seconds or longer.
+    pub slow: u64,
 }
 
 /// How far a device's trim is.
@@ -536,11 +556,14 @@ pub struct PoolOffline {
     pub devices: Vec<PathBuf>,
 }
 
-/// Forget counted errors and damaged files.
+/// Forget counted errors and damaged files, and bring faulted devices back into use.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolClear {
     /// Name.
     pub name: String,
+    /// Devices, by the names that status prints or a path to them; empty: all.
+    #[serde(default)]
+    pub devices: Vec<PathBuf>,
 }
 
 /// Read and compare everything that is stored redundantly, or stop that.

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use steadfast_env::Clock;
 use steadfast_format::medium::UBERBLOCK_SIZE;
@@ -18,6 +19,9 @@ use crate::{Character, Device, Error, Place, Presence, Result, SharedDevice};
 
 /// Buckets of a histogram: the last holds all of about 9 minutes (2^39 ns) and more.
 pub const BUCKETS: usize = 40;
+
+/// A call that takes so long is slow, whether it ends well or not: OpenZFS's `zio_slow_io_ms`.
+pub const SLOW: Duration = Duration::from_secs(30);
 
 /// What kinds of calls are told apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -114,6 +118,7 @@ pub type OnError = Box<dyn Fn(&Error) + Send + Sync>;
 pub struct Meter {
     clock: Arc<dyn Clock>,
     counters: [Counter; 4],
+    slow: AtomicU64,
     on_error: OnError,
 }
 
@@ -125,11 +130,25 @@ impl Meter {
         Sample { read: read.sample(), write: write.sample(), flush: flush.sample(), trim: trim.sample() }
     }
 
+    /// Calls that were slow ([`SLOW`]) since the device was opened or [`Meter::forget_slow`].
+    #[must_use]
+    pub fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// Counts them from zero again.
+    pub fn forget_slow(&self) {
+        self.slow.store(0, Ordering::Relaxed);
+    }
+
     fn measure<T>(&self, call: Call, bytes: usize, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let begin = self.clock.monotonic_ns();
         let result = act();
         let nanos = self.clock.monotonic_ns().saturating_sub(begin);
         self.counters[call as usize].add(bytes as u64, nanos, result.is_ok());
+        if u128::from(nanos) >= SLOW.as_nanos() {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
         if let Err(error) = &result {
             (self.on_error)(error);
         }
@@ -147,8 +166,8 @@ impl Metered {
     /// Puts a meter before a device. `on_error` hears of every failure.
     #[must_use]
     pub fn new(device: SharedDevice, clock: Arc<dyn Clock>, on_error: OnError) -> (Metered, Arc<Meter>) {
-        let meter =
-            Arc::new(Meter { clock, counters: std::array::from_fn(|_| Counter::default()), on_error });
+        let counters = std::array::from_fn(|_| Counter::default());
+        let meter = Arc::new(Meter { clock, counters, slow: AtomicU64::new(0), on_error });
         (Metered { device, meter: Arc::clone(&meter) }, meter)
     }
 }
@@ -245,6 +264,30 @@ mod tests {
     fn buckets_are_powers_of_two() {
         assert_eq!([0, 1, 2, 3, 4, 1023, 1024].map(bucket), [0, 0, 1, 1, 2, 9, 10]);
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn slow_calls_are_counted_whether_they_end_well_or_not() {
+        let clock = Env::seeded(1).clock;
+        let memory = Arc::new(MemoryDevice::new("m", 64 << 20)) as SharedDevice;
+        let (_, meter) = Metered::new(memory, Arc::clone(&clock), Box::new(|_| ()));
+        let call = |time| {
+            meter.measure(Call::Read, 0, || {
+                clock.sleep(time);
+                Ok(())
+            })
+        };
+        call(SLOW / 2).unwrap();
+        assert_eq!(meter.slow(), 0);
+        call(SLOW).unwrap();
+        let failed: Result<()> = meter.measure(Call::Flush, 0, || {
+            clock.sleep(2 * SLOW);
+            Err(Error::ReadOnly { device: "m".into() })
+        });
+        failed.unwrap_err();
+        assert_eq!(meter.slow(), 2);
+        meter.forget_slow();
+        assert_eq!(meter.slow(), 0);
     }
 
     #[test]

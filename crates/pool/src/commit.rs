@@ -130,6 +130,9 @@ impl Inner {
             requested: self.txgs.commits.is_requested(open) || cleaning,
             changed: self.has_changes(),
         };
+        if !self.is_suspended() {
+            self.diagnose();
+        }
         if self.is_suspended() || rule.decide(&moment).is_none() {
             if self.is_stopping() {
                 return Next::Stop;

@@ -24,6 +24,7 @@ use crate::admission::Admission;
 use crate::anchor::AnchorWish;
 use crate::blocks::MetaStore;
 use crate::datasets::NewKey;
+use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::history::History;
@@ -211,6 +212,8 @@ impl Plan {
             destroying: AtomicBool::new(false),
             trims: Mutex::default(),
             search: Mutex::new(None),
+            searching: AtomicBool::new(false),
+            diagnosis: Diagnosis::default(),
             dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
         }
     }

@@ -1,8 +1,9 @@
 //! Files with blocks that could not be read, for `zpool status -v`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
-use steadfast_format::{BlockPointer, DatasetId};
+use steadfast_format::{BlockPointer, DatasetId, DeviceId};
 
 use crate::events::EventKind;
 use crate::inner::Inner;
@@ -43,8 +44,10 @@ pub(crate) struct Search {
 }
 
 impl Inner {
-    /// The cleaner could not read a segment: what lies there is looked for, so that status can name the files.
+    /// The cleaner could not read a segment, or a scrub could not mend it: what lies there is looked for, so that status can name the
+    /// files.
     pub(crate) fn begin_search(&self) {
+        self.searching.store(true, Ordering::Release);
         *self.search.lock() = Some(Search::default());
     }
 
@@ -55,7 +58,10 @@ impl Inner {
         let heads = self.heads();
         let Some(head) = heads.iter().filter(|head| head.id() >= search.dataset).min_by_key(|head| head.id())
         else {
-            return false;
+            // One that was begun meanwhile goes on.
+            let goes_on = self.search.lock().is_some();
+            self.searching.store(goes_on, Ordering::Release);
+            return goes_on;
         };
         let behind = search.behind.filter(|_| head.id() == search.dataset);
         let suspect = |pointer: &BlockPointer| {
@@ -102,8 +108,26 @@ impl Inner {
         found.into_iter().collect()
     }
 
+    /// Forgets what was counted of devices, all if none is named; and of all also what is damaged.
+    pub(crate) fn clear_errors(&self, paths: &[String]) {
+        let leaves: Vec<_> = self
+            .leaves()
+            .into_iter()
+            .filter(|leaf| paths.is_empty() || paths.contains(&leaf.path()))
+            .collect();
+        let ids: Vec<DeviceId> = leaves.iter().map(|leaf| leaf.id()).collect();
+        leaves.iter().for_each(|leaf| leaf.meter.forget_slow());
+        self.space.clear_errors(&ids);
+        self.diagnosis.forget(&ids);
+        if paths.is_empty() {
+            // The cleaner may find something to gain again.
+            self.admission.stalled.store(false, Ordering::Relaxed);
+            self.clear_damage();
+        }
+    }
+
     /// Forgets it.
-    pub(crate) fn clear_damage(&self) {
+    fn clear_damage(&self) {
         self.events.forget_errors();
         self.blockio.clear_faults();
         for head in self.heads() {

@@ -97,6 +97,13 @@ pub enum EventKind {
         /// What it said.
         reason: String,
     },
+    /// A device errs too much; it goes on being used.
+    DeviceDegraded {
+        /// Device.
+        path: String,
+        /// What it did.
+        reason: String,
+    },
     /// The operator accepted a root that the anchor did not hold, or gave the anchor up.
     RootAccepted {
         /// What was accepted, and instead of what.

@@ -24,6 +24,7 @@ use steadfast_txg::{Limits, Txgs};
 
 use crate::admission::Admission;
 use crate::damage::Search;
+use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::held::Held;
@@ -188,6 +189,10 @@ pub(crate) struct Inner {
     pub trims: Mutex<Trims>,
     /// The search for files in segments that the cleaner could not read, while there is one.
     pub search: Mutex<Option<Search>>,
+    /// There is one, or a step of it is under way.
+    pub searching: AtomicBool,
+    /// What devices did of late.
+    pub diagnosis: Diagnosis,
 }
 
 impl Inner {

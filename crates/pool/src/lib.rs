@@ -16,6 +16,7 @@ mod commit;
 pub mod create;
 mod damage;
 mod datasets;
+mod diagnose;
 mod error;
 mod events;
 pub mod groups;
@@ -56,6 +57,7 @@ pub use anchor::{AnchorWish, Registers};
 pub use create::{CreateSpec, DeviceHandle, GroupHandles};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
+pub use diagnose::{Cause, ERRORS_MAX, WINDOW};
 pub use error::{Error, Result};
 pub use events::{Event, EventKind};
 pub use groups::{is_enough, redundancy_of, word as group_word};
@@ -114,6 +116,10 @@ pub struct LeafStatus {
     pub counts: DeviceCounts,
     /// The same as the device saw it, with times.
     pub sample: Sample,
+    /// Calls that were slow.
+    pub slow: u64,
+    /// Why it is marked as degraded, if it is.
+    pub degraded: Option<Cause>,
     /// Is what was opened still there?
     pub presence: Presence,
     /// Could it be expanded?
@@ -238,7 +244,12 @@ impl Pool {
         let replacing = !stuck && !self.inner.replacing.lock().is_empty();
         let bytes = |scan: ScanRow| scan.total.saturating_sub(scan.read).max(1);
         let resilver = left(ScanKind::Resilver).map(bytes);
-        [left(ScanKind::Scrub).map_or(0, bytes), resilver.unwrap_or(u64::from(replacing))]
+        // A scrub that lost something is over when the files are known.
+        let naming =
+            self.inner.scan_status().is_some_and(|scan| scan.kind == ScanKind::Scrub && scan.lost > 0)
+                && self.inner.searching.load(Ordering::Acquire);
+        let scrub = left(ScanKind::Scrub).map_or(u64::from(naming), bytes);
+        [scrub, resilver.unwrap_or(u64::from(replacing))]
     }
 
     /// Begins, pauses or ends a scrub.
@@ -280,6 +291,8 @@ impl Pool {
                 allocated_bytes: usage.map_or(0, |usage| usage.live_bytes),
                 counts: counts.get(&config.id).copied().unwrap_or_default(),
                 sample: leaf.meter.sample(),
+                slow: leaf.meter.slow(),
+                degraded: inner.diagnosis.mark(config.id),
                 presence: leaf.device.presence(),
                 growth: inner.growth(&leaf),
                 trim: inner.trim_status(&leaf),
@@ -380,12 +393,9 @@ impl Pool {
         self.inner.enable_feature(name)
     }
 
-    /// Forgets counted errors and damaged files.
-    pub fn clear_errors(&self) {
-        self.inner.space.clear_errors();
-        // The cleaner may find something to gain again.
-        self.inner.admission.stalled.store(false, Ordering::Relaxed);
-        self.inner.clear_damage();
+    /// Forgets counted errors and damaged files; with paths, only what was counted of these devices.
+    pub fn clear_errors(&self, paths: &[String]) {
+        self.inner.clear_errors(paths);
     }
 
     /// Ends the pool's use here: everything is committed and the devices are free for anyone.

@@ -217,6 +217,8 @@ impl Inner {
         let mut under_way = self.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let result = self.scan_some(scan, began_ns);
+        // Whoever sees that it ended sees what it says of the devices.
+        self.diagnose();
         let ended = scan.row.state == ScanState::Finished;
         let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
         drop(under_way);
@@ -247,6 +249,9 @@ impl Inner {
             let batch = self.next_batch(scan)?;
             let Some((last, _)) = batch.last() else {
                 (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
+                if scan.row.lost > 0 {
+                    self.begin_search();
+                }
                 return Ok(());
             };
             let batch_ns = self.env.clock.monotonic_ns();

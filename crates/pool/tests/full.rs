@@ -248,7 +248,7 @@ fn the_cleaner_goes_on_wherever_a_read_fails() {
             assert!(named(), "{context}: {:?}", pool.state().damaged);
         }
         devices[0].disarm();
-        pool.clear_errors();
+        pool.clear_errors(&[]);
         // It is tried again, and everything goes on.
         for turn in 0..records {
             let record = dice.below(records);

@@ -1,6 +1,7 @@
 //! Questions about space, for admission, for `df` and for statistics.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -61,6 +62,19 @@ pub struct DeviceUsage {
     pub live_bytes: u64,
 }
 
+/// What is wrong with bytes that a device gave, so far as it can be told.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Wrong {
+    /// Other bytes than were written there: rot, or somebody's hand.
+    Hash,
+    /// Zeros where something was written: a write that never came, or a wiped device.
+    Stale,
+    /// Bytes that belong to another place of the same segment: a write or a read that went astray.
+    Misplaced,
+    /// The bytes that were written there, but the key does not open them as what their pointer says.
+    Authentication,
+}
+
 /// What was asked of one device since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeviceCounts {
@@ -76,8 +90,16 @@ pub struct DeviceCounts {
     pub read_errors: u64,
     /// Writes, flushes and discards that failed.
     pub write_errors: u64,
-    /// Blocks that gave bytes nobody accepted, each counted once however often it is read.
+    /// Blocks that gave bytes nobody accepted, each counted once however often it is read: the sum of the next four.
     pub checksum_errors: u64,
+    /// Of these [`Wrong::Hash`].
+    pub hash_errors: u64,
+    /// [`Wrong::Stale`].
+    pub stale_errors: u64,
+    /// [`Wrong::Misplaced`].
+    pub misplaced_errors: u64,
+    /// [`Wrong::Authentication`].
+    pub authentication_errors: u64,
     /// Bytes of blocks that were found wrong here and written anew.
     pub repaired_bytes: u64,
 }
@@ -91,10 +113,11 @@ pub(crate) struct Counters {
     written_bytes: AtomicU64,
     read_errors: AtomicU64,
     write_errors: AtomicU64,
-    checksum_errors: AtomicU64,
+    /// By [`Wrong`].
+    wrong: [AtomicU64; 4],
     repaired_bytes: AtomicU64,
-    /// Blocks counted in `checksum_errors`. An address is never used again, so it tells blocks apart for ever.
-    rejected: Mutex<BTreeSet<Address>>,
+    /// Blocks counted in `wrong`, and as what. An address is never used again, so it tells blocks apart for ever.
+    rejected: Mutex<BTreeMap<Address, Wrong>>,
 }
 
 /// Bad blocks told apart; of a device with more, each bad read counts.
@@ -123,11 +146,21 @@ impl Counters {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn rejected(&self, address: Address) {
+    /// Counts a block that gave wrong bytes. One that is known counts as what was told first, but for what only its key shows.
+    pub fn rejected(&self, address: Address, wrong: Wrong) {
         let mut known = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REJECTED_KEPT || known.insert(address) {
-            self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+        let full = known.len() >= REJECTED_KEPT;
+        match known.entry(address) {
+            Entry::Occupied(mut before) if wrong == Wrong::Authentication && *before.get() != wrong => {
+                let before = before.insert(wrong);
+                self.wrong[before as usize].fetch_sub(1, Ordering::Relaxed);
+            }
+            Entry::Occupied(_) if !full => return,
+            Entry::Occupied(_) => {}
+            Entry::Vacant(_) if full => {}
+            Entry::Vacant(place) => _ = place.insert(wrong),
         }
+        self.wrong[wrong as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn repaired(&self, bytes: usize) {
@@ -136,12 +169,13 @@ impl Counters {
 
     pub fn clear_errors(&self) {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+        for counter in [&self.read_errors, &self.write_errors].into_iter().chain(&self.wrong) {
             counter.store(0, Ordering::Relaxed);
         }
     }
 
     pub fn snapshot(&self) -> DeviceCounts {
+        let wrong = |kind: Wrong| self.wrong[kind as usize].load(Ordering::Relaxed);
         DeviceCounts {
             reads: self.reads.load(Ordering::Relaxed),
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
@@ -149,7 +183,11 @@ impl Counters {
             written_bytes: self.written_bytes.load(Ordering::Relaxed),
             read_errors: self.read_errors.load(Ordering::Relaxed),
             write_errors: self.write_errors.load(Ordering::Relaxed),
-            checksum_errors: self.checksum_errors.load(Ordering::Relaxed),
+            checksum_errors: self.wrong.iter().map(|count| count.load(Ordering::Relaxed)).sum(),
+            hash_errors: wrong(Wrong::Hash),
+            stale_errors: wrong(Wrong::Stale),
+            misplaced_errors: wrong(Wrong::Misplaced),
+            authentication_errors: wrong(Wrong::Authentication),
             repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
         }
     }
@@ -166,11 +204,25 @@ mod tests {
         let counters = Counters::default();
         let block = |offset| Address { segment: SegmentId(3), offset };
         for offset in [0, 4096, 0, 0, 4096] {
-            counters.rejected(block(offset));
+            counters.rejected(block(offset), Wrong::Hash);
         }
         assert_eq!(counters.snapshot().checksum_errors, 2);
         counters.clear_errors();
-        counters.rejected(block(0));
+        counters.rejected(block(0), Wrong::Stale);
         assert_eq!(counters.snapshot().checksum_errors, 1);
+    }
+
+    #[test]
+    fn what_the_key_shows_takes_the_place_of_what_was_told_before() {
+        let counters = Counters::default();
+        let block = Address { segment: SegmentId(3), offset: 0 };
+        counters.rejected(block, Wrong::Stale);
+        counters.rejected(block, Wrong::Hash);
+        counters.rejected(block, Wrong::Authentication);
+        counters.rejected(block, Wrong::Authentication);
+        counters.rejected(block, Wrong::Misplaced);
+        let counts = counters.snapshot();
+        assert_eq!((counts.checksum_errors, counts.authentication_errors), (1, 1));
+        assert_eq!((counts.stale_errors, counts.hash_errors, counts.misplaced_errors), (0, 0, 0));
     }
 }

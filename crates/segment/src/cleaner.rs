@@ -355,7 +355,7 @@ impl Space {
         bytes.map(|bytes| bytes.to_vec())
     }
 
-    /// True if a part of a block lies in a segment that the cleaner could not read.
+    /// True if a part of a block lies in a segment of which something could not be read.
     #[must_use]
     pub fn is_suspect(&self, address: Address, len: usize) -> bool {
         let table = &self.read_state().table;
@@ -373,9 +373,14 @@ impl Space {
 
     fn leave_unreadable(&self, id: SegmentId, report: &mut CleanReport) -> Result<(), Error> {
         report.segments_unreadable += 1;
+        self.note_unreadable(id);
+        Ok(())
+    }
+
+    /// A part of a segment is lost: the cleaner leaves it alone, and who looks for damaged files looks there.
+    pub(crate) fn note_unreadable(&self, id: SegmentId) {
         if let Some(row) = self.write_state().table.rows.get_mut(&id) {
             row.unreadable = true;
         }
-        Ok(())
     }
 }

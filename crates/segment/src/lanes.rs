@@ -17,11 +17,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast_device::{Buffer, Place};
 use steadfast_env::Job;
-use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
+use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 
 use crate::Class;
+use crate::accounting::Wrong;
 use crate::error::Error;
-use crate::mend::{Mended, Patient};
+use crate::mend::{Mended, Patient, what_is_wrong};
 use crate::redundant::checksum;
 use crate::space::{Space, lock};
 use crate::table::Row;
@@ -49,7 +50,7 @@ struct Bed<'s> {
 #[derive(Default)]
 struct Read {
     bytes: Option<Buffer>,
-    wrong: Vec<usize>,
+    wrong: Vec<(usize, Wrong)>,
 }
 
 /// Columns to be read of one device.
@@ -149,14 +150,38 @@ impl Space {
     fn work(&self, lane: &Lane, beds: &[Bed<'_>], outcome: &Mutex<Outcome>, rebuild: bool) {
         while let Some((stop, bytes)) = self.take(lane, beds) {
             let bed = &beds[stop.bed];
-            if let Some(bytes) = bytes {
-                let wrong = bed.wrong(stop.column, &bytes);
-                *lock(&bed.columns[stop.column]) = Read { bytes: Some(bytes), wrong };
-            }
+            self.compare(lane, bed, stop.column, bytes);
             if bed.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish(bed, outcome, rebuild);
             }
         }
+    }
+
+    /// Compares what was read of a column, and counts what is wrong against its device.
+    fn compare(&self, lane: &Lane, bed: &Bed<'_>, column: usize, bytes: Option<Buffer>) {
+        let Some(bytes) = bytes else { return };
+        let wrong = bed.wrong(column, &bytes);
+        for (row, wrong) in &wrong {
+            let offset = u32::try_from(row * bed.chunk).expect("within a column");
+            self.devices[&lane.device].counters.rejected(Address { segment: bed.id, offset }, *wrong);
+        }
+        *lock(&bed.columns[column]) = Read { bytes: Some(bytes), wrong };
+    }
+
+    /// Reads all columns of one segment and compares them, and changes nothing.
+    pub(crate) fn examine(
+        &self,
+        id: SegmentId,
+        sums: &[[u8; Checksums::SIZE]],
+        report: &mut Mended,
+    ) -> Option<Patient> {
+        let beds = [self.bed(id, sums)?];
+        for lane in &self.lanes(&beds) {
+            while let Some((stop, bytes)) = self.take(lane, &beds) {
+                self.compare(lane, &beds[0], stop.column, bytes);
+            }
+        }
+        Some(beds[0].patient(report))
     }
 
     /// Reads the next column of a lane, while nobody else reads of it. The bytes are nothing if it could not be read.
@@ -183,12 +208,13 @@ impl Space {
 }
 
 impl Bed<'_> {
-    /// Rows of a column that do not have their checksums.
-    fn wrong(&self, column: usize, bytes: &[u8]) -> Vec<usize> {
+    /// Rows of a column that do not have their checksums, and what is wrong with them.
+    fn wrong(&self, column: usize, bytes: &[u8]) -> Vec<(usize, Wrong)> {
         let per_row = Checksums::per_row(&self.row.place);
         let wrong = |(row, bytes): (usize, &[u8])| {
             let sum = self.sums.get(row * per_row + if per_row == 1 { 0 } else { column })?;
-            (checksum(bytes) != *sum).then_some(row)
+            let found = checksum(bytes);
+            (found != *sum).then(|| (row, what_is_wrong(bytes, &found, self.sums)))
         };
         bytes.chunks(self.chunk).enumerate().filter_map(wrong).collect()
     }
@@ -197,18 +223,21 @@ impl Bed<'_> {
     fn patient(&self, report: &mut Mended) -> Patient {
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); self.rows];
+        let mut all_wrong = Vec::new();
         for (index, read) in self.columns.iter().enumerate() {
             let Read { bytes, wrong } = std::mem::take(&mut *lock(read));
             match &bytes {
                 None => bad.iter_mut().for_each(|columns| columns.push(index)),
                 Some(bytes) => {
                     report.read_bytes += bytes.len() as u64;
-                    wrong.into_iter().for_each(|row| bad[row].push(index));
+                    wrong.iter().for_each(|(row, _)| bad[*row].push(index));
+                    all_wrong.extend(wrong.into_iter().map(|(row, wrong)| (index, row, wrong)));
                 }
             }
             columns.push(bytes);
         }
         let Bed { id, row, slot, chunk, rows, .. } = self;
-        Patient { id: *id, row: row.clone(), slot: *slot, chunk: *chunk, rows: *rows, columns, bad }
+        let (row, wrong) = (row.clone(), all_wrong);
+        Patient { id: *id, row, slot: *slot, chunk: *chunk, rows: *rows, columns, bad, wrong }
     }
 }

@@ -99,8 +99,9 @@ mod slots;
 mod space;
 mod stream;
 mod table;
+mod verify;
 
-pub use accounting::{Accounting, DeviceCounts, DeviceUsage};
+pub use accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
 pub use groups::Redundancy;
@@ -111,6 +112,7 @@ pub use redundant::GivenUp;
 pub use room::CommitRoom;
 pub use space::{GroupSpec, MemberSpec, READ_GAP_MAX, Space, groups_of};
 pub use table::Geometry;
+pub use verify::ColumnFault;
 
 use steadfast_format::{Checksums, RelocationRow, SegmentId, SegmentRow};
 

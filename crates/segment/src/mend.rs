@@ -14,11 +14,12 @@
 use std::ops::Range;
 
 use steadfast_device::{Buffer, Place};
-use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
+use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::parity::{Repair, generate};
 use steadfast_vdev::{Layout, Stripe};
 
 use crate::Class;
+use crate::accounting::Wrong;
 use crate::error::Error;
 use crate::groups;
 use crate::redundant::checksum;
@@ -63,6 +64,8 @@ pub(crate) struct Patient {
     pub columns: Vec<Option<Buffer>>,
     /// By row: columns that are not what they should be.
     pub bad: Vec<Vec<usize>>,
+    /// Chunks with another checksum than theirs: column, row, and what is wrong.
+    pub wrong: Vec<(usize, usize, Wrong)>,
 }
 
 impl Space {
@@ -146,6 +149,15 @@ impl Space {
         state.table.rows.get(&id).map_or(0, |row| state.table.sum_parts(row))
     }
 
+    /// Checksums that a segment should have at least; 0 if it has none or is not there any more.
+    pub(crate) fn checksums_wanted(&self, id: SegmentId) -> usize {
+        let state = self.read_state();
+        state.table.rows.get(&id).filter(|row| state.table.sum_parts(row) > 0).map_or(0, |row| {
+            let rows = row.filled.div_ceil(state.table.row_units(row)) as usize;
+            rows * Checksums::per_row(&row.place)
+        })
+    }
+
     /// Mends a segment. `sums` are its checksums as they are stored, none for the pool's own metadata. With `rebuild` missing columns
     /// are built on devices that have room. Sync context only (N3).
     pub fn mend(
@@ -166,6 +178,9 @@ impl Space {
         report: &mut Mended,
     ) -> Result<(), Error> {
         let rebuilt = patient.rebuild(sums, report);
+        if report.lost_bytes > 0 {
+            self.note_unreadable(patient.id);
+        }
         if !self.is_healing() {
             return Ok(());
         }
@@ -193,12 +208,6 @@ impl Space {
             let written =
                 handle.device(device).and_then(|device| device.append_segment(place, offset, bytes));
             handle.counters.wrote(bytes.len(), written.is_ok());
-            // Parity that fits no more may be right, and what died in a data column wrong: nobody is to blame.
-            let blamed = !patient.row.class.is_pool();
-            for row in rows.clone().filter(|_| blamed) {
-                let offset = u32::try_from(row * chunk).expect("within a column");
-                handle.counters.rejected(Address { segment: *id, offset });
-            }
             if written.is_ok() {
                 handle.counters.repaired(bytes.len());
                 report.repaired_bytes += bytes.len() as u64;
@@ -359,6 +368,21 @@ impl Patient {
             changed.extend(rows.into_iter().map(|row| (column, row..row + 1)));
         }
         changed
+    }
+}
+
+/// What is wrong with a chunk whose checksum is not the one it should have, among those of its segment.
+pub(crate) fn what_is_wrong(
+    bytes: &[u8],
+    found: &[u8; Checksums::SIZE],
+    sums: &[[u8; Checksums::SIZE]],
+) -> Wrong {
+    if bytes.iter().all(|byte| *byte == 0) {
+        Wrong::Stale
+    } else if sums.contains(found) {
+        Wrong::Misplaced
+    } else {
+        Wrong::Hash
     }
 }
 

@@ -13,6 +13,7 @@ use steadfast_device::{Buffer, Error as DeviceError, Place};
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::{Columns, Fault, Finding};
 
+use crate::accounting::Wrong;
 use crate::error::Error;
 use crate::groups;
 use crate::space::{Located, Space, WRITE_BYTES};
@@ -128,7 +129,7 @@ impl Space {
 
     /// Takes a device out of use because it failed. Rows written since the last commit name it no more (R3): what it holds of
     /// them nobody knows.
-    pub(crate) fn give_up_device(&self, device: DeviceId, source: &DeviceError) {
+    pub(crate) fn give_up_device(&self, device: DeviceId, reason: &str) {
         let Some(handle) = self.devices.get(device) else { return };
         let mut state = self.write_state();
         if handle.in_use().is_none() {
@@ -137,7 +138,7 @@ impl Space {
         handle.set(None);
         state.table.set_in_use(device, false);
         state.table.lose_fresh(device);
-        state.given_up.push(GivenUp { device, reason: source.to_string() });
+        state.given_up.push(GivenUp { device, reason: reason.to_owned() });
     }
 
     /// Devices given up since this was last called.
@@ -251,7 +252,8 @@ impl Space {
                 let counters = &self.devices[&device].counters;
                 match fault {
                     Fault::Device(_) => counters.read(0, false),
-                    Fault::Wrong => counters.rejected(address),
+                    Fault::Wrong => counters.rejected(address, Wrong::Hash),
+                    Fault::Blank => counters.rejected(address, Wrong::Stale),
                 }
                 if repaired {
                     counters.repaired(accepted.len());

@@ -11,7 +11,7 @@ use steadfast_format::{
     SegmentId, SegmentRow,
 };
 
-use crate::accounting::{Accounting, DeviceCounts, DeviceUsage};
+use crate::accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 use crate::devices::{Devices, Handle};
 use crate::error::{Error, ReadError};
 use crate::groups::Redundancy;
@@ -400,6 +400,7 @@ impl Space {
         mut verify: impl FnMut(Buffer) -> Result<T, E>,
     ) -> Result<T, ReadError<E>> {
         let mut tried: Option<(Vec<Located>, ReadError<E>)> = None;
+        let mut blank = false;
         for _ in 0..LOOKUPS_MAX {
             // Whole units, as they lie on the device: a transfer of those can go straight into the buffer.
             let padded = self.geometry.units(len) * self.geometry.unit as usize;
@@ -412,13 +413,14 @@ impl Space {
             }
             let failure = match self.fetch(&parts, padded) {
                 Err((device, source)) => ReadError::Device { device, source },
-                Ok(mut bytes) => match verify({
+                Ok(mut bytes) => {
                     bytes.resize(len);
-                    bytes
-                }) {
-                    Ok(value) => return Ok(value),
-                    Err(verdict) => ReadError::Rejected { device: parts[0].device(), verdict },
-                },
+                    blank = bytes.iter().all(|byte| *byte == 0);
+                    match verify(bytes) {
+                        Ok(value) => return Ok(value),
+                        Err(verdict) => ReadError::Rejected { device: parts[0].device(), verdict },
+                    }
+                }
             };
             tried = Some((parts, failure));
         }
@@ -427,7 +429,8 @@ impl Space {
             return Ok(value);
         }
         if let ReadError::Rejected { device, .. } = failure {
-            self.devices[&device].counters.rejected(address);
+            let wrong = if blank { Wrong::Stale } else { Wrong::Hash };
+            self.devices[&device].counters.rejected(address, wrong);
         }
         Err(failure)
     }
@@ -561,11 +564,16 @@ impl Space {
 
     /// Gives up a device that failed, if its group can do without it; else that is the error.
     pub fn give_up_or_fail(&self, device: DeviceId, source: DeviceError) -> Result<(), Error> {
-        if !self.read_state().table.can_spare(device) {
-            return Err(Error::Device { device, source });
+        if self.give_up(device, &source.to_string()) { Ok(()) } else { Err(Error::Device { device, source }) }
+    }
+
+    /// Gives up a device for a reason, if its group can do without it. False if it cannot.
+    pub fn give_up(&self, device: DeviceId, reason: &str) -> bool {
+        let spared = self.read_state().table.can_spare(device);
+        if spared {
+            self.give_up_device(device, reason);
         }
-        self.give_up_device(device, &source);
-        Ok(())
+        spared
     }
 
     /// Rows and relocations that changed since this was last called, for the meta tree. Storing them changes the table
@@ -813,11 +821,22 @@ impl Space {
         self.devices.iter().map(|(&id, handle)| (id, handle.counters.snapshot())).collect()
     }
 
-    /// Forgets counted errors (`zpool clear`); what the cleaner could not read it tries again.
-    pub fn clear_errors(&self) {
+    /// Counts a block whose bytes are those that were written, and that its key does not open, against the first device that it
+    /// lies on.
+    pub fn note_authentication(&self, address: Address) {
+        let parts = self.locate(address, 1).unwrap_or_default();
+        if let Some(handle) = parts.first().and_then(|part| self.devices.get(part.device())) {
+            handle.counters.rejected(address, Wrong::Authentication);
+        }
+    }
+
+    /// Forgets counted errors (`zpool clear`), of these devices or of all if none is named; what could not be read is tried again.
+    pub fn clear_errors(&self, devices: &[DeviceId]) {
         self.retry_unreadable();
-        for handle in self.devices.values() {
-            handle.counters.clear_errors();
+        for (id, handle) in self.devices.iter() {
+            if devices.is_empty() || devices.contains(id) {
+                handle.counters.clear_errors();
+            }
         }
     }
 

@@ -59,6 +59,15 @@ pub enum Fault {
     Device(DeviceError),
     /// It held other bytes than those that were accepted.
     Wrong,
+    /// It held zeros where something was written: the write never came there, or the device was wiped.
+    Blank,
+}
+
+impl Fault {
+    /// Of a column that held `bytes` where others were accepted.
+    fn of(bytes: &[u8]) -> Fault {
+        if bytes.iter().all(|byte| *byte == 0) { Fault::Blank } else { Fault::Wrong }
+    }
 }
 
 /// A column that was found to be wrong.
@@ -404,7 +413,7 @@ impl Attempts<'_> {
     fn accept_copy(self, accepted: &[u8], repair: bool) -> Vec<Finding> {
         let unread = self.failed.into_iter().map(|(column, error)| (column, Fault::Device(error)));
         let wrong = self.read.iter().filter(|(_, bytes)| bytes[..] != *accepted);
-        let wrong = wrong.map(|(column, _)| (*column, Fault::Wrong));
+        let wrong = wrong.map(|(column, bytes)| (*column, Fault::of(bytes)));
         let findings = unread.chain(wrong).map(|(column, fault)| {
             let place = self.columns.columns[column].as_ref().expect("it was read");
             Finding { column, fault, repaired: repair && append(place, self.range.start, accepted).is_ok() }
@@ -511,10 +520,12 @@ impl Attempts<'_> {
         for piece in stripe.pieces(self.range.clone()) {
             let read = rows[piece.column].as_ref();
             let at = piece.at - begin;
-            let wrong =
-                read.is_some_and(|read| read[at..at + piece.bytes.len()] != accepted[piece.bytes.clone()]);
-            if wrong && !faults.iter().any(|(column, _)| *column == piece.column) {
-                faults.push((piece.column, Fault::Wrong));
+            let read = read.map(|read| &read[at..at + piece.bytes.len()]);
+            let wrong = read.filter(|read| **read != accepted[piece.bytes.clone()]);
+            if let Some(wrong) = wrong
+                && !faults.iter().any(|(column, _)| *column == piece.column)
+            {
+                faults.push((piece.column, Fault::of(wrong)));
             }
         }
         let findings = faults.into_iter().map(|(index, fault)| {

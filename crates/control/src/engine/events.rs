@@ -108,7 +108,14 @@ impl Engine {
                     set("vdev_path", path);
                     set("vdev_state", "FAULTED".to_owned());
                     set("detail", reason);
-                    kind_of_class = "resource.fs.zfs";
+                    kind_of_class = "resource";
+                    "statechange".to_owned()
+                }
+                EventKind::DeviceDegraded { path, reason } => {
+                    set("vdev_path", path);
+                    set("vdev_state", "DEGRADED".to_owned());
+                    set("detail", reason);
+                    kind_of_class = "resource";
                     "statechange".to_owned()
                 }
                 EventKind::RootAccepted { notice } => {

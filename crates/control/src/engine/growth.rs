@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::{Device, FileDevice, OpenOptions};
-use steadfast_format::{Feature, PoolState};
+use steadfast_format::{Feature, LeafState, PoolState};
 use steadfast_pool::DeviceHandle;
 
 impl Engine {
@@ -107,10 +107,7 @@ impl Engine {
             .collect::<Result<Vec<String>, Refusal>>()?;
         let mut outcome = Outcome::default();
         for path in members {
-            let open = || -> steadfast_pool::Result<Arc<dyn Device>> {
-                Ok(Arc::new(FileDevice::open(Path::new(&path), &OpenOptions::WRITE)?) as Arc<dyn Device>)
-            };
-            if held.pool.online(&path, &open).map_err(refuse::pool)? {
+            if held.pool.online(&path, &opener(&path)).map_err(refuse::pool)? {
                 let fields = [("vdev_path", path.clone()), ("vdev_state", "ONLINE".to_owned())];
                 self.post("statechange", &held.pool, &request.name, &fields);
                 outcome.touched.push(path.clone());
@@ -199,11 +196,30 @@ impl Engine {
             let what = format!("the pool is suspended, and only an import brings it back: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
         }
+        let members = request
+            .devices
+            .iter()
+            .map(|device| Engine::member(&held, &request.name, device))
+            .collect::<Result<Vec<String>, Refusal>>()?;
         self.harvest(&request.name, &held.pool);
-        held.pool.clear_errors();
+        held.pool.clear_errors(&members);
         self.post("vdev_clear", &held.pool, &request.name, &[]);
+        let mut outcome = touched(&request.name);
+        for leaf in held.pool.state().leaves {
+            let path = leaf.config.path;
+            if leaf.config.state == LeafState::Faulted && (members.is_empty() || members.contains(&path)) {
+                // One that is really broken stays out of use, and is faulted again when it errs again.
+                match held.pool.online(&path, &opener(&path)) {
+                    Ok(_) => {
+                        let fields = [("vdev_path", path.clone()), ("vdev_state", "ONLINE".to_owned())];
+                        self.post("statechange", &held.pool, &request.name, &fields);
+                    }
+                    Err(error) => outcome.warnings.push(refuse::pool(error).with("pool", &request.name)),
+                }
+            }
+        }
         self.log(&held, caller);
-        Ok(touched(&request.name))
+        Ok(outcome)
     }
 
     pub(super) fn clear_label(&self, request: &LabelClear) -> Result<Outcome, Refusal> {
@@ -239,6 +255,11 @@ impl Engine {
         }
         Ok(outcome)
     }
+}
+
+/// Opens what lies under a path.
+fn opener(path: &str) -> impl Fn() -> steadfast_pool::Result<Arc<dyn Device>> {
+    move || Ok(Arc::new(FileDevice::open(Path::new(path), &OpenOptions::WRITE)?) as Arc<dyn Device>)
 }
 
 /// Features that an imported pool could be given.

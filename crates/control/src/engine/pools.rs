@@ -3,8 +3,8 @@
 use super::report::check_names_last;
 use super::{Engine, Held, anchors, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
-    Caller, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector,
-    Properties, VdevClass, VdevKind, VdevReport,
+    Caller, ErrorKinds, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport,
+    PoolSelector, Properties, VdevClass, VdevKind, VdevReport,
 };
 use crate::cachefile::CachedPool;
 use crate::refusal::{Code, Refusal};
@@ -270,6 +270,7 @@ impl Engine {
                 read_errors: 0,
                 write_errors: 0,
                 checksum_errors: 0,
+                kinds: ErrorKinds::default(),
                 note: here.is_none().then(|| "cannot be opened".to_owned()),
                 trim: None,
                 children: Vec::new(),
@@ -292,6 +293,7 @@ impl Engine {
                 read_errors: 0,
                 write_errors: 0,
                 checksum_errors: 0,
+                kinds: ErrorKinds::default(),
                 note: aux.given_up.then(|| "given up".to_owned()),
                 trim: None,
                 children: Vec::new(),

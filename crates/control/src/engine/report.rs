@@ -2,8 +2,9 @@
 
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
 use crate::api::{
-    CallCount, DataError, DeviceIo, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo, PoolIo,
-    PoolPast, PoolReport, ScanReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind, VdevReport,
+    CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo,
+    PoolIo, PoolPast, PoolReport, ScanReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind,
+    VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
@@ -214,7 +215,9 @@ impl Engine {
 fn health(measured: &Measured) -> Health {
     let whole = measured.leaves.iter().all(|leaf| {
         leaf.config.state == LeafState::Leaving
-            || leaf.presence == Presence::Whole && leaf.config.state == LeafState::Online
+            || leaf.presence == Presence::Whole
+                && leaf.config.state == LeafState::Online
+                && leaf.degraded.is_none()
     }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
     match (&measured.suspended, whole) {
         (Some(_), _) => Health::Suspended,
@@ -233,6 +236,9 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
     }
     match leaf.presence {
+        Presence::Whole if leaf.degraded.is_some() => {
+            (Health::Degraded, leaf.degraded.map(steadfast_pool::Cause::words))
+        }
         Presence::Whole if leaf.growth.fits > leaf.growth.slots => {
             (Health::Online, Some("has grown; `zpool online -e` uses all of it".into()))
         }
@@ -241,6 +247,18 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         Presence::Short { size_bytes } => {
             (Health::Faulted, Some(format!("was cut short to {size_bytes} bytes while in use")))
         }
+    }
+}
+
+/// Errors of a device by kind.
+fn error_kinds(leaf: &LeafStatus) -> ErrorKinds {
+    ErrorKinds {
+        unreadable: leaf.counts.read_errors,
+        hash: leaf.counts.hash_errors,
+        authentication: leaf.counts.authentication_errors,
+        stale: leaf.counts.stale_errors,
+        misplaced: leaf.counts.misplaced_errors,
+        slow: leaf.slow,
     }
 }
 
@@ -358,9 +376,10 @@ fn group_report(
     let redundancy = steadfast_pool::redundancy_of(group);
     let children: Vec<VdevReport> =
         measured.leaves.iter().filter(|leaf| leaf.config.group == id).map(vdev).collect();
-    let bad = children.iter().filter(|child| child.state != Health::Online).count();
+    let of_use = |child: &&VdevReport| matches!(child.state, Health::Online | Health::Degraded);
+    let bad = children.len() - children.iter().filter(of_use).count();
     let state = match bad {
-        0 => Health::Online,
+        0 if children.iter().all(|child| child.state == Health::Online) => Health::Online,
         bad if bad <= redundancy.spared(group.width.into()) as usize => Health::Degraded,
         _ => Health::Faulted,
     };
@@ -375,6 +394,7 @@ fn group_report(
         read_errors: 0,
         write_errors: 0,
         checksum_errors: 0,
+        kinds: ErrorKinds::default(),
         note: None,
         trim: None,
         children,
@@ -441,6 +461,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: leaf.counts.read_errors,
         write_errors: leaf.counts.write_errors,
         checksum_errors: leaf.counts.checksum_errors,
+        kinds: error_kinds(leaf),
         trim: Some(trim_report(&leaf.trim)),
         children: Vec::new(),
     };
@@ -456,6 +477,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: 0,
         write_errors: anchor.failures,
         checksum_errors: 0,
+        kinds: ErrorKinds::default(),
         trim: None,
         children: Vec::new(),
     };
@@ -471,6 +493,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         read_errors: log.errors.0,
         write_errors: log.errors.1,
         checksum_errors: 0,
+        kinds: ErrorKinds::default(),
         trim: None,
         children: Vec::new(),
     };
@@ -592,6 +615,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         read_errors: 0,
         write_errors: 0,
         checksum_errors: 0,
+        kinds: ErrorKinds::default(),
         note: (!path.exists()).then(|| "cannot be opened".to_owned()),
         trim: None,
         children: Vec::new(),

@@ -150,6 +150,7 @@ impl FakePool {
             read_errors: 0,
             write_errors: 0,
             checksum_errors: self.errors.len() as u64,
+            kinds: ErrorKinds::default(),
             note: None,
             trim: None,
             children: Vec::new(),

@@ -1,0 +1,105 @@
+//! Errors of devices by kind, as `zpool status -v` and JSON tell them.
+
+use crate::table::{Column, render, tame};
+use serde_json::Value;
+use steadfast_control::api::{ErrorKinds, VdevReport};
+use steadfast_property::nice_number;
+
+/// The kinds and their counts, in the order of the columns.
+fn each(kinds: &ErrorKinds) -> [(&'static str, u64); 6] {
+    let ErrorKinds { unreadable, hash, authentication, stale, misplaced, slow } = *kinds;
+    [
+        ("unreadable", unreadable),
+        ("hash", hash),
+        ("authentication", authentication),
+        ("stale", stale),
+        ("misplaced", misplaced),
+        ("slow", slow),
+    ]
+}
+
+/// Devices without children, in the order in which status lists them.
+fn leaves<'a>(vdevs: &'a [VdevReport]) -> Vec<&'a VdevReport> {
+    let below = |vdev: &'a VdevReport| {
+        if vdev.children.is_empty() { vec![vdev] } else { leaves(&vdev.children) }
+    };
+    vdevs.iter().flat_map(below).collect()
+}
+
+/// A table of the devices that erred, indented by a tab; nothing if none did.
+pub(crate) fn table(vdevs: &[VdevReport], exact: bool) -> Option<String> {
+    let row = |vdev: &&VdevReport| {
+        let counts = each(&vdev.kinds);
+        let number = |(_, count): (&str, u64)| if exact { count.to_string() } else { nice_number(count) };
+        let any = counts.iter().any(|(_, count)| *count > 0);
+        any.then(|| std::iter::once(tame(&vdev.name)).chain(counts.map(number)).collect::<Vec<String>>())
+    };
+    let rows: Vec<Vec<String>> = leaves(vdevs).iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column { heading: "ERRORS BY KIND".to_owned(), right: false }];
+    columns.extend(
+        each(&ErrorKinds::default()).map(|(kind, _)| Column { heading: kind.to_uppercase(), right: true }),
+    );
+    let text = render(&columns, &rows, false);
+    Some(text.lines().map(|line| format!("\t{line}\n")).collect())
+}
+
+/// The same of one device as JSON.
+pub(crate) fn as_json(kinds: &ErrorKinds, as_number: bool) -> Value {
+    each(kinds)
+        .into_iter()
+        .map(|(kind, count)| (kind.to_owned(), crate::json::number(count, as_number)))
+        .collect()
+}
+
+/// What `-s` adds behind a device's line.
+pub(crate) fn slow(vdev: &VdevReport) -> String {
+    format!("{} slow", nice_number(vdev.kinds.slow))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use steadfast_control::api::{Health, VdevClass, VdevKind};
+
+    fn vdev(name: &str, kinds: ErrorKinds, children: Vec<VdevReport>) -> VdevReport {
+        VdevReport {
+            name: name.to_owned(),
+            guid: 1,
+            class: VdevClass::Main,
+            kind: VdevKind::Plain,
+            state: Health::Online,
+            size: 0,
+            allocated: 0,
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: 0,
+            kinds,
+            note: None,
+            trim: None,
+            children,
+        }
+    }
+
+    #[test]
+    fn only_devices_that_erred_are_listed() {
+        let bad = ErrorKinds { stale: 2048, slow: 1, ..ErrorKinds::default() };
+        let group = |kinds| {
+            let children = vec![vdev("a", kinds, Vec::new()), vdev("b", ErrorKinds::default(), Vec::new())];
+            vec![vdev("mirror-0", ErrorKinds::default(), children)]
+        };
+        assert_eq!(table(&group(ErrorKinds::default()), false), None);
+        let told = table(&group(bad), true).expect("one erred");
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert!(told.contains("2048") && told.lines().all(|line| line.starts_with('\t')), "{told}");
+        assert_eq!(
+            as_json(&bad, true),
+            json!({
+                "unreadable": 0, "hash": 0, "authentication": 0, "stale": 2048, "misplaced": 0, "slow": 1,
+            })
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! How far a scrub or resilver is: rate and time left, and the whole as JSON in the shape of OpenZFS's `scan_stats`.
+
+use crate::json;
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+use steadfast_control::api::ScanReport;
+use steadfast_property::nice_bytes;
+
+/// How fast a scan is.
+pub(crate) struct Pace {
+    /// Bytes a second since it began.
+    pub rate: u64,
+    /// Seconds to go at that rate; `None` while nothing was read.
+    pub left: Option<u64>,
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs())
+}
+
+/// How fast a scan is as of `now`, or was until its end.
+pub(crate) fn pace(scan: &ScanReport, now: u64) -> Pace {
+    let until = if scan.ended > 0 { scan.ended } else { now };
+    let rate = scan.scanned / until.saturating_sub(scan.started).max(1);
+    let left = scan.total.saturating_sub(scan.scanned).checked_div(rate);
+    Pace { rate, left: if scan.ended > 0 { Some(0) } else { left } }
+}
+
+/// The scan as JSON.
+pub(crate) fn as_json(scan: &ScanReport, exact: bool, as_number: bool) -> Value {
+    let Pace { rate, left } = pace(scan, now());
+    let number = |value| json::number(value, as_number);
+    let bytes = |value| if as_number || exact { number(value) } else { json!(nice_bytes(value)) };
+    json!({
+        "function": scan.function.to_uppercase(),
+        "state": scan.state.to_uppercase(),
+        "start_time": number(scan.started),
+        "end_time": number(scan.ended),
+        "to_examine": bytes(scan.total),
+        "examined": bytes(scan.scanned),
+        "processed": bytes(scan.repaired + scan.resilvered),
+        "lost": bytes(scan.lost),
+        "missing_columns": number(scan.missing),
+        "bytes_per_second": bytes(rate),
+        "seconds_left": left.map_or(Value::Null, number),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_and_time_left_follow_from_what_was_read() {
+        let mut scan = ScanReport {
+            function: "scrub".into(),
+            state: "active".into(),
+            started: 1000,
+            ended: 0,
+            total: 4000,
+            scanned: 1000,
+            repaired: 8,
+            resilvered: 0,
+            lost: 0,
+            missing: 0,
+        };
+        let Pace { rate, left } = pace(&scan, 1010);
+        assert_eq!((rate, left), (100, Some(30)));
+        assert_eq!(pace(&ScanReport { scanned: 0, ..scan.clone() }, 1010).left, None);
+        (scan.state, scan.ended, scan.scanned) = ("finished".into(), 1020, 4000);
+        assert_eq!((pace(&scan, 9999).rate, pace(&scan, 9999).left), (200, Some(0)));
+        let told = as_json(&scan, true, true);
+        assert_eq!((&told["function"], &told["state"]), (&json!("SCRUB"), &json!("FINISHED")));
+        assert_eq!((&told["examined"], &told["seconds_left"]), (&json!(4000), &json!(0)));
+    }
+}
