@@ -7,6 +7,7 @@
 //!      block only.
 //! (I3) Every unit that lives in the table belongs to a block, so that no space is lost.
 //! (I4) Rows, relocations, datasets and counts agree with each other and with what import demands.
+//! (I5) Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
 //!
 //! Without a key, (I1) ends at the roots of encrypted datasets, and (I3) says nothing of their segments.
 
@@ -134,6 +135,9 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     }
     check_table(&view, &meta, &partly, summary, found);
     crate::log::check(&mut view, &meta, found);
+    if meta.table_whole {
+        crate::columns::check(&view, &meta, found);
+    }
 }
 
 /// Rings: torn slots, missing copies, forks, and the chain of parents.

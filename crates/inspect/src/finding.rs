@@ -136,6 +136,30 @@ pub enum Finding {
         /// Its number.
         device: DeviceId,
     },
+    /// A device was not given, and its group can do without it.
+    #[error("device {device} of the pool, last seen at {path}, was not given; its group can do without it")]
+    DeviceSpared {
+        /// Last known path.
+        path: String,
+        /// Its number.
+        device: DeviceId,
+    },
+    /// A device that was given has no valid label, and the pool can do without those that were not found.
+    #[error("{path}: no copy of its label is valid; the pool can do without it")]
+    LabelSpared {
+        /// Device.
+        path: String,
+    },
+    /// A device is out of use: taken out, failed, or gone at the last import. What it holds is old.
+    #[error("device {device}, {path}, is out of use ({state})")]
+    DeviceOut {
+        /// Last known path.
+        path: String,
+        /// Its number.
+        device: DeviceId,
+        /// Why: offline, faulted, gone.
+        state: &'static str,
+    },
     /// A device is smaller than its slots need.
     #[error("{path}: has room for {room} slots, its label promises {slots}")]
     DeviceShort {
@@ -358,6 +382,76 @@ pub enum Finding {
         /// How many.
         units: u32,
     },
+    /// A segment has no column where it should have one: it was written while a device was out of use.
+    #[error("segment {segment}: column {column} is missing")]
+    ColumnMissing {
+        /// The segment.
+        segment: SegmentId,
+        /// Which column.
+        column: usize,
+    },
+    /// A column cannot be read.
+    #[error("segment {segment}: column {column} on device {device} cannot be read")]
+    ColumnUnreadable {
+        /// The segment.
+        segment: SegmentId,
+        /// Which column.
+        column: usize,
+        /// Where it lies.
+        device: DeviceId,
+    },
+    /// A chunk of a column is not what its checksum says.
+    #[error("segment {segment}: row {row} of column {column} on device {device} is wrong: {wrong}")]
+    ChunkWrong {
+        /// The segment.
+        segment: SegmentId,
+        /// Which column.
+        column: usize,
+        /// Where it lies.
+        device: DeviceId,
+        /// Which row.
+        row: usize,
+        /// How: hash, stale, misplaced.
+        wrong: &'static str,
+    },
+    /// Parity is not that of the data, or copies differ, and no checksum tells which is wrong.
+    #[error("segment {segment}: the columns of row {row} do not fit together")]
+    ParityWrong {
+        /// The segment.
+        segment: SegmentId,
+        /// Which row.
+        row: usize,
+    },
+    /// More columns of a row are wrong or missing than redundancy makes up for.
+    #[error(
+        "segment {segment}: {wrong} columns of row {row} are wrong or missing, and {spared} could be mended"
+    )]
+    RowLost {
+        /// The segment.
+        segment: SegmentId,
+        /// Which row.
+        row: usize,
+        /// How many.
+        wrong: usize,
+        /// How many there may be.
+        spared: usize,
+    },
+    /// Fewer checksums are stored than a segment has chunks.
+    #[error("segment {segment}: {stored} of {wanted} checksums of its chunks are stored")]
+    ChecksumsFew {
+        /// The segment.
+        segment: SegmentId,
+        /// Checksums stored.
+        stored: usize,
+        /// Chunks.
+        wanted: usize,
+    },
+    /// Checksums are stored of a segment that is not there.
+    #[error("segment {segment}: checksums are stored, and the table has no such segment")]
+    ChecksumsStray {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// Sums of living units differ.
     #[error("the rows' living units are {rows}, the table counts {table}")]
     LiveSum {
@@ -492,6 +586,9 @@ impl Finding {
             Finding::DeviceForeign { .. } => ("device-foreign", Unchecked),
             Finding::DeviceTwice { .. } => ("device-twice", Unchecked),
             Finding::DeviceMissing { .. } => ("device-missing", Fatal),
+            Finding::DeviceSpared { .. } => ("device-spared", Degraded),
+            Finding::LabelSpared { .. } => ("label-spared", Degraded),
+            Finding::DeviceOut { .. } => ("device-out", Degraded),
             Finding::DeviceShort { .. } => ("device-short", Fatal),
             Finding::RingUnreadable { .. } => ("ring-unreadable", Degraded),
             Finding::UberblockTorn { .. } => ("uberblock-torn", Degraded),
@@ -521,6 +618,13 @@ impl Finding {
             Finding::Dataset { .. } => ("dataset", Fatal),
             Finding::Count { .. } => ("count", Leak),
             Finding::Leaked { .. } => ("leaked", Leak),
+            Finding::ColumnMissing { .. } => ("column-missing", Degraded),
+            Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),
+            Finding::ChunkWrong { .. } => ("chunk-wrong", Degraded),
+            Finding::ParityWrong { .. } => ("parity-wrong", Degraded),
+            Finding::RowLost { .. } => ("row-lost", Damage),
+            Finding::ChecksumsFew { .. } => ("checksums-few", Degraded),
+            Finding::ChecksumsStray { .. } => ("checksums-stray", Leak),
             Finding::LiveSum { .. } => ("live-sum", Damage),
             Finding::LogDeviceMissing { .. } => ("log-device-missing", Fatal),
             Finding::LogDeviceOld { .. } => ("log-device-old", Fatal),

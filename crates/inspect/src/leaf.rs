@@ -111,12 +111,9 @@ pub fn label(leaf: &Leaf, sink: &mut Sink<'_>) {
     }
 }
 
-/// Findings about one device's label.
+/// Findings about copies of one device's label; that it has none at all is for who knows the others to judge.
 pub(crate) fn check_label(leaf: &Leaf, copies: &[Result<LabelConfig, LabelFault>], found: &mut Found<'_>) {
-    let Some(newest) = newest_label(copies) else {
-        found(Finding::LabelNone { path: leaf.path.clone() });
-        return;
-    };
+    let Some(newest) = newest_label(copies) else { return };
     for (copy, label) in copies.iter().enumerate() {
         let path = leaf.path.clone();
         match label {

@@ -19,7 +19,8 @@
 
 pub mod anchor;
 pub mod check;
-pub mod dump;
+pub mod columns;
+mod dump;
 pub mod finding;
 mod items;
 mod keys;

@@ -1,6 +1,6 @@
 //! The meta tree, loaded: the rest of the segment table, and the datasets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Checksums, DatasetId, DatasetRow, HeldLog, HistoryEntry, MetaKey, RelocationRow,
@@ -25,6 +25,8 @@ pub(crate) struct Meta {
     pub table_whole: bool,
     /// Parts of the intent log that are kept for datasets without a key.
     pub held: Vec<HeldLog>,
+    /// Checksums of chunks, by segment and part.
+    pub sums: BTreeMap<(SegmentId, u32), Vec<[u8; Checksums::SIZE]>>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
@@ -39,6 +41,7 @@ impl Meta {
             whole: true,
             table_whole: true,
             held: Vec::new(),
+            sums: BTreeMap::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -201,11 +204,10 @@ impl Visit for Meta {
                     found(item.bad(error));
                 }
             }
-            MetaKey::Checksums(..) => {
-                if let Err(error) = Checksums::decode(item.value) {
-                    found(item.bad(error));
-                }
-            }
+            MetaKey::Checksums(segment, part_number) => match Checksums::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(part) => _ = self.sums.insert((segment, part_number), part.sums),
+            },
             MetaKey::HeldLog(_) => match HeldLog::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(held) if view.uberblock.log.is_none_or(|log| log.epoch != held.epoch) => {

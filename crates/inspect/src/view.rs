@@ -7,11 +7,12 @@ use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
 use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, LabelConfig, LogHead,
-    Placement, Txg, Uberblock, medium,
+    Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, LabelConfig, LeafConfig,
+    LogHead, Placement, Txg, Uberblock, medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space, groups_of};
 
+use crate::columns;
 use crate::finding::{At, Bookmark};
 use crate::keys::{self, Secret};
 use crate::leaf::{self, COPIES, Leaf, RingSlot, Tag};
@@ -67,7 +68,12 @@ impl Front {
         }
         let labels: Vec<Option<&LabelConfig>> =
             copies.iter().map(|copies| leaf::newest_label(copies)).collect();
-        let pool = labels.iter().flatten().next()?.pool;
+        let blank = request.leaves.iter().zip(&labels).filter(|(_, label)| label.is_none());
+        let blank: Vec<String> = blank.map(|(leaf, _)| leaf.path.clone()).collect();
+        let Some(pool) = labels.iter().flatten().next().map(|label| label.pool) else {
+            blank.into_iter().for_each(|path| found(Finding::LabelNone { path }));
+            return None;
+        };
         let ours = labels.iter().flatten().filter(|label| label.pool == pool);
         // What a leaf says counts before what a log device does, which may have been given up.
         let config = (*ours.rev().max_by_key(|label| (label.device.0 != 0, label.txg))?).clone();
@@ -78,7 +84,11 @@ impl Front {
                 logs.push((label.device_guid, label.txg, leaf.clone()));
             }
             let path = leaf.path.clone();
-            let known = |label: &&LabelConfig| config.leaves.iter().position(|l| l.guid == label.device_guid);
+            // What a device holds that the pool does without is old.
+            let known = |label: &&LabelConfig| {
+                let is_it = |l: &LeafConfig| l.guid == label.device_guid && columns::out_of_use(l).is_none();
+                config.leaves.iter().position(is_it)
+            };
             let at = match label {
                 None => None,
                 Some(label) if label.pool != pool => {
@@ -95,10 +105,13 @@ impl Front {
             };
             devices.push(at);
         }
-        for (at, leaf) in config.leaves.iter().enumerate() {
-            if !devices.contains(&Some(at)) {
-                found(Finding::DeviceMissing { path: leaf.path.clone(), device: leaf.id });
-            }
+        let given = |leaf: &LeafConfig| {
+            let at = config.leaves.iter().position(|listed| listed.id == leaf.id);
+            devices.contains(&at)
+        };
+        let enough = columns::check_devices(&config, &given, found);
+        for path in blank {
+            found(if enough { Finding::LabelSpared { path } } else { Finding::LabelNone { path } });
         }
 
         let mut secret = Secret::new(request.secret.clone(), request.env.clone());
