@@ -30,6 +30,62 @@ pub struct Commands {
     pub to: CommandOutput,
 }
 
+/// `validate=`, `-v`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Validate {
+    /// Bytes of a key block: the smallest transfer of all runs. Set when all runs are known.
+    pub block: u64,
+    /// `read_after_write`, `-vr`.
+    pub reread: bool,
+    /// Known blocks are read before they are written; not with `no_preread`, `-vw`.
+    pub preread: bool,
+    /// `time`, `-vt`: the time of each write is remembered and compared.
+    pub time: bool,
+    /// `ignore_zero_reads`: a block of zeros is not called corrupted.
+    pub ignore_zeros: bool,
+}
+
+impl Default for Validate {
+    fn default() -> Validate {
+        Validate { block: 512, reread: false, preread: true, time: false, ignore_zeros: false }
+    }
+}
+
+impl Validate {
+    /// Follows one word of `validate=`; false if it is none.
+    pub fn follow(&mut self, word: &str) -> bool {
+        match word {
+            "yes" => {}
+            "read_after_write" => self.reread = true,
+            "no_preread" => self.preread = false,
+            "time" => self.time = true,
+            "ignore_zero_reads" => self.ignore_zeros = true,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// `None` for `validate=no`.
+pub(crate) fn validate(item: &Item) -> Result<Option<Validate>, Error> {
+    let mut rules = Validate::default();
+    for value in &item.values {
+        let word = value.text.to_ascii_lowercase();
+        if word == "no" && item.values.len() == 1 {
+            return Ok(None);
+        }
+        if word == "reportdedupsets" {
+            let text = "validate=reportdedupsets is not carried out yet".to_string();
+            return Err(Error::new(ErrorKind::NotYet, &item.place, &word, text));
+        }
+        if !rules.follow(&word) {
+            let known = "known: yes, no, read_after_write, no_preread, time, ignore_zero_reads";
+            return Err(bad(item, format!("validate={word} is not known")).hint(known));
+        }
+    }
+    Ok(Some(rules))
+}
+
 /// `loop=`, `-l`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repeat {

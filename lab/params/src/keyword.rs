@@ -113,7 +113,7 @@ const GENERAL: &[Keyword] = &[
     refused_full("deduphotsets"),
     refused_full("dedupflipflop"),
     ignored("messagescan"),
-    refused("validate"),
+    yes("validate"),
     refused_full("journal"),
     yes("histogram"),
     ignored("report"),

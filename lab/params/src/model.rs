@@ -1,6 +1,6 @@
 //! What a parameter file says, as values.
 
-use crate::control::{Commands, Repeat};
+use crate::control::{Commands, Repeat, Validate};
 use crate::error::{Place, Warning};
 
 /// `openflags=`.
@@ -517,6 +517,8 @@ pub struct General {
     pub data_errors: ErrorLimit,
     /// `formatxfersize=`: size of the writes that first fill a storage.
     pub formatxfersize: u64,
+    /// `validate=`: what is read is compared with what was written.
+    pub validate: Option<Validate>,
     /// `histogram=`: upper edges in nanoseconds; none if histograms are suppressed. `None`: vdbench's 27 buckets.
     pub histogram: Option<Vec<u64>>,
     /// `monitor=`: a file whose content ends a run, or all of them.
@@ -544,6 +546,7 @@ impl Default for General {
             create_anchors: false,
             data_errors: ErrorLimit { count: 50 },
             formatxfersize: 128 << 10,
+            validate: None,
             histogram: None,
             monitor: None,
             startcmd: Commands::default(),

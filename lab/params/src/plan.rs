@@ -47,6 +47,8 @@ pub struct Overrides {
     pub interval: Option<u64>,
     /// `-w`.
     pub warmup: Option<u64>,
+    /// `-v`, `-vr`, `-vw`, `-vt`.
+    pub validate: Option<crate::control::Validate>,
     /// `-c`, `-cy`, `-cn`, `-co`.
     pub format: Option<FormatOverride>,
     /// `-l`.
@@ -84,6 +86,8 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
     if overrides.format == Some(FormatOverride::Clean) {
         clean_first(&mut runs);
     }
+    definitions.general.validate = overrides.validate.or(definitions.general.validate);
+    check_validate(&mut definitions, &runs, &rds)?;
     definitions.general.repeat = overrides.repeat.unwrap_or(definitions.general.repeat);
     if let (Some(pattern), Some(_)) = (&definitions.general.pattern, &definitions.general.dedup) {
         let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
@@ -112,6 +116,58 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         warnings: definitions.warnings,
         copy,
     })
+}
+
+/// Finds the size of key blocks: the smallest transfer, of which all others must be multiples.
+fn check_validate(definitions: &mut Definitions, runs: &[Run], rds: &[Rd]) -> Result<(), Error> {
+    let Some(mut rules) = definitions.general.validate else { return Ok(()) };
+    let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
+    let refuse = |word: &str, text: String| Err(Error::new(ErrorKind::Conflict, &place, word, text));
+    for (word, said) in [
+        ("dedupratio", definitions.general.dedup.is_some()),
+        ("pattern", definitions.general.pattern.is_some()),
+    ] {
+        if said {
+            return refuse(word, format!("data validation and {word}= do not go together here."));
+        }
+    }
+    let mut steps: Vec<u64> = Vec::new();
+    let add = |size: &XferSize, steps: &mut Vec<u64>| match size {
+        XferSize::Fixed(size) => steps.push(*size),
+        XferSize::Weighted(list) => steps.extend(list.iter().map(|(size, _)| *size)),
+        XferSize::Between { low, align, .. } => steps.extend([*low, *align]),
+    };
+    for run in runs {
+        match &run.work {
+            Work::Raw(work) => {
+                steps.push(definitions.general.formatxfersize);
+                steps.extend(
+                    work.sds.iter().flat_map(|sd| [sd.align, Some(sd.offset)]).flatten().filter(|n| *n > 0),
+                );
+                work.wds.iter().for_each(|(wd, _)| add(&wd.xfersize, &mut steps));
+            }
+            Work::Files(work) => {
+                steps.push(definitions.format.xfersize);
+                work.fwds.iter().for_each(|(fwd, _)| add(&fwd.xfersize, &mut steps));
+            }
+        }
+    }
+    rules.block = steps.iter().copied().min().unwrap_or(512);
+    if let Some(odd) = steps.iter().find(|size| !size.is_multiple_of(rules.block)) {
+        let text = format!(
+            "data validation needs sizes that are multiples of the smallest, {}: {odd} is not",
+            rules.block
+        );
+        return refuse("xfersize", text);
+    }
+    if !rules.block.is_multiple_of(512) {
+        return refuse(
+            "xfersize",
+            format!("data validation needs multiples of 512, and {} is not", rules.block),
+        );
+    }
+    definitions.general.validate = Some(rules);
+    Ok(())
 }
 
 /// `-c`: before the first run, unless that is a format that deletes anyway.

@@ -505,6 +505,7 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
                 }
             }
         }
+        "validate" => general.validate = control::validate(item)?,
         "histogram" => general.histogram = Some(control::histogram(item)?),
         "monitor" => general.monitor = Some(read::single(item)?.to_string()),
         "startcmd" => general.startcmd = control::commands(item)?,

@@ -250,7 +250,7 @@ fn an_include_is_read_beside_its_file_and_keeps_its_own_line_numbers() {
 fn what_would_change_the_measurement_is_refused_by_name() {
     for (text, word) in [
         ("dedupflipflop=yes\n", "dedupflipflop"),
-        ("validate=yes\n", "validate"),
+        ("journal=yes\n", "journal"),
         ("hd=other,system=10.0.0.1\n", "other"),
         ("sd=sd1,lun=x\nwd=wd1,sd=sd1,priority=1\n", "priority"),
     ] {

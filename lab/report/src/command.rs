@@ -41,6 +41,8 @@ const USAGE: &str = "usage:
   -s             Simulate: print the runs, do nothing.
   -c             Before the first format or use, delete what earlier formats left below the anchors.
   -cy, -cn, -co  format=yes, no or only for every run.
+  -v, -vr        Data validation: what is read is compared with what was written; r: read again after each write,
+  -vw, -vt       w: do not read before a write, t: remember the time of each write too.
   -l [n]         Again and again, or n times, or for ns, nm, nh (seconds, minutes, hours).
   -t, -tf        Short test of a raw file, or of a tree of files.
   --allow-idle   Exit with 0 even if a run found nothing to do.
@@ -186,6 +188,20 @@ impl Command {
         Ok(command)
     }
 
+    /// `-v`, `-vr`, `-vw`, `-vt`, and combinations.
+    fn validate(&mut self, letters: &str) -> Result<(), String> {
+        let rules = self.request.overrides.validate.get_or_insert_default();
+        for letter in letters.chars() {
+            match letter {
+                'r' => rules.reread = true,
+                'w' => rules.preread = false,
+                't' => rules.time = true,
+                _ => return Err(format!("option -v may be followed by r, w and t, not '{letter}'.")),
+            }
+        }
+        Ok(())
+    }
+
     /// `-l`, with a number if one follows.
     fn repeated(&mut self, args: &[String], at: usize) -> usize {
         let said = args.get(at).and_then(|text| repeat_text(text));
@@ -198,9 +214,11 @@ impl Command {
         let mut letters = option.chars();
         let letter = letters.next().unwrap_or(' ');
         let attached = letters.as_str();
-        if matches!(letter, 'v' | 'j') {
-            let what = if letter == 'v' { "Data validation" } else { "Journaling" };
-            return Err(format!("{what} (-{option}) is not carried out yet; leave the option out."));
+        if letter == 'v' {
+            return self.validate(attached).map(|()| at);
+        }
+        if letter == 'j' {
+            return Err(format!("Journaling (-{option}) is not carried out yet; leave the option out."));
         }
         if letter == 'l'
             && let Some(repeat) = repeat_text(attached)

@@ -344,9 +344,12 @@ impl<'a> Output<'a> {
             }
             Event::Error(error) => {
                 let at = Moment::of(error.at).time();
-                let line = format!("{} localhost-0: {at} {error}", Moment::now().time());
-                self.put(&line);
-                self.errorlog.line(&escape(&line));
+                let shown = error.to_string();
+                for text in error.evidence.iter().chain(std::iter::once(&shown)) {
+                    let line = format!("{} localhost-0: {at} {text}", Moment::now().time());
+                    self.put(&line);
+                    self.errorlog.line(&escape(&line));
+                }
             }
             Event::Finished(result) => self.finished(result),
         }

@@ -4,7 +4,7 @@ use crate::output::Output;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use steadfast_lab_params::Plan;
+use steadfast_lab_params::{Plan, thousands};
 use steadfast_lab_workload::{Event, Options, Outcome, execute};
 
 /// What to carry out, and where to write it down.
@@ -67,8 +67,16 @@ pub fn run_reported(
             "Nothing was done in rd={idle}: no operation that was asked for took place.\n\
              Say format=yes, or --allow-idle if that is what you expect."
         )),
+        None if outcome.compared == Some(0) => Some(
+            "Data validation compared nothing: no block was read that this execution had written.\n\
+             Use a longer elapsed=, a smaller size=, or -vr."
+                .to_string(),
+        ),
         None => None,
     };
+    if let Some(count) = outcome.compared {
+        output.say(&format!("Data validation: {} key blocks were read and compared.", thousands(count)));
+    }
     if let Some(text) = failure.as_ref().filter(|_| !said) {
         output.say(&format!("\n{text}\n"));
     }

@@ -163,8 +163,13 @@ fn arguments_that_cannot_be_followed() {
         "no-such.parm",
     );
     assert_said(
-        &vdbench(&["-f", "x.parm", "-v"]),
-        "Data validation (-v) is not carried out yet; leave the option out.",
+        &vdbench(&["-f", "x.parm", "-jr"]),
+        "Journaling (-jr) is not carried out yet; leave the option out.",
+        "-jr",
+    );
+    assert_said(
+        &vdbench(&["-f", "x.parm", "-vx"]),
+        "option -v may be followed by r, w and t, not 'x'.",
         "-v",
     );
     assert_said(
@@ -202,6 +207,45 @@ fn text_lost_behind_a_blank_is_warned_about_on_standard_error() {
         said.err,
         "vdbench: HERE/bad.parm:2: warning: everything after a blank is comment, so ',interval=1' is ignored; \
          remove the blank before it\n"
+    );
+}
+
+#[test]
+fn corrupted_data_is_told_on_the_console_and_in_the_errorlog() {
+    let text = format!(
+        "data_errors=1\n{}wd=wd1,sd=sd1,xfersize=4k,seekpct=eof\n\
+         rd=rd1,wd=wd1,iorate=max,elapsed=60,interval=1,startcmd=(\"printf X | dd of=HERE/f1 bs=1 seek=5120300 conv=notrunc\")\n",
+        SD
+    );
+    let (said, dir) = run(&text, &["-v"]);
+    assert_eq!(said.status, 157, "{}{}", said.out, said.err);
+    let errorlog = fs::read_to_string(dir.path().join("out/errorlog.html")).unwrap();
+    for line in [
+        "Corrupted data block for sd1,lun=",
+        "; lba: 5,120,000 (0x004e2000) xfersize=4096",
+        "1 of 8 sectors are corrupted.",
+        "sector lba: 0x004e2000",
+        "===> Compression pattern miscompare.",
+        "errno: 60003: 'A Data Validation error was discovered'",
+        "'data_errors=1' requested. Abort rd=rd1 after last error.",
+    ] {
+        assert!(errorlog.contains(line) && said.out.contains(line), "{line}\n{errorlog}");
+    }
+    assert!(errorlog.contains("0x120*"), "byte 300 is in the line that is marked: {errorlog}");
+}
+
+#[test]
+fn validation_that_compares_nothing_is_a_failure() {
+    let make = "startcmd=(\"head -c 1m /dev/zero > HERE/there\")\n";
+    let sd = "sd=sd1,lun=HERE/f1,size=1m\nrd=rd1,sd=sd1,iorate=50,elapsed=2,interval=1\n";
+    let (said, dir) = run(&format!("{make}{sd}"), &["-v"]);
+    assert_eq!(said.status, 0, "{}{}", said.out, said.err);
+    let there = dir.path().join("there").display().to_string();
+    let (said, _dir) = run(&sd.replace("HERE/f1", &there), &["-v"]);
+    assert_said(
+        &said,
+        "Data validation compared nothing: no block was read that this execution had written.",
+        "-vr",
     );
 }
 

@@ -13,11 +13,12 @@
 //! structure refuses the run: reading a tree as what it is not would measure something else.
 
 use crate::random::mix;
+use crate::validate::Map;
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use steadfast_lab_params::{Fsd, Spread};
+use steadfast_lab_params::{Fsd, Spread, Validate};
 
 const EXISTS: u64 = 1 << 63;
 const IN_USE: u64 = 1 << 62;
@@ -43,6 +44,8 @@ pub(crate) enum Error {
         "anchor={0} holds another structure ({1}) than the parameter file asks for ({2}); say format=yes to replace it."
     )]
     Structure(String, String, String),
+    #[error("anchor={0} has too many blocks to validate; use fewer or smaller files, or a larger xfersize=.")]
+    Validate(String),
 }
 
 /// What is known of a tree before it is opened.
@@ -54,6 +57,31 @@ pub(crate) enum Known {
     Fresh,
     /// That it is complete: `format=(no,complete)`.
     Complete,
+}
+
+/// Keys of the files of a tree: those of one file after those of the other.
+#[derive(Debug)]
+pub(crate) struct FileMap {
+    pub map: Map,
+    block: u64,
+    /// First block of each file, and the end.
+    starts: Vec<u64>,
+}
+
+impl FileMap {
+    fn new(tree: &Tree, rules: Validate) -> Option<FileMap> {
+        let mut starts = vec![0];
+        for file in 0..tree.file_count() {
+            starts.push(starts[file as usize] + tree.target(file).div_ceil(rules.block));
+        }
+        let map = Map::new(rules, starts[starts.len() - 1], &tree.fsd.name)?;
+        Some(FileMap { map, block: rules.block, starts })
+    }
+
+    /// Index of the block of a file at `offset`.
+    pub(crate) fn first(&self, file: u64, offset: u64) -> u64 {
+        self.starts[file as usize] + offset / self.block
+    }
 }
 
 /// A tree and its state.
@@ -74,6 +102,8 @@ pub(crate) struct Tree {
     /// Files that may be chosen: all, or as many as the working set holds.
     pub usable: u64,
     pub key: u64,
+    /// Keys of all files, if data is validated.
+    pub map: Option<FileMap>,
     /// The anchor was made by us, and nobody was told yet.
     pub created_anchor: AtomicBool,
 }
@@ -105,6 +135,7 @@ impl Tree {
             next_directory: AtomicU64::new(0),
             usable,
             key: fsd.anchor.bytes().fold(1, |key, byte| mix(key, u64::from(byte))),
+            map: None,
             created_anchor: AtomicBool::new(created_anchor),
         };
         match known {
@@ -293,6 +324,21 @@ impl Tree {
         Ok(state & LENGTH)
     }
 
+    /// Before a run: data of another ratio is forgotten.
+    pub(crate) fn begin(&self, ratio: f64) {
+        if let Some(keys) = &self.map {
+            keys.map.begin(ratio);
+        }
+    }
+
+    /// The contents of a file are gone, or not ours.
+    pub(crate) fn forget(&self, file: u64) {
+        if let Some(keys) = &self.map {
+            let at = file as usize;
+            keys.map.forget(keys.starts[at], keys.starts[at + 1] - keys.starts[at]);
+        }
+    }
+
     /// Gives a file back as it was.
     pub(crate) fn release(&self, file: u64) {
         self.files[file as usize].fetch_and(!IN_USE, Relaxed);
@@ -300,6 +346,9 @@ impl Tree {
 
     /// Gives a file back with a new state.
     pub(crate) fn set(&self, file: u64, length: Option<u64>) {
+        if length.unwrap_or(0) == 0 {
+            self.forget(file);
+        }
         let state = length.map_or(0, |length| EXISTS | length & LENGTH);
         let before = self.files[file as usize].swap(state, Relaxed);
         match (before & EXISTS != 0, length.is_some()) {
@@ -415,9 +464,18 @@ fn parse_control(text: &str) -> Option<(String, Vec<bool>, Vec<Option<Option<u64
 
 /// Trees of earlier runs of the same file: what they know is kept.
 #[derive(Default)]
-pub(crate) struct Trees(HashMap<String, std::sync::Arc<Tree>>);
+pub(crate) struct Trees {
+    known: HashMap<String, std::sync::Arc<Tree>>,
+    /// Whether data is validated, and how.
+    pub validate: Option<Validate>,
+}
 
 impl Trees {
+    /// Keys of all trees.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &Map> {
+        self.known.values().filter_map(|tree| tree.map.as_ref()).map(|keys| &keys.map)
+    }
+
     /// The tree of this fsd, known or looked up.
     pub(crate) fn open(
         &mut self,
@@ -425,14 +483,19 @@ impl Trees {
         parents: bool,
         known: Known,
     ) -> Result<std::sync::Arc<Tree>, Error> {
-        if let Some(tree) = self.0.get(&fsd.anchor)
+        if let Some(tree) = self.known.get(&fsd.anchor)
             && tree.fsd == *fsd
             && tree.root.is_dir()
         {
             return Ok(tree.clone());
         }
-        let tree = std::sync::Arc::new(Tree::open(fsd, parents, known)?);
-        self.0.insert(fsd.anchor.clone(), tree.clone());
+        let mut tree = Tree::open(fsd, parents, known)?;
+        if let Some(rules) = self.validate {
+            let keys = FileMap::new(&tree, rules).ok_or_else(|| Error::Validate(fsd.anchor.clone()))?;
+            tree.map = Some(keys);
+        }
+        let tree = std::sync::Arc::new(tree);
+        self.known.insert(fsd.anchor.clone(), tree.clone());
         Ok(tree)
     }
 }

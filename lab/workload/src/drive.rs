@@ -10,7 +10,9 @@ use crate::rate::{Gate, Schedule};
 use crate::raw;
 use crate::result::{Figures, Group, Groups, Interval, Line, RunResult};
 use crate::shared::{Cells, Note, Shared, Slot};
+use crate::validate::Map;
 use crate::{Event, Options};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -34,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub seed: u64,
     /// The content of `pattern=`.
     pub fixed: Option<Vec<u8>>,
+    /// Keys of storages, by name.
+    pub maps: HashMap<String, Arc<Map>>,
 }
 
 /// Observers of a run.
@@ -66,6 +70,29 @@ impl Context<'_> {
         }
     }
 
+    /// The keys of a storage of so many bytes, if data is validated.
+    fn map(&mut self, name: &str, bytes: u64, ratio: f64) -> Result<Option<Arc<Map>>, crate::Error> {
+        let Some(rules) = self.general.validate else { return Ok(None) };
+        let blocks = bytes.div_ceil(rules.block);
+        if self.maps.get(name).is_none_or(|map| map.blocks() < blocks) {
+            let title =
+                format!("sd={name}: it has too many blocks to validate; use a smaller size= or range=.");
+            let map = Map::new(rules, blocks, name);
+            self.maps.insert(name.to_string(), Arc::new(map.ok_or(crate::Error::Start(title))?));
+        }
+        let map = self.maps.get(name).cloned();
+        map.iter().for_each(|map| map.begin(ratio));
+        Ok(map)
+    }
+
+    /// Adds what was compared since the last call.
+    pub(crate) fn compared(&self, before: Option<u64>) -> Option<u64> {
+        self.general.validate?;
+        let trees = self.trees.maps().map(|map| &map.compared);
+        let all = self.maps.values().map(|map| &map.compared).chain(trees);
+        Some(before.unwrap_or(0) + all.map(|count| count.swap(0, Relaxed)).sum::<u64>())
+    }
+
     fn raw(
         &mut self,
         run: &Run,
@@ -87,7 +114,12 @@ impl Context<'_> {
             .map(|phases| move |share: f64| Schedule::varying(phases, share, arrival).spiking(spike));
         let controlled = skews.iter().any(Option::is_some);
         let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
-        let plan = raw::Plan::new(work, weights, make, controlled, self.seed).map_err(crate::Error::start)?;
+        let unit = self.general.validate.map_or(512, |rules| rules.block);
+        let mut plan =
+            raw::Plan::new(work, weights, make, controlled, self.seed, unit).map_err(crate::Error::start)?;
+        for storage in &mut plan.storages {
+            storage.map = self.map(&storage.sd.name, storage.end(), run.compratio)?;
+        }
         let size = plan.storages.iter().map(|storage| storage.size).sum();
         check_buffers(run, plan.storages.iter().map(|s| (s.sd.threads, s.largest())))?;
         let pattern = self.pattern(run, size);
@@ -133,6 +165,7 @@ impl Context<'_> {
             if tree.created_anchor.swap(false, Relaxed) {
                 observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
             }
+            tree.begin(run.compratio);
             trees.push(tree);
         }
         let own = shares(&work.fwds.iter().map(|(fwd, _)| fwd.skew).collect::<Vec<_>>());
@@ -216,6 +249,7 @@ impl Context<'_> {
             if tree.created_anchor.swap(false, Relaxed) {
                 observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
             }
+            tree.begin(run.compratio);
             formatters.push(files::Formatter {
                 storage,
                 tree,

@@ -11,6 +11,7 @@ use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
 use crate::raw::{self, open_flags, transfer};
 use crate::shared::{Buffer, Cells, Count, INCORRECT_SIZE, Shared, Slot, errno_text};
+use crate::validate::Transfer;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -120,6 +121,24 @@ impl Hand<'_, '_> {
     #[inline]
     fn transfer(&mut self, tree: &Tree, at: &OpenFile, write: bool, offset: u64, length: u64) -> bool {
         let bytes = self.buffer.bytes(length as usize);
+        if let Some(keys) = &tree.map {
+            let (cells, shared) = (self.cells, self.shared);
+            let transfer = Transfer {
+                map: &keys.map,
+                first: keys.first(at.index, offset),
+                lba: offset,
+                file_key: mix(tree.key, at.index),
+                file: &at.file,
+                path: &tree.file(at.index),
+                fsync_each: at.fsync_each,
+                pattern: self.pattern,
+                shared,
+            };
+            return transfer.run(write, bytes, &mut |operation, ns| {
+                let cell = &cells.slots[operation as usize].1;
+                cell.record(ns, length, shared.interval.load(Relaxed));
+            });
+        }
         if write {
             self.generation += 1;
             self.pattern.fill(bytes, mix(tree.key, at.index), offset, self.generation);
@@ -279,7 +298,11 @@ impl Group {
         if self.anywhere() && file.position >= file.length {
             file.position = 0;
         }
-        let rest = (file.length - file.position).min(if self.anywhere() { file.left } else { u64::MAX });
+        let rest = (file.length - file.position).min(if self.anywhere() && self.fwd.stopafter.is_none() {
+            file.left
+        } else {
+            u64::MAX
+        });
         let length = transfer(&self.fwd.xfersize, &mut hand.random).min(rest);
         let offset = file.position;
         if length == 0 || !hand.transfer(&self.tree, file, file.write, offset, length) {
@@ -335,8 +358,9 @@ impl Group {
         if delete && write {
             hand.timed(Operation::Delete, &path, || fs::remove_file(&path))?;
             hand.shared.count(Count::FileDeletes);
+            self.tree.forget(index);
         }
-        let read_too = self.fwd.rdpct.is_some() || !write;
+        let read_too = self.fwd.rdpct.is_some() || !write || self.tree.map.is_some();
         let opened = hand.timed(Operation::Open, &path, || {
             let mut options = OpenOptions::new();
             options.read(read_too).write(write).custom_flags(open_flags(self.flags));
@@ -627,6 +651,7 @@ impl Group {
         }
         if done {
             target.set(to_index, Some(length));
+            target.forget(to_index);
         }
         done
     }
@@ -782,9 +807,11 @@ impl Formatter {
     /// Opens, writes from start to end, closes. `Create` spans all three, as in vdbench.
     fn create(&self, hand: &mut Hand<'_, '_>, index: u64) -> bool {
         let path = self.tree.file(index);
+        self.tree.forget(index);
         let begun = Instant::now();
         let opened = hand.timed(Operation::Open, &path, || {
             let mut options = OpenOptions::new();
+            options.read(self.tree.map.is_some());
             options.write(true).create(true).truncate(true).custom_flags(open_flags(self.flags)).open(&path)
         });
         let Some(file) = opened else { return false };

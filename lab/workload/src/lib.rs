@@ -25,6 +25,7 @@ mod anchor;
 mod command;
 pub mod cpu;
 mod drive;
+mod evidence;
 mod files;
 pub mod histogram;
 mod monitor;
@@ -38,6 +39,9 @@ mod shared;
 mod steering_tests;
 #[cfg(test)]
 mod tests;
+mod validate;
+#[cfg(test)]
+mod validate_tests;
 
 pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult};
 pub use shared::IoError;
@@ -124,6 +128,8 @@ pub struct Outcome {
     pub refused: Option<Error>,
     /// The stop flag was seen.
     pub stopped: bool,
+    /// With data validation: blocks that were read and compared.
+    pub compared: Option<u64>,
 }
 
 impl Outcome {
@@ -218,7 +224,9 @@ fn all_runs(
         trees: anchor::Trees::default(),
         seed: plan.general.seed.unwrap_or(options.seed),
         fixed,
+        maps: Default::default(),
     };
+    context.trees.validate = plan.general.validate;
     if let Some(fill) = fill_run(plan)? {
         if let Work::Raw(work) = &fill.work {
             for sd in &work.sds {
@@ -254,6 +262,7 @@ fn one(
 ) -> Result<(), Error> {
     command::run(&run.startcmd, &context.options.output, context.stop, observer);
     let mut result = context.run(run, weights, observer)?;
+    outcome.compared = context.compared(outcome.compared);
     if let Some(limit) = context.general.abort_failed_skew {
         result.failure = result.failure.take().or_else(|| failed_skew(&result, limit));
     }
@@ -420,6 +429,12 @@ fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
                 xfersize /= 2;
             }
         }
+    }
+    if let Some(rules) = general.validate.filter(|rules| !xfersize.is_multiple_of(rules.block)) {
+        return Err(Error::Start(format!(
+            "size= of a new lun allows no format in multiples of {} bytes, the key block of data validation; use a size= that does.",
+            rules.block
+        )));
     }
     let place = sds[0].place.clone();
     let wd = Wd {

@@ -9,11 +9,13 @@ use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
 use crate::shared::{Buffer, Cells, INCORRECT_SIZE, Shared, Slot, errno_text};
+use crate::validate::{Map, Transfer};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use steadfast_lab_params::{OpenFlags, Operation, Range, RawWork, Sd, Seek, Wd, XferSize};
@@ -121,6 +123,8 @@ struct Stream {
     /// Length at which addresses wrap, for a range beyond 100 %.
     wrap: u64,
     largest: u64,
+    /// Addresses are multiples of it: a sector, or a key block where data is validated.
+    unit: u64,
 }
 
 /// Who a thread is.
@@ -144,6 +148,8 @@ pub(crate) struct Storage {
     file_key: u64,
     /// Bytes of it that are used.
     pub size: u64,
+    /// Its keys, if data is validated.
+    pub map: Option<Arc<Map>>,
 }
 
 /// Everything the threads of a raw run need.
@@ -175,6 +181,7 @@ impl Plan {
         rate: Option<&dyn Fn(f64) -> Schedule>,
         controlled: bool,
         seed: u64,
+        unit: u64,
     ) -> Result<Plan, Error> {
         let pairs: Vec<(usize, usize)> =
             work.wds.iter().enumerate().flat_map(|(w, (_, sds))| sds.iter().map(move |s| (w, *s))).collect();
@@ -196,7 +203,7 @@ impl Plan {
             for (workload, weight) in mine {
                 let wd = work.wds[workload].0.clone();
                 until += if sum > 0.0 { weight / sum } else { 0.0 };
-                streams.push(stream(sd, wd, workload, until, size, seed)?);
+                streams.push(stream(sd, wd, workload, until, size, (seed, unit))?);
             }
             if let Some(last) = streams.last_mut() {
                 last.until = 1.0;
@@ -211,14 +218,32 @@ impl Plan {
             let schedule = rate.map(|make| make(sum));
             shares.push(sum);
             let file_key = path.to_string_lossy().bytes().fold(seed, |key, byte| mix(key, u64::from(byte)));
-            storages.push(Storage { sd, path, flags, writes, streams, schedule, index, file_key, size });
+            storages.push(Storage {
+                sd,
+                path,
+                flags,
+                writes,
+                streams,
+                schedule,
+                index,
+                file_key,
+                size,
+                map: None,
+            });
         }
         let gate = if controlled && rate.is_none() { Gate::new(&shares) } else { None };
         Ok(Plan { storages, gate })
     }
 }
 
-fn stream(sd: &Sd, wd: Wd, workload: usize, until: f64, size: u64, seed: u64) -> Result<Stream, Error> {
+fn stream(
+    sd: &Sd,
+    wd: Wd,
+    workload: usize,
+    until: f64,
+    size: u64,
+    (seed, unit): (u64, u64),
+) -> Result<Stream, Error> {
     let largest = wd.xfersize.largest().max(1);
     // Block 0 of a device holds labels that somebody may want back.
     let first = if sd.lun.starts_with("/dev/") { largest } else { 0 };
@@ -229,11 +254,11 @@ fn stream(sd: &Sd, wd: Wd, workload: usize, until: f64, size: u64, seed: u64) ->
         }
         Some(Range::Bytes { low, high }) => (low, high.min(size)),
     };
-    let low = (low.max(first) / 512 * 512).max(first);
+    let low = (low.max(first) / unit * unit).max(first);
     // Hits mean nothing to streams, as in vdbench.
     let split = (wd.rhpct + wd.whpct) as u64 > 0 && wd.streams < 2;
     let (hits, misses) = if split {
-        let border = low + sd.hitarea;
+        let border = low + sd.hitarea.next_multiple_of(unit);
         if border + largest > high {
             return Err(Error::HitArea(sd.lun.clone(), sd.hitarea));
         }
@@ -251,7 +276,7 @@ fn stream(sd: &Sd, wd: Wd, workload: usize, until: f64, size: u64, seed: u64) ->
             area.next.store(random.below(area.length / largest) * largest, Relaxed);
         }
     }
-    Ok(Stream { wd, workload, until, hits, misses, wrap: size, largest })
+    Ok(Stream { wd, workload, until, hits, misses, wrap: size, largest, unit })
 }
 
 impl Storage {
@@ -265,6 +290,11 @@ impl Storage {
             requested: true,
         };
         self.streams.iter().flat_map(|s| both.map(|operation| slot(s, operation))).collect()
+    }
+
+    /// End of the furthest byte that may be used.
+    pub(crate) fn end(&self) -> u64 {
+        self.size + self.sd.offset
     }
 
     /// The longest transfer.
@@ -365,10 +395,28 @@ impl Storage {
         let Some(address) = area.address(random, &stream.wd, self.sd.align, xfer) else { return false };
         let mut address = address;
         if address + xfer > stream.wrap {
-            address = (address - stream.wrap.min(address)) / 512 * 512;
+            address = (address - stream.wrap.min(address)) / stream.unit * stream.unit;
         }
         let address = address + self.sd.offset;
         let bytes = buffer.bytes(xfer as usize);
+        if let Some(map) = &self.map {
+            let transfer = Transfer {
+                map,
+                first: address / stream.unit,
+                lba: address,
+                file_key: self.file_key,
+                file,
+                path: &self.path,
+                fsync_each: self.flags.fsync_each,
+                pattern,
+                shared,
+            };
+            transfer.run(!read, bytes, &mut |operation, ns| {
+                let slot = at * 2 + usize::from(operation == Operation::Write);
+                cells.slots[slot].1.record(ns, xfer, shared.interval.load(Relaxed));
+            });
+            return true;
+        }
         let (cell, operation) = if read {
             (&cells.slots[at * 2].1, Operation::Read)
         } else {

@@ -28,6 +28,8 @@ pub struct IoError {
     pub bytes: u64,
     /// `ENOSPC: 'No space left on device'`, or INCORRECT_SIZE.
     pub errno: String,
+    /// Of corrupted data: what was expected and what was found, line by line.
+    pub evidence: Vec<String>,
 }
 
 impl fmt::Display for IoError {
@@ -202,6 +204,19 @@ impl<'a> Shared<'a> {
 
     /// Reports an I/O error, and ends the run when there were too many.
     pub(crate) fn io_error(&self, operation: Operation, path: &Path, offset: u64, bytes: u64, errno: String) {
+        self.data_error(operation, path, offset, bytes, errno, Vec::new());
+    }
+
+    /// As [`Shared::io_error`], with what was found.
+    pub(crate) fn data_error(
+        &self,
+        operation: Operation,
+        path: &Path,
+        offset: u64,
+        bytes: u64,
+        errno: String,
+        evidence: Vec<String>,
+    ) {
         let count = self.errors.fetch_add(1, Relaxed) + 1;
         if count > self.error_limit.max(1) {
             return;
@@ -217,6 +232,7 @@ impl<'a> Shared<'a> {
             offset,
             bytes,
             errno,
+            evidence,
         }));
         if count >= self.error_limit.max(1) {
             let mut text = format!(

@@ -1,0 +1,370 @@
+//! # Data validation: what comes back is what was written last
+//!
+//! One byte for each *key block* (the smallest transfer of all runs): 0 unknown, 1 to 126 how often it was written, going
+//! round, 127 known to be bad. A block that was never written by this execution is never judged. Each 512-byte sector
+//! says where it belongs, when and for which key it was written, and by whom; the rest is data that place and key give
+//! again:
+//!
+//! | off | len | field |
+//! |---|---|---|
+//! | 0 | 8 | byte address in the lun or file, big endian |
+//! | 8 | 8 | milliseconds since 1970, taken before the write, big endian |
+//! | 16 | 1 | key |
+//! | 17 | 1 | sum of the eight bytes of the time |
+//! | 18 | 2 | zero |
+//! | 20 | 8 | name of the sd or fsd, cut to eight letters or filled with blanks |
+//! | 28 | 4 | process id of the writer, big endian |
+//! | 32 | 480 | data as `compratio=` asks for |
+//!
+//! Fields and order are those of vdbench. The key of a block's first write is drawn, so that what an earlier execution
+//! left there does not pass for a write that was lost (one chance in 126).
+//!
+//! ## Invariants
+//! (V1) A block is used by one thread at a time: the top bit of its byte is a lock, taken in rising order and given up
+//!      whole, so that no two threads wait for each other.         test: `a_claim_excludes_others_and_is_given_back`
+//! (V2) A block whose write did not return whole is unknown until the next.  test: `a_failed_write_leaves_unknown...`
+//! (V3) A bad block is told once, and not written again: the evidence stays on the disk.
+
+use crate::pattern::Pattern;
+use crate::raw;
+use crate::shared::{INCORRECT_SIZE, Shared, errno_text};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use steadfast_lab_params::{Operation, Validate};
+
+const SECTOR: usize = 512;
+const HEADER: usize = 32;
+/// Highest key; then 1 again.
+const KEY_MAX: u8 = 126;
+const BAD: u8 = 127;
+const BUSY: u8 = 0x80;
+/// One byte each: a quarter of what a small machine has.
+const BLOCKS_MAX: u64 = 4 << 30;
+/// What vdbench's errno 60003 says.
+const CORRUPT: &str = "60003: 'A Data Validation error was discovered'";
+
+/// Keys of one sd, or of all files of one fsd.
+#[derive(Debug)]
+pub(crate) struct Map {
+    rules: Validate,
+    keys: Vec<AtomicU8>,
+    /// Time of the last write of each block, with `validate=time`.
+    times: Vec<AtomicU64>,
+    name: String,
+    owner: u32,
+    /// Blocks that were read and compared.
+    pub compared: AtomicU64,
+    /// Bits of the ratio that the data has; other data is not comparable.
+    ratio: AtomicU64,
+}
+
+impl Map {
+    /// All blocks unknown. `None` if there are more than this machine should remember.
+    pub(crate) fn new(rules: Validate, blocks: u64, name: &str) -> Option<Map> {
+        let made = |_| AtomicU8::new(0);
+        (blocks <= BLOCKS_MAX).then(|| Map {
+            rules,
+            keys: (0..blocks).map(made).collect(),
+            times: (0..if rules.time { blocks } else { 0 }).map(|_| AtomicU64::new(0)).collect(),
+            name: name.to_string(),
+            owner: std::process::id(),
+            compared: AtomicU64::new(0),
+            ratio: AtomicU64::new(0),
+        })
+    }
+
+    /// Before a run: data of another ratio is forgotten.
+    pub(crate) fn begin(&self, ratio: f64) {
+        if self.ratio.swap(ratio.to_bits(), Relaxed) != ratio.to_bits() {
+            self.forget(0, self.keys.len() as u64);
+        }
+    }
+
+    /// Makes blocks unknown.
+    pub(crate) fn forget(&self, first: u64, count: u64) {
+        let range = first as usize..(first + count) as usize;
+        for key in &self.keys[range] {
+            key.fetch_and(BUSY, Relaxed);
+        }
+    }
+
+    /// How many blocks it knows.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.keys.len() as u64
+    }
+
+    fn claim(&self, first: u64, count: u64, ended: impl Fn() -> bool) -> Option<Claim<'_>> {
+        loop {
+            let mut claim = Claim { map: self, first, count: 0 };
+            while claim.count < count {
+                let cell = &self.keys[(first + claim.count) as usize];
+                if cell.fetch_or(BUSY, AcqRel) & BUSY != 0 {
+                    break;
+                }
+                claim.count += 1;
+            }
+            if claim.count == count {
+                return Some(claim);
+            }
+            drop(claim);
+            if ended() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+/// Blocks that this thread alone uses.
+struct Claim<'a> {
+    map: &'a Map,
+    first: u64,
+    count: u64,
+}
+
+impl Claim<'_> {
+    fn key(&self, at: u64) -> u8 {
+        self.map.keys[(self.first + at) as usize].load(Acquire) & !BUSY
+    }
+
+    fn set(&self, at: u64, key: u8) {
+        self.map.keys[(self.first + at) as usize].store(key | BUSY, Release);
+    }
+
+    fn any(&self, which: impl Fn(u8) -> bool) -> bool {
+        (0..self.count).any(|at| which(self.key(at)))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        for at in 0..self.count {
+            self.map.keys[(self.first + at) as usize].fetch_and(!BUSY, Release);
+        }
+    }
+}
+
+/// One transfer under validation.
+pub(crate) struct Transfer<'a, 'b> {
+    pub map: &'a Map,
+    /// Index of its first block in the map.
+    pub first: u64,
+    /// Byte address in the lun or file.
+    pub lba: u64,
+    /// What the data depends on besides place and key.
+    pub file_key: u64,
+    pub file: &'a File,
+    pub path: &'a Path,
+    pub fsync_each: bool,
+    pub pattern: &'a Pattern,
+    pub shared: &'a Shared<'b>,
+}
+
+/// Told of each call that was whole: operation and nanoseconds.
+type Record<'a> = dyn FnMut(Operation, u64) + 'a;
+
+impl Transfer<'_, '_> {
+    /// Reads and compares, or reads, compares and writes. False if a call failed.
+    pub(crate) fn run(&self, write: bool, bytes: &mut [u8], record: &mut Record<'_>) -> bool {
+        let rules = self.map.rules;
+        let count = (bytes.len() as u64).div_ceil(rules.block);
+        let Some(claim) = self.map.claim(self.first, count, || self.shared.ended()) else { return false };
+        if !write {
+            return self.read(&claim, bytes, "a workload requested read", record);
+        }
+        let known = |key| key != 0 && key != BAD;
+        if rules.preread && claim.any(known) && !self.read(&claim, bytes, "the read before a write", record) {
+            return false;
+        }
+        if claim.any(|key| key == BAD) {
+            return true;
+        }
+        let (keys, now) = self.fill(&claim, bytes);
+        (0..count).for_each(|at| claim.set(at, 0));
+        let begun = Instant::now();
+        let done = raw::write(self.file, bytes, self.lba, self.fsync_each);
+        let ns = begun.elapsed().as_nanos() as u64;
+        if !self.whole(Operation::Write, done, bytes.len()) {
+            return false;
+        }
+        record(Operation::Write, ns);
+        (0..).zip(keys).for_each(|(at, key)| claim.set(at, key));
+        if rules.time {
+            let range = self.first as usize..(self.first + count) as usize;
+            self.map.times[range].iter().for_each(|time| time.store(now, Relaxed));
+        }
+        !rules.reread || self.read(&claim, bytes, "the read after a write", record)
+    }
+
+    fn read(&self, claim: &Claim<'_>, bytes: &mut [u8], during: &str, record: &mut Record<'_>) -> bool {
+        let begun = Instant::now();
+        let done = self.file.read_at(bytes, self.lba);
+        let ns = begun.elapsed().as_nanos() as u64;
+        if !self.whole(Operation::Read, done, bytes.len()) {
+            return false;
+        }
+        record(Operation::Read, ns);
+        self.compare(claim, bytes, during);
+        true
+    }
+
+    fn whole(&self, operation: Operation, done: std::io::Result<usize>, wanted: usize) -> bool {
+        let errno = match done {
+            Ok(count) if count == wanted => return true,
+            Ok(_) => INCORRECT_SIZE.to_string(),
+            Err(error) => errno_text(&error),
+        };
+        self.shared.io_error(operation, self.path, self.lba, wanted as u64, errno);
+        false
+    }
+
+    /// New contents; the keys they have and the time that is in them.
+    fn fill(&self, claim: &Claim<'_>, bytes: &mut [u8]) -> (Vec<u8>, u64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+        let block = self.map.rules.block;
+        let keys: Vec<u8> = (0..claim.count)
+            .map(|at| match claim.key(at) {
+                0 => {
+                    let draw = crate::random::mix(now ^ u64::from(self.map.owner), self.first + at);
+                    (draw % u64::from(KEY_MAX)) as u8 + 1
+                }
+                KEY_MAX => 1,
+                key => key + 1,
+            })
+            .collect();
+        for (at, (chunk, key)) in (0..).zip(bytes.chunks_mut(block as usize).zip(&keys)) {
+            self.contents(chunk, self.lba + at * block, *key, |_| now);
+        }
+        (keys, now)
+    }
+
+    /// What a block at `lba` holds after the write of `key`. `time` of each sector.
+    fn contents(&self, block: &mut [u8], lba: u64, key: u8, time: impl Fn(usize) -> u64) {
+        self.pattern.fill(block, self.file_key, lba, u64::from(key));
+        for (at, sector) in block.chunks_mut(SECTOR).enumerate() {
+            let header = header(self.map, lba + (at * SECTOR) as u64, time(at), key);
+            let length = sector.len().min(HEADER);
+            sector[..length].copy_from_slice(&header[..length]);
+        }
+    }
+
+    fn compare(&self, claim: &Claim<'_>, bytes: &[u8], during: &str) {
+        let block = self.map.rules.block as usize;
+        let mut expected = vec![0; block];
+        let mut lines = Vec::new();
+        let mut bad = 0;
+        for (at, found) in (0..).zip(bytes.chunks(block)) {
+            let key = claim.key(at);
+            if key == 0 || key == BAD {
+                continue;
+            }
+            self.map.compared.fetch_add(1, Relaxed);
+            let expected = &mut expected[..found.len()];
+            let lba = self.lba + at * block as u64;
+            let written = self.map.times.get((self.first + at) as usize).map(|time| time.load(Relaxed));
+            // A time that is not remembered is taken from the sector; its sum is checked.
+            self.contents(expected, lba, key, |sector| {
+                written.unwrap_or_else(|| number(&found[sector * SECTOR..], 8, 8))
+            });
+            if expected == found || (self.map.rules.ignore_zeros && found.iter().all(|byte| *byte == 0)) {
+                continue;
+            }
+            bad += 1;
+            claim.set(at, BAD);
+            lines.extend(crate::evidence::block(lba, expected, found, during));
+        }
+        if bad > 0 {
+            let blocks = bytes.len().div_ceil(block);
+            let title = crate::evidence::title(&self.map.name, self.path, self.lba, bytes.len());
+            let mut evidence = vec![title];
+            evidence.push(format!("Data block has {blocks} key block(s) of {block} bytes each."));
+            evidence.push(format!("{bad} of {blocks} key blocks are corrupted."));
+            evidence.append(&mut lines);
+            let length = bytes.len() as u64;
+            self.shared.data_error(Operation::Read, self.path, self.lba, length, CORRUPT.into(), evidence);
+        }
+    }
+}
+
+fn header(map: &Map, lba: u64, time: u64, key: u8) -> [u8; HEADER] {
+    let mut out = [0; HEADER];
+    out[..8].copy_from_slice(&lba.to_be_bytes());
+    out[8..16].copy_from_slice(&time.to_be_bytes());
+    out[16] = key;
+    out[17] = time.to_be_bytes().iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    let name = map.name.bytes().chain(std::iter::repeat(b' '));
+    out[20..28].iter_mut().zip(name).for_each(|(to, from)| *to = from);
+    out[28..].copy_from_slice(&map.owner.to_be_bytes());
+    out
+}
+
+/// A big-endian number of a sector; 0 where the sector is too short.
+pub(crate) fn number(bytes: &[u8], from: usize, length: usize) -> u64 {
+    let field = bytes.get(from..from + length).unwrap_or_default();
+    field.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    fn map() -> Map {
+        Map::new(Validate { block: 512, ..Validate::default() }, 8, "sd1").unwrap()
+    }
+
+    #[test]
+    fn a_claim_excludes_others_and_is_given_back() {
+        let map = map();
+        let claim = map.claim(2, 3, || false).unwrap();
+        claim.set(1, 77);
+        assert!(map.claim(0, 3, || true).is_none(), "block 2 is in use");
+        assert!(map.claim(5, 3, || true).is_some() && map.claim(0, 2, || true).is_some());
+        drop(claim);
+        let again = map.claim(0, 8, || true).unwrap();
+        assert_eq!((0..8).map(|at| again.key(at)).collect::<Vec<_>>(), [0, 0, 0, 77, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_unknown_blocks_and_keys_go_round() {
+        let stop = AtomicBool::new(false);
+        let (sender, notes) = std::sync::mpsc::channel();
+        let (shared, pattern, map) = (Shared::new(&stop, "t", 50, sender), Pattern::new(1.0, 1), map());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let full = std::fs::OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
+        let write = |file: &File, bytes: &mut [u8]| {
+            let (map, shared, pattern) = (&map, &shared, &pattern);
+            let transfer = Transfer {
+                map,
+                first: 0,
+                lba: 0,
+                file_key: 1,
+                file,
+                path: &path,
+                fsync_each: false,
+                pattern,
+                shared,
+            };
+            transfer.run(true, bytes, &mut |_, _| {})
+        };
+        let mut bytes = [0; 1024];
+        assert!(write(&file, &mut bytes));
+        let first = map.keys[0].load(Relaxed);
+        assert!((1..=KEY_MAX).contains(&first));
+        assert!((0..200).all(|_| write(&file, &mut bytes)));
+        assert_eq!(u32::from(map.keys[0].load(Relaxed)), (u32::from(first) + 199) % 126 + 1);
+        assert_eq!(map.compared.load(Relaxed), 2 * 200);
+        map.forget(0, 1);
+        map.keys[1].store(0, Relaxed);
+        assert!(!write(&full, &mut bytes));
+        assert_eq!((map.keys[0].load(Relaxed), map.keys[1].load(Relaxed)), (0, 0));
+        assert!(notes.try_recv().is_ok());
+    }
+}
