@@ -3,6 +3,7 @@
 use crate::clock::Moment;
 use crate::page;
 use crate::session::{RunRequest, run_reported};
+use crate::utility;
 use crate::{DISTRIBUTION, FAILURE, PRODUCT};
 use std::ffi::OsString;
 use std::io::Write;
@@ -48,6 +49,10 @@ const USAGE: &str = "usage:
   --allow-idle   Exit with 0 even if a run found nothing to do.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
 
+  parse          Picks columns and rows of a flatfile.html: -i file [-o file] [-c column ...] [-a] [-f column value ...]
+  compare        Compares results: OLD NEW, or: old DIR ... new DIR ...; -o file writes the table there.
+  print          Shows bytes: FILE ADDRESS [BYTES].
+
   name=value     Replaces $name and !name in the parameter files.
 
 example 1: one file, 100% random reads of 4k at a rate of 100 for 10 seconds
@@ -65,6 +70,16 @@ example 2: a tree of files, written as fast as possible
 ///
 /// Returns the exit status: 0, or 157 for any failure, for a run in which nothing was done, and when stopped.
 pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    if let Some(done) = utility::run(&words, out) {
+        return match done {
+            Ok(()) => 0,
+            Err(sentence) => {
+                let _ = writeln!(err, "vdbench: {sentence}");
+                FAILURE
+            }
+        };
+    }
     // Writing to a terminal that is gone must not hide the exit status.
     let _ = write!(out, "\n\n{PRODUCT}\n{DISTRIBUTION}\nFor documentation, see lab/README.md.\n\n");
     let fail = |out: &mut dyn Write, err: &mut dyn Write, text: &str, sentence: &str| {

@@ -24,6 +24,7 @@ mod output;
 mod page;
 mod session;
 mod table;
+mod utility;
 
 pub use clock::Moment;
 pub use command::vdbench_main;
