@@ -46,7 +46,14 @@ fn count(report: &serde_json::Value, run: usize, operation: &str) -> u64 {
 
 #[test]
 fn all_four_parse_as_they_are_and_have_the_runs_that_the_reports_name() {
+    let mut carried_out = 0;
     for (name, workload) in reported()["workloads"].as_object().unwrap() {
+        assert!(!workload["reports"].as_array().unwrap().is_empty());
+        // What was reported of another program has no parameter file.
+        if workload["file"] == "" {
+            continue;
+        }
+        carried_out += 1;
         let plan = parse(&Request::file(carried(workload["file"].as_str().unwrap()))).unwrap();
         assert!(plan.warnings.is_empty(), "{name}: {:?}", plan.warnings);
         for label in workload["runs"].as_object().unwrap().values() {
@@ -55,8 +62,8 @@ fn all_four_parse_as_they_are_and_have_the_runs_that_the_reports_name() {
                 "{name} has no run {label}"
             );
         }
-        assert!(!workload["reports"].as_array().unwrap().is_empty());
     }
+    assert_eq!(carried_out, 4);
 }
 
 #[test]
