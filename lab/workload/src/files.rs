@@ -5,7 +5,7 @@
 //! Opens and closes have their own columns and count as requested only where they are the operation asked for.
 //! Response times span the call alone: unlike vdbench's, those of writes do not contain making the data.
 
-use crate::anchor::Tree;
+use crate::anchor::{FileMap, Tree};
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
@@ -120,25 +120,10 @@ impl Hand<'_, '_> {
     /// One read or write of `length` bytes; whether it did all.
     #[inline]
     fn transfer(&mut self, tree: &Tree, at: &OpenFile, write: bool, offset: u64, length: u64) -> bool {
-        let bytes = self.buffer.bytes(length as usize);
         if let Some(keys) = &tree.map {
-            let (cells, shared) = (self.cells, self.shared);
-            let transfer = Transfer {
-                map: &keys.map,
-                first: keys.first(at.index, offset),
-                lba: offset,
-                file_key: mix(tree.key, at.index),
-                file: &at.file,
-                path: &tree.file(at.index),
-                fsync_each: at.fsync_each,
-                pattern: self.pattern,
-                shared,
-            };
-            return transfer.run(write, bytes, &mut |operation, ns| {
-                let cell = &cells.slots[operation as usize].1;
-                cell.record(ns, length, shared.interval.load(Relaxed));
-            });
+            return self.validated(tree, keys, at, write, offset, length);
         }
+        let bytes = self.buffer.bytes(length as usize);
         if write {
             self.generation += 1;
             self.pattern.fill(bytes, mix(tree.key, at.index), offset, self.generation);
@@ -164,6 +149,37 @@ impl Hand<'_, '_> {
             }
         }
         false
+    }
+
+    /// One read or write under validation: apart, so that the others do not carry its code.
+    #[cold]
+    #[inline(never)]
+    fn validated(
+        &mut self,
+        tree: &Tree,
+        keys: &FileMap,
+        at: &OpenFile,
+        write: bool,
+        offset: u64,
+        length: u64,
+    ) -> bool {
+        let bytes = self.buffer.bytes(length as usize);
+        let (cells, shared) = (self.cells, self.shared);
+        let transfer = Transfer {
+            map: &keys.map,
+            first: keys.first(at.index, offset),
+            lba: offset,
+            file_key: mix(tree.key, at.index),
+            file: &at.file,
+            path: &tree.file(at.index),
+            fsync_each: at.fsync_each,
+            pattern: self.pattern,
+            shared,
+        };
+        transfer.run(write, bytes, &mut |operation, ns| {
+            let cell = &cells.slots[operation as usize].1;
+            cell.record(ns, length, shared.interval.load(Relaxed));
+        })
     }
 
     fn close(&self, tree: &Tree, at: OpenFile, fsync: bool) {

@@ -390,7 +390,11 @@ impl Storage {
         let xfer = transfer(&stream.wd.xfersize, random);
         let area = match &stream.hits {
             Some(hits) if random.hit(if read { stream.wd.rhpct } else { stream.wd.whpct }) => hits,
-            _ => &stream.misses[thread % stream.misses.len()],
+            // Only streams pay for the division.
+            _ => match stream.misses.as_slice() {
+                [whole] => whole,
+                pieces => &pieces[thread % pieces.len()],
+            },
         };
         let Some(address) = area.address(random, &stream.wd, self.sd.align, xfer) else { return false };
         let mut address = address;
@@ -411,10 +415,7 @@ impl Storage {
                 pattern,
                 shared,
             };
-            transfer.run(!read, bytes, &mut |operation, ns| {
-                let slot = at * 2 + usize::from(operation == Operation::Write);
-                cells.slots[slot].1.record(ns, xfer, shared.interval.load(Relaxed));
-            });
+            validated(&transfer, at, read, bytes, cells);
             return true;
         }
         let (cell, operation) = if read {
@@ -439,6 +440,17 @@ impl Storage {
         }
         true
     }
+}
+
+/// One operation under validation: apart, so that the others do not carry its code.
+#[cold]
+#[inline(never)]
+fn validated(transfer: &Transfer<'_, '_>, at: usize, read: bool, bytes: &mut [u8], cells: &Cells) {
+    let (length, interval) = (bytes.len() as u64, &transfer.shared.interval);
+    transfer.run(!read, bytes, &mut |operation, ns| {
+        let slot = at * 2 + usize::from(operation == Operation::Write);
+        cells.slots[slot].1.record(ns, length, interval.load(Relaxed));
+    });
 }
 
 /// One write, and with `fsync_each` the fsync(2) behind it.
