@@ -137,3 +137,45 @@ fn device_lists_that_make_no_sense_are_refused() {
     host.shell("zpool status tank").ok().says("mirror-0").says("mirror-1");
     host.shell("zpool export tank").ok();
 }
+
+/// Status once it says something, or as it was last.
+fn status_that_says(host: &Host, word: &str) -> String {
+    for _ in 0..200 {
+        let told = host.shell("zpool status tank").ok().out;
+        if told.contains(word) {
+            return told;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("status never said {word}:\n{}", host.shell("zpool status tank").ok().out);
+}
+
+#[test]
+fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced() {
+    if let Some(why) = no_fuse() {
+        return skip("spares", &why);
+    }
+    let host = Host::new();
+    for at in 1..=4 {
+        host.image(&format!("d{at}.img"), 128 * MIB);
+    }
+    host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img spare $PWD/d3.img").ok();
+    host.shell("zpool status tank").ok().says("spares").says("AVAIL");
+    host.shell("zpool add tank spare $PWD/d3.img").fails(1);
+    for file in 0..10 {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool export tank && mkdir away && mv d1.img away && zpool import -d $PWD tank").ok();
+    let told = status_that_says(&host, "a spare holds what it should");
+    assert!(told.contains("spare-0") && told.contains("INUSE") && told.contains("DEGRADED"), "{told}");
+    host.shell("zpool remove tank $PWD/d3.img").fails(1).says("SPARE-IN-USE");
+    check(&host, 10);
+    host.shell("zpool replace -w tank $PWD/d1.img $PWD/d4.img").ok();
+    let told = status_that_says(&host, "AVAIL");
+    assert!(!told.contains("spare-0") && told.contains("d4.img"), "{told}");
+    check(&host, 10);
+    host.shell("zpool remove tank $PWD/d3.img").ok();
+    let told = host.shell("zpool status tank").ok();
+    assert!(!told.out.contains("spares"), "{}", told.out);
+    host.shell("zpool export tank").ok();
+}

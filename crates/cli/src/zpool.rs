@@ -272,7 +272,7 @@ pub const FAMILY: Family = Family {
                 least: 2,
                 most: MANY,
             },
-            doc: "Lets a pool live without a device: today its anchor; what holds data stays.",
+            doc: "Lets a pool live without a device: an anchor, a log device or a spare; what holds data stays.",
             run: zpool_growth::remove,
         },
         Command {

@@ -95,6 +95,10 @@ pub enum Health {
     Removed,
     /// Stopped after a write error until it is opened again.
     Suspended,
+    /// A spare that waits.
+    Avail,
+    /// A spare that stands for a device.
+    Inuse,
 }
 
 impl Health {
@@ -109,6 +113,8 @@ impl Health {
             Health::Unavail => "UNAVAIL",
             Health::Removed => "REMOVED",
             Health::Suspended => "SUSPENDED",
+            Health::Avail => "AVAIL",
+            Health::Inuse => "INUSE",
         }
     }
 }

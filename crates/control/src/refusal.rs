@@ -96,6 +96,8 @@ codes! {
         "List as many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
     VdevDegraded "VDEV-DEGRADED" "What the device held is computed from the others until it is back or replaced. While it is out of use fewer further failures are survived."
         "See what is wrong with it; `zpool status {pool}` shows each device.";
+    SpareInUse "SPARE-IN-USE" "The spare holds what a device of the pool should hold, and goes by itself when that device is back or replaced."
+        "Bring the device back with `zpool online {pool} DEVICE`, or replace it with `zpool replace {pool} DEVICE NEW-DEVICE`.";
     ScanActive "SCAN-ACTIVE" "One scrub or resilver goes on at a time; a resilver goes first, because redundancy is missing until it ends."
         "Wait for it with `zpool wait -t scrub,resilver {pool}`; a scrub can be ended with `zpool scrub -s {pool}`.";
     ScanNone "SCAN-NONE" "Only a scrub that is under way can be paused or stopped."

@@ -74,11 +74,12 @@ impl Feature {
         ("intent_log", Need::Read, "what was promised since the last commit may stand in a log"),
         ("log_device", Need::Read, "the intent log may lie on devices of its own"),
         ("redundancy", Need::Read, "segments may lie on several devices, as mirrors or with parity"),
+        ("spares", Need::Read, "devices may wait to step in for others"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
     pub const STRUCTURAL: &'static [&'static str] =
-        &["sealed_metadata", "anchor", "log_device", "redundancy"];
+        &["sealed_metadata", "anchor", "log_device", "redundancy", "spares"];
 
     /// The feature of that name, if this code knows it.
     #[must_use]

@@ -25,7 +25,7 @@ pub enum PoolState {
 /// |  16 |   4 | slots    | number of its slots             |
 /// |  20 |   2 | path_len | length of the path              |
 /// |  22 |   1 | group    | its group, from 1; 0 if it stands alone |
-/// |  23 |   1 | state    | 0 in use, 1 offline, 2 faulted, 3 gone, 4 leaving |
+/// |  23 |   1 | state    | 0 in use, 1 offline, 2 faulted, 3 gone, 4 leaving, 5 spared |
 /// |  24 |     | path     | path by which it was last opened|
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeafConfig {
@@ -58,6 +58,8 @@ pub enum LeafState {
     Gone = 3,
     /// It is read, and what it holds moves to others; then it leaves.
     Leaving = 4,
+    /// It is out of use, and a spare holds all that it should: it counts for nothing until it is back or replaced.
+    Spared = 5,
 }
 
 /// What a group does with its columns.
@@ -99,6 +101,17 @@ pub enum AuxClass {
     Log = 1,
     /// Register that holds the only acceptable root.
     Anchor = 2,
+    /// Steps in for a leaf that is out of use.
+    Spare = 3,
+}
+
+/// What a spare in use stands for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// The leaf that it is meanwhile.
+    pub leaf: DeviceId,
+    /// The leaf that it stands for.
+    pub instead: DeviceId,
 }
 
 /// An auxiliary device of the pool, as every label lists it.
@@ -106,10 +119,11 @@ pub enum AuxClass {
 /// | off | len | field    | meaning                                         |
 /// |-----|-----|----------|-------------------------------------------------|
 /// |   0 |   8 | guid     | its guid, not 0                                 |
-/// |   8 |   1 | class    | 1 intent log, 2 anchor                          |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare                 |
 /// |   9 |   1 | given_up | 1 if the pool does without it for ever, else 0  |
 /// |  10 |   2 | path_len | length of the path                              |
-/// |  12 |   4 | reserved | zero                                            |
+/// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; else 0  |
+/// |  14 |   2 | instead  | and the leaf that it stands for; else 0         |
 /// |  16 |     | path     | path by which it was last opened                |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuxConfig {
@@ -121,6 +135,8 @@ pub struct AuxConfig {
     pub guid: u64,
     /// Path by which it was last opened.
     pub path: String,
+    /// Of a spare in use, what it stands for.
+    pub standing: Option<Standing>,
 }
 
 /// Configuration part of a label.
@@ -473,6 +489,7 @@ impl LeafConfig {
             2 => LeafState::Faulted,
             3 => LeafState::Gone,
             4 => LeafState::Leaving,
+            5 => LeafState::Spared,
             other => return Err(from.refuse("state", other)),
         };
         let path = from.tail_text("path", path_len.into())?;
@@ -546,7 +563,14 @@ impl AuxConfig {
     /// Offsets and lengths.
     pub const LAYOUT: Layout = Layout::new(
         "aux",
-        &[("guid", 0, 8), ("class", 8, 1), ("given_up", 9, 1), ("path_len", 10, 2), ("reserved", 12, 4)],
+        &[
+            ("guid", 0, 8),
+            ("class", 8, 1),
+            ("given_up", 9, 1),
+            ("path_len", 10, 2),
+            ("leaf", 12, 2),
+            ("instead", 14, 2),
+        ],
         &["path"],
     );
 
@@ -555,7 +579,12 @@ impl AuxConfig {
         assert!(self.guid != 0);
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u64("guid", self.guid).u8("class", self.class as u8).u8("given_up", u8::from(self.given_up));
-        out.u16("path_len", u16::try_from(self.path.len()).ok()?).reserved();
+        let device = |id: DeviceId| u16::try_from(id.0).expect("leaves of groups have two bytes");
+        let standing =
+            |part: fn(&Standing) -> DeviceId| self.standing.as_ref().map_or(0, |s| device(part(s)));
+        out.u16("path_len", u16::try_from(self.path.len()).ok()?);
+        out.u16("leaf", standing(|standing| standing.leaf))
+            .u16("instead", standing(|standing| standing.instead));
         Some(out.tail("path", self.path.as_bytes()).finish())
     }
 
@@ -569,6 +598,7 @@ impl AuxConfig {
         let class = match from.u8("class") {
             1 => AuxClass::Log,
             2 => AuxClass::Anchor,
+            3 => AuxClass::Spare,
             other => return Err(from.refuse("class", other)),
         };
         let given_up = from.u8("given_up");
@@ -576,9 +606,16 @@ impl AuxConfig {
             return Err(from.refuse("given_up", given_up));
         }
         let path_len = from.u16("path_len");
-        from.reserved()?;
+        let (leaf, instead) = (from.u16("leaf"), from.u16("instead"));
+        let standing = match (leaf, instead) {
+            (0, 0) => None,
+            (0, _) => return Err(from.refuse("leaf", leaf)),
+            _ if class != AuxClass::Spare => return Err(from.refuse("leaf", leaf)),
+            (_, 0) => return Err(from.refuse("instead", instead)),
+            _ => Some(Standing { leaf: DeviceId(leaf.into()), instead: DeviceId(instead.into()) }),
+        };
         let path = from.tail_text("path", path_len.into())?;
-        Ok((AuxConfig { class, given_up: given_up == 1, guid, path }, from.taken()))
+        Ok((AuxConfig { class, given_up: given_up == 1, guid, path, standing }, from.taken()))
     }
 }
 
@@ -611,8 +648,20 @@ mod tests {
             leaves: vec![leaf(1, 0)],
             features: vec![Feature::known("zstd").unwrap()],
             aux: vec![
-                AuxConfig { class: AuxClass::Anchor, given_up: false, guid: 7, path: "a.anchor".into() },
-                AuxConfig { class: AuxClass::Log, given_up: true, guid: 8, path: "a.log".into() },
+                AuxConfig {
+                    class: AuxClass::Anchor,
+                    given_up: false,
+                    guid: 7,
+                    path: "a.anchor".into(),
+                    standing: None,
+                },
+                AuxConfig {
+                    class: AuxClass::Log,
+                    given_up: true,
+                    guid: 8,
+                    path: "a.log".into(),
+                    standing: None,
+                },
             ],
             groups: Vec::new(),
             key: None,
@@ -641,6 +690,23 @@ mod tests {
             let mut bad = groups[0].encode();
             bad[at] = value;
             assert!(GroupConfig::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_spare_says_what_it_stands_for_and_nothing_else_does() {
+        let standing = Some(Standing { leaf: DeviceId(9), instead: DeviceId(3) });
+        let spare =
+            AuxConfig { class: AuxClass::Spare, given_up: false, guid: 5, path: "s.img".into(), standing };
+        let bytes = spare.encode().unwrap();
+        assert_eq!(AuxConfig::decode(&bytes), Ok((spare.clone(), bytes.len())));
+        let waiting = AuxConfig { standing: None, ..spare };
+        let idle = waiting.encode().unwrap();
+        assert_eq!(AuxConfig::decode(&idle), Ok((waiting, idle.len())));
+        for (at, value) in [(8, 1), (8, 4), (12, 0), (14, 0)] {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            assert!(AuxConfig::decode(&bad).is_err(), "byte {at}");
         }
     }
 

@@ -44,7 +44,9 @@ pub use feature::{Feature, Need};
 pub use held_log::HeldLog;
 pub use history_entry::HistoryEntry;
 pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
-pub use label::{AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState};
+pub use label::{
+    AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState, Standing,
+};
 pub use log_group::{LogHeader, LogRecord};
 pub use meta_keys::MetaKey;
 pub use relocation_row::RelocationRow;

@@ -207,7 +207,13 @@ fn labels() {
     };
     let anchored = LabelConfig {
         features: vec![Feature::known("anchor").unwrap()],
-        aux: vec![AuxConfig { class: AuxClass::Anchor, given_up: false, guid: 33, path: "/c.reg".into() }],
+        aux: vec![AuxConfig {
+            class: AuxClass::Anchor,
+            given_up: false,
+            guid: 33,
+            path: "/c.reg".into(),
+            standing: None,
+        }],
         ..plain.clone()
     };
     let logged = LabelConfig {
@@ -215,8 +221,20 @@ fn labels() {
         device_guid: 44,
         features: vec![Feature::known("log_device").unwrap()],
         aux: vec![
-            AuxConfig { class: AuxClass::Log, given_up: false, guid: 44, path: "/d.log".into() },
-            AuxConfig { class: AuxClass::Log, given_up: true, guid: 55, path: "/e.log".into() },
+            AuxConfig {
+                class: AuxClass::Log,
+                given_up: false,
+                guid: 44,
+                path: "/d.log".into(),
+                standing: None,
+            },
+            AuxConfig {
+                class: AuxClass::Log,
+                given_up: true,
+                guid: 55,
+                path: "/e.log".into(),
+                standing: None,
+            },
         ],
         ..plain.clone()
     };

@@ -56,6 +56,7 @@ pub(crate) fn out_of_use(leaf: &LeafConfig) -> Option<&'static str> {
         LeafState::Offline => Some("offline"),
         LeafState::Faulted => Some("faulted"),
         LeafState::Gone => Some("gone"),
+        LeafState::Spared => Some("spared"),
     }
 }
 
@@ -92,6 +93,7 @@ fn can_spare(config: &LabelConfig, leaf: &LeafConfig, given: &dyn Fn(&LeafConfig
     };
     let of_group = config.leaves.iter().filter(|other| other.group == group.id);
     let missing = of_group
-        .filter(|other| other.state != LeafState::Leaving && (!given(other) || out_of_use(other).is_some()));
+        .filter(|other| !matches!(other.state, LeafState::Leaving | LeafState::Spared))
+        .filter(|other| !given(other) || out_of_use(other).is_some());
     missing.count() <= most
 }

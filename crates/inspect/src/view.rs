@@ -8,7 +8,7 @@ use steadfast_crypto::{BlockKeys, Key, Verified};
 use steadfast_env::Env;
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Column, CommitTail, DatasetId, LabelConfig, LeafConfig,
-    LogHead, Placement, Txg, Uberblock, medium,
+    LeafState, LogHead, Placement, Txg, Uberblock, medium,
 };
 use steadfast_segment::{Geometry, ReadError, Space, groups_of};
 
@@ -232,7 +232,10 @@ impl View {
         };
         let geometry = front.geometry();
         let config = &front.config;
-        let groups = groups_of(config.slot_size, &config.groups, &config.leaves, |listed| {
+        // One that is spared counts for nothing.
+        let counted = config.leaves.iter().filter(|leaf| leaf.state != LeafState::Spared);
+        let counted: Vec<LeafConfig> = counted.cloned().collect();
+        let groups = groups_of(config.slot_size, &config.groups, &counted, |listed| {
             let at = config.leaves.iter().position(|leaf| leaf.id == listed.id);
             let given = front.devices.iter().position(|known| *known == at);
             let Some(leaf) = given.map(|given| &request.leaves[given]) else { return (listed.slots, None) };

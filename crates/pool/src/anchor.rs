@@ -227,6 +227,7 @@ pub(crate) fn begin(
 /// What labels say of an anchor.
 pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
     AuxConfig {
+        standing: None,
         class: AuxClass::Anchor,
         given_up: false,
         guid: env.random.nonzero_u64(),

@@ -132,6 +132,9 @@ impl Inner {
         };
         if !self.is_suspended() {
             self.diagnose();
+            if let Err(error) = self.look_after_spares() {
+                self.suspend(&error);
+            }
         }
         if self.is_suspended() || rule.decide(&moment).is_none() {
             if self.is_stopping() {
@@ -194,6 +197,9 @@ impl Inner {
         let nanos = self.env.clock.monotonic_ns().saturating_sub(began_ns);
         if u128::from(nanos) >= events::STALL.as_nanos() {
             self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
+        }
+        if !self.is_suspended() && self.resilver_wanted.swap(false, Ordering::AcqRel) {
+            self.resilver_if_needed();
         }
         let gained = self.space.free_slots() > free_before;
         if !self.is_suspended()
@@ -528,6 +534,7 @@ impl Inner {
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
         for copies in [[0, 2], [1, 3]] {
             self.write_log_labels(copies, state, txg)?;
+            self.write_spare_labels(copies, state, txg);
             let encode = |leaf: &Leaf| self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
             if self.leaves().iter().any(|leaf| encode(leaf).is_none()) {
                 return Err(Error::LabelTooLong { pool: self.name() });

@@ -11,7 +11,8 @@ use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, Feature, GroupConfig, LabelConfig, LeafConfig, PoolGuid, PoolState, Txg, medium,
+    AuxConfig, DatasetId, Feature, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid, PoolState, Txg,
+    medium,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
@@ -178,6 +179,8 @@ impl Plan {
             aux: RwLock::new(self.aux),
             scan: Mutex::default(),
             replacing: Mutex::default(),
+            spares: RwLock::default(),
+            resilver_wanted: AtomicBool::new(false),
             move_log: AtomicBool::new(false),
             groups: RwLock::new(self.groups),
             leaves: RwLock::new(self.leaves),
@@ -322,7 +325,9 @@ impl Pool {
 
 /// The groups of a pool for the room `segment`.
 pub(crate) fn group_specs(slot_size: u32, groups: &[GroupConfig], leaves: &[Arc<Leaf>]) -> Vec<GroupSpec> {
-    let configs: Vec<LeafConfig> = leaves.iter().map(|leaf| leaf.config()).collect();
+    let configs = leaves.iter().map(|leaf| leaf.config());
+    // One that is spared counts for nothing.
+    let configs: Vec<LeafConfig> = configs.filter(|leaf| leaf.state != LeafState::Spared).collect();
     groups_of(slot_size, groups, &configs, |listed| {
         let leaf = leaves.iter().find(|leaf| leaf.id() == listed.id).expect("of these leaves");
         (listed.slots, leaf.in_use())

@@ -49,6 +49,14 @@ pub enum Error {
         /// Pool.
         pool: String,
     },
+    /// A spare stands for a device.
+    #[error("the spare {path} of '{pool}' is in use")]
+    SpareInUse {
+        /// Pool.
+        pool: String,
+        /// The spare.
+        path: String,
+    },
     /// There is no scrub to pause or stop.
     #[error("no scrub of '{pool}' is under way")]
     ScanNone {

@@ -97,6 +97,15 @@ pub enum EventKind {
         /// What it said.
         reason: String,
     },
+    /// A spare stepped in for a device, or waits again.
+    Spare {
+        /// The spare.
+        path: String,
+        /// INUSE or AVAIL.
+        word: &'static str,
+        /// What it stands for; empty if it waits.
+        instead: String,
+    },
     /// A device errs too much; it goes on being used.
     DeviceDegraded {
         /// Device.

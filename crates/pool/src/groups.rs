@@ -9,6 +9,7 @@
 //! | faulted | it failed, and its group can do without it             | no         | no        | counts; it is old    |
 //! | gone    | import did not find it, and its group can do without it| no         | no        | counts; it is old    |
 //! | leaving | the operator replaced it                               | no         | yes       | moves to others      |
+//! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing   |
 //!
 //! ## Invariants
 //! (V1) A group is used as long as no more of its devices are out of use than a segment may lack columns: else the pool is suspended,
@@ -148,7 +149,8 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
     for group in &config.groups {
         let of_group = || config.leaves.iter().filter(|leaf| leaf.group == group.id);
         let missing: Vec<&LeafConfig> = of_group()
-            .filter(|leaf| leaf.state != LeafState::Leaving && (!here(leaf) || is_out(leaf)))
+            .filter(|leaf| !matches!(leaf.state, LeafState::Leaving | LeafState::Spared))
+            .filter(|leaf| !here(leaf) || is_out(leaf))
             .collect();
         if missing.len() > redundancy_of(group).spared(group.width.into()) as usize {
             fatal.extend(missing.into_iter().map(|leaf| leaf.path.clone()));

@@ -138,7 +138,8 @@ impl Pool {
         }
         space.load_tail(&tail, &uberblock.tail).map_err(|e| bad_root("commit tail", e.to_string()))?;
 
-        let logs = log_device::find(env, &events, &found);
+        let mut logs = log_device::find(env, &events, &found);
+        let spares = crate::spares::find(&found, &mut logs.aux);
         let plan = Plan {
             env: env.clone(),
             guid: config.pool,
@@ -171,6 +172,7 @@ impl Pool {
         let inner =
             plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
         *inner.log_devices.write() = logs.devices;
+        *inner.spares.write() = spares;
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
         inner.load_held(&config.name, uberblock.log)?;
@@ -330,7 +332,8 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
         }
         let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
         let Some(device) = device else {
-            let state = if leaf.state == LeafState::Leaving { leaf.state } else { LeafState::Gone };
+            let keeps = matches!(leaf.state, LeafState::Leaving | LeafState::Spared);
+            let state = if keeps { leaf.state } else { LeafState::Gone };
             let config = LeafConfig { state, ..leaf.clone() };
             let missing = Arc::new(MissingDevice::new(&leaf.path));
             leaves.push(Arc::new(Leaf::new(config, missing, env, events)));

@@ -32,6 +32,7 @@ use crate::history::History;
 use crate::interval::Interval;
 use crate::log_device::LogDevice;
 use crate::scrub::Scan;
+use crate::spares::Spare;
 use crate::table::Table;
 use crate::trim::Trims;
 
@@ -139,6 +140,10 @@ pub(crate) struct Inner {
     pub move_log: AtomicBool,
     /// Devices that leave once nothing names them.
     pub replacing: Mutex<Vec<DeviceId>>,
+    /// Spares that wait.
+    pub spares: RwLock<Vec<Arc<Spare>>>,
+    /// The next commit is followed by a resilver.
+    pub resilver_wanted: AtomicBool,
     /// Groups of leaves, as labels list them.
     pub groups: RwLock<Vec<GroupConfig>>,
     pub leaves: RwLock<Vec<Arc<Leaf>>>,

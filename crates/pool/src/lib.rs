@@ -35,6 +35,7 @@ mod rename;
 mod rows;
 pub mod scan;
 mod scrub;
+mod spares;
 mod table;
 mod trim;
 
@@ -69,6 +70,7 @@ pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::ScrubCommand;
+pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
@@ -151,6 +153,8 @@ pub struct PoolStatus {
     pub log: LogStatus,
     /// Devices of its own.
     pub log_devices: Vec<LogDeviceStatus>,
+    /// Spares.
+    pub spares: Vec<SpareStatus>,
 }
 
 impl Pool {
@@ -308,6 +312,7 @@ impl Pool {
             damaged: inner.damaged_files(),
             log: inner.log_status(),
             log_devices: inner.log_devices_status(),
+            spares: inner.spares_status(),
             groups: inner.groups.read().clone(),
             scan: inner.scan_status(),
         }
@@ -358,6 +363,17 @@ impl Pool {
     /// Takes a device away from the intent log, by its path; groups go elsewhere from now on. Durable when it returns.
     pub fn remove_log(&self, path: &str) -> Result<()> {
         self.inner.remove_log(path)
+    }
+
+    /// Adds devices that wait to step in for others. With `dry_run` only says whether it would. Devices that carry a pool are
+    /// refused unless `force`. Durable when it returns.
+    pub fn add_spares(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_spares(devices, force, dry_run)
+    }
+
+    /// Takes a spare away that is not in use, by its path. Durable when it returns.
+    pub fn remove_spare(&self, path: &str) -> Result<()> {
+        self.inner.remove_spare(path)
     }
 
     /// Uses all of a device that has grown. Gives the bytes gained.
@@ -426,6 +442,7 @@ impl Pool {
             leaf.device.release();
         }
         self.inner.log_devices.read().iter().for_each(|log| log.release());
+        self.inner.spares.read().iter().for_each(|spare| spare.release());
     }
 
     fn settle(&self, state: Option<PoolState>) -> Result<()> {

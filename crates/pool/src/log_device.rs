@@ -420,7 +420,8 @@ impl Inner {
             self.log_devices.write().extend(new.iter().cloned());
             for log in &new {
                 let class = AuxClass::Log;
-                let aux = AuxConfig { class, given_up: false, guid: log.guid, path: log.path.clone() };
+                let path = log.path.clone();
+                let aux = AuxConfig { class, given_up: false, guid: log.guid, path, standing: None };
                 self.aux.write().push(aux);
             }
             if !self.has_feature(FEATURE) {

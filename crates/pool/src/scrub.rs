@@ -167,7 +167,7 @@ impl Inner {
 
     /// Ends what is open and incomplete, and lets the next commit give the log other segments: so that a resilver finds all there is.
     /// Under `sync_turn`, and followed by a commit.
-    fn prepare_resilver(&self) -> Result<()> {
+    pub(crate) fn prepare_resilver(&self) -> Result<()> {
         self.space.close_incomplete()?;
         self.move_log.store(true, Ordering::Release);
         Ok(())
@@ -324,7 +324,7 @@ impl Inner {
         let leaf = self.leaf_named(path)?;
         {
             let _turn = self.sync_turn.lock();
-            if leaf.config().state == LeafState::Offline {
+            if matches!(leaf.config().state, LeafState::Offline | LeafState::Spared) {
                 return Ok(());
             }
             if !self.space.take_out(leaf.id()) {
@@ -343,6 +343,11 @@ impl Inner {
     pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
         self.check_writable()?;
         let leaf = self.leaf_named(path)?;
+        if leaf.config().state == LeafState::Spared {
+            leaf.device.release();
+            self.relieve(&leaf, DeviceHandle { path: path.to_owned(), device: open()? })?;
+            return Ok(true);
+        }
         {
             let _turn = self.sync_turn.lock();
             let state = leaf.config().state;
@@ -382,7 +387,7 @@ impl Inner {
         let leaf = self.leaf_named(path)?;
         match leaf.config().state {
             LeafState::Online | LeafState::Leaving => Err(Error::Twice { path: path.to_owned() }),
-            LeafState::Offline | LeafState::Faulted | LeafState::Gone => {
+            LeafState::Offline | LeafState::Faulted | LeafState::Gone | LeafState::Spared => {
                 leaf.device.release();
                 Ok(())
             }
@@ -398,11 +403,18 @@ impl Inner {
         if config.group == 0 {
             return Err(Error::DeviceAlone { pool: self.name(), path: old.to_owned() });
         }
+        let spare = |path: &str| self.aux.read().iter().any(|aux| aux.path == path);
+        if spare(&new.path) {
+            return Err(Error::Twice { path: new.path });
+        }
         if self.leaves().iter().any(|other| other.path() == new.path && other.id() != config.id) {
             return Err(Error::Twice { path: new.path });
         }
         crate::grow::check_unoccupied(&new, force)?;
         let bytes = new.device.character().size_bytes;
+        if config.state == LeafState::Spared {
+            return self.relieve(&leaf, new);
+        }
         let slots = medium::slot_count(bytes, self.column_of(&config));
         if u64::from(slots) < self.space.columns_on(config.id).max(1) {
             return Err(Error::TooSmall { path: new.path, bytes });
@@ -459,6 +471,10 @@ impl Inner {
             self.space.remove_device(id);
             self.leaves.write().retain(|other| other.id() != id);
             self.commit_state.lock().labels_dirty = true;
+            self.diagnosis.forget(&[id]);
+            if self.take_back(&leaf) {
+                return false;
+            }
             // What it says of itself is not true any more. If that cannot be written, import sees that it is not listed.
             let _ = crate::scan::erase(&*leaf.device);
             leaf.device.release();

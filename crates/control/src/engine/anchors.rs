@@ -27,12 +27,13 @@ impl Registers for Files {
     }
 }
 
-/// The devices of a list that Steadfast divides into slots: those that hold segments first, then log devices; and how many are
-/// of the first kind.
-pub(super) fn slotted(vdevs: &[VdevSpec]) -> (Vec<VdevSpec>, usize) {
+/// The devices of a list that Steadfast divides into slots: those that hold segments first, then log devices, then spares; and how
+/// many are of the first kind and of the second.
+pub(super) fn slotted(vdevs: &[VdevSpec]) -> (Vec<VdevSpec>, usize, usize) {
     let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).cloned();
-    let main = of(VdevClass::Main).map(|vdev| vdev.devices.len()).sum();
-    (of(VdevClass::Main).chain(of(VdevClass::Log)).collect(), main)
+    let count = |class| of(class).map(|vdev| vdev.devices.len()).sum();
+    let all = of(VdevClass::Main).chain(of(VdevClass::Log)).chain(of(VdevClass::Spare));
+    (all.collect(), count(VdevClass::Main), count(VdevClass::Log))
 }
 
 /// The groups that a device list asks for, of its main devices in their order; single ones stand alone.
@@ -143,6 +144,7 @@ impl Engine {
             match target {
                 Target::Anchor(path) => held.pool.remove_anchor(path),
                 Target::Log(path) => held.pool.remove_log(path),
+                Target::Spare(path) => held.pool.remove_spare(path),
             }
             .map_err(refuse::pool)?;
             held.devices.write().retain(|path| path != Path::new(target.path()));
@@ -159,12 +161,13 @@ impl Engine {
 enum Target {
     Anchor(String),
     Log(String),
+    Spare(String),
 }
 
 impl Target {
     fn path(&self) -> &str {
         match self {
-            Target::Anchor(path) | Target::Log(path) => path,
+            Target::Anchor(path) | Target::Log(path) | Target::Spare(path) => path,
         }
     }
 }
@@ -182,6 +185,9 @@ fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusa
     }
     if let Some(log) = state.log_devices.into_iter().find(|log| same(&log.path)) {
         return Ok(Target::Log(log.path));
+    }
+    if let Some(spare) = state.spares.into_iter().find(|spare| same(&spare.path)) {
+        return Ok(Target::Spare(spare.path));
     }
     if state.leaves.iter().any(|leaf| same(&leaf.config.path)) {
         let what = format!("{} holds data, and moving it off a device is not yet built", device.display());

@@ -111,6 +111,15 @@ impl Engine {
                     kind_of_class = "resource";
                     "statechange".to_owned()
                 }
+                EventKind::Spare { path, word, instead } => {
+                    set("vdev_path", path);
+                    set("vdev_state", word.to_owned());
+                    if !instead.is_empty() {
+                        set("instead_of", instead);
+                    }
+                    kind_of_class = "resource";
+                    "statechange".to_owned()
+                }
                 EventKind::DeviceDegraded { path, reason } => {
                     set("vdev_path", path);
                     set("vdev_state", "DEGRADED".to_owned());

@@ -46,15 +46,20 @@ impl Engine {
 
     pub(super) fn add_devices(&self, caller: &Caller, request: &PoolAdd) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let (vdevs, main) = anchors::slotted(&request.vdevs);
+        let (vdevs, main, log_count) = anchors::slotted(&request.vdevs);
         let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
-        let logs = handles.split_off(main);
+        let mut logs = handles.split_off(main);
+        let spares = logs.split_off(log_count);
         let groups = anchors::groups(&request.vdevs, handles);
         anchors::check_alike(&request.vdevs, &anchors::groups_of(&held), request.force)?;
         let anchor = self.anchor_of(&request.vdevs);
         // (E4) All that can be refused is refused before the first change.
         if !logs.is_empty() {
             held.pool.add_logs(logs.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
+        }
+        if !spares.is_empty() {
+            held.pool.add_spares(spares.clone(), request.force, true).map_err(refuse::pool)?;
             held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
         }
         if anchor.path.is_some() {
@@ -69,6 +74,9 @@ impl Engine {
         }
         if !logs.is_empty() {
             held.pool.add_logs(logs, request.force, false).map_err(refuse::pool)?;
+        }
+        if !spares.is_empty() {
+            held.pool.add_spares(spares, request.force, false).map_err(refuse::pool)?;
         }
         if let Some(path) = &anchor.path {
             held.pool.add_anchor(&anchor, request.force, false).map_err(refuse::pool)?;

@@ -23,6 +23,7 @@ mod pools;
 mod refuse;
 mod rename;
 mod report;
+mod spares;
 
 use crate::api::{
     Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,

@@ -54,12 +54,13 @@ impl Engine {
             mounts::check(mountpoint, false)?;
         }
         anchors::check_alike(&request.vdevs, &[], request.force)?;
-        let (vdevs, main) = anchors::slotted(&request.vdevs);
+        let (vdevs, main, log_count) = anchors::slotted(&request.vdevs);
         let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
-        let logs = handles.split_off(main);
-        for log in &logs {
-            steadfast_pool::check_unoccupied(log, request.force).map_err(refuse::pool)?;
+        let mut logs = handles.split_off(main);
+        for other in &logs {
+            steadfast_pool::check_unoccupied(other, request.force).map_err(refuse::pool)?;
         }
+        let spares = logs.split_off(log_count);
         if request.dry_run {
             return Ok(touched(&name));
         }
@@ -79,9 +80,11 @@ impl Engine {
             memory: self.memory,
         };
         let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
-        if !logs.is_empty()
-            && let Err(error) = pool.add_logs(logs, request.force, false)
-        {
+        let mut added = if logs.is_empty() { Ok(()) } else { pool.add_logs(logs, request.force, false) };
+        if added.is_ok() && !spares.is_empty() {
+            added = pool.add_spares(spares, request.force, false);
+        }
+        if let Err(error) = added {
             // Half of what was asked for is nothing: the devices are free again.
             let _ = pool.destroy();
             return Err(refuse::pool(error));

@@ -36,6 +36,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::LogHeld { pool, .. } => with(Code::LogHeld).with("pool", pool),
         Error::LogUnfit { path, .. } => with(Code::VdevIo).with("device", path),
+        Error::SpareInUse { pool, path } => with(Code::SpareInUse).with("pool", pool).with("device", path),
         Error::NoSuchLog { pool, path } => with(Code::VdevMissing).with("pool", pool).with("device", path),
         Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
         Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),

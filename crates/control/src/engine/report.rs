@@ -234,6 +234,7 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         LeafState::Offline => return (Health::Offline, None),
         LeafState::Faulted => return (Health::Faulted, Some("failed and was taken out of use".into())),
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
+        LeafState::Spared => return (Health::Faulted, Some("a spare holds what it should".into())),
     }
     match leaf.presence {
         Presence::Whole if leaf.degraded.is_some() => {
@@ -376,6 +377,7 @@ fn group_report(
     let redundancy = steadfast_pool::redundancy_of(group);
     let children: Vec<VdevReport> =
         measured.leaves.iter().filter(|leaf| leaf.config.group == id).map(vdev).collect();
+    let children = super::spares::nested(measured, children);
     let of_use = |child: &&VdevReport| matches!(child.state, Health::Online | Health::Degraded);
     let bad = children.len() - children.iter().filter(of_use).count();
     let state = match bad {
@@ -532,6 +534,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
                 id => group_report(&measured, id, index, &vdev),
             })
             .chain(measured.log_devices.iter().map(log_vdev))
+            .chain(measured.spares.iter().map(super::spares::report))
             .chain(measured.anchor.iter().map(anchor))
             .collect(),
         error_count: errors.len() as u64,

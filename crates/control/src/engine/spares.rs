@@ -1,0 +1,63 @@
+//! Spares in reports: beside what they stand for, and in a section of their own.
+
+use crate::api::{ErrorKinds, Health, VdevClass, VdevKind, VdevReport};
+use steadfast_pool::{PoolStatus as Measured, SpareStatus};
+
+/// Members of a group, each with its spare, if it has one, in a group of the two: `spare-0`, by its rank among the members.
+pub(super) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<VdevReport> {
+    let path_of = |id| measured.leaves.iter().find(|leaf| leaf.config.id == id).map(|leaf| &leaf.config.path);
+    let standing = measured.spares.iter().filter_map(|spare| spare.standing);
+    let pairs = standing.filter_map(|standing| Some((path_of(standing.instead)?, path_of(standing.leaf)?)));
+    let pairs: Vec<(&String, &String)> = pairs.collect();
+    let (spares, mut others): (Vec<VdevReport>, Vec<VdevReport>) =
+        children.into_iter().partition(|child| pairs.iter().any(|(_, spare)| **spare == child.name));
+    for (index, child) in others.iter_mut().enumerate() {
+        let pair = pairs.iter().find(|(original, _)| **original == child.name);
+        let Some(spare) = pair.and_then(|(_, path)| spares.iter().find(|spare| spare.name == **path)) else {
+            continue;
+        };
+        let usable = |vdev: &VdevReport| matches!(vdev.state, Health::Online | Health::Degraded);
+        let state = if usable(spare) || usable(child) { Health::Degraded } else { Health::Faulted };
+        let group = VdevReport {
+            name: format!("spare-{index}"),
+            guid: 0,
+            kind: VdevKind::Mirror,
+            state,
+            children: vec![child.clone(), spare.clone()],
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: 0,
+            kinds: ErrorKinds::default(),
+            note: None,
+            trim: None,
+            ..spare.clone()
+        };
+        *child = group;
+    }
+    others
+}
+
+/// A spare in the section of spares.
+pub(super) fn report(spare: &SpareStatus) -> VdevReport {
+    let (state, note) = match (&spare.trouble, spare.standing) {
+        (_, Some(_)) => (Health::Inuse, Some("currently in use".to_owned())),
+        (Some(trouble), None) => (Health::Unavail, Some(trouble.clone())),
+        (None, None) => (Health::Avail, None),
+    };
+    VdevReport {
+        name: spare.path.clone(),
+        guid: spare.guid,
+        class: VdevClass::Spare,
+        kind: VdevKind::Plain,
+        state,
+        size: spare.size_bytes,
+        allocated: 0,
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        kinds: ErrorKinds::default(),
+        note,
+        trim: None,
+        children: Vec::new(),
+    }
+}

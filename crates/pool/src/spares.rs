@@ -1,0 +1,382 @@
+//! Spares: devices that wait, and step in for one that is out of use.
+//!
+//! ## States of a spare
+//! available ─[`Inner::stand_in`]→ in use: a leaf beside the device that it stands for ─[`Inner::dismiss`]→ leaving ─[everything
+//! on it lies elsewhere]→ available
+//!
+//! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a leaf of that guid besides, and the
+//! entry says which, and for whom. The device that it stands for stays listed until it is back or replaced. Once nothing is left of
+//! it that a row names, it is [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
+//!
+//! ## Invariants
+//! (P1) A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
+//! (P2) A spare is available again in the labels of a commit after which no row names it.            `Inner::finish_leaving`
+//! (P3) A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
+//!      as a new one.                                                                                `Inner::look_after_spares`, `Inner::relieve`
+//!
+//! ## What a crash does
+//! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which is what it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use steadfast_device::{Device, Presence};
+use steadfast_format::{
+    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, LeafConfig, LeafState, PoolState, Standing, Txg,
+    medium,
+};
+use steadfast_segment::MemberSpec;
+
+use crate::create::DeviceHandle;
+use crate::error::{Error, Result};
+use crate::events::EventKind;
+use crate::inner::{Inner, Leaf};
+use crate::scan::FoundPool;
+
+/// Name of the feature.
+pub(crate) const FEATURE: &str = "spares";
+
+/// A spare as status shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SpareStatus {
+    /// Path by which it was last opened.
+    pub path: String,
+    /// Random name.
+    pub guid: u64,
+    /// Bytes of the device; 0 if it is not here.
+    pub size_bytes: u64,
+    /// What it stands for, if it is in use.
+    pub standing: Option<Standing>,
+    /// Why it cannot step in, if it cannot.
+    pub trouble: Option<String>,
+}
+
+/// A spare that waits, and its device if that is here.
+pub(crate) struct Spare {
+    guid: u64,
+    device: Option<Arc<dyn Device>>,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Spare {
+    fn new(guid: u64, device: Option<Arc<dyn Device>>) -> Arc<Spare> {
+        Arc::new(Spare { guid, device, trouble: Mutex::new(None) })
+    }
+
+    /// Lets others have it.
+    pub fn release(&self) {
+        self.device.iter().for_each(|device| device.release());
+    }
+}
+
+/// Spares that a pool's labels list and that are not in use; paths are put right in `aux`.
+pub(crate) fn find(found: &FoundPool, aux: &mut [AuxConfig]) -> Vec<Arc<Spare>> {
+    let waiting = aux.iter_mut().filter(|aux| aux.class == AuxClass::Spare && aux.standing.is_none());
+    let spare = |aux: &mut AuxConfig| {
+        let is_it = |label: &LabelConfig| label.device_guid == aux.guid;
+        let here = found.devices.iter().find(|device| is_it(&device.label));
+        if let Some(here) = here {
+            aux.path.clone_from(&here.handle.path);
+        }
+        Spare::new(aux.guid, here.map(|here| Arc::clone(&here.handle.device)))
+    };
+    waiting.map(spare).collect()
+}
+
+impl Inner {
+    /// What the labels say of spares.
+    fn listed_spares(&self) -> Vec<AuxConfig> {
+        self.aux.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
+    }
+
+    fn waiting(&self, guid: u64) -> Option<Arc<Spare>> {
+        self.spares.read().iter().find(|spare| spare.guid == guid).cloned()
+    }
+
+    /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
+    pub(crate) fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_writable()?;
+        let known = |path: &str| {
+            let listed = self.aux.read().iter().any(|aux| aux.path == path);
+            listed || self.leaves().iter().any(|leaf| leaf.path() == path)
+        };
+        for (index, handle) in handles.iter().enumerate() {
+            let twice = handles[..index].iter().any(|other| other.path == handle.path);
+            if twice || known(&handle.path) {
+                return Err(Error::Twice { path: handle.path.clone() });
+            }
+            crate::grow::check_unoccupied(handle, force)?;
+            let bytes = handle.device.character().size_bytes;
+            if medium::slot_count(bytes, self.slot_size) == 0 || !handle.device.character().appendable {
+                return Err(Error::TooSmall { path: handle.path.clone(), bytes });
+            }
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let _turn = self.sync_turn.lock();
+        let before = (self.aux.read().clone(), self.features.read().clone());
+        let mut new = Vec::new();
+        for DeviceHandle { path, device } in handles {
+            crate::scan::erase(&*device)?;
+            let guid = self.env.random.nonzero_u64();
+            new.push(guid);
+            let class = AuxClass::Spare;
+            self.aux.write().push(AuxConfig { class, given_up: false, guid, path, standing: None });
+            self.spares.write().push(Spare::new(guid, Some(device)));
+        }
+        if !self.has_feature(FEATURE) {
+            self.features.write().extend(Feature::known(FEATURE));
+        }
+        let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
+        if written.is_err() {
+            (*self.aux.write(), *self.features.write()) = before;
+            self.spares.write().retain(|spare| !new.contains(&spare.guid));
+        }
+        written
+    }
+
+    /// Takes a spare away that is not in use. Durable when it returns.
+    pub(crate) fn remove_spare(&self, path: &str) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.sync_turn.lock();
+        let listed = self.listed_spares().into_iter().find(|aux| aux.path == path);
+        let Some(aux) = listed else {
+            return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
+        };
+        if aux.standing.is_some() {
+            return Err(Error::SpareInUse { pool: self.name(), path: path.to_owned() });
+        }
+        let spare = self.waiting(aux.guid);
+        self.aux.write().retain(|other| other.guid != aux.guid);
+        self.spares.write().retain(|other| other.guid != aux.guid);
+        if self.listed_spares().is_empty() {
+            self.features.write().retain(|feature| feature.name != FEATURE);
+        }
+        self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
+        if let Some(spare) = spare {
+            // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
+            let _ = spare.device.as_ref().map(|device| crate::scan::erase(&**device));
+            spare.release();
+        }
+        Ok(())
+    }
+
+    /// Spares as status shows them.
+    pub(crate) fn spares_status(&self) -> Vec<SpareStatus> {
+        let status = |aux: AuxConfig| {
+            let waiting = self.waiting(aux.guid);
+            let device = waiting.as_ref().and_then(|spare| spare.device.as_ref());
+            let gone = device.is_none_or(|device| device.presence() != Presence::Whole);
+            let trouble = waiting.as_ref().and_then(|spare| spare.trouble.lock().clone());
+            let missing = (gone && aux.standing.is_none()).then(|| "is not here".to_owned());
+            SpareStatus {
+                path: aux.path,
+                guid: aux.guid,
+                size_bytes: device.map_or(0, |device| device.character().size_bytes),
+                standing: aux.standing,
+                trouble: trouble.or(missing),
+            }
+        };
+        self.listed_spares().into_iter().map(status).collect()
+    }
+
+    /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare alone.
+    pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
+        for spare in self.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
+            let Some(device) = &spare.device else { continue };
+            let Some(leaf) = self.leaves().into_iter().next() else { continue };
+            let label = LabelConfig {
+                device: DeviceId(0),
+                device_guid: spare.guid,
+                ..self.label_of(&leaf, state, txg)
+            };
+            let Some(label) = label.encode(steadfast_crypto::hash) else { continue };
+            let written = copies.iter().try_for_each(|copy| device.write_label(*copy, &label));
+            if let Err(error) = written.and_then(|()| device.flush()) {
+                *spare.trouble.lock() = Some(error.to_string());
+            }
+        }
+    }
+
+    /// Lets spares step in and go, as devices fail and come back. Sync context only, between commits.
+    pub(crate) fn look_after_spares(&self) -> Result<()> {
+        let listed = self.listed_spares();
+        if listed.is_empty() {
+            return Ok(());
+        }
+        let leaves = self.leaves();
+        let leaf_of = |id: DeviceId| leaves.iter().find(|leaf| leaf.id() == id);
+        let is_out = |leaf: &Leaf| {
+            matches!(leaf.config().state, LeafState::Faulted | LeafState::Gone | LeafState::Spared)
+        };
+        for standing in listed.iter().filter_map(|aux| aux.standing) {
+            let Some(spare) = leaf_of(standing.leaf) else { continue };
+            let original = leaf_of(standing.instead);
+            match original {
+                Some(original) if is_out(original) => self.spare_if_empty(original),
+                _ if spare.config().state == LeafState::Online => self.dismiss(spare)?,
+                _ => {}
+            }
+        }
+        let helped =
+            |id| listed.iter().any(|aux| aux.standing.is_some_and(|standing| standing.instead == id));
+        let helpless = leaves.iter().filter(|leaf| {
+            let config = leaf.config();
+            let failed = matches!(config.state, LeafState::Faulted | LeafState::Gone);
+            failed && config.group != 0 && !helped(config.id)
+        });
+        for leaf in helpless {
+            if let Some(spare) = self.fitting(&leaf.config())
+                && let Err(error) = self.stand_in(leaf, &spare)
+            {
+                *spare.trouble.lock() = Some(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// The smallest spare that holds what a device does.
+    fn fitting(&self, config: &LeafConfig) -> Option<Arc<Spare>> {
+        let least = self.space.columns_on(config.id).max(1);
+        let column = self.column_of(config);
+        let size = |spare: &Spare| spare.device.as_ref().map_or(0, |device| device.character().size_bytes);
+        let all = self.spares.read();
+        let fits = all.iter().filter(|spare| {
+            spare.trouble.lock().is_none() && u64::from(medium::slot_count(size(spare), column)) >= least
+        });
+        fits.min_by_key(|spare| size(spare)).cloned()
+    }
+
+    /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it after the next commit.
+    fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
+        let config = original.config();
+        let aux = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid).expect("it is listed");
+        assert!(aux.standing.is_none(), "(P1) one that waits stands for nobody");
+        let Some(device) = spare.device.clone() else { return Ok(()) };
+        if self.leaves().len() >= LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        let _turn = self.sync_turn.lock();
+        if original.config().state != config.state {
+            // Somebody brought it back meanwhile.
+            return Ok(());
+        }
+        let id = DeviceId(self.space.last_device().0 + 1);
+        let slots = medium::slot_count(device.character().size_bytes, self.column_of(&config));
+        let state = LeafState::Online;
+        let path = aux.path.clone();
+        let added =
+            LeafConfig { id, guid: spare.guid, slots, group: config.group, state, path: path.clone() };
+        let added = Arc::new(Leaf::new(added, device, &self.env, &self.events));
+        added.erase_rings()?;
+        let before = (self.leaves(), self.aux.read().clone());
+        self.insert_behind(config.id, &added);
+        self.set_standing(spare.guid, Some(Standing { leaf: id, instead: config.id }));
+        self.spares.write().retain(|other| other.guid != spare.guid);
+        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+            (*self.leaves.write(), *self.aux.write()) = before;
+            self.spares.write().push(Arc::clone(spare));
+            return Err(error);
+        }
+        let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+        assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
+        self.prepare_resilver()?;
+        self.events.note(EventKind::Spare { path, word: "INUSE", instead: original.path() });
+        self.resilver_soon();
+        Ok(())
+    }
+
+    fn insert_behind(&self, id: DeviceId, added: &Arc<Leaf>) {
+        let mut leaves = self.leaves.write();
+        let at = leaves.iter().position(|other| other.id() == id).map_or(leaves.len(), |at| at + 1);
+        leaves.insert(at, Arc::clone(added));
+    }
+
+    fn set_standing(&self, guid: u64, standing: Option<Standing>) {
+        for aux in self.aux.write().iter_mut().filter(|aux| aux.guid == guid) {
+            aux.standing = standing;
+        }
+    }
+
+    /// A resilver begins after the next commit, which is asked for.
+    fn resilver_soon(&self) {
+        self.resilver_wanted.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Release);
+        self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+    }
+
+    /// A spare whose device is back or replaced is not needed any more: what it holds moves to the others of its group.
+    fn dismiss(&self, spare: &Leaf) -> Result<()> {
+        let _turn = self.sync_turn.lock();
+        let id = spare.id();
+        spare.config.write().state = LeafState::Leaving;
+        self.space.set_leaving(id, true);
+        self.replacing.lock().push(id);
+        self.commit_state.lock().labels_dirty = true;
+        self.prepare_resilver()?;
+        self.resilver_soon();
+        Ok(())
+    }
+
+    /// A device of which everything is on its spare counts for nothing any more (P3).
+    fn spare_if_empty(&self, original: &Leaf) {
+        let id = original.id();
+        let _turn = self.sync_turn.lock();
+        // Somebody may have brought it back meanwhile.
+        let failed = matches!(original.config().state, LeafState::Faulted | LeafState::Gone);
+        if !failed || self.space.columns_on(id) > 0 {
+            return;
+        }
+        original.config.write().state = LeafState::Spared;
+        self.space.remove_device(id);
+        self.commit_state.lock().labels_dirty = true;
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// A leaf that left and that is a spare waits again (P2). True if it is one. At the beginning of a commit, whose labels say so.
+    pub(crate) fn take_back(&self, leaf: &Leaf) -> bool {
+        let config = leaf.config();
+        let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.leaf == config.id);
+        let Some(aux) = self.listed_spares().into_iter().find(is_it) else { return false };
+        self.set_standing(aux.guid, None);
+        self.spares.write().push(Spare::new(aux.guid, Some(Arc::clone(&leaf.device))));
+        self.events.note(EventKind::Spare { path: aux.path, word: "AVAIL", instead: String::new() });
+        true
+    }
+
+    /// Gives the place of a device that its spare stands for whole to another device, or to itself as a new one (P3). The spare goes
+    /// when it sees that.
+    pub(crate) fn relieve(&self, original: &Leaf, new: DeviceHandle) -> Result<()> {
+        let config = original.config();
+        let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.instead == config.id);
+        let standing = self.listed_spares().into_iter().find(is_it).and_then(|aux| aux.standing);
+        let beside = standing.map_or(config.id, |standing| standing.leaf);
+        let bytes = new.device.character().size_bytes;
+        let slots = medium::slot_count(bytes, self.column_of(&config));
+        if u64::from(slots) < self.space.columns_on(beside).max(1) {
+            return Err(Error::TooSmall { path: new.path, bytes });
+        }
+        {
+            let _turn = self.sync_turn.lock();
+            let id = DeviceId(self.space.last_device().0 + 1);
+            let (group, guid) = (config.group, self.env.random.nonzero_u64());
+            let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
+            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
+            added.erase_rings()?;
+            let before = self.leaves();
+            self.insert_behind(config.id, &added);
+            self.leaves.write().retain(|other| other.id() != config.id);
+            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+                *self.leaves.write() = before;
+                return Err(error);
+            }
+            let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+            assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! Spares: they wait, step in for devices that fail or are gone, and go when those are back or replaced.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ROOT, handles, import, mount, spec};
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::{Device, MemoryDevice, Operation};
+use steadfast_env::Env;
+use steadfast_format::LeafState;
+use steadfast_pool::{CreateSpec, DeviceHandle, Error, EventKind, GroupHandles, Pool, Redundancy};
+
+const FILES: u64 = 12;
+
+fn content(file: u64) -> Vec<u8> {
+    let mut state = file.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::new();
+    while bytes.len() < 300_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+fn write(pool: &Pool, files: std::ops::Range<u64>) {
+    let (fs, handle) = mount(pool, "tank");
+    for file in files {
+        common::write_file(&fs, ROOT, format!("file{file}").as_bytes(), &content(file));
+    }
+    drop((fs, handle));
+    pool.sync().expect("committed");
+}
+
+fn check(pool: &Pool, files: std::ops::Range<u64>) {
+    let (fs, handle) = mount(pool, "tank");
+    for file in files {
+        let bytes = common::read_file(&fs, ROOT, format!("file{file}").as_bytes());
+        assert!(bytes == content(file), "file {file}");
+    }
+    drop((fs, handle));
+}
+
+struct Machine {
+    env: Env,
+    devices: Vec<Arc<MemoryDevice>>,
+}
+
+impl Machine {
+    /// A pool on all devices but the last, which is its spare.
+    fn new(redundancy: Redundancy, count: usize) -> (Machine, Pool) {
+        let device = |at| Arc::new(MemoryDevice::new(&format!("device {at}"), 128 << 20));
+        let devices: Vec<Arc<MemoryDevice>> = (0..=count).map(device).collect();
+        let machine = Machine { env: Env::simulated(5), devices };
+        let group = GroupHandles { redundancy, devices: handles(&machine.devices[..count]) };
+        let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
+        let pool = Pool::create(&machine.env, spec).expect("a pool");
+        pool.add_spares(handles(&machine.devices[count..]), false, false).expect("added");
+        write(&pool, 0..FILES);
+        (machine, pool)
+    }
+
+    fn import(&self, devices: &[usize]) -> Pool {
+        let here: Vec<_> = devices.iter().map(|&at| Arc::clone(&self.devices[at])).collect();
+        import(&self.env, handles(&here), None).expect("imported")
+    }
+
+    fn all(&self) -> Vec<usize> {
+        (0..self.devices.len()).collect()
+    }
+
+    fn fail(&self, at: usize) {
+        self.devices[at].arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
+    }
+}
+
+/// Lets the pool do what it does when nothing is asked of it, until all of it is done.
+fn settle(pool: &Pool) {
+    for _ in 0..3 {
+        (0..60).for_each(|_| pool.step());
+        pool.sync().expect("the pool goes on");
+    }
+    for _ in 0..10_000 {
+        if pool.scan_remaining() == [0, 0] {
+            (0..60).for_each(|_| pool.step());
+            pool.sync().expect("the pool goes on");
+            return;
+        }
+        pool.step();
+    }
+    panic!("{:?}", pool.state().scan);
+}
+
+fn states(pool: &Pool) -> Vec<LeafState> {
+    pool.state().leaves.iter().map(|leaf| leaf.config.state).collect()
+}
+
+const GROUPS: [(Redundancy, usize); 3] =
+    [(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 4), (Redundancy::Raidz(2), 5)];
+
+#[test]
+fn a_spare_steps_in_and_then_as_many_more_may_fail_as_before() {
+    for (redundancy, count) in GROUPS {
+        let (machine, pool) = Machine::new(redundancy, count);
+        assert!(pool.state().spares[0].standing.is_none());
+        machine.fail(1);
+        write(&pool, FILES..2 * FILES);
+        settle(&pool);
+        let state = pool.state();
+        assert!(state.spares[0].standing.is_some(), "{redundancy:?} {:?}", state.spares);
+        assert_eq!(state.leaves.len(), count + 1, "{redundancy:?}");
+        assert_eq!(state.leaves[1].config.state, LeafState::Spared, "{redundancy:?} {:?}", state.scan);
+        let scan = state.scan.expect("a resilver");
+        assert_eq!((scan.lost, scan.missing), (0, 0), "{redundancy:?}");
+        let told = pool.take_events();
+        assert!(told.iter().any(|event| matches!(event.kind, EventKind::Spare { word: "INUSE", .. })));
+        // As if nothing had been.
+        let spared = redundancy.spared(count as u32) as usize;
+        let mut others: Vec<usize> = (0..state.leaves.len()).filter(|&at| at != 1).collect();
+        for at in others.drain(..spared) {
+            let path = state.leaves[at].config.path.clone();
+            pool.offline(&path).unwrap_or_else(|error| panic!("{redundancy:?} {error}"));
+        }
+        check(&pool, 0..2 * FILES);
+        pool.export().expect("exported");
+        let pool = machine.import(&machine.all());
+        check(&pool, 0..2 * FILES);
+        assert!(pool.state().spares[0].standing.is_some(), "kept over the export");
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_spare_goes_when_the_device_is_back_and_waits_again() {
+    for (redundancy, count) in GROUPS {
+        let (machine, pool) = Machine::new(redundancy, count);
+        let path = pool.state().leaves[1].config.path.clone();
+        machine.fail(1);
+        write(&pool, FILES..2 * FILES);
+        settle(&pool);
+        assert!(matches!(pool.remove_spare(&pool.state().spares[0].path), Err(Error::SpareInUse { .. })));
+        machine.devices[1].disarm();
+        let again = Arc::clone(&machine.devices[1]);
+        let open =
+            || -> steadfast_pool::Result<Arc<dyn Device>> { Ok(Arc::clone(&again) as Arc<dyn Device>) };
+        assert!(pool.online(&path, &open).expect("it works again"));
+        settle(&pool);
+        settle(&pool);
+        assert_eq!(states(&pool), vec![LeafState::Online; count], "{redundancy:?} {:?}", pool.state().scan);
+        assert!(pool.state().spares[0].standing.is_none(), "{redundancy:?}");
+        check(&pool, 0..2 * FILES);
+        pool.export().expect("exported");
+        // Nothing of the pool is on the spare.
+        let pool = machine.import(&(0..count).collect::<Vec<_>>());
+        check(&pool, 0..2 * FILES);
+        assert!(pool.state().spares[0].trouble.is_some(), "it is not here");
+        pool.export().expect("exported");
+        let pool = machine.import(&machine.all());
+        let spare = pool.state().spares[0].clone();
+        assert_eq!((spare.standing, spare.trouble), (None, None));
+        pool.remove_spare(&spare.path).expect("it waits");
+        assert!(pool.state().spares.is_empty());
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_spare_steps_in_for_what_import_does_not_find_and_goes_when_it_is_replaced() {
+    let (machine, pool) = Machine::new(Redundancy::Raidz(1), 4);
+    let path = pool.state().leaves[2].config.path.clone();
+    pool.export().expect("exported");
+    let pool = machine.import(&[0, 1, 3, 4]);
+    settle(&pool);
+    assert_eq!(pool.state().leaves[2].config.state, LeafState::Spared, "{:?}", pool.state().leaves);
+    let fresh = Arc::new(MemoryDevice::new("fresh", 128 << 20));
+    let new = DeviceHandle { path: "fresh".into(), device: fresh as Arc<dyn Device> };
+    pool.replace(&path, new, false).expect("begun");
+    settle(&pool);
+    settle(&pool);
+    let state = pool.state();
+    assert_eq!(states(&pool), [LeafState::Online; 4], "{:?}", state.scan);
+    assert!(state.leaves.iter().any(|leaf| leaf.config.path == "fresh"));
+    assert!(state.spares[0].standing.is_none() && state.spares[0].trouble.is_none());
+    check(&pool, 0..FILES);
+    pool.export().expect("exported");
+}
+
+#[test]
+fn spares_that_make_no_sense_are_refused() {
+    let (machine, pool) = Machine::new(Redundancy::Mirror, 2);
+    for at in [0, 2] {
+        let again = pool.add_spares(handles(&machine.devices[at..=at]), true, false);
+        assert!(matches!(again, Err(Error::Twice { .. })), "{again:?}");
+    }
+    let whole = Arc::new(MemoryDevice::whole_segments("objects", 128 << 20));
+    let refused = pool.add_spares(handles(&[whole]), false, false);
+    assert!(matches!(refused, Err(Error::TooSmall { .. })), "{refused:?}");
+    assert!(pool.remove_spare("nothing").is_err());
+    let dry = Arc::new(MemoryDevice::new("dry", 128 << 20));
+    pool.add_spares(handles(&[dry]), false, true).expect("it would do");
+    assert_eq!(pool.state().spares.len(), 1);
+    pool.export().expect("exported");
+}
