@@ -44,9 +44,9 @@ fn an_anchor_is_shown_and_inspected_and_comes_and_goes() {
     host.shell("zpool get -H -o value feature@anchor tank").ok().says("active");
     host.run("inspect anchor {}/tank.anchor").ok().says("valid=true").says("epoch=2");
     host.run("inspect anchor --json {}/tank.anchor").ok().says("\"mac\":\"right\"");
-    // One is enough, and what holds data stays.
+    // One is enough, and what alone holds data stays.
     refused(host.shell("zpool add tank anchor $PWD/other.anchor"), "ANCHOR-EXISTS");
-    refused(host.shell("zpool remove tank $PWD/tank.img"), "LATER");
+    refused(host.shell("zpool remove tank $PWD/tank.img"), "VDEV-NEEDED");
     refused(host.shell("zpool remove tank $PWD/other.anchor"), "VDEV-MISSING");
     assert!(!host.at("other.anchor").exists());
     host.shell("zpool remove -n tank $PWD/tank.anchor; zpool status tank").ok().says("tank.anchor");

@@ -34,6 +34,7 @@ mod zpool_growth;
 mod zpool_import;
 mod zpool_inject;
 mod zpool_iostat;
+mod zpool_moves;
 mod zpool_scan;
 mod zpool_status;
 mod zpool_trim;

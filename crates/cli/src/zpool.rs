@@ -7,7 +7,10 @@ use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::repeat::{Plan, TIME};
 use crate::table::{Column, render, tame};
-use crate::{zpool_events, zpool_growth, zpool_import, zpool_inject, zpool_iostat, zpool_status, zpool_trim};
+use crate::{
+    zpool_events, zpool_growth, zpool_import, zpool_inject, zpool_iostat, zpool_moves, zpool_status,
+    zpool_trim,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
@@ -38,17 +41,14 @@ pub const FAMILY: Family = Family {
     doc: "Creates, imports, watches and changes pools.",
     doors: &[],
     later: &[
-        ("attach", "a device is put in place of another by `zpool replace`"),
         (
             "checkpoint",
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
-        ("detach", ""),
         ("initialize", "segments are written whole before they are read, so there is nothing to initialize"),
         ("prefetch", ""),
         ("reguid", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
-        ("resilver", "a resilver begins by itself when a device comes back or is replaced"),
         ("split", ""),
     ],
     commands: &[
@@ -267,13 +267,59 @@ pub const FAMILY: Family = Family {
         Command {
             names: &["remove"],
             syntax: Syntax {
-                flags: &[flag('n', "only check")],
-                operands: "pool device...",
-                least: 2,
+                flags: &[
+                    flag('n', "only check"),
+                    flag('s', "end the removal that is under way"),
+                    flag('w', "wait until the devices have left"),
+                ],
+                operands: "pool [device]...",
+                least: 1,
                 most: MANY,
             },
-            doc: "Lets a pool live without a device: an anchor, a log device or a spare; what holds data stays.",
-            run: zpool_growth::remove,
+            doc: "Lets a pool live without a group, a single device, a log, a spare or its anchor: what they hold moves to the others.",
+            run: zpool_moves::remove,
+        },
+        Command {
+            names: &["attach"],
+            syntax: Syntax {
+                flags: &[
+                    flag('f', "overwrite a device that seems to be in use"),
+                    flag('s', "accepted and without meaning: a resilver always goes in order, and compares"),
+                    flag('w', "wait until the resilver, or the expansion, has ended"),
+                ],
+                operands: "pool device|group new-device",
+                least: 3,
+                most: 3,
+            },
+            doc: "Adds a device to a mirror or raidz group, or makes a mirror of a device that stands alone.",
+            run: zpool_moves::attach,
+        },
+        Command {
+            names: &["detach"],
+            syntax: Syntax { flags: &[], operands: "pool device", least: 2, most: 2 },
+            doc: "Takes a device out of a mirror, or ends a replacement by giving up its old or its new half.",
+            run: zpool_moves::detach,
+        },
+        Command {
+            names: &["rebalance"],
+            syntax: Syntax {
+                flags: &[
+                    flag('p', "pause what is under way; without options it goes on"),
+                    flag('s', "stop what is under way"),
+                    flag('w', "wait until it has ended"),
+                ],
+                operands: "pool",
+                least: 1,
+                most: 1,
+            },
+            doc: "Moves what lies on full devices to emptier ones, as after `zpool add`; also pauses or stops an expansion.",
+            run: zpool_moves::rebalance,
+        },
+        Command {
+            names: &["resilver"],
+            syntax: Syntax { flags: &[], operands: "pool...", least: 1, most: MANY },
+            doc: "Begins a resilver from the beginning.",
+            run: zpool_moves::resilver,
         },
         Command {
             names: &["online"],

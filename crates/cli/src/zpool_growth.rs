@@ -5,8 +5,7 @@ use crate::options::Parsed;
 use crate::table::{Column, render, tame};
 use crate::zpool::{device_path, vdevs};
 use steadfast_control::api::{
-    LabelClear, PoolAdd, PoolClear, PoolInfo, PoolList, PoolOffline, PoolOnline, PoolRemove, PoolStatus,
-    PoolUpgrade,
+    LabelClear, PoolAdd, PoolClear, PoolInfo, PoolList, PoolOffline, PoolOnline, PoolStatus, PoolUpgrade,
 };
 use steadfast_format::Feature;
 
@@ -32,15 +31,6 @@ pub(crate) fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
         }
     }
     session.warn(&format!("'{name}' is larger, but"), &outcome.warnings);
-    Ok(())
-}
-
-pub(crate) fn remove(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let name = parsed.operands[0].clone();
-    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
-    let request = PoolRemove { name: name.clone(), devices, dry_run: parsed.has('n') };
-    let outcome = session.ask(request).doing(|| format!("cannot remove from '{}'", tame(&name)))?;
-    session.warn(&format!("it is removed from '{name}', but"), &outcome.warnings);
     Ok(())
 }
 

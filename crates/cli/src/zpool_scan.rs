@@ -64,6 +64,7 @@ mod tests {
             resilvered: 0,
             lost: 0,
             missing: 0,
+            what: String::new(),
         };
         let Pace { rate, left } = pace(&scan, 1010);
         assert_eq!((rate, left), (100, Some(30)));

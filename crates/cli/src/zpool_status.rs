@@ -5,7 +5,7 @@ use crate::json;
 use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
-use crate::{zpool_errors, zpool_scan, zpool_trim};
+use crate::{zpool_errors, zpool_moves, zpool_scan, zpool_trim};
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
 use steadfast_control::api::{
@@ -66,6 +66,9 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
         for (at, line) in zpool_trim::scan_lines(scan).into_iter().enumerate() {
             session.line(if at == 0 { format!("  scan: {line}") } else { format!("\t{line}") });
         }
+    }
+    if let Some(moving) = &pool.moving {
+        zpool_moves::move_lines(moving).into_iter().for_each(|line| session.line(line));
     }
     session.line("config:\n");
     let vdevs = remarked(&pool.vdevs, parsed.has('t'), parsed.has('s'));

@@ -19,8 +19,18 @@ const POLL_FIRST: Duration = Duration::from_millis(5);
 const POLL_LAST: Duration = Duration::from_millis(250);
 
 /// What `zpool wait` knows, in the order of its columns. Most of it does not exist here, and is over as soon as it is asked for.
-const ACTIVITIES: [&str; 9] =
-    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+const ACTIVITIES: [&str; 10] = [
+    "discard",
+    "free",
+    "initialize",
+    "replace",
+    "remove",
+    "resilver",
+    "scrub",
+    "trim",
+    "raidz_expand",
+    "rebalance",
+];
 
 /// Bytes left of an activity.
 fn left(activities: Activities, name: &str) -> u64 {
@@ -29,6 +39,9 @@ fn left(activities: Activities, name: &str) -> u64 {
         "trim" => activities.trim,
         "scrub" => activities.scrub,
         "resilver" | "replace" => activities.resilver,
+        "remove" => activities.remove,
+        "raidz_expand" => activities.expand,
+        "rebalance" => activities.rebalance,
         _ => 0,
     }
 }
@@ -94,14 +107,16 @@ pub(crate) fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<
     if parsed.has('w') { wait_for(session, &name, &["resilver"], None, |_, _| {}) } else { Ok(()) }
 }
 
+/// A duration as status prints it.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+    if days > 0 { format!("{days} days {clock}") } else { clock }
+}
+
 /// What status says of a scrub or resilver, line by line.
 pub(crate) fn scan_lines(scan: &ScanReport) -> Vec<String> {
     let date = date::creation;
-    let duration = |seconds: u64| {
-        let (days, rest) = (seconds / 86_400, seconds % 86_400);
-        let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
-        if days > 0 { format!("{days} days {clock}") } else { clock }
-    };
     let mended = match scan.function.as_str() {
         "scrub" => format!("repaired {}", nice_bytes(scan.repaired + scan.resilvered)),
         _ => format!("resilvered {}", nice_bytes(scan.resilvered + scan.repaired)),
@@ -213,7 +228,7 @@ pub(crate) fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
 
 /// Waits until none of these activities goes on: it ended, was stopped, or its pool was let go. With an interval, reports
 /// at the beginning, after each, and at the end.
-fn wait_for(
+pub(crate) fn wait_for(
     session: &mut Session<'_, '_>,
     name: &str,
     wanted: &[&str],

@@ -3,6 +3,7 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
+pub use crate::api_moves::{PoolAttach, PoolDetach, PoolRebalance, PoolResilver};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -346,6 +347,9 @@ pub struct PoolReport {
     /// Its last scrub or resilver.
     #[serde(default)]
     pub scan: Option<ScanReport>,
+    /// What moves things from devices to others: `remove`, `expand` or `rebalance`.
+    #[serde(default)]
+    pub moving: Option<ScanReport>,
 }
 
 /// What an intent log is and did since the import.
@@ -540,6 +544,9 @@ pub struct PoolRemove {
     pub devices: Vec<PathBuf>,
     /// Only check (`-n`).
     pub dry_run: bool,
+    /// End the removal that is under way (`-s`); no device is named.
+    #[serde(default)]
+    pub cancel: bool,
 }
 
 /// Bring devices into use; `touched` lists those that were not.
@@ -629,6 +636,9 @@ pub struct ScanReport {
     pub lost: u64,
     /// Columns that no device had room for.
     pub missing: u64,
+    /// What is removed, by the names that status prints, or by its number once it is gone.
+    #[serde(default)]
+    pub what: String,
 }
 
 /// Discard all free space of devices, or stop that.
@@ -676,6 +686,15 @@ pub struct Activities {
     /// Columns that are missing are built.
     #[serde(default)]
     pub resilver: u64,
+    /// What lies on devices that are removed goes to others.
+    #[serde(default)]
+    pub remove: u64,
+    /// Columns go to a device that was attached to raidz.
+    #[serde(default)]
+    pub expand: u64,
+    /// Groups are evened out.
+    #[serde(default)]
+    pub rebalance: u64,
 }
 
 /// Remove a pool's labels from a device that no imported pool uses.
@@ -1064,6 +1083,14 @@ pub trait Host: Send + Sync {
     fn pool_replace(&self, caller: &Caller, request: PoolReplace) -> Result<Outcome, Refusal>;
     /// Injects faults, or tells which are in force.
     fn pool_inject(&self, caller: &Caller, request: PoolInject) -> Result<Injections, Refusal>;
+    /// Adds a device to the group of another.
+    fn pool_attach(&self, caller: &Caller, request: PoolAttach) -> Result<Outcome, Refusal>;
+    /// Takes a device out of a mirror, or ends a replacement.
+    fn pool_detach(&self, caller: &Caller, request: PoolDetach) -> Result<Outcome, Refusal>;
+    /// Evens out how full devices are, or stops that.
+    fn pool_rebalance(&self, caller: &Caller, request: PoolRebalance) -> Result<Outcome, Refusal>;
+    /// Begins a resilver anew.
+    fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1162,6 +1189,10 @@ verbs! {
     PoolScrub pool_scrub -> Outcome;
     PoolReplace pool_replace -> Outcome;
     PoolInject pool_inject -> Injections;
+    PoolAttach pool_attach -> Outcome;
+    PoolDetach pool_detach -> Outcome;
+    PoolRebalance pool_rebalance -> Outcome;
+    PoolResilver pool_resilver -> Outcome;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

@@ -94,11 +94,16 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             }
         }
         Request::PoolOffline(r) => check_paths(&r.devices)?,
-        Request::PoolScrub(_) => {}
         Request::PoolInject(r) => {
             check_paths(r.device.as_slice())?;
             crate::inject::check(r)?;
         }
+        Request::PoolScrub(_) | Request::PoolRebalance(_) | Request::PoolResilver(_) => {}
+        Request::PoolAttach(r) => {
+            check_paths(std::slice::from_ref(&r.device))?;
+            check_paths(std::slice::from_ref(&r.new))?;
+        }
+        Request::PoolDetach(r) => check_paths(std::slice::from_ref(&r.device))?,
         Request::PoolReplace(r) => {
             check_paths(std::slice::from_ref(&r.old))?;
             check_paths(r.new.as_slice())?;

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod api_moves;
 pub mod cachefile;
 pub mod check;
 pub mod client;

@@ -104,6 +104,16 @@ codes! {
         "`zpool status {pool}` shows the last one.";
     InjectFlag "INJECT-FLAG" "Faults on purpose damage what the pool holds, and this is no test build, which would inject them freely."
         "If that is meant, add --i-want-this-pool-damaged; if it is not, nothing needs to be done.";
+    VdevDetach "VDEV-DETACH" "Only members of a mirror can be detached, and either half of a replacement that is under way."
+        "`zpool replace {pool} {device} NEW` puts another device into its place; `zpool remove` takes away a group whole.";
+    VdevMember "VDEV-MEMBER" "What is removed is a group, or a device that stands alone: a member of a group holds what the others need."
+        "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` takes a device out of a mirror.";
+    RemoveRoom "REMOVE-ROOM" "What lies on a device that is removed goes to the others, which have to keep their reserve."
+        "Delete something, or add a device first: `zpool add {pool} NEW`.";
+    MoveActive "MOVE-ACTIVE" "One removal, expansion or rebalance goes on at a time."
+        "Wait for it with `zpool wait -t remove,raidz_expand,rebalance {pool}`, or end it: `zpool remove -s {pool}`, `zpool rebalance -s {pool}`.";
+    MoveNone "MOVE-NONE" "Only what is under way can be paused or ended."
+        "`zpool status {pool}` shows what was done last.";
     TrimActive "TRIM-ACTIVE" "A device is trimmed once at a time."
         "Wait for it with `zpool wait -t trim {pool}`, or end it with `zpool trim -c {pool}`.";
     TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."

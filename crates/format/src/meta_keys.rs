@@ -13,6 +13,7 @@
 //! | 0x07       | dataset u64                        | held log                 |
 //! | 0x08       | segment u64, part u32              | checksums of a part      |
 //! | 0x09       |                                    | the pool's last scan     |
+//! | 0x0A       |                                    | the pool's last move     |
 
 use crate::{DatasetId, SegmentId};
 
@@ -37,6 +38,9 @@ pub const CHECKSUMS: u8 = 0x08;
 /// First and only byte of the key of the pool's last scan.
 pub const SCAN: u8 = 0x09;
 
+/// First and only byte of the key of the pool's last move.
+pub const MOVE: u8 = 0x0A;
+
 /// A decoded key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum MetaKey {
@@ -58,6 +62,8 @@ pub enum MetaKey {
     Checksums(SegmentId, u32),
     /// The pool's last scrub or resilver.
     Scan,
+    /// What was last moved from devices to others.
+    Move,
 }
 
 impl MetaKey {
@@ -97,6 +103,7 @@ impl MetaKey {
                 out.extend_from_slice(&id.0.to_be_bytes());
             }
             MetaKey::Scan => out.push(SCAN),
+            MetaKey::Move => out.push(MOVE),
             MetaKey::Checksums(id, part) => {
                 out.push(CHECKSUMS);
                 out.extend_from_slice(&id.0.to_be_bytes());
@@ -129,6 +136,7 @@ impl MetaKey {
             HISTORY => MetaKey::History(number(rest)?),
             HELD_LOG => MetaKey::HeldLog(DatasetId(number(rest)?)),
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
+            MOVE => rest.is_empty().then_some(MetaKey::Move)?,
             CHECKSUMS => {
                 let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
                 MetaKey::Checksums(SegmentId(number(rest.get(..8)?)?), part)

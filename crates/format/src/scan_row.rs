@@ -11,6 +11,20 @@ pub enum ScanKind {
     Scrub = 1,
     /// Columns that are missing, or on a device that leaves, are built on others.
     Resilver = 2,
+    /// What lies on groups that leave goes to others.
+    Remove = 3,
+    /// Columns go to devices of their group that hold fewer.
+    Expand = 4,
+    /// Segments go to groups that are emptier, and columns as above.
+    Rebalance = 5,
+}
+
+impl ScanKind {
+    /// True for those that move what lies somewhere, and are stored as the pool's last move; the others as its last scan.
+    #[must_use]
+    pub fn moves(self) -> bool {
+        matches!(self, ScanKind::Remove | ScanKind::Expand | ScanKind::Rebalance)
+    }
 }
 
 /// How far a scan is.
@@ -27,13 +41,14 @@ pub enum ScanState {
     Canceled = 4,
 }
 
-/// Value of the pool's last scan in the meta tree.
+/// Value of the pool's last scan in the meta tree, and of its last move.
 ///
 /// | off | len | field    | meaning                                                          |
 /// |-----|-----|----------|------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 scrub, 2 resilver                                              |
+/// |   0 |   1 | kind     | 1 scrub, 2 resilver; moves: 3 remove, 4 expand, 5 rebalance      |
 /// |   1 |   1 | state    | 1 active, 2 paused, 3 finished, 4 canceled                       |
-/// |   2 |   6 | reserved | zero                                                             |
+/// |   2 |   2 | reserved | zero                                                             |
+/// |   4 |   4 | device   | first device of the first group that leaves; 0 of all else       |
 /// |   8 |   8 | next     | segments below this id were looked at                            |
 /// |  16 |   8 | until    | segments from this id on were written after it began             |
 /// |  24 |   8 | begun_ns | wall time of its beginning, nanoseconds since 1970               |
@@ -41,8 +56,8 @@ pub enum ScanState {
 /// |  40 |   8 | total    | bytes of columns to be looked at when it began                   |
 /// |  48 |   8 | read     | bytes read                                                       |
 /// |  56 |   8 | repaired | bytes that were wrong and were written anew                      |
-/// |  64 |   8 | rebuilt  | bytes of missing columns built elsewhere                         |
-/// |  72 |   8 | lost     | bytes that could not be mended                                   |
+/// |  64 |   8 | rebuilt  | bytes of missing columns built elsewhere; of a move bytes moved  |
+/// |  72 |   8 | lost     | bytes that could not be mended, or moved                         |
 /// |  80 |   8 | missing  | columns that no device had room for                              |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ScanRow {
@@ -50,6 +65,8 @@ pub struct ScanRow {
     pub kind: ScanKind,
     /// How far.
     pub state: ScanState,
+    /// Which device a removal began with; 0 of all else.
+    pub device: u32,
     /// Segments below were looked at.
     pub next: SegmentId,
     /// Segments from here on are newer than the scan.
@@ -79,7 +96,8 @@ impl ScanRow {
         &[
             ("kind", 0, 1),
             ("state", 1, 1),
-            ("reserved", 2, 6),
+            ("reserved", 2, 2),
+            ("device", 4, 4),
             ("next", 8, 8),
             ("until", 16, 8),
             ("begun_ns", 24, 8),
@@ -99,6 +117,7 @@ impl ScanRow {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u8("kind", self.kind as u8).u8("state", self.state as u8).reserved();
+        out.u32("device", self.device);
         out.u64("next", self.next.0).u64("until", self.until.0);
         out.u64("begun_ns", self.begun_ns).u64("ended_ns", self.ended_ns).u64("total", self.total);
         out.u64("read", self.read).u64("repaired", self.repaired).u64("rebuilt", self.rebuilt);
@@ -111,6 +130,9 @@ impl ScanRow {
         let kind = match from.u8("kind") {
             1 => ScanKind::Scrub,
             2 => ScanKind::Resilver,
+            3 => ScanKind::Remove,
+            4 => ScanKind::Expand,
+            5 => ScanKind::Rebalance,
             other => return Err(from.refuse("kind", other)),
         };
         let state = match from.u8("state") {
@@ -124,6 +146,7 @@ impl ScanRow {
         let row = ScanRow {
             kind,
             state,
+            device: from.u32("device"),
             next: SegmentId(from.u64("next")),
             until: SegmentId(from.u64("until")),
             begun_ns: from.u64("begun_ns"),

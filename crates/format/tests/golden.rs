@@ -415,6 +415,7 @@ fn rows() {
     let scan = ScanRow {
         kind: ScanKind::Resilver,
         state: ScanState::Paused,
+        device: 0,
         next: SegmentId(40),
         until: SegmentId(400),
         begun_ns: 1_767_225_600_000_000_000,

@@ -88,9 +88,10 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
                 record.with("txg", entry.txg.0).with("uid", entry.uid).with("internal", entry.internal);
             record.with("host", entry.host).with("text", entry.text)
         }
-        MetaKey::Scan => {
+        key @ (MetaKey::Scan | MetaKey::Move) => {
             let scan = ScanRow::decode(value)?;
-            let record = Record::new("scan").with("kind", format!("{:?}", scan.kind).to_lowercase());
+            let record = Record::new(if key == MetaKey::Scan { "scan" } else { "move" })
+                .with("kind", format!("{:?}", scan.kind).to_lowercase());
             let record = record.with("state", format!("{:?}", scan.state).to_lowercase());
             record.with("next", scan.next.0).with("until", scan.until.0).with("repaired", scan.repaired)
         }

@@ -199,11 +199,13 @@ impl Visit for Meta {
                 }
                 Ok(_) => {}
             },
-            MetaKey::Scan => {
-                if let Err(error) = ScanRow::decode(item.value) {
-                    found(item.bad(error));
+            key @ (MetaKey::Scan | MetaKey::Move) => match ScanRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(row) if row.kind.moves() != (key == MetaKey::Move) => {
+                    found(item.bad("it is stored where the other kind is"));
                 }
-            }
+                Ok(_) => {}
+            },
             MetaKey::Checksums(segment, part_number) => match Checksums::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(part) => _ = self.sums.insert((segment, part_number), part.sums),

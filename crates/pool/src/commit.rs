@@ -171,7 +171,7 @@ impl Inner {
                 }
             }
             if !self.is_suspended() {
-                match self.scan_step() {
+                match self.background_step() {
                     Ok(None) => {}
                     Ok(Some(pause)) => patience = patience.min(pause),
                     Err(error) => {
@@ -203,7 +203,7 @@ impl Inner {
         }
         let gained = self.space.free_slots() > free_before;
         if !self.is_suspended()
-            && let Err(error) = self.scan_step()
+            && let Err(error) = self.background_step()
         {
             self.suspend(&error);
         }
@@ -407,6 +407,7 @@ impl Inner {
                 written => {
                     written?;
                     state.labels_dirty = false;
+                    self.erase_departed();
                 }
             }
         }
@@ -443,6 +444,7 @@ impl Inner {
         drop(table);
         items.extend(self.held.lock().take_items());
         items.extend(self.scan_item());
+        items.extend(self.move_item());
         let mut props = self.props.write();
         for name in std::mem::take(&mut props.dirty) {
             let value = props.values.get(&name).map(|value| value.clone().into_bytes());
@@ -531,7 +533,22 @@ impl Inner {
     }
 
     /// Writes all copies of all labels, two at a time with a flush between, so that a crash leaves two good ones.
+    ///
+    /// Devices that are about to be added get theirs before the others list them: a crash leaves none that is listed and has no
+    /// label, which an import would take for missing.
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
+        let is_new = |leaf: &Arc<Leaf>| {
+            let is_known = self.space.is_in_use(leaf.id()) || self.space.is_out_of_use(leaf.id());
+            leaf.in_use().is_some() && !is_known
+        };
+        for leaf in self.leaves().into_iter().filter(is_new) {
+            let label = self.label_of(&leaf, state, txg).encode(steadfast_crypto::hash);
+            let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
+            for copies in [[0, 2], [1, 3]] {
+                copies.iter().try_for_each(|&copy| leaf.device.write_label(copy, &label))?;
+                leaf.device.flush()?;
+            }
+        }
         for copies in [[0, 2], [1, 3]] {
             self.write_log_labels(copies, state, txg)?;
             self.write_spare_labels(copies, state, txg);

@@ -181,6 +181,8 @@ impl Plan {
             replacing: Mutex::default(),
             spares: RwLock::default(),
             resilver_wanted: AtomicBool::new(false),
+            moving: Mutex::default(),
+            departed: Mutex::default(),
             move_log: AtomicBool::new(false),
             groups: RwLock::new(self.groups),
             leaves: RwLock::new(self.leaves),

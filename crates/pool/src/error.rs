@@ -71,6 +71,54 @@ pub enum Error {
         /// Device.
         path: String,
     },
+    /// Something is moved already.
+    #[error("a {what} of '{pool}' is under way")]
+    MoveActive {
+        /// Pool.
+        pool: String,
+        /// Which.
+        what: &'static str,
+    },
+    /// There is nothing to pause or stop.
+    #[error("no {what} of '{pool}' is under way")]
+    MoveNone {
+        /// Pool.
+        pool: String,
+        /// Which.
+        what: &'static str,
+    },
+    /// The last devices that hold segments.
+    #[error("without {path} nothing would be left of '{pool}'")]
+    LastGroup {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+    },
+    /// The others have no room for what a device holds.
+    #[error(
+        "the other devices of '{pool}' have no room for what {path} holds: {needed} bytes live in the pool, and {room} could without it"
+    )]
+    RemoveRoom {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+        /// Bytes that live.
+        needed: u64,
+        /// Bytes that there would be room for.
+        room: u64,
+    },
+    /// A device that cannot be detached.
+    #[error("{path} of '{pool}' cannot be detached: {reason}")]
+    Detach {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// A device that stands alone has nobody to compute its content.
     #[error("{path} of '{pool}' stands alone: nothing has a copy of what it holds")]
     DeviceAlone {

@@ -8,7 +8,7 @@
 //! | offline | the operator                                           | no         | no        | counts; it is old    |
 //! | faulted | it failed, and its group can do without it             | no         | no        | counts; it is old    |
 //! | gone    | import did not find it, and its group can do without it| no         | no        | counts; it is old    |
-//! | leaving | the operator replaced it                               | no         | yes       | moves to others      |
+//! | leaving | the operator replaced, detached or removed it          | no         | yes       | moves to others      |
 //! | spared  | it was faulted or gone, and a spare holds all of it    | no         | no        | counts for nothing   |
 //!
 //! ## Invariants
@@ -148,11 +148,14 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
     }
     for group in &config.groups {
         let of_group = || config.leaves.iter().filter(|leaf| leaf.group == group.id);
-        let missing: Vec<&LeafConfig> = of_group()
-            .filter(|leaf| !matches!(leaf.state, LeafState::Leaving | LeafState::Spared))
-            .filter(|leaf| !here(leaf) || is_out(leaf))
-            .collect();
-        if missing.len() > redundancy_of(group).spared(group.width.into()) as usize {
+        let spared = redundancy_of(group).spared(group.width.into()) as usize;
+        // What leaves moves to others of its group, unless they all leave, or nobody else has it.
+        let of_group = || of_group().filter(|leaf| leaf.state != LeafState::Spared);
+        let all_leave = of_group().all(|leaf| leaf.state == LeafState::Leaving);
+        let counts = |leaf: &&LeafConfig| all_leave || spared == 0 || leaf.state != LeafState::Leaving;
+        let missing: Vec<&LeafConfig> =
+            of_group().filter(counts).filter(|leaf| !here(leaf) || is_out(leaf)).collect();
+        if missing.len() > spared {
             fatal.extend(missing.into_iter().map(|leaf| leaf.path.clone()));
         }
     }

@@ -180,6 +180,10 @@ impl Pool {
             let row = ScanRow::decode(&value).map_err(corrupt("the last scan"))?;
             *inner.scan.lock() = Some(Scan::new(row));
         }
+        if let Some(value) = inner.meta.get(&MetaKey::Move.encode())? {
+            let row = ScanRow::decode(&value).map_err(corrupt("the last move"))?;
+            *inner.moving.lock() = Some(Scan::new(row));
+        }
         for leaf in inner.leaves().iter().filter(|leaf| leaf.config().state == LeafState::Leaving) {
             inner.space.set_leaving(leaf.id(), true);
             inner.replacing.lock().push(leaf.id());
@@ -241,6 +245,7 @@ impl Pool {
             if !under_way {
                 inner.resilver_if_needed();
             }
+            inner.resume_moves();
         }
         Ok(Pool::start(inner))
     }
@@ -312,11 +317,14 @@ fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
 }
 
 /// The newest root knows how many devices it was written to. Labels that list fewer are older than it, and a device is
-/// missing; labels that list more were written by an `add` that did not come to its commit, and carry the root's txg.
+/// missing; labels that list more were written by an `add` that did not come to its commit, and carry the root's txg; or a device
+/// has left with the newest root, whose labels did not come any more.
 fn check_devices(config: &LabelConfig, uberblock: &Uberblock) -> Result<()> {
     let listed = config.leaves.len();
     let counted = uberblock.devices as usize;
-    if counted == listed || counted < listed && config.txg >= uberblock.txg {
+    let leaving = config.leaves.iter().filter(|leaf| leaf.state == LeafState::Leaving).count();
+    let left = counted < listed && counted + leaving >= listed;
+    if counted == listed || left || counted < listed && config.txg >= uberblock.txg {
         return Ok(());
     }
     let reason = format!("it was written to {counted} devices, and the labels list {listed}");

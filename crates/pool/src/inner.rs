@@ -144,6 +144,10 @@ pub(crate) struct Inner {
     pub spares: RwLock<Vec<Arc<Spare>>>,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
+    /// What moves things from devices to others, or did last.
+    pub moving: Mutex<Option<Scan>>,
+    /// Devices that left, whose labels are still there.
+    pub departed: Mutex<Vec<Arc<Leaf>>>,
     /// Groups of leaves, as labels list them.
     pub groups: RwLock<Vec<GroupConfig>>,
     pub leaves: RwLock<Vec<Arc<Leaf>>>,

@@ -11,6 +11,7 @@
 
 mod admission;
 pub mod anchor;
+mod attach;
 mod blocks;
 mod commit;
 pub mod create;
@@ -31,6 +32,7 @@ mod interval;
 mod keys;
 mod log_device;
 mod memory;
+mod moves;
 mod rename;
 mod rows;
 pub mod scan;
@@ -38,6 +40,7 @@ mod scrub;
 mod spares;
 mod table;
 mod trim;
+mod verbs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,8 +50,8 @@ use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{
-    DatasetId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid, PoolState, Txg,
-    meta_keys,
+    DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid,
+    PoolState, Txg, meta_keys,
 };
 use steadfast_property::{Local, Resolved};
 pub use steadfast_segment::Redundancy;
@@ -68,6 +71,7 @@ pub use intent::LogStatus;
 pub use keys::new_user_key;
 pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
+pub use moves::move_word;
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::ScrubCommand;
 pub use spares::SpareStatus;
@@ -137,6 +141,8 @@ pub struct PoolStatus {
     pub groups: Vec<GroupConfig>,
     /// The last scrub or resilver.
     pub scan: Option<ScanRow>,
+    /// What moves things from devices to others, or did last.
+    pub moving: Option<ScanRow>,
     /// Why the pool is suspended, if it is.
     pub suspended: Option<String>,
     /// Last committed txg.
@@ -245,7 +251,8 @@ impl Pool {
         let left = |kind| scan.filter(|scan| scan.kind == kind);
         // What has no room yet is nothing to wait for.
         let stuck = self.inner.scan_status().is_some_and(|scan| scan.missing > 0);
-        let replacing = !stuck && !self.inner.replacing.lock().is_empty();
+        let is_moving = |id: &DeviceId| !self.inner.space.is_group_leaving(*id);
+        let replacing = !stuck && self.inner.replacing.lock().iter().any(is_moving);
         let bytes = |scan: ScanRow| scan.total.saturating_sub(scan.read).max(1);
         let resilver = left(ScanKind::Resilver).map(bytes);
         // A scrub that lost something is over when the files are known.
@@ -315,6 +322,7 @@ impl Pool {
             spares: inner.spares_status(),
             groups: inner.groups.read().clone(),
             scan: inner.scan_status(),
+            moving: inner.move_status(),
         }
     }
 

@@ -12,7 +12,7 @@
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
 //! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,14 +32,14 @@ use crate::events::EventKind;
 use crate::inner::{Inner, Leaf};
 
 /// How long one look may take.
-const STEP_NS: u64 = 20_000_000;
+pub(crate) const STEP_NS: u64 = 20_000_000;
 /// Bytes of segments that are mended together: at first and on slow devices, and at most.
 const BATCH_BYTES_MIN: u64 = 8 << 20;
 const BATCH_BYTES_MAX: u64 = 128 << 20;
 /// Nodes of the meta tree read in one look.
 const STEP_NODES: usize = 64;
 /// Pause between looks beside other load.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is asked of a scrub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,21 +56,24 @@ pub enum ScrubCommand {
 pub(crate) struct Scan {
     pub row: ScanRow,
     /// Segments to be looked at; filled when it begins or goes on.
-    queue: Option<VecDeque<SegmentId>>,
+    pub queue: Option<VecDeque<SegmentId>>,
     /// Nodes of the meta tree to be read.
-    nodes: Vec<BlockPointer>,
+    pub nodes: Vec<BlockPointer>,
     /// To be stored with the next commit.
-    dirty: bool,
+    pub dirty: bool,
     /// Bytes of segments that are mended together.
     batch_bytes: u64,
+    /// Segments that cannot be read whole.
+    pub stuck: BTreeSet<SegmentId>,
 }
 
 impl Scan {
     pub fn new(row: ScanRow) -> Scan {
-        Scan { row, queue: None, nodes: Vec::new(), dirty: false, batch_bytes: BATCH_BYTES_MIN }
+        let (dirty, batch_bytes) = (false, BATCH_BYTES_MIN);
+        Scan { row, queue: None, nodes: Vec::new(), dirty, batch_bytes, stuck: BTreeSet::new() }
     }
 
-    fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.row.state == ScanState::Active
     }
 
@@ -135,7 +138,7 @@ impl Inner {
         Ok(())
     }
 
-    fn note_scan(&self, what: &'static str, word: &'static str) {
+    pub(crate) fn note_scan(&self, what: &'static str, word: &'static str) {
         self.events.note(EventKind::Scan { what, word });
         let txg = self.txgs.gate.open_txg();
         self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &format!("{what} {word}"));
@@ -143,13 +146,14 @@ impl Inner {
         self.txgs.commits.nudge();
     }
 
-    fn begin_scan(&self, kind: ScanKind) -> Scan {
+    pub(crate) fn begin_scan(&self, kind: ScanKind) -> Scan {
         let ids = self.space.mendable(kind == ScanKind::Resilver);
         let total = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
         let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
         let mut scan = Scan::new(ScanRow {
             kind,
             state: ScanState::Active,
+            device: 0,
             next: SegmentId(0),
             until,
             begun_ns: self.now_ns(),
@@ -268,7 +272,7 @@ impl Inner {
     }
 
     /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it.
-    fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) {
+    pub(crate) fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) {
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
         for _ in 0..STEP_NODES {
@@ -292,20 +296,18 @@ impl Inner {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < scan.batch_bytes {
             let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else { break };
+            let fitted = self.space.fit(id)?;
+            if fitted.complete && scan.row.kind == ScanKind::Resilver {
+                continue;
+            }
             bytes += self.space.stored_bytes(id);
-            batch.push((id, self.checksums_of(id)?));
+            let sums = match fitted.sums {
+                Some(sums) => sums,
+                None => self.checksums_of(id)?,
+            };
+            batch.push((id, sums));
         }
         Ok(batch)
-    }
-
-    fn checksums_of(&self, id: SegmentId) -> Result<Vec<[u8; Checksums::SIZE]>> {
-        let mut sums = Vec::new();
-        for part in 0..self.space.checksum_parts(id) {
-            let Some(value) = self.meta.get(&MetaKey::Checksums(id, part).encode())? else { break };
-            let part = Checksums::decode(&value);
-            sums.extend(part.map_err(|source| self.corrupt(&self.name(), "checksums", source))?.sums);
-        }
-        Ok(sums)
     }
 
     /// The scan as it is.
@@ -313,7 +315,7 @@ impl Inner {
         self.scan.lock().as_ref().map(|scan| scan.row)
     }
 
-    fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {
+    pub(crate) fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {
         let found = self.leaves().into_iter().find(|leaf| leaf.path() == path);
         found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })
     }
@@ -400,8 +402,8 @@ impl Inner {
         self.check_writable()?;
         let leaf = self.leaf_named(old)?;
         let config = leaf.config();
-        if config.group == 0 {
-            return Err(Error::DeviceAlone { pool: self.name(), path: old.to_owned() });
+        if config.state == LeafState::Leaving {
+            return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
         }
         let spare = |path: &str| self.aux.read().iter().any(|aux| aux.path == path);
         if spare(&new.path) {
@@ -422,10 +424,14 @@ impl Inner {
         if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
+        if !(new.device.character().appendable && leaf.device.character().appendable) {
+            return Err(Error::GroupOfObjects { path: new.path, group: "mirror".to_owned() });
+        }
+        self.form_mirror(&leaf)?;
         {
             let _turn = self.sync_turn.lock();
             let id = DeviceId(self.space.last_device().0 + 1);
-            let (group, guid) = (config.group, self.env.random.nonzero_u64());
+            let (group, guid) = (leaf.config().group, self.env.random.nonzero_u64());
             let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
             let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
             added.erase_rings()?;
@@ -453,33 +459,5 @@ impl Inner {
         *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
         self.note_scan("resilver", "start");
         Ok(())
-    }
-
-    /// True if a device that leaves can be forgotten.
-    pub(crate) fn may_finish_leaving(&self) -> bool {
-        self.replacing.lock().iter().any(|&id| self.space.columns_on(id) == 0)
-    }
-
-    /// Forgets devices that are leaving and that nothing names any more (K4). At the beginning of a commit.
-    pub(crate) fn finish_leaving(&self) {
-        let mut replacing = self.replacing.lock();
-        replacing.retain(|&id| {
-            if self.space.columns_on(id) > 0 {
-                return true;
-            }
-            let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { return false };
-            self.space.remove_device(id);
-            self.leaves.write().retain(|other| other.id() != id);
-            self.commit_state.lock().labels_dirty = true;
-            self.diagnosis.forget(&[id]);
-            if self.take_back(&leaf) {
-                return false;
-            }
-            // What it says of itself is not true any more. If that cannot be written, import sees that it is not listed.
-            let _ = crate::scan::erase(&*leaf.device);
-            leaf.device.release();
-            self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
-            false
-        });
     }
 }

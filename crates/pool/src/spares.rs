@@ -90,6 +90,17 @@ impl Inner {
         self.aux.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
     }
 
+    /// Refuses what cannot be done to a group while a spare stands for one of its devices.
+    pub(crate) fn check_no_spare(&self, leaf: &Leaf) -> Result<()> {
+        let members = self.group_of(leaf);
+        let is_member = |id| members.iter().any(|member| member.id() == id);
+        let standing = |aux: &AuxConfig| aux.standing.is_some_and(|standing| is_member(standing.leaf));
+        match self.listed_spares().into_iter().find(standing) {
+            Some(aux) => Err(Error::SpareInUse { pool: self.name(), path: aux.path }),
+            None => Ok(()),
+        }
+    }
+
     fn waiting(&self, guid: u64) -> Option<Arc<Spare>> {
         self.spares.read().iter().find(|spare| spare.guid == guid).cloned()
     }

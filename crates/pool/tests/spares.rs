@@ -141,6 +141,9 @@ fn a_spare_goes_when_the_device_is_back_and_waits_again() {
         write(&pool, FILES..2 * FILES);
         settle(&pool);
         assert!(matches!(pool.remove_spare(&pool.state().spares[0].path), Err(Error::SpareInUse { .. })));
+        let named = [path.clone()];
+        assert!(matches!(pool.detach(&path), Err(Error::SpareInUse { .. })));
+        assert!(matches!(pool.remove(&named, false), Err(Error::SpareInUse { .. })));
         machine.devices[1].disarm();
         let again = Arc::clone(&machine.devices[1]);
         let open =

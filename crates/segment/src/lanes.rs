@@ -108,6 +108,10 @@ impl Space {
         let (row, slot, row_units) = {
             let state = self.read_state();
             let row = state.table.rows.get(&id).filter(|row| !row.open)?;
+            if state.table.sums.get(&id).is_some_and(|pending| *pending != sums) {
+                // It was moved, or closed, since the last commit, and what is stored speaks of what was before.
+                return None;
+            }
             (row.clone(), state.table.column_bytes(&row.place), state.table.row_units(row))
         };
         if matches!(row.place, Placement::Plain(_)) || row.class == Class::Log {

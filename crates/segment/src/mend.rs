@@ -75,7 +75,7 @@ impl Space {
     pub fn mendable(&self, incomplete: bool) -> Vec<SegmentId> {
         let state = self.read_state();
         let rows = state.table.rows.iter().filter(|(_, row)| {
-            let redundant = !matches!(row.place, Placement::Plain(_)) && row.class != Class::Log;
+            let redundant = state.table.is_redundant(row) && row.class != Class::Log;
             redundant && !row.open && (!incomplete || self.is_incomplete(&state.table, row))
         });
         rows.map(|(id, _)| *id).collect()
@@ -86,9 +86,11 @@ impl Space {
     pub fn close_incomplete(&self) -> Result<(), Error> {
         self.close_streams(|space, id| {
             let state = space.read_state();
-            state.table.rows.get(&id).is_some_and(|row| {
-                !matches!(row.place, Placement::Plain(_)) && space.is_incomplete(&state.table, row)
-            })
+            state
+                .table
+                .rows
+                .get(&id)
+                .is_some_and(|row| state.table.is_redundant(row) && space.is_incomplete(&state.table, row))
         })
     }
 
@@ -116,13 +118,14 @@ impl Space {
         }
     }
 
-    fn is_incomplete(&self, table: &crate::table::Table, row: &Row) -> bool {
-        row.place.columns().any(|column| column.is_none_or(|column| !self.stays(table, column.device)))
+    pub(crate) fn is_incomplete(&self, table: &crate::table::Table, row: &Row) -> bool {
+        !table.is_fit(row)
+            || row.place.columns().any(|column| column.is_none_or(|column| !self.stays(table, column.device)))
     }
 
     /// Whether a column may stay on a device.
     fn stays(&self, table: &crate::table::Table, device: DeviceId) -> bool {
-        self.is_in_use(device) && table.devices.get(&device).is_some_and(|space| !space.leaving)
+        self.is_in_use(device) && table.may_stay(device)
     }
 
     /// Bytes that the columns of a segment hold; 0 if it is not there any more.
@@ -140,6 +143,13 @@ impl Space {
             Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
             _ => groups::chunk_bytes(row.class, self.geometry),
         }
+    }
+
+    /// Bytes of a segment up to its fill mark; 0 if it is not there any more.
+    #[must_use]
+    pub fn filled_bytes(&self, id: SegmentId) -> u64 {
+        let state = self.read_state();
+        state.table.rows.get(&id).map_or(0, |row| u64::from(row.filled) * u64::from(self.geometry.unit))
     }
 
     /// Parts of its checksums that a segment should have; 0 if it has none or is not there any more.
@@ -270,7 +280,11 @@ impl Space {
 impl Patient {
     /// Computes what is wrong or missing from the rest, and checks it (N1). Gives the columns and rows that hold other bytes than
     /// before.
-    fn rebuild(&mut self, sums: &[[u8; Checksums::SIZE]], report: &mut Mended) -> Vec<(usize, Range<usize>)> {
+    pub fn rebuild(
+        &mut self,
+        sums: &[[u8; Checksums::SIZE]],
+        report: &mut Mended,
+    ) -> Vec<(usize, Range<usize>)> {
         let layout = groups::layout(&self.row.place);
         let mut changed = Vec::new();
         let mut at = 0;

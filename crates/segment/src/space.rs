@@ -17,7 +17,7 @@ use crate::error::{Error, ReadError};
 use crate::groups::Redundancy;
 use crate::redundant::GivenUp;
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
-use crate::table::{Geometry, Piece, Row, Table, Unallocated};
+use crate::table::{Freed, Geometry, Piece, Row, Table, Unallocated};
 use crate::{Class, SpaceChanges, SpaceTail};
 
 /// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
@@ -629,19 +629,13 @@ impl Space {
 
     /// The commit is durable: slots of segments that its tail knew to be empty are free (T2). Gives how many.
     pub fn committed(&self) -> usize {
-        let released = self.write_state().table.release_committed();
+        let (count, freed) = self.write_state().table.release_committed();
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        let count = released.len();
         let mut at_once = Vec::new();
         {
             let mut discards = lock(&self.discards);
-            let all = released.iter().flat_map(|(id, row)| {
-                let column = self.read_state().table.groups[row.group].column;
-                row.place.present().map(move |(_, Column { device, slot })| {
-                    (device, Place { segment: *id, slot, slot_size: column })
-                })
-            });
-            for (device, place) in all {
+            for Freed { segment, column: Column { device, slot }, slot_size } in freed {
+                let place = Place { segment, slot, slot_size };
                 if !self.devices[&device].appendable {
                     // A whole object has a name of its own: whoever takes its slot does not replace it.
                     at_once.push((device, place));
@@ -808,11 +802,20 @@ impl Space {
     /// max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of no
     /// use to others.
     fn reserve_slots(&self, table: &Table) -> u64 {
+        self.reserve_of(table, table.total_slots().into())
+    }
+
+    fn reserve_of(&self, table: &Table, slots: u64) -> u64 {
         let appendable = self.devices.values().all(|handle| handle.appendable);
         let least = if appendable { Self::RESERVE_SLOTS_MIN } else { Self::RESERVE_SLOTS_MIN_OBJECTS };
         let others = u32::try_from(table.owners.len() - 1).unwrap_or(u32::MAX);
-        u64::from(least.max(table.total_slots() / 20))
-            + u64::from(others) * u64::from(Self::STREAMS_PER_OWNER)
+        u64::from(least).max(slots / 20) + u64::from(others) * u64::from(Self::STREAMS_PER_OWNER)
+    }
+
+    /// Bytes that may live in a pool of so many slots.
+    pub(crate) fn capacity_of(&self, slots: u64) -> u64 {
+        let reserve = self.reserve_of(&self.read_state().table, slots);
+        slots.saturating_sub(reserve) * u64::from(self.geometry.slot_size)
     }
 
     /// What was asked of each device, and how often it failed.

@@ -72,6 +72,24 @@ pub(crate) struct Emptied {
     pub committing: bool,
 }
 
+/// A column that its segment's row does not name any more, but which the last committed root may name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub segment: SegmentId,
+    pub column: Column,
+    /// As in [`Emptied`].
+    pub committing: bool,
+}
+
+/// A slot that a commit freed: what lay there, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freed {
+    pub segment: SegmentId,
+    pub column: Column,
+    /// Bytes of the slot.
+    pub slot_size: u32,
+}
+
 /// A part of a block's bytes: units of one segment in one place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Piece {
@@ -118,15 +136,15 @@ pub(crate) struct Table {
     class_live: [u64; Class::ALL.len() + 1],
     /// Units of file content appended, but not by the cleaner, since it looked last.
     pub appended_units: u64,
-    changed: BTreeSet<SegmentId>,
+    pub changed: BTreeSet<SegmentId>,
     /// Checksums of redundant segments that are open, or were closed since changes were last taken.
-    sums: BTreeMap<SegmentId, Vec<[u8; Checksums::SIZE]>>,
+    pub sums: BTreeMap<SegmentId, Vec<[u8; Checksums::SIZE]>>,
     /// Parts of them that changed, and parts of segments that left the table.
-    sums_changed: BTreeSet<(SegmentId, u32)>,
-    /// Slots of columns that rows do not name any more; the flag as in [`Emptied`].
-    lost: Vec<(Column, bool)>,
+    pub sums_changed: BTreeSet<(SegmentId, u32)>,
+    /// Slots of columns that rows do not name any more.
+    pub lost: Vec<Lost>,
     /// Segments appended to since the last commit.
-    fresh: BTreeSet<SegmentId>,
+    pub fresh: BTreeSet<SegmentId>,
 }
 
 /// An address at which nothing lives.
@@ -182,7 +200,7 @@ impl Table {
 
     /// Slots of a device that only the last committed root names.
     pub fn lost_on(&self, id: DeviceId) -> usize {
-        self.lost.iter().filter(|(column, _)| column.device == id).count()
+        self.lost.iter().filter(|lost| lost.column.device == id).count()
     }
 
     /// Forgets a device on which nothing lies.
@@ -206,12 +224,12 @@ impl Table {
         let group = &self.groups[index];
         let here = || group.devices.iter().map(|id| &self.devices[id]);
         let free: Vec<u32> = here().filter(|space| space.usable()).map(|space| space.slots.free()).collect();
-        let all: Vec<u32> = here().map(|space| space.slots.total()).collect();
+        let all: Vec<u32> = here().filter(|space| !space.leaving).map(|space| space.slots.total()).collect();
         let free = group.width_of(free.len()).map_or(0, |width| groups::formable(&free, width));
         (free, groups::formable(&all, group.width))
     }
 
-    fn recount(&mut self, index: usize) {
+    pub fn recount(&mut self, index: usize) {
         let (free, total) = self.count(index);
         let group = &mut self.groups[index];
         (group.free, group.total) = (free, total);
@@ -226,7 +244,7 @@ impl Table {
     }
 
     /// Gives back a slot of a device.
-    fn release_slot(&mut self, column: Column) {
+    pub fn release_slot(&mut self, column: Column) {
         let space = self.devices.get_mut(&column.device).expect("a row's device exists");
         space.slots.release(column.slot);
         let group = space.group;
@@ -278,12 +296,26 @@ impl Table {
     }
 
     /// Whether everything on the group of a device can be read without it, as things are: no more devices are out of use than a
-    /// segment may lack columns.
+    /// segment may lack columns, and no segment lacks so many that it needs this one.
     pub fn can_spare(&self, id: DeviceId) -> bool {
         let Some(space) = self.devices.get(&id) else { return true };
         let group = &self.groups[space.group];
         let out = group.devices.iter().filter(|other| **other == id || !self.devices[other].in_use).count();
-        out <= group.redundancy.spared(group.width) as usize
+        out <= group.redundancy.spared(group.width) as usize && !self.is_needed(id)
+    }
+
+    /// Whether a segment has a column on a device that it cannot be read without.
+    pub fn is_needed(&self, id: DeviceId) -> bool {
+        let needs = |row: &Row| {
+            let place = &row.place;
+            let others = place
+                .present()
+                .filter(|(_, column)| column.device != id && self.devices[&column.device].in_use)
+                .count();
+            place.present().any(|(_, column)| column.device == id)
+                && others + place.redundancy() < place.columns().count()
+        };
+        self.rows.values().any(needs)
     }
 
     /// Takes a slot for a column of a segment, on the device with the most free slots among those of its group that are in use and
@@ -313,6 +345,8 @@ impl Table {
             *columns = all.into();
         }
         self.changed.insert(id);
+        // What was written there is not durable yet (R3).
+        self.fresh.insert(id);
     }
 
     /// Rows written since the last commit do without a device.
@@ -342,7 +376,8 @@ impl Table {
                 data * (groups::chunk_bytes(class, self.geometry) / self.geometry.unit) - 1
             }
         };
-        self.groups.iter().map(of).max().map_or(0, i64::from)
+        let here = self.groups.iter().filter(|group| !group.devices.is_empty());
+        here.map(of).max().map_or(0, i64::from)
     }
 
     /// Slots that the next commit is likely to take for metadata: one for each of its streams that has no open segment or
@@ -474,7 +509,7 @@ impl Table {
     /// The group with the greatest share of free slots; for second copies, one that the first copies do not use if
     /// there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
     /// apart when the cleaner moves them one by one.
-    fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
+    pub fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
         let sibling = class.sibling().and_then(|sibling| self.open.get(&(owner, sibling)));
         let avoided = sibling.and_then(|id| self.rows.get(id)).map(|row| row.group);
         let rank = |at: usize, group: &Group| {
@@ -489,7 +524,7 @@ impl Table {
 
     /// Takes a slot on each of the devices of a group that have the most free ones. Which of them holds which column is turned by
     /// the segment's number, so that parity is spread; columns for which there is no device are the last: parity is missed least.
-    fn take_columns(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
+    pub fn take_columns(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
         let group = &self.groups[index];
         let mut usable: Vec<(u32, DeviceId)> = group
             .devices
@@ -575,7 +610,7 @@ impl Table {
             }
         };
         if let Some(column) = lost {
-            self.lost.push((column, false));
+            self.lost.push(Lost { segment: id, column, committing: false });
             self.changed.insert(id);
         }
     }
@@ -846,26 +881,34 @@ impl Table {
         for emptied in self.emptied.values_mut() {
             emptied.committing = true;
         }
-        self.lost.iter_mut().for_each(|(_, committing)| *committing = true);
+        self.lost.iter_mut().for_each(|lost| lost.committing = true);
     }
 
-    /// The tail is durable: slots of the segments it knew to be empty are free (T2).
-    pub fn release_committed(&mut self) -> Vec<(SegmentId, Row)> {
+    /// The tail is durable: slots of the segments it knew to be empty are free (T2), and those of columns that it names no more.
+    /// Gives how many segments went, and all slots that are free now.
+    pub fn release_committed(&mut self) -> (usize, Vec<Freed>) {
         let ids: Vec<SegmentId> =
             self.emptied.iter().filter(|(_, emptied)| emptied.committing).map(|(&id, _)| id).collect();
-        let mut released = Vec::with_capacity(ids.len());
+        let count = ids.len();
+        let mut freed = Vec::with_capacity(count);
+        let mut free = |table: &mut Table, segment: SegmentId, column: Column| {
+            table.release_slot(column);
+            let slot_size = table.groups[table.devices[&column.device].group].column;
+            freed.push(Freed { segment, column, slot_size });
+        };
         for id in ids {
             let Emptied { row, .. } = self.emptied.remove(&id).expect("listed just now");
-            row.place.present().for_each(|(_, column)| self.release_slot(column));
-            released.push((id, row));
+            row.place.present().for_each(|(_, column)| free(self, id, column));
         }
         self.fresh.clear();
-        let (gone, kept) =
-            std::mem::take(&mut self.lost).into_iter().partition(|(_, committing)| *committing);
-        self.lost = kept;
-        let gone: Vec<(Column, bool)> = gone;
-        gone.into_iter().for_each(|(column, _)| self.release_slot(column));
-        released
+        for lost in std::mem::take(&mut self.lost) {
+            if lost.committing {
+                free(self, lost.segment, lost.column);
+            } else {
+                self.lost.push(lost);
+            }
+        }
+        (count, freed)
     }
 
     /// Adds a stored row.
@@ -1058,7 +1101,7 @@ impl Table {
             return Err(format!("(G3) the classes count {:?} live units", self.class_live));
         }
         for (&id, space) in &self.devices {
-            let lost = self.lost.iter().filter(|(column, _)| column.device == id).count();
+            let lost = self.lost_on(id);
             let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost;
             if taken_here + space.slots.free() as usize != space.slots.total() as usize {
                 return Err(format!("(G1) device {id} has taken slots without a segment"));

@@ -353,8 +353,8 @@ fn failed_skew(result: &RunResult, limit: f64) -> Option<String> {
         let (found, wanted) = (count / total * 100.0, share * 100.0);
         ((found - wanted).abs() > limit).then(|| {
             format!(
-                "'abort_failed_skew={limit}' requested: {name} of rd={} had {found:.2} % of the operations, not {wanted:.2} %. \
-                 See skew.html.",
+                "'abort_failed_skew={limit}' requested: {name} of rd={} had {found:.2} % of the operations, not {wanted:.2} %; \
+                 skew.html has all of them.",
                 result.run.label
             )
         })

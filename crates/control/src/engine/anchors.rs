@@ -129,13 +129,20 @@ impl Engine {
     pub(super) fn remove_devices(&self, caller: &Caller, request: &PoolRemove) -> Result<Outcome, Refusal> {
         let name = &request.name;
         let held = self.held_pool(name)?;
+        let (groups, others) = Engine::groups_to_remove(&held, request)?;
         let named = |device: &PathBuf| device_named(&held, name, device);
-        let targets: Vec<Target> = request.devices.iter().map(named).collect::<Result<_, Refusal>>()?;
+        let targets: Vec<Target> = others.iter().map(named).collect::<Result<_, Refusal>>()?;
         if let Some((at, twice)) =
             targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target))
         {
             let what = format!("{} is named twice", twice.path());
-            return Err(Refusal::new(Code::VdevTwice, what).with("device", request.devices[at].display()));
+            return Err(Refusal::new(Code::VdevTwice, what).with("device", others[at].display()));
+        }
+        if request.cancel || !groups.is_empty() {
+            self.remove_groups(caller, &held, request, &groups)?;
+            if targets.is_empty() {
+                return Ok(touched(name));
+            }
         }
         if request.dry_run {
             return Ok(touched(name));
@@ -188,10 +195,6 @@ fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusa
     }
     if let Some(spare) = state.spares.into_iter().find(|spare| same(&spare.path)) {
         return Ok(Target::Spare(spare.path));
-    }
-    if state.leaves.iter().any(|leaf| same(&leaf.config.path)) {
-        let what = format!("{} holds data, and moving it off a device is not yet built", device.display());
-        return Err(Refusal::new(Code::Later, what).with("word", "remove"));
     }
     let what = format!("{} is no device of the pool '{pool}'", device.display());
     Err(Refusal::new(Code::VdevMissing, what).with("device", device.display()))

@@ -19,6 +19,7 @@ mod growth;
 mod inject;
 mod memory;
 mod mounts;
+mod moving;
 mod pools;
 mod refuse;
 mod rename;
@@ -28,10 +29,10 @@ mod spares;
 use crate::api::{
     Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,
     FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome,
-    PoolActivities, PoolAdd, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolEvent, PoolEvents,
-    PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo, PoolIo, PoolIostat,
-    PoolList, PoolOffline, PoolOnline, PoolPast, PoolRemove, PoolReplace, PoolReport, PoolScrub, PoolSet,
-    PoolStatus, PoolSync, PoolTrim, PoolUpgrade,
+    PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolDetach,
+    PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo,
+    PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance, PoolRemove, PoolReplace,
+    PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync, PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::inject::{Injections, PoolInject};
@@ -317,10 +318,40 @@ impl Host for Engine {
         self.inject(caller, &request)
     }
 
+    fn pool_attach(&self, caller: &Caller, request: PoolAttach) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.attach(caller, &request)
+    }
+
+    fn pool_detach(&self, caller: &Caller, request: PoolDetach) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.detach(caller, &request)
+    }
+
+    fn pool_rebalance(&self, caller: &Caller, request: PoolRebalance) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.rebalance(caller, &request)
+    }
+
+    fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.resilver(caller, &request)
+    }
+
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
         let held = self.held_pool(&request.name)?;
         let [scrub, resilver] = held.pool.scan_remaining();
-        Ok(Activities { free: held.pool.freeing(), trim: held.pool.trim_remaining(), scrub, resilver })
+        let moving = held.pool.move_remaining();
+        let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
+        Ok(Activities {
+            free: held.pool.freeing(),
+            trim: held.pool.trim_remaining(),
+            scrub,
+            resilver,
+            remove: left(steadfast_pool::ScanKind::Remove),
+            expand: left(steadfast_pool::ScanKind::Expand),
+            rebalance: left(steadfast_pool::ScanKind::Rebalance),
+        })
     }
 
     fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {

@@ -13,6 +13,13 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::Twice { path } => with(Code::VdevTwice).with("device", path),
         Error::ScanActive { pool, .. } => with(Code::ScanActive).with("pool", pool),
         Error::ScrubAlone { pool } => with(Code::Later).with("pool", pool).with("word", "scrub"),
+        Error::MoveActive { pool, .. } => with(Code::MoveActive).with("pool", pool),
+        Error::MoveNone { pool, .. } => with(Code::MoveNone).with("pool", pool),
+        Error::RemoveRoom { pool, path, .. } => {
+            with(Code::RemoveRoom).with("pool", pool).with("device", path)
+        }
+        Error::LastGroup { pool, path } => with(Code::VdevNeeded).with("pool", pool).with("device", path),
+        Error::Detach { pool, path, .. } => with(Code::VdevDetach).with("pool", pool).with("device", path),
         Error::ScanNone { pool } => with(Code::ScanNone).with("pool", pool),
         Error::DeviceNeeded { pool, path } | Error::DeviceAlone { pool, path } => {
             with(Code::VdevNeeded).with("pool", pool).with("device", path)

@@ -9,7 +9,7 @@ use crate::api::{
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_format::{LeafState, ScanKind, ScanState};
+use steadfast_format::{LeafState, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
@@ -366,13 +366,49 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
 }
 
-/// A group with its members. `index` is its rank among the pool's groups and single devices.
-fn group_report(
-    measured: &Measured,
-    id: u8,
-    index: usize,
-    vdev: &dyn Fn(&LeafStatus) -> VdevReport,
-) -> VdevReport {
+/// What status calls a group.
+pub(super) fn group_name(measured: &Measured, id: u8) -> String {
+    let mut ranked: Vec<(u8, u64)> = Vec::new();
+    for leaf in &measured.leaves {
+        if leaf.config.group == 0 || !ranked.iter().any(|(group, _)| *group == leaf.config.group) {
+            ranked.push((leaf.config.group, leaf.config.id.0));
+        }
+    }
+    let index = ranked.iter().position(|(group, _)| *group == id).unwrap_or(0);
+    let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return String::new() };
+    // A mirror of one column has a second device only while it is replaced, or while one leaves.
+    match (steadfast_pool::redundancy_of(group), group.width) {
+        (steadfast_pool::Redundancy::Mirror, 1) => format!("replacing-{index}"),
+        (redundancy, _) => format!("{}-{index}", steadfast_pool::group_word(redundancy)),
+    }
+}
+
+/// Whether all that lies on a device's group goes to others.
+fn is_removed(measured: &Measured, leaf: &LeafStatus) -> bool {
+    let same = |other: &&LeafStatus| {
+        let (own, other) = (&leaf.config, &other.config);
+        own.id == other.id || own.group != 0 && own.group == other.group
+    };
+    measured.leaves.iter().filter(same).all(|leaf| leaf.config.state == LeafState::Leaving)
+}
+
+/// What is removed, as status calls it.
+fn removed_names(measured: &Measured) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for leaf in measured.leaves.iter().filter(|leaf| is_removed(measured, leaf)) {
+        let name = match leaf.config.group {
+            0 => leaf.config.path.clone(),
+            group => group_name(measured, group),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+/// A group with its members.
+fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevReport) -> VdevReport {
     let group = measured.groups.iter().find(|group| group.id == id).expect("a leaf's group is listed");
     let redundancy = steadfast_pool::redundancy_of(group);
     let children: Vec<VdevReport> =
@@ -386,7 +422,7 @@ fn group_report(
         _ => Health::Faulted,
     };
     VdevReport {
-        name: format!("{}-{index}", steadfast_pool::group_word(redundancy)),
+        name: group_name(measured, id),
         guid: 0,
         class: VdevClass::Main,
         kind: super::anchors::kind(redundancy),
@@ -453,7 +489,10 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     }
     let vdev = |leaf: &LeafStatus| VdevReport {
         state: leaf_health(leaf).0,
-        note: leaf_health(leaf).1,
+        note: match is_removed(&measured, leaf) {
+            true => Some("is being removed".to_owned()),
+            false => leaf_health(leaf).1,
+        },
         name: leaf.config.path.clone(),
         guid: leaf.config.guid,
         class: VdevClass::Main,
@@ -528,10 +567,13 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
                 };
                 leaf.config.group == 0 || first(leaf) == Some(*at)
             })
-            .enumerate()
-            .map(|(index, (_, leaf))| match leaf.config.group {
+            .map(|(_, leaf)| match leaf.config.group {
                 0 => vdev(leaf),
-                id => group_report(&measured, id, index, &vdev),
+                id => match measured.leaves.iter().filter(|leaf| leaf.config.group == id).count() {
+                    // A mirror of one is a device like those that stand alone.
+                    1 => vdev(leaf),
+                    _ => group_report(&measured, id, &vdev),
+                },
             })
             .chain(measured.log_devices.iter().map(log_vdev))
             .chain(measured.spares.iter().map(super::spares::report))
@@ -551,15 +593,19 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         },
         errors: errors.into_iter().take(1000).collect(),
         scan: measured.scan.as_ref().map(scan_report),
+        moving: measured.moving.as_ref().map(|row| ScanReport {
+            what: match removed_names(&measured) {
+                names if names.is_empty() => format!("vdev {}", row.device),
+                names => names,
+            },
+            ..scan_report(row)
+        }),
     }
 }
 
 fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
-    let (function, state) = match (scan.kind, scan.state) {
-        (ScanKind::Scrub, state) => ("scrub", state),
-        (ScanKind::Resilver, state) => ("resilver", state),
-    };
-    let state = match state {
+    let function = steadfast_pool::move_word(scan.kind);
+    let state = match scan.state {
         ScanState::Active => "active",
         ScanState::Paused => "paused",
         ScanState::Finished => "finished",
@@ -576,6 +622,7 @@ fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
         resilvered: scan.rebuilt,
         lost: scan.lost,
         missing: scan.missing,
+        what: String::new(),
     }
 }
 
@@ -638,6 +685,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         errors: Vec::new(),
         error_count: 0,
         scan: None,
+        moving: None,
         log: LogReport::default(),
     };
     (info, report)

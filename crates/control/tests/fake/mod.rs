@@ -298,6 +298,7 @@ impl Host for FakeHost {
                 errors: pool.errors.clone(),
                 error_count: pool.errors.len() as u64,
                 scan: None,
+                moving: None,
                 log: Default::default(),
             }
         };
@@ -334,7 +335,7 @@ impl Host for FakeHost {
         let pool = pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?;
         let named = |device: &String| request.devices.iter().any(|d| d.display().to_string() == *device);
         if pool.devices.first().is_some_and(named) {
-            return Err(Refusal::new(Code::Later, format!("{} holds data", pool.devices[0])));
+            return Err(Refusal::new(Code::VdevNeeded, format!("{} holds data", pool.devices[0])));
         }
         pool.devices.retain(|device| !named(device));
         touched(&request.name)
@@ -398,6 +399,28 @@ impl Host for FakeHost {
             _ => {}
         }
         Ok(Injections { in_force: in_force.clone(), done: 0 })
+    }
+
+    fn pool_attach(&self, _: &Caller, request: PoolAttach) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(&request.name).ok_or_else(|| no_pool(&request.name))?;
+        pool.devices.push(request.new.display().to_string());
+        touched(&request.name)
+    }
+
+    fn pool_detach(&self, _: &Caller, request: PoolDetach) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[request.device])?;
+        touched(&request.name)
+    }
+
+    fn pool_rebalance(&self, _: &Caller, request: PoolRebalance) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[])?;
+        touched(&request.name)
+    }
+
+    fn pool_resilver(&self, _: &Caller, request: PoolResilver) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[])?;
+        touched(&request.name)
     }
 
     fn pool_replace(&self, _: &Caller, request: PoolReplace) -> Result<Outcome, Refusal> {

@@ -1,0 +1,43 @@
+//! Requests of the verbs that move devices and what lies on them. Part of [`crate::api`].
+
+use crate::api::ScrubCommand;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Add a device to the group of another, or make a mirror of one that stands alone.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolAttach {
+    /// Name of the pool.
+    pub name: String,
+    /// A device of the pool, or a group by the name that status prints.
+    pub device: PathBuf,
+    /// The device that comes.
+    pub new: PathBuf,
+    /// Take a device that carries something already (`-f`).
+    pub force: bool,
+}
+
+/// Take a device out of a mirror, or end a replacement by giving up one of its halves.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolDetach {
+    /// Name of the pool.
+    pub name: String,
+    /// Device.
+    pub device: PathBuf,
+}
+
+/// Even out how full devices are, or stop that.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolRebalance {
+    /// Name of the pool.
+    pub name: String,
+    /// What.
+    pub command: ScrubCommand,
+}
+
+/// Build anew what is missing on devices, from the beginning.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolResilver {
+    /// Name of the pool.
+    pub name: String,
+}
