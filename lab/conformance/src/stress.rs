@@ -29,6 +29,8 @@ use crate::rng::{Rng, mix};
 pub const WORD: u64 = 8;
 /// Files are written up to here.
 const SIZE_MAX: u64 = 2 << 20;
+/// Levels of folders below one that is moved, at most.
+const HEIGHT_MAX: u32 = 3;
 /// Most bytes of one operation.
 const TRANSFER_MAX: u64 = 256 << 10;
 /// A place far out, beyond what 32 bits of blocks reach.
@@ -116,7 +118,7 @@ const OPERATIONS: &[Operation] = &[
     ("symlink", 3, Worker::symlink),
     ("mknod", 2, Worker::mknod),
     ("rename", 8, |w| fs::rename(w.path(), w.path())),
-    ("rename-folder", 3, |w| fs::rename(w.folder(), w.folder())),
+    ("rename-folder", 3, Worker::rename_folder),
     ("rename-noreplace", 2, |w| w.rename_with(RenameFlags::NOREPLACE)),
     ("rename-exchange", 2, |w| w.rename_with(RenameFlags::EXCHANGE)),
     ("stat", 6, |w| fs::symlink_metadata(w.path()).map(drop)),
@@ -262,6 +264,13 @@ impl Worker {
         Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, flags)?)
     }
 
+    /// A folder goes below another one. One that is high already goes for good: what lies deeper than our names reach nobody would
+    /// ever remove, so the tree would grow until it is too deep for any path, and the file system full.
+    fn rename_folder(&mut self) -> io::Result<()> {
+        let (from, to) = (self.folder(), self.folder());
+        if is_high(&from, HEIGHT_MAX) { fs::remove_dir_all(from) } else { fs::rename(from, to) }
+    }
+
     fn chmod(&mut self) -> io::Result<()> {
         let path = self.path();
         // Whoever is not root must still be able to use it.
@@ -334,6 +343,11 @@ impl Worker {
     }
 }
 
+/// Are there folders in folders, so many levels below this one?
+fn is_high(folder: &Path, levels: u32) -> bool {
+    folder.is_dir() && (levels == 0 || (0..4).any(|n| is_high(&folder.join(format!("d{n}")), levels - 1)))
+}
+
 /// Reads once and holds every whole word against what it may be. Returns how many bytes there were.
 fn check(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
     let mut look = 0;
@@ -404,10 +418,17 @@ mod tests {
         work(&one, 5, 3_000, 0).unwrap();
         other.join().unwrap().unwrap();
         assert!(verify(dir.path()).unwrap() > 1_000);
+        let longest = deepest(dir.path());
+        assert!(longest <= 8, "{longest} levels");
         let mut bytes = vec![0u8; 64];
         bytes[33] = 1;
         fs::write(dir.path().join("broken"), bytes).unwrap();
         assert!(verify(dir.path()).unwrap_err().contains("broken: the word at 32"));
+    }
+
+    fn deepest(folder: &Path) -> usize {
+        let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        folders.filter(|path| path.is_dir() && !path.is_symlink()).map(|path| 1 + deepest(&path)).max().unwrap_or(0)
     }
 
     #[test]

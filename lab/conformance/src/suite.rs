@@ -164,7 +164,7 @@ pub const ALL: &[Suite] = &[
         needs: &[],
         root: false,
         long_only: false,
-        image: 4 * GIB,
+        image: 16 * GIB,
         limit_s: (600, 7_200),
         script: include_str!("../suites/fsstress.sh"),
     },

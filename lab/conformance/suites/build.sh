@@ -51,7 +51,8 @@ export KBUILD_BUILD_TIMESTAMP=@1000000000 KBUILD_BUILD_USER=nobody KBUILD_BUILD_
 cd linux-source-*
 make -s tinyconfig
 make -s -j2
-find . -name '*.o' -o -name '*.a' -o -name vmlinux -o -name System.map -o -name .config | sort | xargs sha256sum > ../built
+# Objects of the real mode name the folder they were built in, on any file system; vmlinux does not.
+find . -name '*.o' -o -name '*.a' -o -name vmlinux -o -name System.map -o -name .config | grep -vE '/x86/(boot|realmode/rm)/' | sort | xargs sha256sum > ../built
 test "$(wc -l < ../built)" -gt 300
 END
 case_ kernel-unpack <<'END'
