@@ -142,10 +142,16 @@ fn inspect(setting: &Setting, env: &Env, disks: &Disks, allowed: &[&str]) -> Res
     let mut worst: Option<String> = None;
     // A store of objects keeps one copy of each label and uberblock.
     let single: &[&str] = if setting.objects { &["label-copy", "uberblock-few"] } else { &[] };
+    // A device of a group that failed for a moment is given up, and what was written meanwhile lacks its column.
+    let spared: &[&str] = if setting.redundancy == steadfast_pool::Redundancy::None {
+        &[]
+    } else {
+        &["column-missing", "device-out"]
+    };
     let mut found = |finding: Finding| {
         let (code, severity) = finding.class();
-        if severity > Severity::Note && !allowed.contains(&code) && !single.contains(&code) && worst.is_none()
-        {
+        let is_allowed = [allowed, single, spared].iter().any(|codes| codes.contains(&code));
+        if severity > Severity::Note && !is_allowed && worst.is_none() {
             worst = Some(finding.to_string());
         }
     };

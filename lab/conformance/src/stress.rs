@@ -428,7 +428,11 @@ mod tests {
 
     fn deepest(folder: &Path) -> usize {
         let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        folders.filter(|path| path.is_dir() && !path.is_symlink()).map(|path| 1 + deepest(&path)).max().unwrap_or(0)
+        folders
+            .filter(|path| path.is_dir() && !path.is_symlink())
+            .map(|path| 1 + deepest(&path))
+            .max()
+            .unwrap_or(0)
     }
 
     #[test]
