@@ -99,6 +99,8 @@ pub struct Explorer {
     setting: Setting,
     base: Base,
     bug: Option<Bug>,
+    /// A fault struck in the workload under way.
+    struck: bool,
     known: Known,
     lied_to: HashSet<u128>,
     /// Trees (which `known` keeps where they are) that the workload may leave behind at these moments.
@@ -129,6 +131,7 @@ impl Explorer {
             setting: SETTINGS[setting],
             base: Base::new(&SETTINGS[setting], bug)?,
             bug,
+            struck: false,
             known: Known::default(),
             lied_to: HashSet::new(),
             judged: HashSet::new(),
@@ -157,6 +160,7 @@ impl Explorer {
         if first.is_none() || first != self.known.first || self.known.opened > OPENED_MAX {
             self.known = Known { first, ..Known::default() };
         }
+        self.struck = ran.struck.is_some();
         let opens = self.judge_all(&ran)?;
         if let Some(effect) = ran.struck {
             let verdict = match (ran.errno, opens) {
@@ -243,7 +247,7 @@ impl Explorer {
     fn open(&mut self, images: &[Image]) -> Result<Outcome, Failure> {
         self.counts.opened += 1;
         self.known.opened += 1;
-        let recovered = match recover(&self.setting, images, Care::Live, self.bug) {
+        let recovered = match recover(&self.setting, images, Care::Live { struck: self.struck }, self.bug) {
             Ok(recovered) => recovered,
             Err(what) => return Ok(Err(what)),
         };
@@ -272,7 +276,11 @@ impl Explorer {
             let told = |what: String| {
                 format!("recovery cut again after its event {}, {fates:?}: {what}", moment.event)
             };
-            let care = if self.counts.second.is_multiple_of(8) { Care::Live } else { Care::Read };
+            let care = if self.counts.second.is_multiple_of(8) {
+                Care::Live { struck: self.struck }
+            } else {
+                Care::Read
+            };
             let again = recover(&self.setting, &images, care, self.bug).map_err(told)?;
             if again.tree != first.tree {
                 return Err(told(first.tree.difference(&again.tree)));

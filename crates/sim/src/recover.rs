@@ -58,7 +58,10 @@ pub enum Care {
     /// Open, read everything.
     Read,
     /// And inspect before, write, close, inspect, open again.
-    Live,
+    Live {
+        /// A fault struck on the way, so a group may have given up a disk.
+        struck: bool,
+    },
 }
 
 /// Opens a pool and asks all that can be asked of it without knowing what it should hold.
@@ -78,16 +81,16 @@ pub fn recover(
 fn attempt(setting: &Setting, images: &[Image], care: Care, bug: Option<Bug>) -> Result<Recovered, Failure> {
     let env = world::env(RECOVERY, bug);
     let disks = Disks::new(setting, images);
-    if care == Care::Live {
+    if let Care::Live { struck } = care {
         // What a crash leaves behind is a note or a copy less, never a block less.
-        inspect(setting, &env, &disks, &["label-copy", "uberblock-torn", "uberblock-few"])
+        inspect(setting, &env, &disks, struck, &["label-copy", "uberblock-torn", "uberblock-few"])
             .map_err(|what| format!("inspected before: {what}"))?;
     }
     let pool = world::import(&env, &disks).map_err(|error| format!("import: {error}"))?;
     let mounted = world::mount(pool).map_err(|error| format!("mount: {error}"))?;
     let events = disks.log.take();
     let tree = Tree::of(&mounted.fs).map_err(|error| error.to_string())?;
-    if care == Care::Live {
+    if let Care::Live { struck } = care {
         let errno = |what: &'static str| move |errno| format!("life goes on, {what}: {errno:?}");
         let (fs, mut draw) = (&mounted.fs, Draw(RECOVERY));
         // A full pool may refuse to take more, and must not refuse to give back.
@@ -120,7 +123,7 @@ fn attempt(setting: &Setting, images: &[Image], care: Care, bug: Option<Bug>) ->
         }
         let lived = Tree::of(fs).map_err(|error| error.to_string())?;
         close(mounted).map_err(|error| format!("close: {error}"))?;
-        inspect(setting, &env, &disks, &["uberblock-torn"])
+        inspect(setting, &env, &disks, struck, &["uberblock-torn"])
             .map_err(|what| format!("inspected after: {what}"))?;
         let pool = world::import(&env, &disks).map_err(|error| format!("second import: {error}"))?;
         let again = world::mount(pool).map_err(|error| format!("second mount: {error}"))?;
@@ -133,7 +136,13 @@ fn attempt(setting: &Setting, images: &[Image], care: Care, bug: Option<Bug>) ->
 }
 
 /// Checks everything offline; findings that are neither notes nor `allowed` are errors.
-fn inspect(setting: &Setting, env: &Env, disks: &Disks, allowed: &[&str]) -> Result<(), Failure> {
+fn inspect(
+    setting: &Setting,
+    env: &Env,
+    disks: &Disks,
+    struck: bool,
+    allowed: &[&str],
+) -> Result<(), Failure> {
     let leaves: Vec<Leaf> = disks
         .handles()
         .into_iter()
@@ -143,11 +152,8 @@ fn inspect(setting: &Setting, env: &Env, disks: &Disks, allowed: &[&str]) -> Res
     // A store of objects keeps one copy of each label and uberblock.
     let single: &[&str] = if setting.objects { &["label-copy", "uberblock-few"] } else { &[] };
     // A device of a group that failed for a moment is given up, and what was written meanwhile lacks its column.
-    let spared: &[&str] = if setting.redundancy == steadfast_pool::Redundancy::None {
-        &[]
-    } else {
-        &["column-missing", "device-out"]
-    };
+    let is_group = setting.redundancy != steadfast_pool::Redundancy::None;
+    let spared: &[&str] = if struck && is_group { &["column-missing", "device-out"] } else { &[] };
     let mut found = |finding: Finding| {
         let (code, severity) = finding.class();
         let is_allowed = [allowed, single, spared].iter().any(|codes| codes.contains(&code));
