@@ -29,13 +29,9 @@ mod error;
 pub mod experiment;
 mod feature;
 pub mod figures;
-pub mod html;
 pub mod load;
-mod machine;
-pub mod number;
 mod progress;
 pub mod recovery;
-pub mod report;
 mod shell;
 mod sources;
 mod space;
@@ -55,6 +51,9 @@ pub use command::Commands;
 pub use error::Error;
 pub use progress::Progress;
 pub use workdir::{Workdir, mounts_below};
+
+use steadfast_lab_report::machine;
+pub use steadfast_lab_report::{html, number, report};
 
 use args::Request;
 use experiment::Settings;

@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use steadfast_lab_params::{Files, Overrides, Plan, Request, Run, Work, parse_with};
-use steadfast_lab_workload::{Figures, RunResult};
+use steadfast_lab_params::{Files, Overrides, Plan, Request, Work, parse_with};
 
 use crate::error::Error;
-use crate::report::{Cpu, Interval, Phase, Response};
+pub use steadfast_lab_report::phase::{directory, operation, phase};
 
 /// A parameter file that the program carries.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,10 @@ pub fn remap(plan: &mut Plan, mapping: &[(String, PathBuf)]) -> Result<(), Error
                 }
             }
             Work::Raw(work) => {
-                for sd in &mut work.sds {
+                for sd in work.sds.iter_mut().flat_map(|sd| match sd.parts.is_empty() {
+                    true => std::slice::from_mut(sd),
+                    false => sd.parts.as_mut_slice(),
+                }) {
                     sd.lun = moved(&sd.lun)?;
                 }
             }
@@ -82,71 +84,6 @@ pub fn seconds(plan: &Plan) -> f64 {
         .iter()
         .filter_map(|run| run.elapsed.map(|elapsed| (elapsed + run.warmup + run.pause) as f64))
         .sum()
-}
-
-/// The directory a run works on; the first of them when there are several.
-pub fn directory(run: &Run) -> Option<&str> {
-    match &run.work {
-        Work::Files(work) => match work.fwds.first().and_then(|(_, at)| at.first()) {
-            Some(index) => work.fsds.get(*index).map(|fsd| fsd.anchor.as_str()),
-            None => work.fsds.first().map(|fsd| fsd.anchor.as_str()),
-        },
-        Work::Raw(work) => work.sds.first().map(|sd| sd.lun.as_str()),
-    }
-}
-
-/// `write`, `read`, or what else the run does first.
-pub fn operation(run: &Run) -> String {
-    match &run.work {
-        Work::Files(work) => work
-            .fwds
-            .first()
-            .and_then(|(fwd, _)| fwd.operations.first())
-            .map_or_else(|| "format".to_owned(), |operation| operation.name().to_owned()),
-        Work::Raw(work) => match work.wds.first().map_or(100.0, |(wd, _)| wd.rdpct) {
-            percent if percent >= 100.0 => "read".to_owned(),
-            percent if percent <= 0.0 => "write".to_owned(),
-            _ => "mixed".to_owned(),
-        },
-    }
-}
-
-/// A finished run as a phase of the report.
-pub fn phase(result: &RunResult, arm: &str, round: u32, cores: u32, watched: bool) -> Phase {
-    let figures = Figures::from(&result.measured.requested());
-    let seconds = result.measured_seconds().max(1.0);
-    let interval_s = result.run.interval as f64;
-    let cpu = &result.measured_cpu;
-    Phase {
-        round,
-        arm: arm.to_owned(),
-        run: result.run.label.clone(),
-        operation: operation(&result.run),
-        rate: figures.count as f64 / seconds,
-        mib_per_s: figures.bytes as f64 / seconds / crate::number::MIB,
-        operations: figures.count,
-        response: Response {
-            mean: figures.mean_ms,
-            p50: figures.p50_ms,
-            p90: figures.p90_ms,
-            p99: figures.p99_ms,
-            p999: figures.p999_ms,
-            max: figures.max_ms,
-        },
-        cpu: Cpu { total: cpu.used, system: cpu.system },
-        daemon_percent: watched.then(|| cpu.watched_seconds / (seconds * f64::from(cores.max(1))) * 100.0),
-        intervals: result
-            .lines
-            .iter()
-            .map(|line| Interval {
-                at_s: f64::from(line.number) * interval_s,
-                rate: line.requested.count as f64 / interval_s,
-                response_ms: (line.requested.count > 0).then_some(line.requested.mean_ms),
-                cpu_total: line.cpu.used,
-            })
-            .collect(),
-        space: None,
-    }
 }
 
 #[cfg(test)]

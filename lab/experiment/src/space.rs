@@ -53,22 +53,6 @@ pub fn measure(directory: &Path) -> Result<Space, Error> {
     Ok(Space { df_size, df_used, du, apparent, ..Space::default() })
 }
 
-/// Type of the file system a path lies on.
-pub fn file_system_type(path: &Path) -> String {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table
-        .lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            let mount = Path::new(left.split(' ').nth(4)?);
-            path.starts_with(mount).then(|| (mount.components().count(), right.split(' ').next()))
-        })
-        .max_by_key(|(depth, _)| *depth)
-        .and_then(|(_, kind)| kind)
-        .unwrap_or("unknown")
-        .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,7 +115,7 @@ impl Target for Directories {
     fn names(&self) -> Option<Vec<(String, String)>> {
         let short = ["A", "B", "C", "D"].iter().cycle();
         let named = |(path, short): (&PathBuf, &&str)| {
-            let kind = space::file_system_type(path);
+            let kind = steadfast_lab_report::machine::file_system_type(path);
             (format!("{short}: {} ({kind})", path.display()), (*short).to_owned())
         };
         Some(self.given.iter().zip(short).map(named).collect())

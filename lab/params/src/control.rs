@@ -2,6 +2,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::lexer::Item;
+use crate::model::{ErrorLimit, Removal, Timeout, TimeoutThen};
+use crate::number::{Number, Unit, number};
 use crate::read::{bad, single};
 
 /// Buckets that `histogram=` may have, as in vdbench.
@@ -113,6 +115,60 @@ pub(crate) fn commands(item: &Item) -> Result<Commands, Error> {
         return Err(bad(item, format!("{}= names no command", item.keyword)));
     }
     Ok(out)
+}
+
+/// `data_errors=`: a number, a number and seconds, `remove`, `(remove,seconds)`, or a command.
+pub(crate) fn errors(item: &Item) -> Result<ErrorLimit, Error> {
+    let words: Vec<&str> = item.values.iter().map(|value| value.text.as_str()).collect();
+    let plain = |text: &str| match number(text, Unit::Size) {
+        Some(Number::Plain(value)) if (0.0..=1e15).contains(&value) => Some(value as u64),
+        _ => None,
+    };
+    let default = ErrorLimit { count: 50, ..ErrorLimit::default() };
+    match words.as_slice() {
+        [word] if word.eq_ignore_ascii_case("remove") => {
+            Ok(ErrorLimit { count: u64::MAX, remove: Some(Removal::ForGood), ..default })
+        }
+        [word, seconds] if word.eq_ignore_ascii_case("remove") => match plain(seconds) {
+            Some(seconds) => {
+                Ok(ErrorLimit { count: u64::MAX, remove: Some(Removal::Seconds(seconds)), ..default })
+            }
+            None => Err(bad(item, format!("data_errors=(remove,{seconds}): that is no number of seconds"))),
+        },
+        [one] => match plain(one) {
+            Some(count) => Ok(ErrorLimit { count, ..default }),
+            None => Ok(ErrorLimit { count: 1, command: Some((*one).to_string()), ..default }),
+        },
+        [count, seconds] => match (plain(count), plain(seconds)) {
+            (Some(count), Some(seconds)) => Ok(ErrorLimit { count, seconds: Some(seconds), ..default }),
+            _ => Err(bad(item, "data_errors=(n,seconds) takes two numbers")),
+        },
+        _ => Err(bad(item, "data_errors= takes n, (n,seconds), remove, (remove,seconds) or a command")),
+    }
+}
+
+/// `timeout=`.
+pub(crate) fn timeout(item: &Item) -> Result<Timeout, Error> {
+    let words: Vec<&str> = item.values.iter().map(|value| value.text.as_str()).collect();
+    let seconds = |text: &str| match number(text, Unit::Time) {
+        Some(Number::Plain(value)) if (1.0..=1e9).contains(&value) => Ok(value as u64),
+        _ => Err(bad(item, format!("timeout=: '{text}' is no number of seconds"))),
+    };
+    let made = |seconds, then| Ok(Timeout { seconds, then });
+    match words.as_slice() {
+        [word] if word.eq_ignore_ascii_case("report") => made(1, TimeoutThen::Report),
+        [word, after] if word.eq_ignore_ascii_case("report") => made(seconds(after)?, TimeoutThen::Report),
+        [after] => made(seconds(after)?, TimeoutThen::Say),
+        [after, word] if word.eq_ignore_ascii_case("abort") => made(seconds(after)?, TimeoutThen::Abort),
+        [after, then] => match number(then, Unit::Time) {
+            Some(_) => made(seconds(after)?, TimeoutThen::AbortAfter(seconds(then)?)),
+            None => made(seconds(after)?, TimeoutThen::Script((*then).to_string())),
+        },
+        _ => Err(bad(
+            item,
+            "timeout= takes seconds, (seconds,abort), (seconds,seconds), (seconds,script) or report",
+        )),
+    }
 }
 
 pub(crate) fn repeat(item: &Item) -> Result<Repeat, Error> {

@@ -54,6 +54,8 @@ pub enum Seek {
     Eof,
     /// Sequential from a random place.
     SequentialFromAnywhere,
+    /// `(poisson,n)`: the low addresses more often; the mean lies at 1/n of the storage.
+    Poisson(f64),
 }
 
 /// A part of a storage.
@@ -96,6 +98,8 @@ pub struct Sd {
     pub align: Option<u64>,
     /// `offset=`, bytes added to every address.
     pub offset: u64,
+    /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty otherwise.
+    pub parts: Vec<Sd>,
     /// Where it was defined.
     pub place: Place,
 }
@@ -125,6 +129,14 @@ pub struct Wd {
     pub streams: u32,
     /// `stride=(min,max)`, bytes: a seek skips so far ahead instead of going anywhere.
     pub stride: Option<(u64, u64)>,
+    /// `hotband=`: within this part some places are used much more often than others.
+    pub hotband: Option<Range>,
+    /// `priority=`, 1 is served first.
+    pub priority: Option<u32>,
+    /// `iorate=` of its own, beside what the run asks of the others.
+    pub iorate: Option<f64>,
+    /// `threads=` over all its storages; needs `concatenatesds=yes`.
+    pub threads: Option<u32>,
     /// `openflags=`, over the storage's.
     pub openflags: Option<OpenFlags>,
     /// Where it was defined.
@@ -165,6 +177,8 @@ pub struct Fsd {
     pub openflags: Option<OpenFlags>,
     /// Which directories have files.
     pub spread: Spread,
+    /// `mask=(file,directory)`: names, with `%d` or `%04d` for numbers.
+    pub mask: Option<(String, String)>,
     /// Where it was defined.
     pub place: Place,
 }
@@ -261,7 +275,7 @@ pub enum FileIo {
 }
 
 /// `fileselect=`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FileSelect {
     /// With replacement.
     Random,
@@ -271,6 +285,8 @@ pub enum FileSelect {
     SequentialFromAnywhere,
     /// Each file once, then the workload ends.
     Once,
+    /// `(poisson,n)`: the first files more often; the mean lies at 1/n of all.
+    Poisson(f64),
 }
 
 /// Which files `fileselect=` may choose.
@@ -476,10 +492,49 @@ pub struct Run {
 }
 
 /// `data_errors=`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ErrorLimit {
     /// So many errors end the run.
     pub count: u64,
+    /// So many seconds after the last error the run ends too.
+    pub seconds: Option<u64>,
+    /// A storage with an error is not used any more, or not for so many seconds; the others go on.
+    pub remove: Option<Removal>,
+    /// What the shell is given at the first error, which then ends the run. `$output $lun $lba $size $sector $error`.
+    pub command: Option<String>,
+}
+
+/// `data_errors=remove`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Removal {
+    /// For the rest of the run.
+    ForGood,
+    /// For so many seconds.
+    Seconds(u64),
+}
+
+/// `timeout=`: what happens when a storage answers nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Timeout {
+    /// After so many seconds without an answer, and again after as many.
+    pub seconds: u64,
+    /// Then.
+    pub then: TimeoutThen,
+}
+
+/// What follows a storage that answers nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TimeoutThen {
+    /// A line.
+    Say,
+    /// A line at the end of the run.
+    Report,
+    /// The end of everything.
+    Abort,
+    /// A line, and the end after so many seconds.
+    AbortAfter(u64),
+    /// A command for the shell; if it prints `abort`, the end.
+    Script(String),
 }
 
 /// `dedupratio=`, `dedupunit=`, `dedupsets=`.
@@ -491,6 +546,18 @@ pub struct Dedup {
     pub unit: u64,
     /// How many contents occur more than once.
     pub sets: DedupSets,
+    /// `dedupflipflop=`: which repeated contents change with every rewrite, between two.
+    pub flipflop: FlipFlop,
+}
+
+/// `dedupflipflop=`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum FlipFlop {
+    /// None.
+    #[default]
+    Never,
+    /// Of all sets.
+    Always,
 }
 
 /// `dedupsets=`.
@@ -535,6 +602,12 @@ pub struct General {
     pub pattern: Option<String>,
     /// `formatsds=yes`: fill storages even where they are long enough.
     pub formatsds: bool,
+    /// `concatenatesds=yes`: the storages of a workload are one long storage.
+    pub concatenate: bool,
+    /// `timeout=`.
+    pub timeout: Option<Timeout>,
+    /// `fwd_thread_adjust=no`: threads that cannot be dealt out evenly are refused.
+    pub thread_adjust: bool,
 }
 
 impl Default for General {
@@ -544,7 +617,7 @@ impl Default for General {
             dedup: None,
             seed: None,
             create_anchors: false,
-            data_errors: ErrorLimit { count: 50 },
+            data_errors: ErrorLimit { count: 50, ..ErrorLimit::default() },
             formatxfersize: 128 << 10,
             validate: None,
             histogram: None,
@@ -555,6 +628,9 @@ impl Default for General {
             abort_failed_skew: None,
             pattern: None,
             formatsds: false,
+            concatenate: false,
+            timeout: None,
+            thread_adjust: true,
         }
     }
 }

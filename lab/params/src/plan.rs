@@ -490,15 +490,19 @@ fn raw_runs(
     runs: &mut Vec<Run>,
 ) -> Result<(), Error> {
     let known: Vec<&str> = defs.sds.iter().map(|sd| sd.name.as_str()).collect();
-    let mut single = false;
+    let mut sets: Option<Sets> = None;
     let mut wanted: Option<Vec<String>> = None;
     if let Some(item) = &rd.sds {
         let word = item.values.first().map_or("", |v| v.text.as_str()).to_ascii_lowercase();
         match word.as_str() {
-            "single" => single = true,
-            word if word == "range" || word.starts_with("setsof") => {
-                let text = format!("sd={word} on an rd= is not carried out yet");
-                return Err(Error::new(ErrorKind::NotYet, &item.place, word, text));
+            "single" => sets = Some(Sets::Of(1)),
+            "range" => sets = Some(Sets::Growing),
+            word if word.starts_with("setsof") => {
+                let count = word["setsof".len()..].parse::<usize>().ok().filter(|count| *count > 0);
+                sets = Some(Sets::Of(count.ok_or_else(|| {
+                    crate::read::bad(item, format!("sd={word}: how many storages in each set?"))
+                        .hint("write sd=setsof2 or the like")
+                })?));
             }
             _ => {
                 wanted = Some(resolve(item, &known).map_err(|missing| {
@@ -549,17 +553,18 @@ fn raw_runs(
         }
     }
     check_streams(rd, &selected)?;
+    check_priorities(rd, &selected)?;
     check_skew(rd, selected.iter().map(|wd| wd.skew))?;
-    let groups: Vec<Vec<String>> = if single {
-        let mut names: Vec<String> = Vec::new();
-        for name in selected.iter().flat_map(|wd| &wd.sds) {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
+    let mut names: Vec<String> = Vec::new();
+    for name in selected.iter().flat_map(|wd| &wd.sds) {
+        if !names.contains(name) {
+            names.push(name.clone());
         }
-        names.into_iter().map(|name| vec![name]).collect()
-    } else {
-        vec![selected.iter().flat_map(|wd| wd.sds.clone()).collect()]
+    }
+    let groups: Vec<Vec<String>> = match sets {
+        None => vec![names],
+        Some(Sets::Of(count)) => names.chunks(count).map(<[String]>::to_vec).collect(),
+        Some(Sets::Growing) => (1..=names.len()).map(|count| names[..count].to_vec()).collect(),
     };
     for group in groups {
         let used: Vec<Sd> = sds.iter().filter(|sd| group.contains(&sd.name)).cloned().collect();
@@ -576,7 +581,18 @@ fn raw_runs(
             return Err(Error::new(ErrorKind::Missing, &rd.place, &rd.name, text)
                 .hint("name wd= or sd= on the rd= line"));
         }
-        let label = if single { format!("{}_{}", rd.name, group.join("_")) } else { rd.name.clone() };
+        if defs.general.concatenate {
+            concatenate(&mut work, combination);
+        } else if let Some((wd, _)) = work.wds.iter().find(|(wd, _)| wd.threads.is_some()) {
+            let text = format!("threads= of wd={} needs concatenatesds=yes", wd.name);
+            return Err(Error::new(ErrorKind::Conflict, &wd.place, "threads", text)
+                .hint("put threads= on the sd= or the rd="));
+        }
+        let label = match (&sets, group.as_slice()) {
+            (None, _) => rd.name.clone(),
+            (Some(Sets::Growing), [first, .., last]) => format!("{}_{first}-{last}", rd.name),
+            _ => format!("{}_{}", rd.name, group.join("_")),
+        };
         runs.push(Run { label, work: Work::Raw(work), ..run.clone() });
     }
     Ok(())
@@ -697,6 +713,15 @@ fn file_runs(
     for fwd in selected {
         let at: Vec<usize> =
             (0..work.fsds.len()).filter(|i| fwd.fsds.contains(&work.fsds[*i].name)).collect();
+        let groups = at.len().max(1) * fwd.operations.len().max(1);
+        if !defs.general.thread_adjust && !(fwd.threads as usize).is_multiple_of(groups) {
+            let text = format!(
+                "fwd={}: threads={} cannot be dealt out evenly over {groups} file systems and operations",
+                fwd.name, fwd.threads
+            );
+            return Err(Error::new(ErrorKind::Conflict, &fwd.place, "threads", text)
+                .hint("use a multiple, or leave fwd_thread_adjust=no out"));
+        }
         work.fwds.push((fwd, at));
     }
     runs.push(Run { work: Work::Files(work), ..run });
@@ -725,6 +750,57 @@ fn select<T: Clone>(
         error
     })?;
     Ok(all.iter().filter(|t| wanted.contains(name(t))).cloned().collect())
+}
+
+/// `sd=single`, `sd=setsofN`, `sd=range` of a run: one run for each.
+enum Sets {
+    /// So many storages at a time.
+    Of(usize),
+    /// The first, the first two, and so on.
+    Growing,
+}
+
+/// `concatenatesds=yes`: all storages of a workload become one, with threads of its own.
+fn concatenate(work: &mut RawWork, combination: &Combination<'_>) {
+    let parts = std::mem::take(&mut work.sds);
+    let total = combination.iter().find_map(|(_, _, setting)| match setting {
+        Setting::Threads(threads) => Some(*threads),
+        _ => None,
+    });
+    for (at, (wd, used)) in work.wds.iter_mut().enumerate() {
+        let own: Vec<Sd> = used.iter().map(|index| parts[*index].clone()).collect();
+        let Some(first) = own.first().cloned() else { continue };
+        let threads = wd.threads.or(total).unwrap_or(first.threads);
+        work.sds.push(Sd { name: format!("concat_{}", wd.name), threads, range: None, parts: own, ..first });
+        *used = vec![at];
+    }
+}
+
+/// Where one workload has a priority or a rate of its own, all have priorities from 1 on, rates first.
+fn check_priorities(rd: &Rd, wds: &[Wd]) -> Result<(), Error> {
+    let Some(said) = wds.iter().find(|wd| wd.priority.is_some() || wd.iorate.is_some()) else {
+        return Ok(());
+    };
+    let wrong = |wd: &Wd, text: &str| {
+        Err(Error::new(ErrorKind::Conflict, &wd.place, &format!("rd={}", rd.name), text.to_string()))
+    };
+    let mut ranks: Vec<u32> = wds.iter().filter_map(|wd| wd.priority).collect();
+    ranks.sort_unstable();
+    if ranks.len() != wds.len() || ranks.iter().zip(1..).any(|(rank, wanted)| *rank != wanted) {
+        return wrong(
+            said,
+            "When a workload priority= or iorate= parameter is used, ALL workloads must have a (different) priority defined, from 1 on without a gap.",
+        );
+    }
+    if let Some(wd) = wds.iter().find(|wd| wd.iorate.is_some() && wd.skew.is_some()) {
+        return wrong(wd, "'iorate=' and 'skew=' of a workload are mutually exclusive.");
+    }
+    let last_rate =
+        wds.iter().filter(|wd| wd.iorate.is_some()).filter_map(|wd| wd.priority).max().unwrap_or(0);
+    if let Some(wd) = wds.iter().find(|wd| wd.iorate.is_none() && wd.priority.unwrap_or(0) < last_rate) {
+        return wrong(wd, "Workloads specifying iorate= must have a higher priority than the others.");
+    }
+    Ok(())
 }
 
 /// Streams are sequential, and one workload alone has them.

@@ -172,15 +172,67 @@ pub(crate) fn seek_text(item: &Item, text: &str) -> Result<Seek, Error> {
 }
 
 pub(crate) fn seek(item: &Item) -> Result<Seek, Error> {
-    if item.values.len() > 1 && item.values[0].text.eq_ignore_ascii_case("poisson") {
-        return Err(Error::new(
-            ErrorKind::NotYet,
-            &item.place,
-            "poisson",
-            "seekpct=(poisson,n) is not carried out yet".into(),
-        ));
+    if item.values.first().is_some_and(|value| value.text.eq_ignore_ascii_case("poisson")) {
+        return Ok(Seek::Poisson(midpoint(item, &item.values[1..])?));
     }
     seek_text(item, single(item)?)
+}
+
+/// vdbench's `n` of `(poisson,n)` where none is said.
+const MIDPOINT: f64 = 3.0;
+
+/// The number behind `poisson`, or what vdbench takes; `skewed,midpoint=3` is an older spelling of it.
+fn midpoint(item: &Item, rest: &[crate::lexer::Value]) -> Result<f64, Error> {
+    let [value] = rest else {
+        return if rest.is_empty() { Ok(MIDPOINT) } else { Err(bad(item, "poisson takes one number")) };
+    };
+    let text = value.text.strip_prefix("midpoint=").unwrap_or(&value.text);
+    match number(text, Unit::Size) {
+        Some(Number::Plain(value)) => within(item, value, 0.001, 1e9),
+        _ => Err(bad(item, format!("'{text}' is no number for poisson"))),
+    }
+}
+
+/// `mask=(file)` or `mask=(file,directory)`.
+pub(crate) fn mask(item: &Item) -> Result<(String, String), Error> {
+    let words: Vec<&str> = item.values.iter().map(|value| value.text.as_str()).collect();
+    let (file, directory) = match words.as_slice() {
+        [file] if file.eq_ignore_ascii_case("default") => (FILE_MASK, DIRECTORY_MASK),
+        [file] => (*file, DIRECTORY_MASK),
+        [file, directory] => (*file, *directory),
+        _ => return Err(bad(item, "mask= takes (file,directory)")),
+    };
+    let numbers = |mask: &str| mask_numbers(mask);
+    if numbers(file) != Some(1) || numbers(directory) != Some(2) {
+        let text =
+            "mask=(file,directory) needs one number for the file and two (level and place) for the directory";
+        return Err(bad(item, text).hint("such as mask=(vdb_f%04d.file,vdb.%d_%d.dir)"));
+    }
+    Ok((file.to_string(), directory.to_string()))
+}
+
+/// Names of files as vdbench gives them.
+const FILE_MASK: &str = "vdb_f%04d.file";
+/// Names of directories.
+const DIRECTORY_MASK: &str = "vdb.%d_%d.dir";
+
+/// How many numbers a mask has; `None` if it is none that a name can be made of.
+fn mask_numbers(mask: &str) -> Option<usize> {
+    let mut count = 0;
+    let mut rest = mask;
+    if mask.is_empty() || mask.contains('/') || mask.len() > 100 {
+        return None;
+    }
+    while let Some(at) = rest.find('%') {
+        let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let width = &rest[at + 1..at + 1 + digits];
+        if !rest[at + 1 + digits..].starts_with('d') || width.parse::<usize>().is_ok_and(|width| width > 20) {
+            return None;
+        }
+        count += 1;
+        rest = &rest[at + 2 + digits..];
+    }
+    Some(count)
 }
 
 pub(crate) fn range(item: &Item) -> Result<Range, Error> {
@@ -241,6 +293,10 @@ pub(crate) fn fileio(item: &Item) -> Result<FileIo, Error> {
 pub(crate) fn fileselect(item: &Item) -> Result<(FileSelect, FileFilter), Error> {
     let mut select = FileSelect::Sequential;
     let mut filter = FileFilter::Any;
+    let first = item.values.first().map_or("", |value| value.text.as_str()).to_ascii_lowercase();
+    if matches!(first.as_str(), "poisson" | "skewed") {
+        return Ok((FileSelect::Poisson(midpoint(item, &item.values[1..])?), filter));
+    }
     for value in &item.values {
         let known = [
             "sequential",
@@ -261,10 +317,7 @@ pub(crate) fn fileselect(item: &Item) -> Result<(FileSelect, FileFilter), Error>
             "full" => filter = FileFilter::Full,
             "notfull" => filter = FileFilter::NotFull,
             "seqnz" | "sequentialnz" => select = FileSelect::SequentialFromAnywhere,
-            word @ "poisson" => {
-                let text = format!("fileselect={word} is not carried out yet");
-                return Err(Error::new(ErrorKind::NotYet, &item.place, word, text));
-            }
+            "poisson" => return Err(bad(item, "fileselect=(poisson,n): poisson comes first")),
             _ => select = FileSelect::Sequential,
         }
     }

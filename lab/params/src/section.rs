@@ -120,6 +120,7 @@ impl Definitions {
             hitarea: 1 << 20,
             align: None,
             offset: 0,
+            parts: Vec::new(),
             place: place.clone(),
         };
         let wd = Wd {
@@ -134,6 +135,10 @@ impl Definitions {
             range: None,
             streams: 1,
             stride: None,
+            hotband: None,
+            priority: None,
+            iorate: None,
+            threads: None,
             openflags: None,
             place: place.clone(),
         };
@@ -149,6 +154,7 @@ impl Definitions {
             shared: false,
             openflags: None,
             spread: Spread::Bottom,
+            mask: None,
             place: place.clone(),
         };
         let fwd = Fwd {
@@ -426,7 +432,9 @@ impl Definitions {
                 if sd.lun.is_empty() {
                     return missing(&sd.place, &sd.name, format!("lun= is missing for sd={}", sd.name));
                 }
-                let raw = sd.lun.starts_with("/dev/") && !sd.lun.starts_with("/dev/shm/");
+                // Devices below /dev/rdsk/ are raw by their nature.
+                let raw = sd.lun.starts_with("/dev/")
+                    && !["/dev/shm/", "/dev/rdsk/"].iter().any(|free| sd.lun.starts_with(free));
                 if raw && sd.openflags.is_none() {
                     let text = format!("sd={}: a device below /dev/ needs openflags=", sd.name);
                     return missing(&sd.place, &sd.name, text).map_err(|e| e.hint("add openflags=o_direct"));
@@ -491,18 +499,14 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
             general.seed = if tod { None } else { Some(read::plain(item, Unit::Size, 0.0, 1e15)? as u64) };
         }
         "create_anchors" => general.create_anchors = read::yes_or_no(item)?,
-        "data_errors" => {
-            let text = item.values.first().map_or("", |v| v.text.as_str());
-            match number(text, Unit::Size) {
-                Some(Number::Plain(count)) if item.values.len() == 1 && (0.0..=1e15).contains(&count) => {
-                    general.data_errors.count = count as u64;
-                }
-                _ => {
-                    let text =
-                        format!("data_errors={text} with time, command or remove is not carried out yet");
-                    return Err(Error::new(ErrorKind::NotYet, &item.place, "data_errors", text)
-                        .hint("use data_errors=n"));
-                }
+        "data_errors" | "dataerrors" => general.data_errors = control::errors(item)?,
+        "timeout" => general.timeout = Some(control::timeout(item)?),
+        "concatenatesds" => general.concatenate = read::yes_or_no(item)?,
+        "fwd_thread_adjust" => general.thread_adjust = read::yes_or_no(item)?,
+        "dedupflipflop" => {
+            dedup(general).flipflop = match read::choice(item, read::single(item)?, &["no", "yes"])? {
+                "yes" => FlipFlop::Always,
+                _ => FlipFlop::Never,
             }
         }
         "validate" => general.validate = control::validate(item)?,
@@ -522,7 +526,12 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
 
 /// What the three dedup words are gathered in. A unit of 0 is found missing at the end of the file.
 fn dedup(general: &mut General) -> &mut Dedup {
-    general.dedup.get_or_insert(Dedup { ratio: 1.0, unit: 0, sets: DedupSets::Percent(5.0) })
+    general.dedup.get_or_insert(Dedup {
+        ratio: 1.0,
+        unit: 0,
+        sets: DedupSets::Percent(5.0),
+        flipflop: FlipFlop::Never,
+    })
 }
 
 fn sd(sd: &mut Sd, name: &str, item: &Item) -> Result<(), Error> {
@@ -555,11 +564,10 @@ fn wd(named: &mut Named<Wd>, name: &str, item: &Item) -> Result<(), Error> {
         "openflags" => wd.openflags = Some(read::openflags(item)?),
         "streams" => wd.streams = read::threads(item)?,
         "stride" => wd.stride = Some(read::stride(item)?),
-        "threads" => {
-            let text = "threads= of a wd= needs concatenatesds, which is not carried out yet".to_string();
-            return Err(Error::new(ErrorKind::NotYet, &item.place, "threads", text)
-                .hint("put threads= on the sd= or the rd="));
-        }
+        "hotband" => wd.hotband = Some(read::range(item)?),
+        "priority" => wd.priority = Some(read::plain(item, Unit::Size, 1.0, 1e4)? as u32),
+        "iorate" => wd.iorate = Some(read::plain(item, Unit::Size, 0.001, 1e9)?),
+        "threads" => wd.threads = Some(read::threads(item)?),
         _ => return Err(bad(item, format!("{name}= does not belong here"))),
     }
     Ok(())
@@ -576,6 +584,7 @@ fn fsd(fsd: &mut Fsd, name: &str, item: &Item) -> Result<(), Error> {
         "workingsetsize" | "wss" => fsd.workingset = Some(read::bytes(item, 1)?),
         "shared" => fsd.shared = read::yes_or_no(item)?,
         "openflags" => fsd.openflags = Some(read::openflags(item)?),
+        "mask" => fsd.mask = Some(read::mask(item)?),
         "distribution" => {
             let all = read::choice(item, read::single(item)?, &["bottom", "all"])? == "all";
             fsd.spread = if all { Spread::All } else { Spread::Bottom };

@@ -249,10 +249,10 @@ fn an_include_is_read_beside_its_file_and_keeps_its_own_line_numbers() {
 #[test]
 fn what_would_change_the_measurement_is_refused_by_name() {
     for (text, word) in [
-        ("dedupflipflop=yes\n", "dedupflipflop"),
+        ("deduphotsets=(10,2)\n", "deduphotsets"),
         ("journal=yes\n", "journal"),
         ("hd=other,system=10.0.0.1\n", "other"),
-        ("sd=sd1,lun=x\nwd=wd1,sd=sd1,priority=1\n", "priority"),
+        ("sd=sd1,lun=x\nwd=wd1,sd=sd1,user=x\n", "user"),
     ] {
         let error = refused(text);
         assert_eq!((error.kind, error.word.as_str()), (ErrorKind::NotYet, word), "{error}");
@@ -413,7 +413,10 @@ fn dedup_needs_its_unit_and_writes_of_whole_units() {
         )
     };
     let plan = with("dedupratio=2\ndedupunit=4k", "64k").unwrap();
-    assert_eq!(plan.general.dedup, Some(Dedup { ratio: 2.0, unit: 4096, sets: DedupSets::Percent(5.0) }));
+    assert_eq!(
+        plan.general.dedup,
+        Some(Dedup { ratio: 2.0, unit: 4096, sets: DedupSets::Percent(5.0), flipflop: FlipFlop::Never })
+    );
     assert_eq!(with("dedupratio=2", "64k").unwrap_err().kind, ErrorKind::Missing);
     assert_eq!(with("dedupratio=2\ndedupunit=8k", "4k").unwrap_err().kind, ErrorKind::Conflict);
     assert_eq!(with("dedupratio=50\ndedupunit=4k", "4k").unwrap_err().kind, ErrorKind::Conflict);
@@ -523,4 +526,65 @@ fn mutated_files_never_panic() {
         }
         fuzz(&bytes);
     }
+}
+
+#[test]
+fn runs_of_sets_of_storages_are_named_after_them() {
+    let labels = |sds: &str| {
+        let text = format!(
+            "sd=default,size=1m\nsd=a,lun=a\nsd=b,lun=b\nsd=c,lun=c\nwd=w\nrd=r,wd=w,sd={sds},iorate=max\n"
+        );
+        parse_text("t", &text).unwrap().runs.into_iter().map(|run| run.label).collect::<Vec<_>>()
+    };
+    assert_eq!(labels("single"), ["r_a", "r_b", "r_c"]);
+    assert_eq!(labels("setsof2"), ["r_a_b", "r_c"]);
+    assert_eq!(labels("range"), ["r_a", "r_a-b", "r_a-c"]);
+    assert!(refused("sd=a,lun=a,size=1m\nrd=r,sd=setsof,iorate=max\n").text.contains("setsof"));
+}
+
+#[test]
+fn priorities_are_whole_and_rates_come_first() {
+    let sd = "sd=s,lun=s,size=1m\n";
+    for (wds, word) in [
+        ("wd=a,sd=s,iorate=10\nwd=b,sd=s", "ALL workloads"),
+        ("wd=a,sd=s,priority=1\nwd=b,sd=s,priority=3", "without a gap"),
+        ("wd=a,sd=s,priority=2,iorate=10\nwd=b,sd=s,priority=1", "higher priority"),
+        ("wd=a,sd=s,priority=1,iorate=10,skew=10\nwd=b,sd=s,priority=2", "mutually exclusive"),
+        ("wd=a,sd=s,threads=4", "concatenatesds"),
+    ] {
+        let error = refused(&format!("{sd}{wds}\nrd=r,wd=*,iorate=max\n"));
+        assert!(error.text.contains(word), "{wds}: {}", error.text);
+    }
+}
+
+#[test]
+fn masks_timeouts_and_error_limits_are_read() {
+    let fsd = |mask: &str| format!("fsd=f,anchor=a,mask={mask}\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max\n");
+    let plan = parse_text("t", &fsd("(f%06d,d%d.%d)")).unwrap();
+    assert_eq!(plan.fsds[0].mask, Some(("f%06d".into(), "d%d.%d".into())));
+    for bad in ["(file)", "(f%d,d%d)", "(f%s,d%d%d)", "(../%d,d%d%d)"] {
+        assert!(refused(&fsd(bad)).text.contains("mask"), "{bad}");
+    }
+    let general = |line: &str| {
+        parse_text("t", &format!("{line}\nsd=s,lun=s,size=1m\nrd=r,sd=s,iorate=max\n")).map(|p| p.general)
+    };
+    assert_eq!(general("data_errors=(10,60)").unwrap().data_errors.seconds, Some(60));
+    assert_eq!(general("data_errors=(remove,5)").unwrap().data_errors.remove, Some(Removal::Seconds(5)));
+    assert_eq!(
+        general("dataerrors=\"dump $lun\"").unwrap().data_errors.command.as_deref(),
+        Some("dump $lun")
+    );
+    assert_eq!(general("timeout=(60,600)").unwrap().timeout.unwrap().then, TimeoutThen::AbortAfter(600));
+    assert_eq!(
+        general("timeout=report").unwrap().timeout.unwrap(),
+        Timeout { seconds: 1, then: TimeoutThen::Report }
+    );
+    assert!(general("timeout=soon").is_err());
+    let seek =
+        parse_text("t", "sd=s,lun=s,size=1m\nwd=w,sd=s,seekpct=(poisson,5)\nrd=r,wd=w,iorate=max\n").unwrap();
+    assert_eq!(seek.wds[0].seek, Seek::Poisson(5.0));
+    let select =
+        parse_text("t", "fsd=f,anchor=a\nfwd=w,fsd=f,fileselect=(poisson,10)\nrd=r,fwd=w,fwdrate=max\n")
+            .unwrap();
+    assert_eq!(select.fwds[0].select, FileSelect::Poisson(10.0));
 }

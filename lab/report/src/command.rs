@@ -6,11 +6,11 @@ use crate::session::{RunRequest, run_reported};
 use crate::utility;
 use crate::{DISTRIBUTION, FAILURE, PRODUCT};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse, parse_text, repeat_text};
-use steadfast_lab_workload::Options;
+use steadfast_lab_workload::{Engine, Options};
 
 /// What a command line asks for.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,11 @@ struct Command {
     quick: Option<Quick>,
     allow_idle: bool,
     watch: Vec<u32>,
+    /// `--plain`: no live view.
+    plain: bool,
+    metrics: Option<String>,
+    engine: Engine,
+    from_arrival: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,6 +52,10 @@ const USAGE: &str = "usage:
   -l [n]         Again and again, or n times, or for ns, nm, nh (seconds, minutes, hours).
   -t, -tf        Short test of a raw file, or of a tree of files.
   --allow-idle   Exit with 0 even if a run found nothing to do.
+  --engine E     auto, threads (one for each of threads=) or uring (io_uring, where the kernel has it).
+  --response R   call (as vdbench: a response time spans the call) or arrival (it begins when the operation was due).
+  --metrics A:P  Answer Prometheus at address A, port P: how it goes, over HTTP.
+  --plain        No live lines at the foot of a terminal.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
 
   parse          Picks columns and rows of a flatfile.html: -i file [-o file] [-c column ...] [-a] [-f column value ...]
@@ -121,9 +130,18 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
     let dir = page::resolve(&command.output, &Moment::now().compact());
     let opening = args.iter().map(|arg| format!("input argument scanned: '{arg}'")).collect();
     let request = RunRequest {
-        options: Options { watch: command.watch.clone(), seed: 0, output: dir.display().to_string() },
+        options: Options {
+            watch: command.watch.clone(),
+            output: dir.display().to_string(),
+            engine: command.engine,
+            from_arrival: command.from_arrival,
+            ..Options::default()
+        },
         allow_idle: command.allow_idle,
         opening,
+        words: shown(&args),
+        live: !command.plain && std::io::stdout().is_terminal(),
+        metrics: command.metrics.clone(),
         ..RunRequest::new(&plan, &dir)
     };
     let reported = run_reported(&request, stop, out, &mut |_| {});
@@ -141,6 +159,19 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
             fail(out, err, &text, &format!("{text}; choose another directory with -o."))
         }
     }
+}
+
+/// A command line as one would type it.
+fn shown(args: &[String]) -> String {
+    let mut line = String::from("vdbench");
+    for arg in args {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+        line += &match arg.chars().all(plain) {
+            true => format!(" {arg}"),
+            false => format!(" '{}'", arg.replace('\'', "'\\''")),
+        };
+    }
+    line
 }
 
 impl Command {
@@ -166,6 +197,31 @@ impl Command {
                     "watch" => {
                         let pid = args.get(at).and_then(|pid| pid.parse().ok());
                         command.watch.push(pid.ok_or("option --watch takes the number of a process.")?);
+                        at += 1;
+                    }
+                    "response" => {
+                        command.from_arrival = match args.get(at).map(String::as_str) {
+                            Some("arrival") => true,
+                            Some("call") => false,
+                            _ => return Err("option --response takes call or arrival.".into()),
+                        };
+                        at += 1;
+                    }
+                    "engine" => {
+                        command.engine = match args.get(at).map(String::as_str) {
+                            Some("auto") => Engine::Auto,
+                            Some("threads") => Engine::Threads,
+                            Some("uring") => Engine::Ring,
+                            _ => return Err("option --engine takes auto, threads or uring.".into()),
+                        };
+                        at += 1;
+                    }
+                    "plain" => command.plain = true,
+                    "metrics" => {
+                        let address = args.get(at).filter(|word| word.contains(':')).cloned();
+                        command.metrics = Some(
+                            address.ok_or("option --metrics takes ADDRESS:PORT, such as 127.0.0.1:9400.")?,
+                        );
                         at += 1;
                     }
                     _ => {

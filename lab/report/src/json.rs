@@ -74,6 +74,7 @@ pub fn run(result: &RunResult) -> Value {
         "workloads": parts(result, false),
         "counters": result.counters.iter().map(|c| (c.name.to_string(), json!(c.count))).collect::<serde_json::Map<_, _>>(),
         "errors": result.errors,
+        "engine_us_per_operation": result.overhead_us(),
         "failure": result.failure,
         "stopped": result.stopped,
     })
@@ -140,6 +141,7 @@ fn cpu(usage: &CpuUse) -> Value {
         "steal_pct": usage.steal,
         "watched_s": usage.watched_seconds,
         "own_s": usage.own_seconds,
+        "own_user_s": usage.own_user_seconds,
     })
 }
 

@@ -5,6 +5,8 @@
 //!
 //! ```text
 //! args ─[command]→ Plan ─[workload::execute]→ Event ─[output]→ console, *.html, report.json, latency.csv
+//!                                                     ├─[run_page, html]→ report.html
+//!                                                     └─[live, metrics]→ terminal, Prometheus
 //! ```
 //!
 //! ## Invariants
@@ -17,11 +19,20 @@
 
 mod clock;
 mod command;
+pub mod figures;
 mod flatfile;
 mod histogram_page;
+pub mod html;
 pub mod json;
+mod live;
+pub mod machine;
+mod metrics;
+pub mod number;
 mod output;
 mod page;
+pub mod phase;
+pub mod report;
+mod run_page;
 mod session;
 mod table;
 mod utility;

@@ -4,7 +4,10 @@ use crate::clock::Moment;
 use crate::flatfile;
 use crate::histogram_page;
 use crate::json;
+use crate::live::Live;
+use crate::metrics::Metrics;
 use crate::page::{Page, escape, hash};
+use crate::run_page::{self, RunPage};
 use crate::table::{self, Stretch};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -78,6 +81,12 @@ pub struct Output<'a> {
     started: Moment,
     /// Of `histogram=`.
     edges: Option<Vec<u64>>,
+    /// What `report.html` will show.
+    report: RunPage,
+    /// Lines at the foot of a terminal.
+    live: Option<Live>,
+    /// For Prometheus.
+    metrics: Option<Metrics>,
 }
 
 impl<'a> Output<'a> {
@@ -85,7 +94,12 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// When the directory or a file cannot be made.
-    pub fn create(dir: &Path, plan: &Plan, console: &'a mut dyn Write) -> io::Result<Output<'a>> {
+    pub fn create(
+        dir: &Path,
+        plan: &Plan,
+        words: &str,
+        console: &'a mut dyn Write,
+    ) -> io::Result<Output<'a>> {
         let new = !dir.is_dir();
         if new {
             std::fs::create_dir(dir)?;
@@ -115,6 +129,9 @@ impl<'a> Output<'a> {
             latency: page("latency.csv")?,
             started,
             edges: plan.general.histogram.clone(),
+            report: RunPage::new(plan, words),
+            live: None,
+            metrics: None,
         };
         output.subjects(dir, plan)?;
         let mut parmfile = page("parmfile.html")?;
@@ -125,6 +142,22 @@ impl<'a> Output<'a> {
             output.say(&format!("Created output directory '{}'", dir.display()));
         }
         Ok(output)
+    }
+
+    /// Shows how it goes at the foot of a terminal.
+    pub fn show_live(&mut self) {
+        self.live = Some(Live::default());
+    }
+
+    /// Answers Prometheus at this address.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub fn serve_metrics(&mut self, address: &str) -> io::Result<()> {
+        let metrics = Metrics::listen(address)?;
+        self.say(&format!("Metrics for Prometheus: http://{}/metrics", metrics.address));
+        self.metrics = Some(metrics);
+        Ok(())
     }
 
     fn subjects(&mut self, dir: &Path, plan: &Plan) -> io::Result<()> {
@@ -203,7 +236,7 @@ impl<'a> Output<'a> {
         if self.files {
             self.summary.line(&link("Link to anchor status:", "anchors"));
         }
-        self.summary.line("Machine readable:                <A HREF=\"report.json\">report.json</A>   <A HREF=\"latency.csv\">latency.csv</A>");
+        self.summary.line("Machine readable:                <A HREF=\"report.json\">report.json</A>   <A HREF=\"latency.csv\">latency.csv</A>   <A HREF=\"report.html\">report.html</A>");
         self.summary.line("");
         let list = |storages: bool, subjects: &[SubjectPages]| -> String {
             let names = subjects.iter().filter_map(|s| match (&s.subject, storages) {
@@ -306,8 +339,19 @@ impl<'a> Output<'a> {
 
     fn put(&mut self, line: &str) {
         // A console that has gone away does not end a measurement.
-        let _ = writeln!(self.console, "{line}").and_then(|()| self.console.flush());
+        let _ = self.put_console(line);
         self.logfile.line(&escape(line));
+    }
+
+    fn put_console(&mut self, line: &str) -> io::Result<()> {
+        if let Some(live) = &mut self.live {
+            live.wipe(self.console)?;
+        }
+        writeln!(self.console, "{line}")?;
+        if let Some(live) = &mut self.live {
+            live.draw(self.console)?;
+        }
+        self.console.flush()
     }
 
     fn put_summary(&mut self, line: &str) {
@@ -356,6 +400,10 @@ impl<'a> Output<'a> {
     }
 
     fn started(&mut self, run: &Run) {
+        if let Some(live) = &mut self.live {
+            let _ = live.wipe(self.console);
+            live.begin();
+        }
         if !self.begun {
             self.begun = true;
             if !self.planned.iter().any(|(label, _)| *label == run.label) {
@@ -417,6 +465,14 @@ impl<'a> Output<'a> {
 
     fn interval(&mut self, run: &Run, interval: &Interval) {
         let number = interval.line.number;
+        if let Some(metrics) = &mut self.metrics {
+            metrics.interval(run, interval);
+        }
+        if let Some(live) = &mut self.live {
+            // The lines are drawn again behind the next line of the console.
+            let _ = live.wipe(self.console);
+            live.interval(run, interval);
+        }
         let stretch =
             Stretch { groups: &interval.groups, seconds: run.interval as f64, cpu: &interval.line.cpu };
         let stamp = Moment::now();
@@ -507,6 +563,16 @@ impl<'a> Output<'a> {
         }
         json::latency_total(result).iter().for_each(|row| self.latency.line(row));
         self.results.push(json::run(result));
+        self.report.add(result);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.finished(result);
+        }
+        if let Some(overhead) = result.overhead_us() {
+            let own = result.whole_cpu.own_seconds;
+            self.say(&format!(
+                "Engine: {overhead:.3} us of processor time outside the kernel for each operation; {own:.2} s in all."
+            ));
+        }
         for what in ["Workload done", "Slaves done"] {
             self.status(&format!("{what}\trd={}\tFor loops: {}", run.label, run.loops));
         }
@@ -601,9 +667,14 @@ impl<'a> Output<'a> {
     /// # Errors
     /// When a file could not be written completely; the sentence names it.
     pub fn finish(mut self, failure: Option<&str>) -> io::Result<()> {
+        if let Some(live) = &mut self.live {
+            let _ = live.wipe(self.console);
+        }
+        self.live = None;
         let report = json::report(&self.started, std::mem::take(&mut self.results), failure);
         let text = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
         std::fs::write(self.dir.join("report.json"), text + "\n")?;
+        run_page::write(&self.report, &self.dir, failure)?;
         if failure.is_none() {
             self.status("Shutting down slaves");
             self.status("Vdbench complete");
@@ -633,7 +704,8 @@ impl<'a> Output<'a> {
 }
 
 /// Pages that a storage or workload of the same name must not take.
-const RESERVED: [&str; 10] = [
+const RESERVED: [&str; 11] = [
+    "report",
     "summary",
     "totals",
     "flatfile",

@@ -19,12 +19,27 @@ pub struct RunRequest<'a> {
     pub allow_idle: bool,
     /// Lines for the console and the log, before the first run.
     pub opening: Vec<String>,
+    /// The command line, for the page.
+    pub words: String,
+    /// Show how it goes at the foot of a terminal.
+    pub live: bool,
+    /// Answer Prometheus there.
+    pub metrics: Option<String>,
 }
 
 impl<'a> RunRequest<'a> {
     /// Nothing watched, nothing idle allowed, no lines.
     pub fn new(plan: &'a Plan, dir: &'a Path) -> RunRequest<'a> {
-        RunRequest { plan, dir, options: Options::default(), allow_idle: false, opening: Vec::new() }
+        RunRequest {
+            plan,
+            dir,
+            options: Options::default(),
+            allow_idle: false,
+            opening: Vec::new(),
+            words: "vdbench".to_owned(),
+            live: false,
+            metrics: None,
+        }
     }
 }
 
@@ -48,7 +63,15 @@ pub fn run_reported(
     console: &mut dyn Write,
     also: &mut dyn FnMut(&Event<'_>),
 ) -> io::Result<Reported> {
-    let mut output = Output::create(request.dir, request.plan, console)?;
+    let mut output = Output::create(request.dir, request.plan, &request.words, console)?;
+    if let Some(address) = &request.metrics {
+        output
+            .serve_metrics(address)
+            .map_err(|error| io::Error::new(error.kind(), format!("--metrics {address}: {error}")))?;
+    }
+    if request.live {
+        output.show_live();
+    }
     request.opening.iter().for_each(|line| output.say(line));
     request.plan.anchor_lines().iter().for_each(|line| output.say(line));
     output.status("Starting slaves");
@@ -67,6 +90,7 @@ pub fn run_reported(
             "Nothing was done in rd={idle}: no operation that was asked for took place.\n\
              Say format=yes, or --allow-idle if that is what you expect."
         )),
+        None if outcome.failed_operations(request.plan).is_some() => outcome.failed_operations(request.plan),
         None if outcome.compared == Some(0) => Some(
             "Data validation compared nothing: no block was read that this execution had written.\n\
              Use a longer elapsed=, a smaller size=, or -vr."

@@ -211,8 +211,10 @@ impl Tree {
         let sizes: Vec<String> =
             self.fsd.sizes.iter().map(|(size, percent)| format!("{size},{percent}")).collect();
         let spread = if self.fsd.spread == Spread::Bottom { "bottom" } else { "all" };
+        let mask =
+            self.fsd.mask.as_ref().map_or(String::new(), |(file, dir)| format!(" mask=({file},{dir})"));
         format!(
-            "depth={} width={} files={} distribution={spread} sizes={}",
+            "depth={} width={} files={} distribution={spread} sizes={}{mask}",
             self.fsd.depth,
             self.fsd.width,
             self.fsd.files,
@@ -259,7 +261,7 @@ impl Tree {
         let width = u64::from(self.fsd.width);
         let mut path = self.root.clone();
         for at in 0..=level {
-            path.push(format!("vdb.{}_{}.dir", at + 1, number % width + 1));
+            path.push(self.directory_name(u64::from(at) + 1, number % width + 1));
             number /= width;
         }
         path
@@ -276,7 +278,26 @@ impl Tree {
 
     /// Path of a file.
     pub(crate) fn file(&self, file: u64) -> PathBuf {
-        self.directory(self.holder(file)).join(format!("vdb_f{file:04}.file"))
+        self.directory(self.holder(file)).join(match &self.fsd.mask {
+            None => format!("vdb_f{file:04}.file"),
+            Some((mask, _)) => masked(mask, &[file]),
+        })
+    }
+
+    fn directory_name(&self, level: u64, number: u64) -> String {
+        match &self.fsd.mask {
+            None => format!("vdb.{level}_{number}.dir"),
+            Some((_, mask)) => masked(mask, &[level, number]),
+        }
+    }
+
+    /// Whether a name is one that a format gives.
+    fn is_ours(&self, name: &str, directory: bool) -> bool {
+        match (&self.fsd.mask, directory) {
+            (None, true) => name.starts_with("vdb.") && name.ends_with(".dir"),
+            (None, false) => name.starts_with("vdb_f") && name.ends_with(".file"),
+            (Some((_, mask)), true) | (Some((mask, _)), false) => fits_mask(mask, name),
+        }
     }
 
     /// Length this file shall have.
@@ -372,18 +393,46 @@ impl Tree {
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 let kind = entry.file_type()?;
-                if kind.is_dir() && name.starts_with("vdb.") && name.ends_with(".dir") {
+                if kind.is_dir() && self.is_ours(&name, true) {
                     directories.push(entry.path());
                     open.push(entry.path());
-                } else if kind.is_file()
-                    && (name == CONTROL || name.starts_with("vdb_f") && name.ends_with(".file"))
-                {
+                } else if kind.is_file() && (name == CONTROL || self.is_ours(&name, false)) {
                     files.push(entry.path());
                 }
             }
         }
         Ok((files, directories))
     }
+}
+
+/// A mask with its numbers in their places: `%d`, `%4d`, `%04d`.
+fn masked(mask: &str, numbers: &[u64]) -> String {
+    let (mut out, mut rest, mut numbers) = (String::new(), mask, numbers.iter());
+    while let Some(at) = rest.find('%') {
+        out += &rest[..at];
+        let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let spec = &rest[at + 1..at + 1 + digits];
+        let width = spec.parse::<usize>().unwrap_or(0);
+        let number = numbers.next().copied().unwrap_or(0);
+        out += &if spec.starts_with('0') { format!("{number:0width$}") } else { format!("{number:width$}") };
+        rest = rest.get(at + 2 + digits..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// Whether a name is the mask with some numbers.
+fn fits_mask(mask: &str, name: &str) -> bool {
+    let (mut mask, mut name) = (mask, name);
+    while let Some(at) = mask.find('%') {
+        let Some(after) = name.strip_prefix(&mask[..at]) else { return false };
+        let digits = after.bytes().take_while(|b| b.is_ascii_digit() || *b == b' ').count();
+        if digits == 0 {
+            return false;
+        }
+        let spec = mask[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        (mask, name) = (mask.get(at + 2 + spec..).unwrap_or_default(), &after[digits..]);
+    }
+    mask == name
 }
 
 /// How many files fit into `limit` bytes.

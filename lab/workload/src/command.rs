@@ -28,6 +28,17 @@ pub(crate) fn run(
     }
 }
 
+/// What a command prints; nothing if it cannot be run.
+pub(crate) fn output(line: &str, stop: &AtomicBool) -> String {
+    let mut all = String::new();
+    // A script that fails has said what it had to say.
+    let _ = one(line, stop, &mut |text| {
+        all.push_str(text);
+        all.push('\n');
+    });
+    all
+}
+
 fn one(line: &str, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<(), String> {
     let mut child = Command::new("/bin/sh")
         .arg("-c")

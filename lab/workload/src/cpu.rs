@@ -21,6 +21,7 @@ pub struct CpuSample {
     machine: Machine,
     watched_ticks: Vec<u64>,
     own_ticks: u64,
+    own_user_ticks: u64,
 }
 
 /// Use of processors between two readings.
@@ -44,6 +45,8 @@ pub struct CpuUse {
     pub watched_seconds: f64,
     /// Seconds of processor time of this process: the price of measuring.
     pub own_seconds: f64,
+    /// The part of it outside the kernel: what the engine itself does.
+    pub own_user_seconds: f64,
 }
 
 impl CpuSample {
@@ -53,6 +56,7 @@ impl CpuSample {
             machine: fs::read_to_string("/proc/stat").map(|text| parse_stat(&text)).unwrap_or_default(),
             watched_ticks: watched.iter().map(|pid| process_ticks(&format!("/proc/{pid}/stat"))).collect(),
             own_ticks: process_ticks("/proc/self/stat"),
+            own_user_ticks: ticks("/proc/self/stat", 1),
         }
     }
 
@@ -79,6 +83,7 @@ impl CpuSample {
             steal: percent(of(|m| m.steal)),
             watched_seconds: watched as f64 / second,
             own_seconds: self.own_ticks.saturating_sub(before.own_ticks) as f64 / second,
+            own_user_seconds: self.own_user_ticks.saturating_sub(before.own_user_ticks) as f64 / second,
         }
     }
 }
@@ -101,9 +106,19 @@ fn parse_stat(text: &str) -> Machine {
 
 /// User and system ticks of one process. Its name is in parentheses and may contain anything.
 fn process_ticks(path: &str) -> u64 {
+    ticks(path, 2)
+}
+
+/// User ticks of one process, or (`fields` is 2) those in the kernel too.
+fn ticks(path: &str, fields: usize) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_ascii_whitespace().skip(11).take(2).map(|word| word.parse::<u64>().unwrap_or(0)).sum()
+    after_name
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(fields)
+        .map(|word| word.parse::<u64>().unwrap_or(0))
+        .sum()
 }
 
 #[cfg(test)]

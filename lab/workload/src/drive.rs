@@ -4,6 +4,7 @@ use crate::anchor::{Known, Trees};
 use crate::cpu::CpuSample;
 use crate::files;
 use crate::histogram::Histogram;
+use crate::idle::Idle;
 use crate::monitor;
 use crate::pattern::Pattern;
 use crate::rate::{Gate, Schedule};
@@ -100,7 +101,9 @@ impl Context<'_> {
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, crate::Error> {
-        let skews: Vec<Option<f64>> = work.wds.iter().map(|(wd, _)| wd.skew).collect();
+        // Who has a rate of its own takes no share of the run's.
+        let skews: Vec<Option<f64>> =
+            work.wds.iter().map(|(wd, _)| wd.iorate.map_or(wd.skew, |_| Some(0.0))).collect();
         let own: Vec<f64> = shares(&skews)
             .iter()
             .zip(&work.wds)
@@ -112,17 +115,21 @@ impl Context<'_> {
         let make = phases
             .as_ref()
             .map(|phases| move |share: f64| Schedule::varying(phases, share, arrival).spiking(spike));
-        let controlled = skews.iter().any(Option::is_some);
+        let controlled = work.wds.iter().any(|(wd, _)| wd.skew.is_some());
         let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
         let unit = self.general.validate.map_or(512, |rules| rules.block);
-        let mut plan =
-            raw::Plan::new(work, weights, make, controlled, self.seed, unit).map_err(crate::Error::start)?;
+        let mut plan = raw::Plan::new(work, weights, make, controlled, self.seed, unit, run.arrival)
+            .map_err(crate::Error::start)?;
         for storage in &mut plan.storages {
+            storage.removal = self.general.data_errors.remove;
             storage.map = self.map(&storage.sd.name, storage.end(), run.compratio)?;
         }
         let size = plan.storages.iter().map(|storage| storage.size).sum();
         check_buffers(run, plan.storages.iter().map(|s| (s.sd.threads, s.largest())))?;
         let pattern = self.pattern(run, size);
+        if self.options.engine == crate::Engine::Ring && !steadfast_lab_ring::available() {
+            observer(&Event::Notice("This kernel gives no io_uring: threads carry the operations."));
+        }
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for storage in &plan.storages {
@@ -133,7 +140,30 @@ impl Context<'_> {
                     storage.sd.name, storage.sd.threads
                 )));
             }
-            for number in 0..storage.sd.threads as usize {
+            let depths = self.depths(storage);
+            if let Some(depths) = &depths {
+                observer(&Event::Notice(&format!(
+                    "sd={}: threads={} are carried by io_uring, {} at a time on each of {} threads.",
+                    storage.sd.name,
+                    storage.sd.threads,
+                    depths[0],
+                    depths.len()
+                )));
+            }
+            let mut number = 0;
+            for depth in depths.into_iter().flatten() {
+                key += 1;
+                let (pattern, gate) = (&pattern, plan.gate.as_ref());
+                let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
+                number += depth;
+                jobs.push((
+                    storage.slots(),
+                    Box::new(move |shared, cells| {
+                        storage.work_ring(shared, gate, cells, pattern, thread, depth)
+                    }),
+                ));
+            }
+            for number in number..storage.sd.threads as usize {
                 key += 1;
                 let (pattern, gate) = (&pattern, plan.gate.as_ref());
                 let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
@@ -148,6 +178,20 @@ impl Context<'_> {
             workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
         };
         Ok(self.drive(run, &names, jobs, size, observer))
+    }
+
+    /// How many operations each thread of a storage carries through a ring; `None` where each has one of its own.
+    fn depths(&self, storage: &raw::Storage) -> Option<Vec<usize>> {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        if !storage.suits_ring(self.options.engine, processors) {
+            return None;
+        }
+        if !steadfast_lab_ring::available() {
+            return None;
+        }
+        let threads = storage.sd.threads as usize;
+        let carriers = threads.min(processors as usize).max(1);
+        Some((0..carriers).map(|at| threads / carriers + usize::from(at < threads % carriers)).collect())
     }
 
     fn files(
@@ -296,7 +340,8 @@ impl Context<'_> {
         observer: &mut Observer<'_>,
     ) -> RunResult {
         let (sender, notes) = mpsc::channel();
-        let shared = Shared::new(self.stop, &run.label, self.general.data_errors.count, sender);
+        let mut shared = Shared::new(self.stop, &run.label, self.general.data_errors.count, sender);
+        shared.from_arrival = self.options.from_arrival;
         let started = SystemTime::now();
         let (cells, jobs): (Vec<Arc<Cells>>, Vec<Job<'_>>) =
             jobs.into_iter().map(|(slots, job)| (Arc::new(Cells::new(&slots)), job)).unzip();
@@ -304,6 +349,8 @@ impl Context<'_> {
         shared.busy.store(jobs.len(), Relaxed);
         let mut watch = Watch::new(run, names, &cells, size, &self.options.watch, started);
         watch.monitor = self.general.monitor.as_deref();
+        watch.error_seconds = self.general.data_errors.seconds;
+        watch.idle = Idle::new(self.general.timeout.as_ref(), run, &names.storages);
         std::thread::scope(|scope| {
             for (job, cells) in jobs.into_iter().zip(&cells) {
                 let shared = &shared;
@@ -351,6 +398,10 @@ struct Watch<'a> {
     limits: [Option<u64>; 3],
     watched: &'a [u32],
     monitor: Option<&'a str>,
+    /// `data_errors=(n,seconds)`.
+    error_seconds: Option<u64>,
+    /// `timeout=`.
+    idle: Option<Idle>,
     last: Groups,
     first_measured: u32,
     result: RunResult,
@@ -398,6 +449,8 @@ impl<'a> Watch<'a> {
             limits: [limit(run.maxdata), limit(run.maxdataread), limit(run.maxdatawritten)],
             watched,
             monitor: None,
+            error_seconds: None,
+            idle: None,
             last: nothing.clone(),
             // Without a warm-up the first interval is the warm-up.
             first_measured: warm.max(1).saturating_add(1),
@@ -413,6 +466,7 @@ impl<'a> Watch<'a> {
                 whole_cpu: Default::default(),
                 counters: Vec::new(),
                 ended_all: false,
+                notes: Vec::new(),
                 errors: 0,
                 failure: None,
                 stopped: false,
@@ -450,6 +504,7 @@ impl<'a> Watch<'a> {
             if over {
                 break;
             }
+            self.stale(shared, observer);
             if let Some(order) = self.monitor.and_then(monitor::order) {
                 observer(&Event::Notice(order.sentence()));
                 self.result.ended_all |= order == monitor::Order::EndAll;
@@ -458,6 +513,24 @@ impl<'a> Watch<'a> {
             }
         }
         self.result.seconds = shared.start.elapsed().as_secs_f64();
+    }
+
+    /// What ends a run whose storages fell silent, or whose last error is long ago.
+    fn stale(&mut self, shared: &Shared<'_>, observer: &mut Observer<'_>) {
+        if let Some(seconds) = self.error_seconds
+            && shared.errors.load(Relaxed) > 0
+            && shared.now_ns() / 1_000_000_000 >= shared.last_error_s.load(Relaxed) + seconds
+        {
+            shared.fail(format!(
+                "'data_errors=(n,{seconds})' requested. Abort rd={}: the last error was {seconds} seconds ago.",
+                self.run.label
+            ));
+        }
+        let Some(idle) = &mut self.idle else { return };
+        let counts = self.last.0.iter().map(|group| (group.storage.as_str(), group.times.count));
+        if let Some(sentence) = idle.look(counts, self.run.interval, &self.run.label, observer) {
+            shared.fail(sentence);
+        }
     }
 
     fn limit_reached(&self) -> bool {
@@ -541,6 +614,7 @@ impl<'a> Watch<'a> {
             "a thread of {:?} outlived its run",
             self.names.workloads
         );
+        self.result.notes.extend(self.idle.iter().flat_map(Idle::report));
         self.result.whole_cpu = self.cpu_last.since(&self.cpu_at_start);
         self.result.measured_cpu = self.cpu_last.since(&self.cpu_at_warm);
         self.result.counters = shared.counters();

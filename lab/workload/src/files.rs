@@ -77,6 +77,8 @@ struct Hand<'a, 'b> {
     random: Random,
     buffer: Buffer,
     generation: u64,
+    /// How late the next operation that was asked for begins, where response times begin at the arrival.
+    late_ns: u64,
 }
 
 impl Hand<'_, '_> {
@@ -134,7 +136,7 @@ impl Hand<'_, '_> {
         } else {
             at.file.read_at(bytes, offset)
         };
-        let ns = before.elapsed().as_nanos() as u64;
+        let ns = before.elapsed().as_nanos() as u64 + std::mem::take(&mut self.late_ns);
         let operation = if write { Operation::Write } else { Operation::Read };
         match done {
             Ok(count) if count as u64 == length => {
@@ -230,6 +232,7 @@ impl Group {
             random: Random::new(&[key, self.tree.key]),
             buffer: Buffer::new(self.fwd.xfersize.largest() as usize),
             generation: key << 40,
+            late_ns: 0,
         };
         match self.operation {
             Operation::Read | Operation::Write => self.read_or_write(&mut hand, gate),
@@ -251,7 +254,11 @@ impl Group {
         }
         if let Some(schedule) = &self.schedule {
             let due = schedule.take(&mut hand.random, shared.now_ns());
-            return sleep_until(shared.start, due, || shared.ended());
+            let admitted = sleep_until(shared.start, due, || shared.ended());
+            if shared.from_arrival {
+                hand.late_ns = shared.now_ns().saturating_sub(due);
+            }
+            return admitted;
         }
         if let Some(gate) = gate {
             while !gate.admit(self.lane) {
@@ -439,6 +446,7 @@ impl Group {
             }
             let index = match self.fwd.select {
                 FileSelect::Random => hand.random.below(count),
+                FileSelect::Poisson(midpoint) => raw::poisson(&mut hand.random, count, midpoint),
                 FileSelect::Sequential if !existing => self.tree.next_absent.fetch_add(1, Relaxed) % count,
                 FileSelect::Sequential => self.tree.next.fetch_add(1, Relaxed) % count,
                 FileSelect::SequentialFromAnywhere => {
@@ -704,6 +712,7 @@ impl Formatter {
             random: Random::new(&[key]),
             buffer: Buffer::new(self.tuning.xfersize as usize),
             generation: key << 40,
+            late_ns: 0,
         };
         let anchor = self.tree.root.display().to_string();
         let mut step = 0;

@@ -28,6 +28,7 @@ mod drive;
 mod evidence;
 mod files;
 pub mod histogram;
+mod idle;
 mod monitor;
 pub mod pattern;
 pub mod random;
@@ -50,8 +51,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use steadfast_lab_params::{
-    Arrival, CommandOutput, General, OpenFlags, Plan, Rate, RawWork, Repeat, Run, Sd, Seek, Wd, Work,
-    XferSize, curve_rate, shares,
+    Arrival, CommandOutput, Commands, General, OpenFlags, Plan, Rate, RawWork, Repeat, Run, Sd, Seek, Wd,
+    Work, XferSize, curve_rate, shares,
 };
 
 /// What the caller adds to the parameter file.
@@ -63,6 +64,22 @@ pub struct Options {
     pub seed: u64,
     /// What `$output` stands for in commands.
     pub output: String,
+    /// How operations of raw runs are carried out.
+    pub engine: Engine,
+    /// Response times begin when an operation was due, not when it was begun; where no rate is asked for, as ever.
+    pub from_arrival: bool,
+}
+
+/// How operations of raw runs are carried out.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Engine {
+    /// Through io_uring where that helps: past the page cache, with more operations at a time than processors.
+    #[default]
+    Auto,
+    /// One thread for each operation at a time.
+    Threads,
+    /// Through io_uring wherever it is there.
+    Ring,
 }
 
 /// What an observer is told while runs go on.
@@ -137,6 +154,14 @@ impl Outcome {
     pub fn failure(&self) -> Option<String> {
         let failed = self.runs.iter().find_map(|run| run.failure.clone());
         failed.or_else(|| self.refused.as_ref().map(Error::to_string))
+    }
+
+    /// The sentence about errors that were too few to end a run; none where `data_errors=remove` goes on.
+    pub fn failed_operations(&self, plan: &Plan) -> Option<String> {
+        let errors: u64 = self.runs.iter().map(|run| run.errors).sum();
+        (errors > 0 && plan.general.data_errors.remove.is_none()).then(|| {
+            format!("{errors} operations failed, I/O errors or data that was wrong; errorlog.html has the first of them.")
+        })
     }
 
     /// Runs in which nothing was done that was asked for.
@@ -261,7 +286,20 @@ fn one(
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Result<(), Error> {
     command::run(&run.startcmd, &context.options.output, context.stop, observer);
-    let mut result = context.run(run, weights, observer)?;
+    let mut first_error = None;
+    let mut result = context.run(run, weights, &mut |event| {
+        if let (Event::Error(error), None) = (event, &first_error) {
+            first_error = Some((*error).clone());
+        }
+        observer(event);
+    })?;
+    let limit = &context.general.data_errors;
+    if let (Some(line), Some(error)) = (&limit.command, &first_error) {
+        let line = error_command(line, error);
+        let commands = Commands { lines: vec![line], to: CommandOutput::Console };
+        command::run(&commands, &context.options.output, context.stop, observer);
+    }
+    result.notes.iter().for_each(|note| observer(&Event::Notice(note)));
     outcome.compared = context.compared(outcome.compared);
     if let Some(limit) = context.general.abort_failed_skew {
         result.failure = result.failure.take().or_else(|| failed_skew(&result, limit));
@@ -270,6 +308,19 @@ fn one(
     observer(&Event::Finished(&result));
     outcome.runs.push(result);
     Ok(())
+}
+
+/// `data_errors="command $lun $lba ..."` for one error.
+fn error_command(line: &str, error: &IoError) -> String {
+    let sector = if error.evidence.is_empty() { "-1".to_string() } else { error.offset.to_string() };
+    let code = error.errno.split(':').next().unwrap_or_default();
+    // Quoted: a path is no command.
+    let path = format!("'{}'", error.path.replace('\'', "'\\''"));
+    line.replace("$lun", &path)
+        .replace("$lba", &error.offset.to_string())
+        .replace("$size", &error.bytes.to_string())
+        .replace("$sector", &sector)
+        .replace("$error", code)
 }
 
 /// The points of a curve: percentages of the rate just found, in the proportions just seen.
@@ -376,7 +427,11 @@ fn fill_run(plan: &Plan) -> Result<Option<Run>, Error> {
     let mut short: Vec<Sd> = Vec::new();
     for run in &plan.runs {
         let Work::Raw(work) = &run.work else { continue };
-        for sd in &work.sds {
+        let parts = work
+            .sds
+            .iter()
+            .flat_map(|sd| if sd.parts.is_empty() { std::slice::from_ref(sd) } else { &sd.parts });
+        for sd in parts {
             if short.iter().any(|s| s.name == sd.name) {
                 continue;
             }
@@ -449,6 +504,10 @@ fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
         range: None,
         streams: 1,
         stride: None,
+        hotband: None,
+        priority: None,
+        iorate: None,
+        threads: None,
         openflags: None,
         place,
     };

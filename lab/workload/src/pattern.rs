@@ -27,7 +27,7 @@
 //! better. That is a property of the data of vdbench too.
 
 use crate::random::{Random, mix};
-use steadfast_lab_params::{Dedup, DedupSets};
+use steadfast_lab_params::{Dedup, DedupSets, FlipFlop};
 
 /// Words of the stencil: 4 MiB.
 const STENCIL_WORDS: usize = 1 << 20;
@@ -84,6 +84,8 @@ struct Repeats {
     /// Of all blocks, those with a content of their own.
     unique: f64,
     sets: u64,
+    /// Contents that each set takes turns with.
+    faces: u64,
 }
 
 /// Stands for a file in the data of a set: not the key of any file, by all odds.
@@ -119,7 +121,12 @@ impl Pattern {
         };
         let sets = sets.ceil().max(1.0);
         let unique = (1.0 / dedup.ratio - sets / blocks).clamp(0.0, 1.0);
-        self.repeats = Some(Repeats { unit: dedup.unit.max(1), unique, sets: sets as u64 });
+        self.repeats = Some(Repeats {
+            unit: dedup.unit.max(1),
+            unique,
+            sets: sets as u64,
+            faces: if dedup.flipflop == FlipFlop::Always { 2 } else { 1 },
+        });
         self
     }
 
@@ -142,7 +149,8 @@ impl Pattern {
             if ((draw >> 11) as f64 / (1u64 << 53) as f64) < repeats.unique {
                 self.fill_unique(block, file, number * repeats.unit, generation);
             } else {
-                let set = mix(draw, SET_KEY) % repeats.sets;
+                let face = mix(generation, SET_KEY) % repeats.faces;
+                let set = mix(draw, SET_KEY) % repeats.sets * repeats.faces + face;
                 self.fill_unique(block, SET_KEY, set * repeats.unit.max(UNIT as u64), 0);
             }
         }
@@ -280,8 +288,12 @@ mod tests {
     #[test]
     fn distinct_contents_are_as_few_as_the_dedup_ratio_says() {
         for (ratio, unit) in [(2.0, 4096), (3.5, 8192), (1.0, 512)] {
-            let dedup =
-                Dedup { ratio, unit, sets: DedupSets::Percent(if ratio > 1.0 { 5.0 } else { 0.001 }) };
+            let dedup = Dedup {
+                ratio,
+                unit,
+                sets: DedupSets::Percent(if ratio > 1.0 { 5.0 } else { 0.001 }),
+                flipflop: FlipFlop::Never,
+            };
             let bytes = 16384 * unit;
             let pattern = Pattern::new(2.0, 1).repeating(&dedup, bytes);
             let mut buffer = vec![0; 16 * unit as usize];

@@ -52,6 +52,16 @@ impl Schedule {
         self.phases.iter().find(|(end, _)| at < *end).map_or(1e9, |(_, mean)| *mean)
     }
 
+    /// Takes the next arrival if it is due, and says when it was. Else the time at which it will be.
+    pub fn take_due(&self, random: &mut Random, now_ns: u64) -> Result<u64, u64> {
+        let next = self.next_ns.load(Relaxed);
+        let due = if self.spike { next - next % 1_000_000_000 } else { next };
+        if due > now_ns {
+            return Err(due);
+        }
+        Ok(self.take(random, now_ns).min(now_ns))
+    }
+
     /// Takes the next arrival; its time, in nanoseconds after the start.
     pub fn take(&self, random: &mut Random, now_ns: u64) -> u64 {
         let mut current = self.next_ns.load(Relaxed);

@@ -5,10 +5,13 @@
 //! Where both hit percentages are zero there is one area, the whole range; else the first `hitarea` bytes are for hits
 //! and misses stay behind them.
 
+mod ring;
+
+use crate::Engine;
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
-use crate::shared::{Buffer, Cells, INCORRECT_SIZE, Shared, Slot, errno_text};
+use crate::shared::{Buffer, Cells, INCORRECT_SIZE, Note, Shared, Slot, errno_text};
 use crate::validate::{Map, Transfer};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -18,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use steadfast_lab_params::{OpenFlags, Operation, Range, RawWork, Sd, Seek, Wd, XferSize};
+use steadfast_lab_params::{Arrival, OpenFlags, Operation, Range, RawWork, Removal, Sd, Seek, Wd, XferSize};
 
 /// The flags of open(2) for `openflags=`.
 pub(crate) fn open_flags(flags: OpenFlags) -> i32 {
@@ -67,9 +70,23 @@ impl Area {
     }
 
     /// Where the next operation of `xfer` bytes goes; `None` at the end of what shall not wrap.
-    fn address(&self, random: &mut Random, wd: &Wd, align: Option<u64>, xfer: u64) -> Option<u64> {
+    fn address(
+        &self,
+        random: &mut Random,
+        wd: &Wd,
+        align: Option<u64>,
+        xfer: u64,
+        read: bool,
+    ) -> Option<u64> {
         let seek = wd.seek;
+        if wd.hotband.is_some() {
+            return Some(self.start + self.hot(random, xfer, read));
+        }
         let percent = match seek {
+            Seek::Poisson(midpoint) => {
+                let blocks = (self.length / xfer.max(1)).max(1);
+                return Some(self.start + poisson(random, blocks, midpoint) * xfer);
+            }
             Seek::Percent(percent) => percent,
             Seek::Eof => {
                 let at = self.next.fetch_add(xfer, Relaxed);
@@ -97,7 +114,25 @@ impl Area {
     }
 }
 
+/// One of `count`, the first more often: exponential with its mean at `count` / `midpoint`, going round.
+pub(crate) fn poisson(random: &mut Random, count: u64, midpoint: f64) -> u64 {
+    let draw = -(1.0 - random.unit()).ln() * count as f64 / midpoint;
+    draw as u64 % count
+}
+
+/// Where a hot band's curve ends, in MB: 10 PB, as far as vdbench's own.
+const HOT_MB: f64 = 1e10;
+
 impl Area {
+    /// An address of a hot band: as many accesses fall into the first 10 MB as between 10 and 100 MB, between 100 MB
+    /// and 1 GB and so on; what lies behind the band goes round. Writes keep one per cent of the band away.
+    fn hot(&self, random: &mut Random, xfer: u64, read: bool) -> u64 {
+        let blocks = (self.length / xfer.max(1)).max(1);
+        let bytes = ((HOT_MB + 1.0).powf(random.unit()) - 1.0) * 1e6;
+        let away = if read { 0 } else { blocks / 100 };
+        ((bytes / xfer.max(1) as f64) as u64).wrapping_add(away) % blocks * xfer
+    }
+
     /// Skips between `low` and `high` bytes, a multiple of the transfer size; from the start again at the end.
     fn stride(&self, random: &mut Random, low: u64, high: u64, xfer: u64) -> u64 {
         let first = low.div_ceil(xfer);
@@ -125,7 +160,14 @@ struct Stream {
     largest: u64,
     /// Addresses are multiples of it: a sector, or a key block where data is validated.
     unit: u64,
+    /// Of the whole rate.
+    share: f64,
+    /// Where priorities or a rate of its own are asked for.
+    schedule: Option<Schedule>,
 }
+
+/// Longest sleep of a thread that waits for the first of several schedules.
+const PRIORITY_NAP_NS: u64 = 20_000_000;
 
 /// Who a thread is.
 #[derive(Clone, Copy)]
@@ -140,16 +182,24 @@ pub(crate) struct Thread {
 pub(crate) struct Storage {
     pub sd: Sd,
     path: PathBuf,
+    /// Of a concatenation: each part's path and its end within the whole.
+    parts: Vec<(PathBuf, u64)>,
     flags: OpenFlags,
     writes: bool,
     streams: Vec<Stream>,
     schedule: Option<Schedule>,
+    /// Its streams have schedules of their own, or none, in the order in which they are served.
+    prioritised: bool,
     index: usize,
     file_key: u64,
     /// Bytes of it that are used.
     pub size: u64,
     /// Its keys, if data is validated.
     pub map: Option<Arc<Map>>,
+    /// `data_errors=remove`.
+    pub removal: Option<Removal>,
+    /// Nanoseconds after the start until which it is not used, after an error.
+    removed: AtomicU64,
 }
 
 /// Everything the threads of a raw run need.
@@ -182,6 +232,7 @@ impl Plan {
         controlled: bool,
         seed: u64,
         unit: u64,
+        arrival: Arrival,
     ) -> Result<Plan, Error> {
         let pairs: Vec<(usize, usize)> =
             work.wds.iter().enumerate().flat_map(|(w, (_, sds))| sds.iter().map(move |s| (w, *s))).collect();
@@ -196,14 +247,32 @@ impl Plan {
                 .collect();
             let sum: f64 = mine.iter().map(|(_, weight)| weight).sum();
             let path = PathBuf::from(&sd.lun);
-            let found = length(&path).map_err(|e| Error::Open(sd.lun.clone(), errno_text(&e)))?.unwrap_or(0);
-            let size = sd.size.map_or(found, |size| size.min(found.max(size)));
+            let usable = |sd: &Sd| -> Result<u64, Error> {
+                let path = Path::new(&sd.lun);
+                let found =
+                    length(path).map_err(|e| Error::Open(sd.lun.clone(), errno_text(&e)))?.unwrap_or(0);
+                Ok(sd.size.map_or(found, |size| size.min(found.max(size))))
+            };
+            let mut size = usable(sd)?;
+            let mut parts = Vec::new();
+            if !sd.parts.is_empty() {
+                let largest =
+                    mine.iter().map(|(w, _)| work.wds[*w].0.xfersize.largest()).max().unwrap_or(1).max(1);
+                size = 0;
+                for part in &sd.parts {
+                    let whole = usable(part)?;
+                    size += whole - whole % largest;
+                    parts.push((PathBuf::from(&part.lun), size));
+                }
+            }
             let mut streams = Vec::new();
             let mut until = 0.0;
             for (workload, weight) in mine {
                 let wd = work.wds[workload].0.clone();
                 until += if sum > 0.0 { weight / sum } else { 0.0 };
-                streams.push(stream(sd, wd, workload, until, size, (seed, unit))?);
+                let mut made = stream(sd, wd, workload, until, size, (seed, unit))?;
+                made.share = weight;
+                streams.push(made);
             }
             if let Some(last) = streams.last_mut() {
                 last.until = 1.0;
@@ -215,7 +284,25 @@ impl Plan {
             }
             let flags = streams.iter().find_map(|s| s.wd.openflags).or(sd.openflags).unwrap_or_default();
             let writes = streams.iter().any(|s| s.wd.rdpct < 100.0);
-            let schedule = rate.map(|make| make(sum));
+            let own = streams.iter().any(|s| s.wd.priority.is_some());
+            let schedule = if own { None } else { rate.map(|make| make(sum)) };
+            if own {
+                for stream in &mut streams {
+                    let sds = work.wds[stream.workload].1.len() as f64;
+                    stream.schedule = match stream.wd.iorate {
+                        Some(rate) => Some(Schedule::varying(&[(rate / sds, 1.0)], 1.0, arrival)),
+                        None => rate.map(|make| make(stream.share)),
+                    };
+                }
+                // Who has priority is asked first.
+                streams.sort_by_key(|stream| stream.wd.priority);
+                let mut until = 0.0;
+                let rest: f64 = streams.iter().filter(|s| s.schedule.is_none()).map(|s| s.share).sum();
+                for stream in streams.iter_mut().filter(|s| s.schedule.is_none()) {
+                    until += stream.share / rest.max(f64::MIN_POSITIVE);
+                    stream.until = until;
+                }
+            }
             shares.push(sum);
             let file_key = path.to_string_lossy().bytes().fold(seed, |key, byte| mix(key, u64::from(byte)));
             storages.push(Storage {
@@ -224,11 +311,15 @@ impl Plan {
                 flags,
                 writes,
                 streams,
+                parts,
+                prioritised: own,
                 schedule,
                 index,
                 file_key,
                 size,
                 map: None,
+                removal: None,
+                removed: AtomicU64::new(0),
             });
         }
         let gate = if controlled && rate.is_none() { Gate::new(&shares) } else { None };
@@ -247,7 +338,7 @@ fn stream(
     let largest = wd.xfersize.largest().max(1);
     // Block 0 of a device holds labels that somebody may want back.
     let first = if sd.lun.starts_with("/dev/") { largest } else { 0 };
-    let (low, high) = match wd.range.or(sd.range) {
+    let (low, high) = match wd.hotband.or(wd.range).or(sd.range) {
         None => (first, size),
         Some(Range::Percent { low, high }) => {
             ((size as f64 * low / 100.0) as u64, (size as f64 * high / 100.0) as u64)
@@ -276,7 +367,7 @@ fn stream(
             area.next.store(random.below(area.length / largest) * largest, Relaxed);
         }
     }
-    Ok(Stream { wd, workload, until, hits, misses, wrap: size, largest, unit })
+    Ok(Stream { wd, workload, until, hits, misses, wrap: size, largest, unit, share: 0.0, schedule: None })
 }
 
 impl Storage {
@@ -290,6 +381,17 @@ impl Storage {
             requested: true,
         };
         self.streams.iter().flat_map(|s| both.map(|operation| slot(s, operation))).collect()
+    }
+
+    /// Whether operations may go through a ring: nothing comes between a read or a write and the next.
+    pub(crate) fn suits_ring(&self, engine: Engine, processors: u32) -> bool {
+        let possible = self.map.is_none() && !self.flags.fsync_each && self.removal.is_none();
+        match engine {
+            Engine::Threads => false,
+            Engine::Ring => possible,
+            // What is cached never waits, and a call that does not wait is faster than a ring.
+            Engine::Auto => possible && self.flags.direct && self.sd.threads > processors,
+        }
     }
 
     /// End of the furthest byte that may be used.
@@ -312,15 +414,10 @@ impl Storage {
         thread: Thread,
     ) {
         let key = thread.key;
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(self.writes)
-            .custom_flags(open_flags(self.flags))
-            .open(&self.path);
-        let file = match opened {
-            Ok(file) => file,
+        let files = match self.open() {
+            Ok(files) => files,
             Err(error) => {
-                shared.fail(Error::Open(self.sd.lun.clone(), errno_text(&error)).to_string());
+                shared.fail(error.to_string());
                 return;
             }
         };
@@ -328,10 +425,21 @@ impl Storage {
         let mut buffer = Buffer::new(self.largest() as usize);
         let mut generation = key << 40;
         while !shared.ended() {
+            if self.removed.load(Relaxed) > 0 && self.out(shared) {
+                if self.removed.load(Relaxed) == u64::MAX {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            let mut late_ns = 0;
             if let Some(schedule) = &self.schedule {
                 let due = schedule.take(&mut random, shared.now_ns());
                 if !sleep_until(shared.start, due, || shared.ended()) {
                     break;
+                }
+                if shared.from_arrival {
+                    late_ns = shared.now_ns().saturating_sub(due);
                 }
             }
             if let Some(gate) = gate
@@ -340,51 +448,80 @@ impl Storage {
                 std::thread::sleep(Duration::from_micros(50));
                 continue;
             }
-            let at = if self.streams.len() == 1 {
-                0
+            let at = if self.prioritised {
+                match self.next_stream(&mut random, shared.now_ns()) {
+                    Ok(at) => at,
+                    Err(due) => {
+                        let nap = due.saturating_sub(shared.now_ns()).min(PRIORITY_NAP_NS);
+                        std::thread::sleep(Duration::from_nanos(nap));
+                        continue;
+                    }
+                }
             } else {
-                let draw = random.unit();
-                self.streams.iter().position(|s| draw < s.until).unwrap_or(0)
+                self.draw_stream(&mut random)
             };
             generation += 1;
-            if !self.operation(
-                (at, thread.number),
-                &file,
-                &mut random,
-                &mut buffer,
-                shared,
-                cells,
-                pattern,
-                generation,
-            ) {
+            let Some((read, address, xfer)) = self.next_operation(at, thread.number, &mut random) else {
                 break;
+            };
+            let (part, address) = self.place(address, xfer, files.len());
+            let (file, bytes) = (&files[part], buffer.bytes(xfer as usize));
+            if let Some(map) = &self.map {
+                let transfer = Transfer {
+                    map,
+                    first: address / self.streams[at].unit,
+                    lba: address,
+                    file_key: self.part_key(part),
+                    file,
+                    path: self.part_path(part),
+                    fsync_each: self.flags.fsync_each,
+                    pattern,
+                    shared,
+                };
+                validated(&transfer, at, read, bytes, cells);
+                continue;
             }
+            if !read {
+                pattern.fill(bytes, self.part_key(part), address, generation);
+            }
+            self.transfer((at, read), file, part, address, bytes, late_ns, shared, cells);
         }
-        if self.writes
-            && self.flags.fsync
-            && let Err(error) = file.sync_all()
-        {
-            shared.io_error(Operation::Write, &self.path, 0, 0, errno_text(&error));
+        self.finish(&files, shared, gate);
+    }
+
+    /// After the last operation of a thread.
+    fn finish(&self, files: &[File], shared: &Shared<'_>, gate: Option<&Gate>) {
+        if self.writes && self.flags.fsync {
+            for (part, file) in files.iter().enumerate() {
+                if let Err(error) = file.sync_all() {
+                    shared.io_error(Operation::Write, self.part_path(part), 0, 0, errno_text(&error));
+                }
+            }
         }
         if let Some(gate) = gate {
             gate.leave(self.index);
         }
     }
 
-    /// One operation; false at the end of what shall not wrap.
-    #[allow(clippy::too_many_arguments)]
+    /// Whether an error took it out, for now or for good.
+    fn out(&self, shared: &Shared<'_>) -> bool {
+        let until = self.removed.load(Relaxed);
+        until > 0 && until > shared.now_ns()
+    }
+
+    /// The stream of the next operation, by the weights.
     #[inline]
-    fn operation(
-        &self,
-        (at, thread): (usize, usize),
-        file: &File,
-        random: &mut Random,
-        buffer: &mut Buffer,
-        shared: &Shared<'_>,
-        cells: &Cells,
-        pattern: &Pattern,
-        generation: u64,
-    ) -> bool {
+    fn draw_stream(&self, random: &mut Random) -> usize {
+        if self.streams.len() == 1 {
+            return 0;
+        }
+        let draw = random.unit();
+        self.streams.iter().position(|s| draw < s.until).unwrap_or(0)
+    }
+
+    /// What the next operation of a stream is: whether it reads, where, how much. `None` at the end of what shall not wrap.
+    #[inline]
+    fn next_operation(&self, at: usize, thread: usize, random: &mut Random) -> Option<(bool, u64, u64)> {
         let stream = &self.streams[at];
         let read = random.hit(stream.wd.rdpct);
         let xfer = transfer(&stream.wd.xfersize, random);
@@ -396,49 +533,120 @@ impl Storage {
                 pieces => &pieces[thread % pieces.len()],
             },
         };
-        let Some(address) = area.address(random, &stream.wd, self.sd.align, xfer) else { return false };
-        let mut address = address;
+        let mut address = area.address(random, &stream.wd, self.sd.align, xfer, read)?;
         if address + xfer > stream.wrap {
             address = (address - stream.wrap.min(address)) / stream.unit * stream.unit;
         }
-        let address = address + self.sd.offset;
-        let bytes = buffer.bytes(xfer as usize);
-        if let Some(map) = &self.map {
-            let transfer = Transfer {
-                map,
-                first: address / stream.unit,
-                lba: address,
-                file_key: self.file_key,
-                file,
-                path: &self.path,
-                fsync_each: self.flags.fsync_each,
-                pattern,
-                shared,
-            };
-            validated(&transfer, at, read, bytes, cells);
-            return true;
+        Some((read, address + self.sd.offset, xfer))
+    }
+
+    /// The part that an address lies on, and where there. No transfer crosses from one part to the next.
+    #[inline]
+    fn place(&self, address: u64, xfer: u64, files: usize) -> (usize, u64) {
+        if files == 1 {
+            return (0, address);
         }
-        let (cell, operation) = if read {
-            (&cells.slots[at * 2].1, Operation::Read)
-        } else {
-            (&cells.slots[at * 2 + 1].1, Operation::Write)
+        let part = self.parts.partition_point(|(_, end)| *end <= address).min(files - 1);
+        let start = part.checked_sub(1).map_or(0, |before| self.parts[before].1);
+        (part, (address - start).min((self.parts[part].1 - start).saturating_sub(xfer)))
+    }
+
+    fn part_path(&self, part: usize) -> &Path {
+        self.parts.get(part).map_or(&self.path, |(path, _)| path)
+    }
+
+    /// What the data of a part depends on besides its place.
+    fn part_key(&self, part: usize) -> u64 {
+        if part == 0 { self.file_key } else { mix(self.file_key, part as u64) }
+    }
+
+    /// Its file, or those of its parts.
+    fn open(&self) -> Result<Vec<File>, Error> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(self.writes).custom_flags(open_flags(self.flags));
+        let open = |path: &Path| {
+            let failed = |e: std::io::Error| Error::Open(path.display().to_string(), errno_text(&e));
+            options.open(path).map_err(failed)
         };
-        if !read {
-            pattern.fill(bytes, self.file_key, address, generation);
+        match self.parts.as_slice() {
+            [] => Ok(vec![open(&self.path)?]),
+            parts => parts.iter().map(|(path, _)| open(path)).collect(),
         }
+    }
+
+    /// The first stream that has something to do, in the order of priorities; or when one will.
+    fn next_stream(&self, random: &mut Random, now: u64) -> Result<usize, u64> {
+        let mut due = u64::MAX;
+        for (at, stream) in self.streams.iter().enumerate() {
+            match stream.schedule.as_ref().map(|schedule| schedule.take_due(random, now)) {
+                Some(Ok(_)) => return Ok(at),
+                Some(Err(later)) => due = due.min(later),
+                None => {}
+            }
+        }
+        let draw = random.unit();
+        let free = |s: &Stream| s.schedule.is_none();
+        let drawn = self.streams.iter().position(|s| free(s) && draw < s.until);
+        drawn.or_else(|| self.streams.iter().rposition(free)).ok_or(due)
+    }
+
+    /// The call itself, and what is counted of it.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn transfer(
+        &self,
+        (at, read): (usize, bool),
+        file: &File,
+        part: usize,
+        address: u64,
+        bytes: &mut [u8],
+        late_ns: u64,
+        shared: &Shared<'_>,
+        cells: &Cells,
+    ) {
+        let xfer = bytes.len() as u64;
+        let operation = if read { Operation::Read } else { Operation::Write };
+        let cell = &cells.slots[at * 2 + usize::from(!read)].1;
         let before = Instant::now();
         let done = if read {
             file.read_at(bytes, address)
         } else {
             write(file, bytes, address, self.flags.fsync_each)
         };
-        let ns = before.elapsed().as_nanos() as u64;
-        match done {
-            Ok(count) if count as u64 == xfer => cell.record(ns, xfer, shared.interval.load(Relaxed)),
-            Ok(_) => shared.io_error(operation, &self.path, address, xfer, INCORRECT_SIZE.into()),
-            Err(error) => shared.io_error(operation, &self.path, address, xfer, errno_text(&error)),
+        let ns = before.elapsed().as_nanos() as u64 + late_ns;
+        let errno = match done {
+            Ok(count) if count as u64 == xfer => {
+                return cell.record(ns, xfer, shared.interval.load(Relaxed));
+            }
+            Ok(_) => INCORRECT_SIZE.to_string(),
+            Err(error) => errno_text(&error),
+        };
+        self.failed(operation, self.part_path(part), address, xfer, errno, shared);
+    }
+
+    /// Tells an error, and takes the storage out where that is wanted.
+    #[cold]
+    fn failed(
+        &self,
+        operation: Operation,
+        path: &Path,
+        address: u64,
+        xfer: u64,
+        errno: String,
+        shared: &Shared<'_>,
+    ) {
+        if let Some(removal) = self.removal {
+            let until = match removal {
+                Removal::ForGood => u64::MAX,
+                Removal::Seconds(seconds) => {
+                    shared.now_ns().saturating_add(seconds.saturating_mul(1_000_000_000)).min(u64::MAX - 1)
+                }
+            };
+            if self.removed.swap(until, Relaxed) < shared.now_ns() || until == u64::MAX {
+                shared.note(Note::Message(format!("data_errors=remove: {} is taken out.", self.sd.name)));
+            }
         }
-        true
+        shared.io_error(operation, path, address, xfer, errno);
     }
 }
 
@@ -494,13 +702,36 @@ mod tests {
     }
 
     #[test]
+    fn a_hot_band_and_poisson_prefer_the_low_addresses() {
+        let area = Area::new(1 << 20, (1 << 20) + (10 << 30), 4096);
+        let mut random = Random::new(&[7]);
+        let hot = Wd { hotband: Some(Range::Percent { low: 0.0, high: 100.0 }), ..wd(Seek::Percent(100.0)) };
+        let mut below = |wd: &Wd, read: bool, mib: u64| {
+            let hits = (0..20_000).filter(|_| {
+                let at = area.address(&mut random, wd, None, 4096, read).unwrap();
+                assert!(at >= 1 << 20 && at + 4096 <= (1 << 20) + (10 << 30) && at.is_multiple_of(4096));
+                at < (1 + mib) << 20
+            });
+            hits.count() as f64 / 20_000.0
+        };
+        // 1/1024 of the band has a tenth of the reads and none of the writes; the first tenth a quarter and more.
+        assert!((0.08..0.16).contains(&below(&hot, true, 10)), "reads");
+        assert!(below(&hot, false, 10) < 0.01, "writes");
+        assert!(below(&hot, true, 1024) > 0.25);
+        let third = wd(Seek::Poisson(3.0));
+        // 1 - e^-1 of all below the mean at one third, and a little from those that went round.
+        let found = below(&third, true, 10 * 1024 / 3);
+        assert!((0.62..0.70).contains(&found), "{found}");
+    }
+
+    #[test]
     fn a_stride_skips_ahead_within_its_bounds_and_begins_anew_at_the_end() {
         let area = Area::new(0, 1 << 20, 4096);
         let mut random = Random::new(&[3]);
         let wd = Wd { stride: Some((8192, 16384)), ..wd(Seek::Percent(100.0)) };
         let (mut last, mut rounds, mut skips) = (0, 0, std::collections::BTreeSet::new());
         for number in 0..1_000 {
-            let at = area.address(&mut random, &wd, None, 4096).unwrap();
+            let at = area.address(&mut random, &wd, None, 4096, true).unwrap();
             assert!(at + 4096 <= 1 << 20);
             if number > 0 && at > last {
                 skips.insert(at - last - 4096);
@@ -522,7 +753,7 @@ mod tests {
         assert_eq!(bounds, [(8192, each), (8192 + each, each), (8192 + 2 * each, each)]);
         let mut random = Random::new(&[1]);
         let sequential = wd(Seek::Percent(0.0));
-        assert_eq!(pieces[1].address(&mut random, &sequential, None, 4096), Some(8192 + each));
+        assert_eq!(pieces[1].address(&mut random, &sequential, None, 4096, true), Some(8192 + each));
     }
 
     #[test]
@@ -532,7 +763,7 @@ mod tests {
         let mut last = u64::MAX;
         let mut follows = 0u32;
         for _ in 0..100_000 {
-            let at = area.address(&mut random, &wd(Seek::Percent(50.0)), None, 4096).unwrap();
+            let at = area.address(&mut random, &wd(Seek::Percent(50.0)), None, 4096, true).unwrap();
             assert!(at.is_multiple_of(4096) && at + 4096 <= 1 << 30);
             follows += u32::from(at == last.wrapping_add(4096));
             last = at;
@@ -544,11 +775,11 @@ mod tests {
     fn sequential_addresses_wrap_and_eof_ends() {
         let area = Area::new(8192, 8192 + 3 * 4096 + 100, 4096);
         let mut random = Random::new(&[1]);
-        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096);
+        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
         let wrapping: Vec<_> = (0..4).map(|_| next(Seek::Percent(0.0)).unwrap()).collect();
         assert_eq!(wrapping, [8192, 12288, 16384, 8192]);
         let area = Area::new(0, 2 * 4096, 4096);
-        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096);
+        let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
         assert_eq!([next(Seek::Eof), next(Seek::Eof), next(Seek::Eof)], [Some(0), Some(4096), None]);
     }
 

@@ -160,6 +160,8 @@ pub struct RunResult {
     pub counters: Vec<Counter>,
     /// `monitor=` asked for the end of all runs.
     pub ended_all: bool,
+    /// What else was noticed, to be said at the end.
+    pub notes: Vec<String>,
     /// Number of I/O errors.
     pub errors: u64,
     /// Why the run ended before its time: a sentence.
@@ -178,6 +180,14 @@ impl RunResult {
     pub fn is_format(&self) -> bool {
         self.run.label == "SD_format"
             || matches!(&self.run.work, steadfast_lab_params::Work::Files(work) if work.format.is_some())
+    }
+
+    /// Processor time of the engine outside the kernel per operation, microseconds: what measuring costs, data included
+    /// that is made for writes. `None` if too little was done to tell.
+    pub fn overhead_us(&self) -> Option<f64> {
+        let count: u64 = self.whole.0.iter().map(|group| group.times.count).sum();
+        // The kernel counts in hundredths of a second.
+        (count >= 10_000).then(|| self.whole_cpu.own_user_seconds * 1e6 / count as f64)
     }
 
     /// Nominal seconds of the intervals that count; rates divide by it.

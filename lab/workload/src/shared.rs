@@ -137,9 +137,13 @@ pub(crate) struct Shared<'a> {
     pub busy: AtomicUsize,
     pub start: Instant,
     pub errors: AtomicU64,
+    /// Seconds after the start at which the last error came.
+    pub last_error_s: AtomicU64,
     /// Some write found no space.
     full: AtomicBool,
     pub error_limit: u64,
+    /// Response times begin when an operation was due, not when it was begun.
+    pub from_arrival: bool,
     pub failure: Mutex<Option<String>>,
     pub notes: Mutex<mpsc::Sender<Note>>,
     pub label: String,
@@ -160,8 +164,10 @@ impl<'a> Shared<'a> {
             busy: AtomicUsize::new(0),
             start: Instant::now(),
             errors: AtomicU64::new(0),
+            last_error_s: AtomicU64::new(0),
             full: AtomicBool::new(false),
             error_limit,
+            from_arrival: false,
             failure: Mutex::new(None),
             notes: Mutex::new(notes),
             label: label.to_string(),
@@ -218,6 +224,7 @@ impl<'a> Shared<'a> {
         evidence: Vec<String>,
     ) {
         let count = self.errors.fetch_add(1, Relaxed) + 1;
+        self.last_error_s.store(self.now_ns() / 1_000_000_000, Relaxed);
         if count > self.error_limit.max(1) {
             return;
         }

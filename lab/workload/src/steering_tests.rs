@@ -121,3 +121,129 @@ fn files_from_anywhere_are_read_whole_and_a_complete_tree_is_believed() {
     let failure = outcome.failure().unwrap();
     assert!(failure.contains("ENOENT"), "what is not there was believed: {failure}");
 }
+
+/// What was read or written of a run, as lines `r|w OFFSET`, is not to be seen from outside; a sparse file tells it.
+fn written_blocks(path: &std::path::Path, block: usize) -> Vec<usize> {
+    let bytes = fs::read(path).unwrap();
+    let filled = bytes.chunks(block).enumerate().filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0));
+    filled.map(|(at, _)| at).collect()
+}
+
+#[test]
+fn a_storage_of_several_parts_is_used_from_one_end_to_the_other() {
+    let (outcome, _, dir) = run(
+        "concatenatesds=yes\nsd=default,size=1m\nsd=a,lun=HERE/a\nsd=b,lun=HERE/b\nsd=c,lun=HERE/c\n\
+         wd=w,sd=(a,b,c),rdpct=0,xfersize=64k,seekpct=eof,threads=3\nrd=r,wd=w,iorate=max,elapsed=60,interval=1\n",
+    );
+    assert_eq!(outcome.failure(), None);
+    let run = outcome.runs.last().unwrap();
+    assert_eq!(run.whole.operation(Operation::Write).count, 3 * 16);
+    for part in ["a", "b", "c"] {
+        assert_eq!(written_blocks(&dir.path().join(part), 65_536).len(), 16);
+    }
+}
+
+#[test]
+fn a_workload_with_a_rate_of_its_own_has_it_beside_the_others() {
+    let (outcome, _, _dir) = run(&format!(
+        "{SD}wd=own,sd=sd1,xfersize=4k,priority=1,iorate=200\nwd=rest,sd=sd1,xfersize=4k,priority=2\n\
+         rd=r,wd=*,iorate=50,elapsed=4,interval=1,distribution=d\n"
+    ));
+    assert_eq!(outcome.failure(), None);
+    let whole = &outcome.runs.last().unwrap().whole;
+    let count = |name: &str| whole.merged(|group| group.workload == name).count;
+    assert!(count("own").abs_diff(800) < 120, "{}", count("own"));
+    assert!(count("rest").abs_diff(200) < 60, "{}", count("rest"));
+}
+
+#[test]
+fn names_of_files_and_directories_follow_the_mask_and_a_format_finds_them_again() {
+    let text = |format: &str| {
+        format!(
+            "fsd=f,anchor=HERE/a,depth=1,width=2,files=2,size=4k,mask=(data%03d.bin,level%d.%d)\n\
+             fwd=w,fsd=f,operation=read,fileselect=once\nrd=r,fwd=w,fwdrate=max,elapsed=60,interval=1,format={format}\n"
+        )
+    };
+    let (outcome, _, dir) = run(&text("yes"));
+    assert_eq!(outcome.failure(), None);
+    assert!(dir.path().join("a/level1.2/data003.bin").is_file());
+    let plan = parse_text("t", &text("clean").replace("HERE", &dir.path().display().to_string())).unwrap();
+    let again = execute(&plan, &Options::default(), &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(again.failure(), None);
+    assert!(!dir.path().join("a/level1.2").exists());
+}
+
+#[test]
+fn errors_call_a_command_or_take_a_storage_out() {
+    // A storage that is shorter than it was said to be when it is read.
+    let short = "sd=gone,lun=HERE/gone,size=1m\nsd=here,lun=HERE/here,size=1m\n";
+    let runs = |errors: &str| {
+        run(&format!(
+            "data_errors={errors}\n{short}wd=w,sd=*,xfersize=4k,rdpct=100\n\
+             rd=r,wd=w,iorate=100,elapsed=2,interval=1,startcmd=(\"truncate -s 0 HERE/gone\")\n"
+        ))
+    };
+    let (outcome, said, _dir) = runs("\"echo failed $lun $lba $size\"");
+    assert!(outcome.failure().unwrap().contains("Abort rd=r"), "{:?}", outcome.failure());
+    assert!(
+        said.iter().any(|line| line.starts_with("Console failed ")
+            && line.contains("/gone ")
+            && line.ends_with(" 4096")),
+        "{said:?}"
+    );
+    let (outcome, _, _dir) = runs("remove");
+    assert_eq!(outcome.failure(), None);
+    let run = outcome.runs.last().unwrap();
+    assert!(run.errors > 0 && run.errors <= 8, "each of its threads failed at most once: {}", run.errors);
+    assert!(run.whole.merged(|group| group.storage == "here").count > 60);
+    let (outcome, _, _dir) = runs("1000");
+    assert_eq!(outcome.failure(), None);
+    let plan = parse_text("t", "sd=s,lun=s,size=1m\nrd=r,sd=s,iorate=max\n").unwrap();
+    assert!(outcome.failed_operations(&plan).unwrap().contains("operations failed"));
+}
+
+#[test]
+fn silence_is_told_and_can_end_everything() {
+    let text = |timeout: &str| {
+        format!(
+            "timeout={timeout}\n{SD}wd=w,sd=sd1,xfersize=4k\n\
+             rd=r,wd=w,iorate=(100,1,0.001,9),distribution=(d,variable),elapsed=8,interval=1\n"
+        )
+    };
+    let (outcome, _, _dir) = run(&text("(2,abort)"));
+    assert!(
+        outcome.failure().unwrap().starts_with("timeout: no operation on sd1"),
+        "{:?}",
+        outcome.failure()
+    );
+    let (outcome, _, _dir) = run(&text("(2,\"echo abort\")"));
+    assert!(outcome.failure().unwrap().starts_with("timeout: "), "{:?}", outcome.failure());
+    let (outcome, said, _dir) = run(&text("(report,2)"));
+    assert_eq!(outcome.failure(), None);
+    assert!(said.iter().any(|line| line.starts_with("Longest idle period for sd1")), "{said:?}");
+}
+
+#[test]
+fn duplicates_that_flip_have_two_contents_each() {
+    use std::collections::HashSet;
+    let contents = |word: &str| {
+        let text = format!(
+            "dedupratio=4\ndedupunit=4k\ndedupsets=8\ndedupflipflop={word}\nsd=s,lun=x,size=1m\nrd=r,sd=s,iorate=max\n"
+        );
+        let dedup = parse_text("t", &text).unwrap().general.dedup.unwrap();
+        let pattern = crate::pattern::Pattern::new(1.0, 1).repeating(&dedup, 1 << 20);
+        let mut seen: Vec<HashSet<Vec<u8>>> = vec![HashSet::new(); 256];
+        let mut block = vec![0; 4096];
+        for generation in 0..64 {
+            for (at, seen) in seen.iter_mut().enumerate() {
+                pattern.fill(&mut block, 1, (at * 4096) as u64, generation);
+                seen.insert(block.clone());
+            }
+        }
+        let repeated: Vec<usize> = seen.iter().map(HashSet::len).filter(|count| *count < 64).collect();
+        assert!(repeated.len() > 128, "{}", repeated.len());
+        repeated
+    };
+    assert!(contents("no").iter().all(|count| *count == 1));
+    assert!(contents("yes").iter().all(|count| *count == 2));
+}

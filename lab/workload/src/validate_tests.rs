@@ -42,7 +42,8 @@ fn untouched_data_is_compared_and_found_right() {
 
 #[test]
 fn one_flipped_byte_is_found_in_its_sector() {
-    let (_, errors) = spoiled("yes", "printf x | dd of=f bs=1 seek=9000 conv=notrunc");
+    // Four bytes: one alone is what it was before in one case of 256.
+    let (_, errors) = spoiled("yes", "printf xxxx | dd of=f bs=1 seek=9000 conv=notrunc");
     // 9000 = 0x2328: block 0x2000, sector 0x2200, line 0x120 of it.
     let lines = ["Key block lba: 0x00002000", "1 of 8 sectors are corrupted.", "sector lba: 0x00002200"];
     assert_told(&errors, 8192, &lines);
@@ -123,7 +124,7 @@ fn files_are_validated_with_their_short_last_blocks() {
     let (outcome, errors) = with("true");
     // Three blocks of each of four files, before each write and at each read.
     assert_eq!((outcome.failure(), errors.len(), outcome.compared), (None, 0, Some(24)));
-    let (_, errors) = with("printf x | dd of=vdb_f0002.file bs=1 seek=10299 conv=notrunc");
+    let (_, errors) = with("printf xxxx | dd of=vdb_f0002.file bs=1 seek=10299 conv=notrunc");
     assert_eq!(errors.len(), 1);
     assert!(errors[0].path.ends_with("vdb_f0002.file") && errors[0].offset == 8192, "{errors:?}");
     let (_, errors) = with("cp vdb_f0001.file vdb_f0003.file");
@@ -136,8 +137,10 @@ fn files_that_are_made_anew_are_not_judged_by_what_was_there() {
     let (outcome, errors) = run("validate=yes\nfsd=fsd1,anchor=HERE/a,depth=1,width=1,files=4,size=16k\n\
          fwd=w,fsd=fsd1,operation=write,xfersize=4k,fileio=(seq,delete),fileselect=once\n\
          fwd=c,fsd=fsd1,operation=(delete,create)\nfwd=r,fsd=fsd1,xfersize=4k,fileselect=once\n\
+         fwd=m,fsd=fsd1,operation=create,fileselect=once\n\
          rd=write,fwd=w,fwdrate=max,elapsed=60,interval=1,format=yes\n\
          rd=churn,fwd=c,fwdrate=100,elapsed=2,interval=1\n\
+         rd=make,fwd=m,fwdrate=max,elapsed=60,interval=1\n\
          rd=again,fwd=w,fwdrate=max,elapsed=60,interval=1\nrd=read,fwd=r,fwdrate=max,elapsed=60,interval=1\n");
     assert!(errors.is_empty(), "{errors:?}");
     assert!(outcome.compared.unwrap() > 0, "{:?}", outcome.failure());

@@ -4,11 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use steadfast_lab_report::Moment;
 use steadfast_lab_workload::cpu::CpuSample;
 
+use crate::clock::Moment;
 use crate::report::Machine;
-use crate::space;
 
 /// Reads what this machine says of itself; `backing` is where the image files lie.
 pub fn describe(backing: &Path) -> Machine {
@@ -23,7 +22,7 @@ pub fn describe(backing: &Path) -> Machine {
             * 1024,
         kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
         system: release().unwrap_or_else(|| "system not named".to_owned()),
-        backing: space::file_system_type(backing),
+        backing: file_system_type(backing),
         load_before: fs::read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.split(' ').next().and_then(|number| number.parse().ok()))
@@ -39,6 +38,22 @@ pub fn busy() -> f64 {
     let usage = CpuSample::take(&[]).since(&before);
     // Whatever is neither idle nor waiting: niced work takes its share too.
     (100.0 - usage.idle - usage.wait).clamp(0.0, 100.0)
+}
+
+/// Type of the file system a path lies on.
+pub fn file_system_type(path: &Path) -> String {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let mount = Path::new(left.split(' ').nth(4)?);
+            path.starts_with(mount).then(|| (mount.components().count(), right.split(' ').next()))
+        })
+        .max_by_key(|(depth, _)| *depth)
+        .and_then(|(_, kind)| kind)
+        .unwrap_or("unknown")
+        .to_owned()
 }
 
 /// `2026-11-21 05:20:11 UTC`

@@ -7,9 +7,9 @@
 //! its own, and where there are more than three its name at its end.
 
 mod bars;
-pub(crate) mod lines;
+pub mod lines;
 mod page;
-pub(crate) mod parts;
+pub mod parts;
 mod tables;
 
 pub use page::render;
@@ -18,7 +18,7 @@ pub use page::render;
 pub(super) const STYLE: &str = include_str!("style.css");
 
 /// Text made safe between tags and inside quoted attributes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -34,7 +34,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// The colour class of an arm.
-pub(crate) fn colour(index: usize) -> &'static str {
+pub fn colour(index: usize) -> &'static str {
     ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"][index % 9]
 }
 

@@ -9,7 +9,7 @@ use crate::number;
 use crate::report::{Interval, Phase, Report, Unit, median};
 
 /// What lines are drawn of: runs of the load on several arms.
-pub(crate) struct Runs<'a> {
+pub struct Runs<'a> {
     /// Key and name of each arm, in the order of their colours.
     pub arms: Vec<(&'a str, &'a str)>,
     /// Every run.
@@ -322,14 +322,23 @@ pub fn over_time(runs: &Runs<'_>) -> String {
     cards
 }
 
+/// One card an arm, each with a scale of its own: the response time of every round, the last one strong.
+pub fn each_response(runs: &Runs<'_>, operation: &str) -> String {
+    each(runs, operation, " ms", |interval| interval.response_ms.unwrap_or(0.0))
+}
+
 /// One card an arm, each with a scale of its own: the rate of every round, the last one strong.
 pub fn each_rate(runs: &Runs<'_>, operation: &str) -> String {
+    each(runs, operation, "/s", |interval| interval.rate)
+}
+
+fn each(runs: &Runs<'_>, operation: &str, unit: &str, reading: fn(&Interval) -> f64) -> String {
     let mut cards = String::new();
     for (index, (arm, name)) in runs.arms.iter().enumerate() {
         let rounds = runs.of(operation, arm);
         let all = || rounds.iter().flat_map(|phase| &phase.intervals);
         let seconds = all().map(|interval| interval.at_s).fold(0.0, f64::max);
-        let greatest = all().map(|interval| interval.rate).fold(0.0, f64::max);
+        let greatest = all().map(reading).fold(0.0, f64::max);
         if seconds <= 0.0 {
             continue;
         }
@@ -340,16 +349,17 @@ pub fn each_rate(runs: &Runs<'_>, operation: &str) -> String {
                 class: colour(index),
                 faint: round + 1 < rounds.len(),
                 dots: false,
-                points: phase.intervals.iter().map(|i| (i.at_s / seconds, i.rate)).collect(),
+                points: phase.intervals.iter().map(|i| (i.at_s / seconds, reading(i))).collect(),
                 name: None,
             })
             .collect();
         let rates: Vec<f64> =
-            rounds.last().map_or_else(Vec::new, |last| last.intervals.iter().map(|i| i.rate).collect());
+            rounds.last().map_or_else(Vec::new, |last| last.intervals.iter().map(reading).collect());
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let middle = median(&rates).unwrap_or(0.0);
         let how = format!(
-            "Last round: median interval {}/s, lowest {}/s, highest {}/s",
+            "{}median interval {}{unit}, lowest {}{unit}, highest {}{unit}",
+            if rounds.len() > 1 { "Last round: " } else { "" },
             shown(middle),
             shown(least),
             shown(rates.iter().copied().fold(0.0, f64::max))

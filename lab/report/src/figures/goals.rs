@@ -7,7 +7,7 @@ use super::{Goal, Row, Verdict, shown};
 
 /// What a figure itself is held to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// Not less.
     AtLeast(f64),
     /// Not more.
@@ -19,14 +19,7 @@ fn find<'a>(rows: &'a [Row], key: &str) -> Option<&'a Row> {
 }
 
 /// `arm` at least `limit` times as good as `against`; none when the row was left out of this run.
-pub(crate) fn ratio(
-    rows: &[Row],
-    key: &str,
-    arm: &str,
-    against: &str,
-    limit: f64,
-    text: &str,
-) -> Option<Goal> {
+pub fn ratio(rows: &[Row], key: &str, arm: &str, against: &str, limit: f64, text: &str) -> Option<Goal> {
     let row = find(rows, key)?;
     let measured = row.ratio(arm, against);
     let range = match (row.spread(arm), row.spread(against)) {
@@ -54,7 +47,7 @@ pub(crate) fn ratio(
 }
 
 /// The figure of `arm` itself within `bound`; none when the row was left out of this run.
-pub(crate) fn bound(rows: &[Row], key: &str, arm: &str, bound: Bound, text: &str) -> Option<Goal> {
+pub fn bound(rows: &[Row], key: &str, arm: &str, bound: Bound, text: &str) -> Option<Goal> {
     let row = find(rows, key)?;
     let (measured, range) = (row.median(arm), row.spread(arm));
     let (limit, at_least) = match bound {
@@ -110,7 +103,7 @@ impl Verdict {
 }
 
 /// What came out, in a sentence or three.
-pub(crate) fn summary(goals: &[Goal]) -> String {
+pub fn summary(goals: &[Goal]) -> String {
     let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
     let unmeasured = count(Verdict::NotMeasured);
     let judged = goals.len() - unmeasured;

@@ -7,13 +7,7 @@ use crate::number;
 use crate::report::{Command, Conditions, Load};
 
 /// The page up to the first section.
-pub(crate) fn opening(
-    title: &str,
-    question: &str,
-    summary: &str,
-    warning: Option<&str>,
-    facts: &[&str],
-) -> String {
+pub fn opening(title: &str, question: &str, summary: &str, warning: Option<&str>, facts: &[&str]) -> String {
     let title = escape(title);
     let warning =
         warning.map_or_else(String::new, |text| format!("<p class=\"warning\">{}</p>\n", escape(text)));
@@ -37,7 +31,7 @@ pub(crate) fn opening(
 }
 
 /// Who made it.
-pub(crate) fn footer(conditions: &Conditions, schema: &str, version: u32) -> String {
+pub fn footer(conditions: &Conditions, schema: &str, version: u32) -> String {
     format!(
         "<footer>Made by <code>{}</code> on {}. The same figures for programs: <code>report.json</code>, schema {} version {version}.</footer>\n",
         escape(&conditions.repeat),
@@ -47,19 +41,19 @@ pub(crate) fn footer(conditions: &Conditions, schema: &str, version: u32) -> Str
 }
 
 /// A heading, a line below it, and what follows.
-pub(crate) fn section(title: &str, lead: &str, body: &str) -> String {
+pub fn section(title: &str, lead: &str, body: &str) -> String {
     let lead =
         if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", escape(lead)) };
     format!("<section>\n<h2>{}</h2>\n{lead}{body}</section>\n", escape(title))
 }
 
 /// "one round", "3 rounds".
-pub(crate) fn rounds(rounds: u32) -> String {
+pub fn rounds(rounds: u32) -> String {
     if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") }
 }
 
 /// The facts of a run: what was measured, when, on what machine, how to repeat it.
-pub(crate) fn facts(conditions: &Conditions) -> String {
+pub fn facts(conditions: &Conditions) -> String {
     let machine = &conditions.machine;
     let mut facts = vec![
         ("Measured", conditions.target.clone()),
@@ -91,7 +85,7 @@ pub(crate) fn facts(conditions: &Conditions) -> String {
 }
 
 /// The parameter file and where its anchors were.
-pub(crate) fn parameter_file(load: &Load) -> String {
+pub fn parameter_file(load: &Load) -> String {
     let mut body = format!(
         "<h3>Parameter file <code>{}</code>, as it is</h3>\n<pre tabindex=\"0\">{}</pre>\n",
         escape(&load.file),
@@ -108,7 +102,7 @@ pub(crate) fn parameter_file(load: &Load) -> String {
 }
 
 /// Every line that was typed.
-pub(crate) fn commands(commands: &[Command]) -> String {
+pub fn commands(commands: &[Command]) -> String {
     let lines: Vec<String> = commands
         .iter()
         .map(|command| match command.status {
@@ -121,18 +115,18 @@ pub(crate) fn commands(commands: &[Command]) -> String {
 }
 
 /// Sentences as a list.
-pub(crate) fn notes(notes: &[String]) -> String {
+pub fn notes(notes: &[String]) -> String {
     let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
     format!("<ul class=\"notes\">\n{items}</ul>\n")
 }
 
 /// A table that may be wider than its place.
-pub(crate) fn scroll(table: &str) -> String {
+pub fn scroll(table: &str) -> String {
     format!("<div class=\"scroll dense\" tabindex=\"0\"><table>\n{table}</table></div>\n")
 }
 
 /// What was to be reached, as a table.
-pub(crate) fn goals(goals: &[Goal], rounds: u32) -> String {
+pub fn goals(goals: &[Goal], rounds: u32) -> String {
     let mut table = String::from(
         "<thead><tr><th scope=\"col\">Goal</th><th scope=\"col\">Wanted</th><th scope=\"col\">Measured</th>\
          <th scope=\"col\">Spread</th><th scope=\"col\">Verdict</th></tr></thead>\n<tbody>\n",
@@ -162,7 +156,7 @@ pub(crate) fn goals(goals: &[Goal], rounds: u32) -> String {
 }
 
 /// The figures: a row each, a column an arm, ratios to the arm `base` below them.
-pub(crate) fn figures(arms: &[ArmInfo], rows: &[Row], base: &str) -> String {
+pub fn figures(arms: &[ArmInfo], rows: &[Row], base: &str) -> String {
     let mut table = String::from("<thead><tr><th scope=\"col\"></th>");
     for (index, arm) in arms.iter().enumerate() {
         table.push_str(&format!(
@@ -194,7 +188,7 @@ pub(crate) fn figures(arms: &[ArmInfo], rows: &[Row], base: &str) -> String {
 }
 
 /// One card a row: a bar an arm, its name before it and its number behind it.
-pub(crate) fn bars(arms: &[ArmInfo], rows: &[Row]) -> String {
+pub fn bars(arms: &[ArmInfo], rows: &[Row]) -> String {
     let cards: String = rows.iter().map(|row| card(arms, row)).collect();
     format!("<div class=\"cards\">\n{cards}</div>\n")
 }
@@ -220,7 +214,8 @@ fn card(arms: &[ArmInfo], row: &Row) -> String {
             String::new()
         };
         lines.push_str(&format!(
-            "<div class=\"hbar a{index}\"><span>{}</span><div><b style=\"width:{:.1}%\"></b>{whisker}</div><em>{}</em></div>\n",
+            "<div class=\"hbar a{}\"><span>{}</span><div><b style=\"width:{:.1}%\"></b>{whisker}</div><em>{}</em></div>\n",
+            index % 9,
             escape(&arm.label),
             share(value),
             shown(value)
@@ -236,7 +231,7 @@ fn card(arms: &[ArmInfo], row: &Row) -> String {
 }
 
 /// Pictures on cards, each with its numbers below it.
-pub(crate) fn charts(charts: &[Chart]) -> String {
+pub fn charts(charts: &[Chart]) -> String {
     let cards: String = charts
         .iter()
         .map(|drawn| {

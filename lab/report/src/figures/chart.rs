@@ -82,7 +82,7 @@ impl Scale {
 }
 
 /// The picture. `alone`: with a title, a background and colours of its own.
-pub(crate) fn svg(chart: &Chart, alone: bool) -> String {
+pub fn svg(chart: &Chart, alone: bool) -> String {
     let points = || chart.series.iter().flat_map(|series| series.points.iter());
     let xs: Vec<f64> = points().map(|point| point.0).collect();
     let mut ys: Vec<f64> = points().map(|point| point.1).collect();
