@@ -63,7 +63,7 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
     host.exec("kill", &["-9", pid.trim()], b"").ok();
     host.shell("umount -l t").ok();
     host.shell("zpool wait -t remove tank").ok();
-    let status = host.shell("zpool status tank").ok().says("remove: Removal of").says("raidz1-0");
+    let status = host.shell("zpool status tank").ok().says("remove: Removal of").says("raidz1-1");
     assert!(!status.out.contains("d1.img") && !status.out.contains("d2.img"), "{}", status.out);
     check(&host, 60);
     // What left is blank and comes again, as a single device; it is replaced, and removed.

@@ -256,7 +256,9 @@ fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
             let version = env!("CARGO_PKG_VERSION");
             let result = daemon::run(&runtime, version, || {
                 let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;
-                Ok(Arc::new(engine) as Arc<dyn Host>)
+                let engine = Arc::new(engine);
+                engine.tend();
+                Ok(engine as Arc<dyn Host>)
             });
             if let Err(refusal) = &result
                 && refusal.code == Code::DaemonRunning

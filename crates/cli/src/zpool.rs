@@ -45,7 +45,6 @@ pub const FAMILY: Family = Family {
             "checkpoint",
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
-        ("initialize", "segments are written whole before they are read, so there is nothing to initialize"),
         ("prefetch", ""),
         ("reguid", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
@@ -158,6 +157,7 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     JSON_FLAG,
                     JSON_INT,
+                    flag('i', "how far the initialization of each device is"),
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
                     flag('s', "calls of 30 s and longer too"),
@@ -369,7 +369,7 @@ pub const FAMILY: Family = Family {
                 least: 1,
                 most: MANY,
             },
-            doc: "Reads everything that is stored redundantly, compares it with its checksums and mends what is wrong.",
+            doc: "Reads everything that is stored, compares it with its checksums, mends what is wrong and names files that are lost.",
             run: zpool_trim::scrub,
         },
         Command {
@@ -426,6 +426,22 @@ pub const FAMILY: Family = Family {
             },
             doc: "Gives all free space back to what devices lie on: holes in image files, discards on disks.",
             run: zpool_trim::trim,
+        },
+        Command {
+            names: &["initialize"],
+            syntax: Syntax {
+                flags: &[
+                    flag('c', "end what is under way").or("cancel"),
+                    flag('s', "stop what is under way; without options it goes on").or("suspend"),
+                    flag('u', "forget what ended or was stopped").or("uninit"),
+                    flag('w', "wait until it has ended").or("wait"),
+                ],
+                operands: "pool [device]...",
+                least: 1,
+                most: MANY,
+            },
+            doc: "Fills all free space of devices with a pattern, so that what they lie on provides the room now.",
+            run: zpool_trim::initialize,
         },
         Command {
             names: &["wait"],

@@ -80,6 +80,7 @@ mod tests {
             kinds,
             note: None,
             trim: None,
+            initialize: None,
             children,
         }
     }

@@ -118,7 +118,19 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             devices: Vec::new(),
         }
     };
-    let devices: Vec<Flow> = pool.devices.iter().map(device).collect();
+    let flows = pool.devices.iter().map(|each| (each.group.as_str(), device(each)));
+    let mut devices: Vec<Flow> = Vec::new();
+    for (group, flow) in flows {
+        match devices.last_mut() {
+            Some(last) if !group.is_empty() && last.name == group => last.take(flow),
+            _ if group.is_empty() => devices.push(flow),
+            _ => {
+                let mut whole = Flow::group(group, seconds);
+                whole.take(flow);
+                devices.push(whole);
+            }
+        }
+    }
     Flow {
         depth: 0,
         is_log: false,
@@ -158,6 +170,36 @@ fn sum<'a>(counts: impl Iterator<Item = &'a CallCount>) -> CallCount {
 }
 
 impl Flow {
+    /// A group of devices, none yet.
+    fn group(name: &str, seconds: f64) -> Flow {
+        Flow {
+            depth: 1,
+            is_log: false,
+            name: name.to_owned(),
+            guid: 0,
+            allocated: 0,
+            free: 0,
+            seconds,
+            calls: std::array::from_fn(|_| CallCount::default()),
+            devices: Vec::new(),
+        }
+    }
+
+    /// Adds a device of the group.
+    fn take(&mut self, mut device: Flow) {
+        device.depth = self.depth + 1;
+        self.allocated += device.allocated;
+        self.free += device.free;
+        self.calls = std::array::from_fn(|at| sum([&self.calls[at], &device.calls[at]].into_iter()));
+        self.devices.push(device);
+    }
+
+    /// Itself and all below, in the order in which they are printed.
+    fn lines(&self, deep: bool) -> Vec<&Flow> {
+        let below = self.devices.iter().filter(|_| deep).flat_map(|flow| flow.lines(true));
+        std::iter::once(self).chain(below).collect()
+    }
+
     fn per_second(&self, amount: u64) -> u64 {
         (amount as f64 / self.seconds).round() as u64
     }
@@ -187,7 +229,8 @@ impl Flow {
     }
 
     fn label(&self, parsed: &Parsed) -> String {
-        let name = if parsed.has('g') && self.depth > 0 { self.guid.to_string() } else { tame(&self.name) };
+        let numbered = parsed.has('g') && self.depth > 0 && self.guid != 0;
+        let name = if numbered { self.guid.to_string() } else { tame(&self.name) };
         // Scripts get names, people a tree.
         if parsed.has('H') { name } else { format!("{:indent$}{name}", "", indent = 2 * self.depth) }
     }
@@ -253,10 +296,7 @@ fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
 
 fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_headings: bool) {
     let exact = parsed.has('p');
-    let lines: Vec<&Flow> = flows
-        .iter()
-        .flat_map(|flow| std::iter::once(flow).chain(flow.devices.iter().filter(|_| parsed.has('v'))))
-        .collect();
+    let lines: Vec<&Flow> = flows.iter().flat_map(|flow| flow.lines(parsed.has('v'))).collect();
     let cells = |flow: &&Flow| flow.cells(parsed).into_iter().map(|cell| shown(cell, exact)).collect();
     let rows: Vec<Vec<String>> = lines.iter().map(cells).collect();
     if parsed.has('H') {
@@ -291,7 +331,7 @@ fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_he
 
 /// How many calls took how long, in powers of two, from the shortest that was seen to the longest.
 fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
-    for flow in std::iter::once(flow).chain(flow.devices.iter().filter(|_| parsed.has('v'))) {
+    for flow in flow.lines(parsed.has('v')) {
         let [read, write, flush, trim] = &flow.calls;
         let columns = [read, write, read, write, trim, flush];
         let used = |at: &usize| columns.iter().any(|count| count.histogram.get(*at).is_some_and(|n| *n > 0));
@@ -327,7 +367,7 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
 
 fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
     let as_number = parsed.has_long("json-int");
-    let entry = |flow: &Flow| {
+    let plain = |flow: &Flow| {
         let number = |value: u64| json::number(value, as_number);
         let call = |at: usize| {
             let count = &flow.calls[at];
@@ -357,19 +397,21 @@ fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
             "trim": call(3),
         })
     };
-    let mut by_name = serde_json::Map::new();
-    for flow in flows {
-        let mut pool = entry(flow);
-        if parsed.has('v') {
-            let devices: serde_json::Map<String, Value> =
-                flow.devices.iter().map(|device| (device.name.clone(), entry(device))).collect();
-            pool["vdevs"] = devices.into();
-        }
-        by_name.insert(flow.name.clone(), pool);
-    }
+    let by_name: serde_json::Map<String, Value> =
+        flows.iter().map(|flow| (flow.name.clone(), nested(flow, parsed.has('v'), &plain))).collect();
     let mut document = json::document("zpool iostat");
     document.insert("pools".into(), by_name.into());
     json::text(document)
+}
+
+/// An entry with those of its parts in it.
+fn nested(flow: &Flow, deep: bool, plain: &dyn Fn(&Flow) -> Value) -> Value {
+    let mut entry = plain(flow);
+    if deep && (flow.depth == 0 || !flow.devices.is_empty()) {
+        let parts = flow.devices.iter().map(|part| (part.name.clone(), nested(part, deep, plain)));
+        entry["vdevs"] = parts.collect::<serde_json::Map<String, Value>>().into();
+    }
+    entry
 }
 
 #[cfg(test)]
@@ -383,6 +425,7 @@ mod tests {
     fn pool(age_ns: u64, calls: u64) -> PoolIo {
         let device = |guid| DeviceIo {
             class: VdevClass::Main,
+            group: String::new(),
             name: format!("/d{guid}"),
             guid,
             allocated: 10,
@@ -409,5 +452,18 @@ mod tests {
         assert_eq!(between.calls[0].histogram, [0, 40]);
         let anew = flow(&pool(500_000_000, 5), &[old]);
         assert_eq!(anew.calls[0].calls, 10, "a pool that was imported again counts from there");
+    }
+    #[test]
+    fn a_group_is_the_sum_of_its_devices_and_stands_before_them() {
+        let mut io = pool(1_000_000_000, 10);
+        io.devices.iter_mut().for_each(|device| device.group = "mirror-0".into());
+        let mut alone = io.devices[0].clone();
+        (alone.group, alone.name) = (String::new(), "/alone".into());
+        io.devices.push(alone);
+        let flow = flow(&io, &[]);
+        let lines: Vec<(usize, &str)> = flow.lines(true).iter().map(|l| (l.depth, l.name.as_str())).collect();
+        assert_eq!(lines, [(0, "tank"), (1, "mirror-0"), (2, "/d1"), (2, "/d2"), (1, "/alone")]);
+        assert_eq!((flow.devices[0].allocated, flow.devices[0].calls[0].calls), (20, 20));
+        assert_eq!((flow.allocated, flow.calls[0].calls), (30, 30), "each device counts once");
     }
 }

@@ -42,6 +42,8 @@ pub(crate) fn as_json(scan: &ScanReport, exact: bool, as_number: bool) -> Value 
         "processed": bytes(scan.repaired + scan.resilvered),
         "lost": bytes(scan.lost),
         "missing_columns": number(scan.missing),
+        "bytes_per_second_max": if scan.limit == 0 { Value::Null } else { bytes(scan.limit) },
+        "left_out": scan.left_out,
         "bytes_per_second": bytes(rate),
         "seconds_left": left.map_or(Value::Null, number),
     })
@@ -65,6 +67,8 @@ mod tests {
             lost: 0,
             missing: 0,
             what: String::new(),
+            limit: 0,
+            left_out: Vec::new(),
         };
         let Pace { rate, left } = pace(&scan, 1010);
         assert_eq!((rate, left), (100, Some(30)));

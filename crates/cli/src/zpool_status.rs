@@ -5,6 +5,7 @@ use crate::json;
 use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
+use crate::zpool_trim::{INITIALIZED, TRIMMED};
 use crate::{zpool_errors, zpool_moves, zpool_scan, zpool_trim};
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
@@ -71,7 +72,7 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
         zpool_moves::move_lines(moving).into_iter().for_each(|line| session.line(line));
     }
     session.line("config:\n");
-    let vdevs = remarked(&pool.vdevs, parsed.has('t'), parsed.has('s'));
+    let vdevs = remarked(&pool.vdevs, parsed);
     session.out.push_str(&config(&pool.name, pool.state, &vdevs, true, parsed.has('p')));
     if let Some(line) = log_line(&pool.log) {
         session.line(format!("\n   log: {line}"));
@@ -172,13 +173,17 @@ pub(crate) fn place(error: &DataError) -> String {
     tame(&place) + &bytes
 }
 
-/// Devices with what is to be said of their trim, and of slow calls, behind what is remarkable anyway.
-fn remarked(vdevs: &[VdevReport], trims: bool, slow: bool) -> Vec<VdevReport> {
+/// Devices with what is to be said of their trim, their initialization and of slow calls, behind what is remarkable anyway.
+fn remarked(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
     let with_more = |vdev: &VdevReport| {
-        let trim = vdev.trim.as_ref().and_then(|trim| zpool_trim::remark(trim, trims));
-        let slow_calls = (slow && vdev.children.is_empty()).then(|| zpool_errors::slow(vdev));
-        let notes: Vec<String> = vdev.note.iter().cloned().chain(trim).chain(slow_calls).collect();
-        let children = remarked(&vdev.children, trims, slow);
+        let remark = zpool_trim::remark;
+        let trim = vdev.trim.as_ref().and_then(|trim| remark(trim, TRIMMED, parsed.has('t')));
+        let initialize =
+            vdev.initialize.as_ref().and_then(|initialize| remark(initialize, INITIALIZED, parsed.has('i')));
+        let slow_calls = (parsed.has('s') && vdev.children.is_empty()).then(|| zpool_errors::slow(vdev));
+        let notes = vdev.note.iter().cloned().chain(trim).chain(initialize).chain(slow_calls);
+        let notes: Vec<String> = notes.collect();
+        let children = remarked(&vdev.children, parsed);
         VdevReport { note: (!notes.is_empty()).then(|| notes.join("  ")), children, ..vdev.clone() }
     };
     vdevs.iter().map(with_more).collect()
@@ -290,7 +295,7 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             "read_errors": json::number(sum(|v| v.read_errors), as_number),
             "write_errors": json::number(sum(|v| v.write_errors), as_number),
             "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
-            "vdevs": vdevs_json(&pool.vdevs, parsed.has('t'), exact, as_number),
+            "vdevs": vdevs_json(&pool.vdevs, parsed, exact, as_number),
         });
         let mut entry = json!({
             "name": pool.name,
@@ -347,7 +352,7 @@ fn size(bytes: u64, exact: bool, as_number: bool) -> Value {
     if as_number || exact { json::number(bytes, as_number) } else { json!(nice_bytes(bytes)) }
 }
 
-fn vdevs_json(vdevs: &[VdevReport], trims: bool, exact: bool, as_number: bool) -> Value {
+fn vdevs_json(vdevs: &[VdevReport], parsed: &Parsed, exact: bool, as_number: bool) -> Value {
     let mut map = Map::new();
     for vdev in vdevs {
         let kind = match vdev.kind {
@@ -376,9 +381,9 @@ fn vdevs_json(vdevs: &[VdevReport], trims: bool, exact: bool, as_number: bool) -
             entry["slow_ios"] = json::number(vdev.kinds.slow, as_number);
             entry["errors_by_kind"] = zpool_errors::as_json(&vdev.kinds, as_number);
         } else {
-            entry["vdevs"] = vdevs_json(&vdev.children, trims, exact, as_number);
+            entry["vdevs"] = vdevs_json(&vdev.children, parsed, exact, as_number);
         }
-        if let Some(trim) = vdev.trim.filter(|_| trims) {
+        if let Some(trim) = vdev.trim.filter(|_| parsed.has('t')) {
             let unsupported = trim.state == TrimState::Unsupported;
             entry["trim_notsup"] = json::number(u64::from(unsupported), as_number);
             if !unsupported {
@@ -388,6 +393,15 @@ fn vdevs_json(vdevs: &[VdevReport], trims: bool, exact: bool, as_number: bool) -
                 entry["to_trim"] = size(trim.total, exact, as_number);
                 entry["trim_time"] = json::number(trim.since, as_number);
             }
+        }
+        if let Some(init) = vdev.initialize.filter(|_| parsed.has('i')) {
+            entry["init_state"] = match init.state {
+                TrimState::Untrimmed => json!("UNINITIALIZED"),
+                state => json!(state),
+            };
+            entry["initialized"] = size(init.done, exact, as_number);
+            entry["to_initialize"] = size(init.total, exact, as_number);
+            entry["init_time"] = json::number(init.since, as_number);
         }
         if let Some(note) = &vdev.note {
             entry["note"] = json!(note);

@@ -9,8 +9,8 @@ use crate::zpool_scan::{Pace, now, pace};
 use std::time::Duration;
 use steadfast_control::Code;
 use steadfast_control::api::{
-    Activities, PoolActivities, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand, TrimCommand,
-    TrimReport, TrimState,
+    Activities, PoolActivities, PoolInitialize, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand,
+    TrimCommand, TrimReport, TrimState,
 };
 use steadfast_property::{nice_bytes, parse_size};
 
@@ -37,6 +37,7 @@ fn left(activities: Activities, name: &str) -> u64 {
     match name {
         "free" => activities.free,
         "trim" => activities.trim,
+        "initialize" => activities.initialize,
         "scrub" => activities.scrub,
         "resilver" | "replace" => activities.resilver,
         "remove" => activities.remove,
@@ -74,6 +75,29 @@ pub(crate) fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
     let request = PoolTrim { name: name.clone(), devices, command, rate };
     session.ask(request).doing(|| format!("cannot trim '{}'", tame(&name)))?;
     if parsed.has('w') { wait_for(session, &name, &["trim"], None, |_, _| {}) } else { Ok(()) }
+}
+
+pub(crate) fn initialize(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let asked: Vec<(char, TrimCommand)> =
+        [('c', TrimCommand::Cancel), ('s', TrimCommand::Suspend), ('u', TrimCommand::Forget)]
+            .into_iter()
+            .filter(|(letter, _)| parsed.has(*letter))
+            .collect();
+    let command = match asked[..] {
+        [] => TrimCommand::Start,
+        [(letter, _)] if parsed.has('w') => {
+            return Err(Failure::Usage(format!("-w cannot be used with -{letter}")));
+        }
+        [(_, command)] => command,
+        [(first, _), (second, _), ..] => {
+            return Err(Failure::Usage(format!("-{first} cannot be combined with -{second}")));
+        }
+    };
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolInitialize { name: name.clone(), devices, command };
+    session.ask(request).doing(|| format!("cannot initialize '{}'", tame(&name)))?;
+    if parsed.has('w') { wait_for(session, &name, &["initialize"], None, |_, _| {}) } else { Ok(()) }
 }
 
 pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
@@ -138,33 +162,46 @@ pub(crate) fn scan_lines(scan: &ScanReport) -> Vec<String> {
             let percent = scan.scanned as f64 * 100.0 / scan.total.max(1) as f64;
             let left = left
                 .map_or_else(|| "no estimated time".to_owned(), |left| format!("{} to go", duration(left)));
+            let limit = match scan.limit {
+                0 => String::new(),
+                limit => format!(", {}/s at most beside other load", nice_bytes(limit)),
+            };
             let (scanned, total) = (nice_bytes(scan.scanned), nice_bytes(scan.total));
             vec![
                 head,
-                format!("{scanned} / {total} scanned at {}/s", nice_bytes(rate)),
+                format!("{scanned} / {total} scanned at {}/s{limit}", nice_bytes(rate)),
                 format!("{mended}, {:.2}% done, {left}", percent.min(100.0)),
             ]
         }
     };
+    if !scan.left_out.is_empty() {
+        let names: Vec<String> = scan.left_out.iter().map(|name| tame(name)).collect();
+        lines.push(format!("not looked at, because their keys are not loaded: {}", names.join(", ")));
+    }
     if scan.missing > 0 {
         lines.push(format!("{} columns are missing still: no device had room for them", scan.missing));
     }
     lines
 }
 
-/// What status says behind a device's line: with `-t` always, else while a trim is under way.
-pub(crate) fn remark(trim: &TrimReport, asked: bool) -> Option<String> {
+/// Words for a trim: the verb, the participle, and what one is under way.
+pub(crate) const TRIMMED: [&str; 3] = ["trim", "trimmed", "trimming"];
+/// The same for an initialization.
+pub(crate) const INITIALIZED: [&str; 3] = ["initialize", "initialized", "initializing"];
+
+/// What status says behind a device's line: with `-t` (`-i`) always, else while a trim (an initialization) is under way.
+pub(crate) fn remark(trim: &TrimReport, [verb, done, doing]: [&str; 3], asked: bool) -> Option<String> {
     if !asked {
-        return (trim.state == TrimState::Active).then(|| "(trimming)".to_owned());
+        return (trim.state == TrimState::Active).then(|| format!("({doing})"));
     }
     let percent = (u128::from(trim.done) * 100).checked_div(trim.total.into()).unwrap_or(100);
     let since = date::creation(trim.since);
     Some(match trim.state {
-        TrimState::Unsupported => "(trim unsupported)".to_owned(),
-        TrimState::Untrimmed => "(untrimmed)".to_owned(),
-        TrimState::Active => format!("({percent}% trimmed, started at {since})"),
-        TrimState::Suspended => format!("({percent}% trimmed, suspended, started at {since})"),
-        TrimState::Complete => format!("({percent}% trimmed, completed at {since})"),
+        TrimState::Unsupported => format!("({verb} unsupported)"),
+        TrimState::Untrimmed => format!("(un{done})"),
+        TrimState::Active => format!("({percent}% {done}, started at {since})"),
+        TrimState::Suspended => format!("({percent}% {done}, suspended, started at {since})"),
+        TrimState::Complete => format!("({percent}% {done}, completed at {since})"),
     })
 }
 

@@ -3,7 +3,7 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
-pub use crate::api_moves::{PoolAttach, PoolDetach, PoolRebalance, PoolResilver};
+pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolResilver};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -404,6 +404,9 @@ pub struct VdevReport {
     /// How far its trim is, where there can be one.
     #[serde(default)]
     pub trim: Option<TrimReport>,
+    /// How far its initialization is; nothing for what holds no slots.
+    #[serde(default)]
+    pub initialize: Option<TrimReport>,
     /// Members of a group.
     pub children: Vec<VdevReport>,
 }
@@ -639,6 +642,12 @@ pub struct ScanReport {
     /// What is removed, by the names that status prints, or by its number once it is gone.
     #[serde(default)]
     pub what: String,
+    /// Bytes a second that a scrub reads at most beside other load; 0: as much as half of the time gives.
+    #[serde(default)]
+    pub limit: u64,
+    /// File systems that a scrub of single devices left out, because their keys are not loaded.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// Discard all free space of devices, or stop that.
@@ -664,6 +673,8 @@ pub enum TrimCommand {
     Suspend,
     /// End (`-c`).
     Cancel,
+    /// Forget what ended or was suspended (`zpool initialize -u`).
+    Forget,
 }
 
 /// What goes on in the background of a pool.
@@ -680,6 +691,9 @@ pub struct Activities {
     pub free: u64,
     /// Free space is discarded on demand.
     pub trim: u64,
+    /// Free space is filled on demand.
+    #[serde(default)]
+    pub initialize: u64,
     /// Everything stored redundantly is read and compared.
     #[serde(default)]
     pub scrub: u64,
@@ -740,6 +754,9 @@ pub struct DeviceIo {
     /// What for.
     #[serde(default = "VdevClass::main")]
     pub class: VdevClass,
+    /// Its group, by the name that status prints; empty if it stands alone.
+    #[serde(default)]
+    pub group: String,
     /// Path.
     pub name: String,
     /// Number that identifies it.
@@ -1077,6 +1094,8 @@ pub trait Host: Send + Sync {
     fn pool_clear(&self, caller: &Caller, request: PoolClear) -> Result<Outcome, Refusal>;
     /// Begins or stops trims.
     fn pool_trim(&self, caller: &Caller, request: PoolTrim) -> Result<Outcome, Refusal>;
+    /// Begins or stops initializations.
+    fn pool_initialize(&self, caller: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal>;
     /// Begins, pauses or ends a scrub.
     fn pool_scrub(&self, caller: &Caller, request: PoolScrub) -> Result<Outcome, Refusal>;
     /// Puts a device into the place of another.
@@ -1186,6 +1205,7 @@ verbs! {
     PoolOffline pool_offline -> Outcome;
     PoolClear pool_clear -> Outcome;
     PoolTrim pool_trim -> Outcome;
+    PoolInitialize pool_initialize -> Outcome;
     PoolScrub pool_scrub -> Outcome;
     PoolReplace pool_replace -> Outcome;
     PoolInject pool_inject -> Injections;

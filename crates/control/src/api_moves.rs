@@ -1,6 +1,6 @@
 //! Requests of the verbs that move devices and what lies on them. Part of [`crate::api`].
 
-use crate::api::ScrubCommand;
+use crate::api::{ScrubCommand, TrimCommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -40,4 +40,15 @@ pub struct PoolRebalance {
 pub struct PoolResilver {
     /// Name of the pool.
     pub name: String,
+}
+
+/// Fill all free space of devices with a pattern, or stop that.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolInitialize {
+    /// Name.
+    pub name: String,
+    /// Devices, by the names that status prints or a path to them; empty: all.
+    pub devices: Vec<PathBuf>,
+    /// What.
+    pub command: TrimCommand,
 }

@@ -93,6 +93,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 return Err(Refusal::new(Code::ApiRequest, "a rate of 0 would never end"));
             }
         }
+        Request::PoolInitialize(r) => check_paths(&r.devices)?,
         Request::PoolOffline(r) => check_paths(&r.devices)?,
         Request::PoolInject(r) => {
             check_paths(r.device.as_slice())?;

@@ -114,10 +114,10 @@ codes! {
         "Wait for it with `zpool wait -t remove,raidz_expand,rebalance {pool}`, or end it: `zpool remove -s {pool}`, `zpool rebalance -s {pool}`.";
     MoveNone "MOVE-NONE" "Only what is under way can be paused or ended."
         "`zpool status {pool}` shows what was done last.";
-    TrimActive "TRIM-ACTIVE" "A device is trimmed once at a time."
-        "Wait for it with `zpool wait -t trim {pool}`, or end it with `zpool trim -c {pool}`.";
+    TrimActive "TRIM-ACTIVE" "A device is trimmed, or initialized, once at a time."
+        "Wait for it with `zpool wait -t {word} {pool}`, or end it with `zpool {word} -c {pool}`.";
     TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."
-        "`zpool status -t {pool}` shows how far each device is.";
+        "`zpool status -t {pool}` shows how far each device is, with -i for `zpool initialize`.";
     TrimUnsupported "TRIM-UNSUPPORTED" "What the device lies on cannot take space back."
         "Nothing needs to be done; the pool uses the free space again.";
     // Pools.

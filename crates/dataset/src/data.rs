@@ -207,17 +207,7 @@ impl Dataset {
             (seen, last) = (seen + 1, Some(key));
             let key = last.as_deref().unwrap_or_default();
             let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(key) else { continue };
-            let blocks = match self.decode_extent(&value)? {
-                Extent::Inline(_) => Vec::new(),
-                Extent::Block { length, pointer } => vec![(pointer, 0..u64::from(length))],
-                Extent::Overlaid(overlaid) => {
-                    let parts = overlaid::parts(&overlaid, &(0..overlaid.length.into()));
-                    let shown =
-                        |parts: &[overlaid::Part]| parts[0].range.start..parts[parts.len() - 1].range.end;
-                    parts.iter().map(|(pointer, parts)| (*pointer, shown(parts))).collect()
-                }
-            };
-            for (pointer, shown) in blocks {
+            for (pointer, shown) in blocks_of(&self.decode_extent(&value)?) {
                 if suspect(&pointer) && self.blocks.read(&pointer).is_err() {
                     self.note_damage(inode, offset + shown.start..offset + shown.end);
                 }
@@ -454,6 +444,21 @@ impl Dataset {
                 _ => Ok((false, u64::MAX)),
             },
             None => Ok((false, u64::MAX)),
+        }
+    }
+}
+
+/// The blocks of an extent that something is read from, and which bytes of the extent lie between the first and the last that each
+/// gives.
+#[must_use]
+pub fn blocks_of(extent: &Extent) -> Vec<(BlockPointer, Range<u64>)> {
+    match extent {
+        Extent::Inline(_) => Vec::new(),
+        Extent::Block { length, pointer } => vec![(*pointer, 0..u64::from(*length))],
+        Extent::Overlaid(overlaid) => {
+            let parts = overlaid::parts(overlaid, &(0..overlaid.length.into()));
+            let shown = |parts: &[overlaid::Part]| parts[0].range.start..parts[parts.len() - 1].range.end;
+            parts.iter().map(|(pointer, parts)| (*pointer, shown(parts))).collect()
         }
     }
 }

@@ -842,7 +842,7 @@ impl Dataset {
     }
 
     /// Notes a range that could not be read.
-    pub(crate) fn note_damage(&self, inode: InodeId, range: std::ops::Range<u64>) {
+    pub fn note_damage(&self, inode: InodeId, range: std::ops::Range<u64>) {
         let mut damage = self.damage.lock();
         if damage.len() < DAMAGE_KEPT {
             damage.insert((inode, range.start, range.end));

@@ -68,6 +68,7 @@ mod store;
 mod sync;
 
 pub use check::Problem;
+pub use data::blocks_of;
 pub use dataset::{Counters, Dataset, DatasetParts, Resized, Settings};
 pub use error::{Damage, Error};
 pub use inode::{Inode, InodeState};

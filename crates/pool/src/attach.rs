@@ -8,6 +8,8 @@
 //! | detach from a mirror        | has a column less, one at least            | segments lose the column, nothing is copied                |
 //! | detach the old half of a replacement | as it was                         | what it held is computed from the others                    |
 //! | detach the new half         | as it was before the replacement           | what it got so far moves back                              |
+//! | detach a spare in use       | as it was before the spare stepped in      | segments do without what the spare held                    |
+//! | detach what a spare stands for | the spare belongs to it for good        | nothing moves                                              |
 //!
 //! A mirror of which one device is left stays a mirror of one column: its checksums stay, so a scrub goes on finding what is wrong,
 //! and it takes devices again.
@@ -38,7 +40,7 @@ use crate::groups;
 use crate::inner::{Inner, Leaf};
 
 /// Segments that lose a column between two commits.
-const DROPS_PER_COMMIT: usize = 512;
+pub(crate) const DROPS_PER_COMMIT: usize = 512;
 /// Commits after which a device without columns has left: one that names it no more, one whose labels list it no more.
 const COMMITS_TO_LEAVE: usize = 4;
 
@@ -178,6 +180,12 @@ impl Inner {
         let members = self.group_of(&leaf);
         let at = members.iter().position(|member| member.id() == config.id).expect("its own group");
         let is_leaving = |leaf: &Arc<Leaf>| leaf.config().state == LeafState::Leaving;
+        if let Some((spare, standing)) = self.standing_at(config.id) {
+            return match standing.leaf == config.id {
+                true => self.send_back(&leaf, standing.instead),
+                false => self.keep_for_good(&leaf, &spare),
+            };
+        }
         self.check_no_spare(&leaf)?;
         let refuse = |reason| Error::Detach { pool: self.name(), path: path.to_owned(), reason };
         if self.is_being_removed(&leaf) {
@@ -251,9 +259,12 @@ impl Inner {
         {
             let _turn = self.sync_turn.lock();
             let in_use = others.filter(|other| self.space.is_in_use(other.id())).count();
-            self.space.close_redundant()?;
-            // (A2)
+            // (A2), before anything is closed (A3), and of what was open after it.
             if in_use == 0 || self.space.is_needed(leaf.id()) {
+                return Err(needed());
+            }
+            self.space.close_redundant()?;
+            if self.space.is_needed(leaf.id()) {
                 return Err(needed());
             }
             let group = leaf.config().group;
@@ -286,6 +297,20 @@ impl Inner {
         Ok(())
     }
 
+    /// Segments do without what they have on a device that leaves and that none of them needs.
+    pub(crate) fn drop_columns_on(&self, id: DeviceId) -> Result<()> {
+        loop {
+            let dropped = {
+                let _turn = self.sync_turn.lock();
+                self.space.drop_columns(id, DROPS_PER_COMMIT)
+            };
+            self.commit_changes()?;
+            if dropped == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Segments of mirrors lose the columns that are too many.
     fn drop_columns(&self) -> Result<()> {
         let all = self.space.mendable(true);
@@ -302,7 +327,7 @@ impl Inner {
     }
 
     /// Commits until a device that nothing names has left.
-    fn settle_leaving(&self, id: DeviceId) -> Result<()> {
+    pub(crate) fn settle_leaving(&self, id: DeviceId) -> Result<()> {
         for _ in 0..COMMITS_TO_LEAVE {
             if !self.replacing.lock().contains(&id) {
                 break;

@@ -41,14 +41,6 @@ pub enum Error {
         /// Which.
         what: &'static str,
     },
-    /// What lies on single devices has no checksums of its own that could be compared without keys.
-    #[error(
-        "a part of '{pool}' lies on single devices, which are not yet scrubbed: nothing could be mended from a second copy"
-    )]
-    ScrubAlone {
-        /// Pool.
-        pool: String,
-    },
     /// A spare stands for a device.
     #[error("the spare {path} of '{pool}' is in use")]
     SpareInUse {
@@ -158,15 +150,19 @@ pub enum Error {
         /// Last known paths.
         missing: Vec<String>,
     },
-    /// A device is being trimmed already.
-    #[error("{path} is being trimmed already")]
+    /// A device is being trimmed already, or initialized.
+    #[error("{path} is being {} already", what.passive())]
     TrimActive {
+        /// What is under way.
+        what: crate::trim::Sweep,
         /// Device.
         path: String,
     },
     /// There is no trim to suspend or cancel.
-    #[error("no trim of {path} is under way")]
+    #[error("no {} of {path} is under way", what.noun())]
     TrimNone {
+        /// What is not.
+        what: crate::trim::Sweep,
         /// Device.
         path: String,
     },

@@ -130,8 +130,10 @@ pub enum EventKind {
         /// What was accepted.
         notice: String,
     },
-    /// A trim began, went on, stopped or ended.
+    /// A trim or an initialization began, went on, stopped or ended.
     Trim {
+        /// `trim` or `initialize`.
+        what: &'static str,
         /// What the device is called.
         device: String,
         /// Which: start, resume, suspend, cancel, finish.

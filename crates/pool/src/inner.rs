@@ -142,6 +142,8 @@ pub(crate) struct Inner {
     pub replacing: Mutex<Vec<DeviceId>>,
     /// Spares that wait.
     pub spares: RwLock<Vec<Arc<Spare>>>,
+    /// Devices whose spares the operator took away: no other steps in for them.
+    pub unhelped: Mutex<BTreeSet<DeviceId>>,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
     /// What moves things from devices to others, or did last.
@@ -196,6 +198,8 @@ pub(crate) struct Inner {
     pub destroying: AtomicBool,
     /// Devices that were or are being trimmed.
     pub trims: Mutex<Trims>,
+    /// Devices that were or are being initialized.
+    pub initials: Mutex<Trims>,
     /// The search for files in segments that the cleaner could not read, while there is one.
     pub search: Mutex<Option<Search>>,
     /// There is one, or a step of it is under way.
@@ -296,6 +300,12 @@ impl Inner {
         let space = self.space.txg_bytes_max(self.block_bytes_max, self.pace.bytes(), need);
         let memory = self.dirty_bytes_max.load(Ordering::Relaxed);
         self.txgs.budget.set_limits(Limits { memory, space });
+    }
+
+    /// What becomes of operations that a suspended pool cannot take, as the property `failmode` says.
+    pub fn apply_failmode(&self) {
+        let waits = self.props.read().values.get("failmode").is_some_and(|value| value == "wait");
+        self.txgs.commits.set_holding(waits);
     }
 
     /// True if the pool's labels list a feature.

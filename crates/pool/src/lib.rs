@@ -37,6 +37,7 @@ mod rename;
 mod rows;
 pub mod scan;
 mod scrub;
+mod scrub_walk;
 mod spares;
 mod table;
 mod trim;
@@ -50,8 +51,8 @@ use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{
-    DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, PoolGuid,
-    PoolState, Txg, meta_keys,
+    AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey,
+    PoolGuid, PoolState, Txg, meta_keys,
 };
 use steadfast_property::{Local, Resolved};
 pub use steadfast_segment::Redundancy;
@@ -78,7 +79,7 @@ pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
-pub use trim::{TrimCommand, TrimState, TrimStatus};
+pub use trim::{Sweep, TrimCommand, TrimState, TrimStatus};
 
 use inner::Inner;
 use table::ROOT;
@@ -132,6 +133,8 @@ pub struct LeafStatus {
     pub growth: Growth,
     /// How far its trim is.
     pub trim: TrimStatus,
+    /// How far its initialization is.
+    pub initialize: TrimStatus,
 }
 
 /// What `zpool list` and `zpool status` measure.
@@ -141,6 +144,10 @@ pub struct PoolStatus {
     pub groups: Vec<GroupConfig>,
     /// The last scrub or resilver.
     pub scan: Option<ScanRow>,
+    /// Bytes a second that a scrub reads at most beside other load; `None`: as much as half of the time gives.
+    pub scrub_limit: Option<u64>,
+    /// Datasets that the last scrub left out, because their keys were not loaded.
+    pub scrub_left_out: Vec<String>,
     /// What moves things from devices to others, or did last.
     pub moving: Option<ScanRow>,
     /// Why the pool is suspended, if it is.
@@ -168,6 +175,7 @@ impl Pool {
     /// those who wait for a commit, and by [`Pool::step`] and [`Pool::log_interval`].
     pub(crate) fn start(inner: Inner) -> Pool {
         let inner = Arc::new(inner);
+        inner.apply_failmode();
         let concurrent = inner.env.tasks.is_concurrent();
         if !inner.read_only && !concurrent {
             let (weak, turn) = (Arc::downgrade(&inner), Mutex::new(inner.first_turn()));
@@ -247,6 +255,10 @@ impl Pool {
     /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is.
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
+        if self.inner.read_only {
+            // What was under way goes on with an import that may write.
+            return [0; 2];
+        }
         let scan = self.inner.scan_status().filter(|scan| scan.state == ScanState::Active);
         let left = |kind| scan.filter(|scan| scan.kind == kind);
         // What has no room yet is nothing to wait for.
@@ -306,7 +318,8 @@ impl Pool {
                 degraded: inner.diagnosis.mark(config.id),
                 presence: leaf.device.presence(),
                 growth: inner.growth(&leaf),
-                trim: inner.trim_status(&leaf),
+                trim: inner.trim_status(Sweep::Trim, &leaf),
+                initialize: inner.trim_status(Sweep::Initialize, &leaf),
                 config,
             }
         });
@@ -322,6 +335,8 @@ impl Pool {
             spares: inner.spares_status(),
             groups: inner.groups.read().clone(),
             scan: inner.scan_status(),
+            scrub_limit: inner.scrub_limit(),
+            scrub_left_out: inner.scrub_left_out(),
             moving: inner.move_status(),
         }
     }
@@ -391,13 +406,25 @@ impl Pool {
 
     /// Begins, suspends or cancels the trim of devices, all of them if none is named; it goes on in the background.
     pub fn trim(&self, paths: &[String], command: TrimCommand) -> Result<()> {
-        self.inner.trim(paths, command)
+        self.inner.sweep(Sweep::Trim, paths, command)
+    }
+
+    /// Begins, suspends or cancels the initialization of devices, all of them if none is named: free slots are filled with a pattern, in
+    /// the background.
+    pub fn initialize(&self, paths: &[String], command: TrimCommand) -> Result<()> {
+        self.inner.sweep(Sweep::Initialize, paths, command)
+    }
+
+    /// Bytes that initializations under way have yet to go through; 0 if none is under way.
+    #[must_use]
+    pub fn initialize_remaining(&self) -> u64 {
+        self.inner.trim_remaining(Sweep::Initialize)
     }
 
     /// Bytes that trims under way have yet to go through; 0 if none is under way.
     #[must_use]
     pub fn trim_remaining(&self) -> u64 {
-        self.inner.trim_remaining()
+        self.inner.trim_remaining(Sweep::Trim)
     }
 
     /// Bytes of what was deleted that the next commits give back, at least 1 if there are any.
@@ -526,7 +553,39 @@ impl Pool {
             }
             props.dirty.insert(name.to_owned());
         }
+        self.inner.apply_failmode();
         self.inner.commit_changes()
+    }
+
+    /// Lets operations fail that wait because the pool is suspended (`failmode=wait`), and those that come: before file systems are
+    /// unmounted. [`Pool::hold_writers`] takes it back.
+    pub fn release_writers(&self) {
+        self.inner.txgs.commits.set_holding(false);
+    }
+
+    /// Operations wait or fail on a suspended pool as the property `failmode` says.
+    pub fn hold_writers(&self) {
+        self.inner.apply_failmode();
+    }
+
+    /// Paths of all its devices: those that hold segments, of the log, and spares that wait.
+    #[must_use]
+    pub fn device_paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> = self.inner.leaves().iter().map(|leaf| leaf.path()).collect();
+        let others = self.inner.aux.read();
+        let others = others.iter().filter(|aux| aux.class != AuxClass::Anchor && !aux.given_up);
+        for aux in others {
+            if !paths.contains(&aux.path) {
+                paths.push(aux.path.clone());
+            }
+        }
+        paths
+    }
+
+    /// Why the pool is suspended, if it is.
+    #[must_use]
+    pub fn suspended(&self) -> Option<String> {
+        self.inner.suspended.lock().clone()
     }
 
     /// Full names of all datasets, parents before children, in the order of their names.

@@ -307,7 +307,7 @@ impl Inner {
         scan.dirty = true;
         while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if !scan.nodes.is_empty() {
-                self.read_nodes(&mut scan.nodes);
+                let _ = self.read_nodes(&mut scan.nodes);
                 continue;
             }
             if self.space.unsettled() >= UNSETTLED_MAX {
@@ -385,8 +385,12 @@ impl Inner {
             && (!self.space.is_group_leaving(id) || !self.moving.lock().as_ref().is_some_and(Scan::is_active))
     }
 
-    /// Forgets devices that are leaving and that nothing names any more (K4). At the beginning of a commit.
+    /// Forgets devices that are leaving and that nothing names any more (K4), once the labels say that they are leaving: a root that
+    /// counts one device less than they list is then no riddle to an import. At the beginning of a commit.
     pub(crate) fn finish_leaving(&self) {
+        if self.commit_state.lock().labels_dirty {
+            return;
+        }
         let gone: Vec<DeviceId> = {
             let replacing = self.replacing.lock().clone();
             replacing.into_iter().filter(|id| self.may_depart(*id)).collect()

@@ -3,13 +3,16 @@
 //! ## Order
 //! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it. Then segments in the order
 //! of their ids: the order in which they were written, and on a pool that fills up the order of their slots. A scrub takes all,
-//! a resilver those that miss a column or have one on a device that leaves.
+//! a resilver those that miss a column or have one on a device that leaves. At last a scrub walks to the blocks that lie on single
+//! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
 //! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long, and rests as long as it worked while there is other load, so commits go on
 //!      beside it.                                                                                   `scan_step`
 //! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
+//! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
+//!      and the rest after it.                                                                       `scan_limit`
 //! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
 
 use std::collections::{BTreeSet, VecDeque};
@@ -30,6 +33,7 @@ use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::events::EventKind;
 use crate::inner::{Inner, Leaf};
+use crate::scrub_walk::{Tally, Walk};
 
 /// How long one look may take.
 pub(crate) const STEP_NS: u64 = 20_000_000;
@@ -40,6 +44,18 @@ const BATCH_BYTES_MAX: u64 = 128 << 20;
 const STEP_NODES: usize = 64;
 /// Pause between looks beside other load.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+
+/// For so long after it was last seen other load counts as going on.
+const LOAD_LASTS_NS: u64 = 1_000_000_000;
+
+/// What keeps a scrub within its bandwidth.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// Bytes a second.
+    rate: u64,
+    /// How long it has to wait yet.
+    rest: Option<Duration>,
+}
 
 /// What is asked of a scrub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,12 +81,30 @@ pub(crate) struct Scan {
     batch_bytes: u64,
     /// Segments that cannot be read whole.
     pub stuck: BTreeSet<SegmentId>,
+    /// The walk to what lies on single devices, once segments were looked at.
+    pub walk: Option<Walk>,
+    /// Beside other load the next look comes no sooner: what the last one read took its share of the bandwidth.
+    rest_until_ns: u64,
+    /// What others had read when it last looked, and when it last saw that they do anything.
+    reads_seen: u64,
+    others_ns: Option<u64>,
 }
 
 impl Scan {
     pub fn new(row: ScanRow) -> Scan {
         let (dirty, batch_bytes) = (false, BATCH_BYTES_MIN);
-        Scan { row, queue: None, nodes: Vec::new(), dirty, batch_bytes, stuck: BTreeSet::new() }
+        Scan {
+            row,
+            queue: None,
+            nodes: Vec::new(),
+            dirty,
+            batch_bytes,
+            stuck: BTreeSet::new(),
+            walk: None,
+            rest_until_ns: 0,
+            reads_seen: 0,
+            others_ns: None,
+        }
     }
 
     pub fn is_active(&self) -> bool {
@@ -92,13 +126,10 @@ impl Inner {
     pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
         self.check_writable()?;
         let pool = || self.name();
-        if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
-            return Err(Error::ScrubAlone { pool: pool() });
-        }
         if command == ScrubCommand::Start {
             // What is open is in memory, and what lies of it on the devices is looked at like all else once it is closed.
             let turn = self.sync_turn.lock();
-            self.space.close_redundant()?;
+            self.space.close_open()?;
             drop(turn);
             self.commit_changes()?;
         }
@@ -148,7 +179,8 @@ impl Inner {
 
     pub(crate) fn begin_scan(&self, kind: ScanKind) -> Scan {
         let ids = self.space.mendable(kind == ScanKind::Resilver);
-        let total = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
+        let stored: u64 = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
+        let total = stored + if kind == ScanKind::Scrub { self.single_bytes() } else { 0 };
         let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
         let mut scan = Scan::new(ScanRow {
             kind,
@@ -214,13 +246,24 @@ impl Inner {
         if !self.scan.lock().as_ref().is_some_and(Scan::is_active) {
             return Ok(None);
         }
+        let began_ns = self.env.clock.monotonic_ns();
+        let limit = self.scan_limit(began_ns);
+        if let Some(rest) = limit.and_then(|limit| limit.rest) {
+            return Ok(Some(rest));
+        }
         let _turn = self.sync_turn.lock();
         self.check_anchor()?;
-        let began_ns = self.env.clock.monotonic_ns();
         // Whoever asks how far it is, or stops it, waits for one look.
         let mut under_way = self.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
-        let result = self.scan_some(scan, began_ns);
+        let read_before = scan.row.read;
+        let result = self.scan_some(scan, began_ns, limit.is_some());
+        scan.reads_seen = self.blockio.statistics().blocks_read;
+        if let Some(Limit { rate, .. }) = limit {
+            // (K5)
+            let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
+            scan.rest_until_ns = began_ns.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+        }
         // Whoever sees that it ended sees what it says of the devices.
         self.diagnose();
         let ended = scan.row.state == ScanState::Finished;
@@ -237,8 +280,33 @@ impl Inner {
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }
 
-    fn scan_some(&self, scan: &mut Scan, began_ns: u64) -> Result<()> {
+    /// Bytes a second that a scrub reads at most beside other load, if the operator set that.
+    pub(crate) fn scrub_limit(&self) -> Option<u64> {
+        let props = self.props.read();
+        let set = props.values.get("scrublimit").and_then(|value| value.parse().ok());
+        set.filter(|rate| *rate > 0)
+    }
+
+    /// What keeps the scrub under way within its bandwidth now, if there is other load.
+    fn scan_limit(&self, now_ns: u64) -> Option<Limit> {
+        let rate = self.scrub_limit()?;
+        let mut scan = self.scan.lock();
+        let scan = scan.as_mut().filter(|scan| scan.row.kind == ScanKind::Scrub)?;
+        let reads = self.blockio.statistics().blocks_read;
+        if self.txgs.budget.fullness() > 0 || reads != scan.reads_seen {
+            scan.others_ns = Some(now_ns);
+        }
+        scan.reads_seen = reads;
+        // A moment between two calls is no end of the load.
+        scan.others_ns.filter(|others| now_ns.saturating_sub(*others) < LOAD_LASTS_NS)?;
+        let rest = scan.rest_until_ns.checked_sub(now_ns).filter(|rest| *rest > 0);
+        Some(Limit { rate, rest: rest.map(|rest| Duration::from_nanos(rest.min(LOAD_LASTS_NS))) })
+    }
+
+    /// With `once` no more than one batch.
+    fn scan_some(&self, scan: &mut Scan, began_ns: u64, once: bool) -> Result<()> {
         if scan.queue.is_none() {
+            scan.walk = None;
             let all = self.space.mendable(scan.row.kind == ScanKind::Resilver);
             let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
             scan.queue = Some(left.collect());
@@ -247,11 +315,25 @@ impl Inner {
         scan.dirty = true;
         while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if !scan.nodes.is_empty() {
-                self.read_nodes(&mut scan.nodes);
+                let tally = self.read_nodes(&mut scan.nodes);
+                scan.row.repaired += tally.repaired;
+                scan.row.lost += tally.lost;
                 continue;
             }
-            let batch = self.next_batch(scan)?;
+            let batch = self.next_batch(scan, once)?;
             let Some((last, _)) = batch.last() else {
+                if scan.row.kind == ScanKind::Scrub {
+                    let walk = scan.walk.get_or_insert_with(|| self.begin_walk());
+                    if let Some(tally) = self.walk_step(walk, once) {
+                        scan.row.read += tally.read;
+                        scan.row.repaired += tally.repaired;
+                        scan.row.lost += tally.lost;
+                        if once && tally.read > 0 {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                }
                 (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
                 if scan.row.lost > 0 {
                     self.begin_search();
@@ -267,21 +349,21 @@ impl Inner {
             scan.row.rebuilt += mended.rebuilt_bytes;
             scan.row.lost += mended.lost_bytes;
             scan.row.missing += u64::from(mended.missing);
+            if once {
+                break;
+            }
         }
         Ok(())
     }
 
     /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it.
-    pub(crate) fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) {
+    pub(crate) fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) -> Tally {
+        let mut tally = Tally::default();
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
         for _ in 0..STEP_NODES {
-            let Some(pointer) = nodes.pop() else { return };
-            for copy in pointer.copies.iter().filter(|copy| copy.is_some()) {
-                let _ = self.space.read(*copy, pointer.psize as usize, |bytes| {
-                    if steadfast_crypto::hash(&bytes) == pointer.hash { Ok(()) } else { Err(()) }
-                });
-            }
+            let Some(pointer) = nodes.pop() else { break };
+            tally.add(self.look_at(&pointer));
             // A node that was replaced meanwhile is found nowhere; the new one was written since.
             let Ok(bytes) = self.blockio.read(&pointer, &context) else { continue };
             let Ok(node) = Node::decode(&bytes) else { continue };
@@ -289,12 +371,25 @@ impl Inner {
                 nodes.extend(node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok()));
             }
         }
+        tally
+    }
+
+    /// Datasets that the last scrub left out, because their keys were not loaded.
+    pub(crate) fn scrub_left_out(&self) -> Vec<String> {
+        let scan = self.scan.lock();
+        let walk = scan.as_ref().and_then(|scan| scan.walk.as_ref());
+        walk.map(|walk| self.left_out(walk)).unwrap_or_default()
     }
 
     /// The next segments to be mended together, with their checksums.
-    fn next_batch(&self, scan: &mut Scan) -> Result<Vec<(SegmentId, Vec<[u8; Checksums::SIZE]>)>> {
+    fn next_batch(
+        &self,
+        scan: &mut Scan,
+        small: bool,
+    ) -> Result<Vec<(SegmentId, Vec<[u8; Checksums::SIZE]>)>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while bytes < scan.batch_bytes {
+        let most = if small { 1 } else { scan.batch_bytes };
+        while bytes < most {
             let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else { break };
             let fitted = self.space.fit(id)?;
             if fitted.complete && scan.row.kind == ScanKind::Resilver {

@@ -23,11 +23,12 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use steadfast_device::{Device, Presence};
 use steadfast_format::{
-    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, LeafConfig, LeafState, PoolState, Standing, Txg,
-    medium,
+    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, LeafConfig, LeafState, PoolState, ScanKind, ScanRow,
+    ScanState, Standing, Txg, medium,
 };
 use steadfast_segment::MemberSpec;
 
+use crate::attach::DROPS_PER_COMMIT;
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::events::EventKind;
@@ -226,7 +227,11 @@ impl Inner {
             let Some(spare) = leaf_of(standing.leaf) else { continue };
             let original = leaf_of(standing.instead);
             match original {
-                Some(original) if is_out(original) => self.spare_if_empty(original),
+                Some(original) if is_out(original) => match spare.config().state {
+                    LeafState::Online => self.spare_if_empty(original),
+                    LeafState::Leaving => self.go_on_sending_back(spare),
+                    _ => {}
+                },
                 _ if spare.config().state == LeafState::Online => self.dismiss(spare)?,
                 _ => {}
             }
@@ -236,7 +241,7 @@ impl Inner {
         let helpless = leaves.iter().filter(|leaf| {
             let config = leaf.config();
             let failed = matches!(config.state, LeafState::Faulted | LeafState::Gone);
-            failed && config.group != 0 && !helped(config.id)
+            failed && config.group != 0 && !helped(config.id) && !self.unhelped.lock().contains(&config.id)
         });
         for leaf in helpless {
             if let Some(spare) = self.fitting(&leaf.config())
@@ -346,6 +351,108 @@ impl Inner {
         self.changed.store(true, Ordering::Release);
     }
 
+    /// The spare in use that is, or stands for, a leaf.
+    pub(crate) fn standing_at(&self, id: DeviceId) -> Option<(AuxConfig, Standing)> {
+        let mut listed = self.listed_spares().into_iter();
+        listed.find_map(|aux| {
+            let standing = aux.standing.filter(|standing| standing.leaf == id || standing.instead == id)?;
+            Some((aux, standing))
+        })
+    }
+
+    /// `zpool detach` of a spare in use: it waits again, and its group lacks what it held until the device that it stood for is back
+    /// or replaced. It does not step in for that device again before the next import.
+    pub(crate) fn send_back(&self, spare: &Leaf, instead: DeviceId) -> Result<()> {
+        let id = spare.id();
+        {
+            let _turn = self.sync_turn.lock();
+            let needed = || Error::DeviceNeeded { pool: self.name(), path: spare.path() };
+            if self.space.is_needed(id) {
+                return Err(needed());
+            }
+            self.space.close_redundant()?;
+            if self.space.is_needed(id) {
+                return Err(needed());
+            }
+            if spare.config().state == LeafState::Leaving {
+                // It goes already.
+                return Ok(());
+            }
+            self.count_again(instead, id)?;
+            spare.config.write().state = LeafState::Leaving;
+            self.space.set_leaving(id, true);
+            self.replacing.lock().push(id);
+            self.commit_state.lock().labels_dirty = true;
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.drop_columns_on(id)?;
+        self.settle_leaving(id)?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// What a crash cut off of [`Inner::send_back`], and what is left for a spare whose device has failed again on its way back.
+    fn go_on_sending_back(&self, spare: &Leaf) {
+        let id = spare.id();
+        let _turn = self.sync_turn.lock();
+        if !self.space.is_needed(id) && self.space.drop_columns(id, DROPS_PER_COMMIT) > 0 {
+            self.changed.store(true, Ordering::Release);
+            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        }
+    }
+
+    /// A device that counted for nothing because its spare held all of it is one that failed again, with nothing on it: a new member
+    /// of its group, by a number that no row names (P3). Under `sync_turn`.
+    fn count_again(&self, instead: DeviceId, beside: DeviceId) -> Result<()> {
+        let original = self.leaves().into_iter().find(|leaf| leaf.id() == instead);
+        let mut unhelped = self.unhelped.lock();
+        let Some(original) = original.filter(|leaf| leaf.config().state == LeafState::Spared) else {
+            unhelped.insert(instead);
+            return Ok(());
+        };
+        let id = DeviceId(self.space.last_device().0 + 1);
+        let slots = original.config().slots;
+        let member = MemberSpec { id, slots, device: None };
+        assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+        {
+            let mut config = original.config.write();
+            (config.id, config.state) = (id, LeafState::Faulted);
+        }
+        for aux in self.aux.write().iter_mut() {
+            if let Some(standing) = aux.standing.as_mut().filter(|standing| standing.instead == instead) {
+                standing.instead = id;
+            }
+        }
+        unhelped.insert(id);
+        Ok(())
+    }
+
+    /// `zpool detach` of a device that a spare stands for: it leaves, and the spare belongs to the group for good. Refused while the
+    /// spare lacks anything.
+    pub(crate) fn keep_for_good(&self, original: &Leaf, spare: &AuxConfig) -> Result<()> {
+        let config = original.config();
+        {
+            let _turn = self.sync_turn.lock();
+            let is_busy =
+                config.state == LeafState::Leaving || self.scan_status().is_some_and(is_resilvering);
+            if is_busy || self.space.columns_on(config.id) > 0 {
+                return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+            }
+            original.config.write().state = LeafState::Leaving;
+            self.replacing.lock().push(config.id);
+            self.aux.write().retain(|aux| aux.guid != spare.guid);
+            if self.listed_spares().is_empty() {
+                self.features.write().retain(|feature| feature.name != FEATURE);
+            }
+            self.commit_state.lock().labels_dirty = true;
+        }
+        self.commit_changes()?;
+        self.settle_leaving(config.id)?;
+        self.update_limits();
+        Ok(())
+    }
+
     /// A leaf that left and that is a spare waits again (P2). True if it is one. At the beginning of a commit, whose labels say so.
     pub(crate) fn take_back(&self, leaf: &Leaf) -> bool {
         let config = leaf.config();
@@ -390,4 +497,8 @@ impl Inner {
         self.update_limits();
         Ok(())
     }
+}
+
+fn is_resilvering(row: ScanRow) -> bool {
+    row.kind == ScanKind::Resilver && row.state == ScanState::Active
 }

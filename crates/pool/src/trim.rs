@@ -1,6 +1,10 @@
 //! Trim: every free slot of a device is discarded once, on demand (`zpool trim`), whether or not the pool does so by itself
 //! (`autotrim`): for what was freed while that was off, for what a crash left behind, for devices that were used before.
 //!
+//! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie on provides the room now, and tells
+//! now if it cannot. Nothing of the pool needs it: no byte is read that was not written. What is trimmed afterwards, or freed
+//! while `autotrim` is on, is given back again.
+//!
 //! ## States of a device
 //!
 //! | from               | to        | by                                                   |
@@ -25,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast_format::DeviceId;
 
 use crate::error::{Error, Result};
@@ -39,6 +44,44 @@ const BURST_NS: u64 = 1_000_000_000;
 /// Pause between looks of a trim whose rate is limited.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// What free slots are gone through for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sweep {
+    /// They are discarded.
+    Trim,
+    /// They are filled.
+    Initialize,
+}
+
+impl Sweep {
+    /// The command.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trim",
+            Sweep::Initialize => "initialize",
+        }
+    }
+
+    /// `trim`, `initialization`.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trim",
+            Sweep::Initialize => "initialization",
+        }
+    }
+
+    /// `trimmed`, `initialized`.
+    #[must_use]
+    pub fn passive(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trimmed",
+            Sweep::Initialize => "initialized",
+        }
+    }
+}
+
 /// What is asked of a trim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TrimCommand {
@@ -51,6 +94,8 @@ pub enum TrimCommand {
     Suspend,
     /// End, as if it had not begun.
     Cancel,
+    /// Forget one that ended or was suspended.
+    Forget,
 }
 
 /// How far a device's trim is.
@@ -117,8 +162,16 @@ impl Trim {
 }
 
 impl Inner {
-    /// Begins, suspends or cancels the trim of devices, all of them if none is named. Nothing changes if it is refused.
-    pub(crate) fn trim(&self, paths: &[String], command: TrimCommand) -> Result<()> {
+    fn sweeps(&self, what: Sweep) -> &Mutex<Trims> {
+        match what {
+            Sweep::Trim => &self.trims,
+            Sweep::Initialize => &self.initials,
+        }
+    }
+
+    /// Begins, suspends or cancels the trim, or initialization, of devices, all of them if none is named. Nothing changes if it is
+    /// refused.
+    pub(crate) fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
         self.check_writable()?;
         let all = self.leaves();
         let named = |path: &String| {
@@ -127,11 +180,11 @@ impl Inner {
         };
         let leaves: Vec<Arc<Leaf>> =
             if paths.is_empty() { all.clone() } else { paths.iter().map(named).collect::<Result<_>>()? };
-        let mut trims = self.trims.lock();
+        let mut trims = self.sweeps(what).lock();
         let mut fit = Vec::new();
         let mut refused = None;
         for leaf in leaves {
-            match check(&trims, &leaf, command) {
+            match check(what, &trims, &leaf, command) {
                 Ok(()) => fit.push(leaf),
                 // Of a whole pool, those devices take part that can.
                 Err(error) if paths.is_empty() => refused = refused.or(Some(error)),
@@ -143,7 +196,7 @@ impl Inner {
         }
         for leaf in fit {
             let word = self.turn_trim(&mut trims, leaf.id(), command);
-            self.note_trim(&leaf, word);
+            self.note_trim(what, &leaf, word);
         }
         drop(trims);
         self.txgs.commits.nudge();
@@ -173,13 +226,17 @@ impl Inner {
                 trims.remove(&id);
                 "cancel"
             }
+            (TrimCommand::Forget, _) => {
+                trims.remove(&id);
+                "forget"
+            }
         }
     }
 
-    fn note_trim(&self, leaf: &Leaf, word: &'static str) {
-        self.events.note(EventKind::Trim { device: leaf.path(), word });
+    fn note_trim(&self, what: Sweep, leaf: &Leaf, word: &'static str) {
+        self.events.note(EventKind::Trim { what: what.verb(), device: leaf.path(), word });
         let txg = self.txgs.gate.open_txg();
-        let text = format!("trim {word} vdev={}", leaf.path());
+        let text = format!("{} {word} vdev={}", what.verb(), leaf.path());
         self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &text);
         self.changed.store(true, Ordering::Release);
     }
@@ -187,7 +244,13 @@ impl Inner {
     /// A part of the trims under way. Sync context only, between commits. Gives when to look again, `None` if nothing is
     /// under way.
     pub(crate) fn trim_step(&self) -> Result<Option<Duration>> {
-        if !self.trims.lock().values().any(|trim| trim.state == TrimState::Active) {
+        let trim = self.sweep_step(Sweep::Trim)?;
+        let initialize = self.sweep_step(Sweep::Initialize)?;
+        Ok(trim.into_iter().chain(initialize).min())
+    }
+
+    fn sweep_step(&self, what: Sweep) -> Result<Option<Duration>> {
+        if !self.sweeps(what).lock().values().any(|trim| trim.state == TrimState::Active) {
             return Ok(None);
         }
         let _turn = self.sync_turn.lock();
@@ -198,7 +261,7 @@ impl Inner {
         for leaf in self.leaves() {
             let mut left = STEP_SLOTS;
             while left > 0 && self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
-                match self.trim_slot(&leaf) {
+                match self.trim_slot(what, &leaf) {
                     Some(true) => (left, busy) = (left - 1, true),
                     Some(false) => busy = true,
                     None => break,
@@ -209,13 +272,13 @@ impl Inner {
     }
 
     /// Discards the next free slot of a device; true if one was, false if that was all, `None` if there is nothing to do now.
-    fn trim_slot(&self, leaf: &Leaf) -> Option<bool> {
+    fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
         let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
         if self.space.is_out_of_use(id) {
             // Whoever waits for it would wait for ever.
-            return self.trims.lock().remove(&id).map(|_| false);
+            return self.sweeps(what).lock().remove(&id).map(|_| false);
         }
-        let mut trims = self.trims.lock();
+        let mut trims = self.sweeps(what).lock();
         let trim = trims.get_mut(&id).filter(|trim| trim.state == TrimState::Active)?;
         trim.refill(self.env.clock.monotonic_ns(), slot_size);
         if trim.allowed < slot_size {
@@ -224,8 +287,11 @@ impl Inner {
         let from = trim.next;
         // Whoever asks how far it is does not wait for the device.
         drop(trims);
-        let found = self.space.discard_free_slot(id, from);
-        let mut trims = self.trims.lock();
+        let found = match what {
+            Sweep::Trim => self.space.discard_free_slot(id, from),
+            Sweep::Initialize => self.space.fill_free_slot(id, from),
+        };
+        let mut trims = self.sweeps(what).lock();
         // It may have been cancelled, suspended or begun anew meanwhile: then what was found is not its own.
         let trim = trims.get_mut(&id).filter(|trim| trim.next == from)?;
         match found {
@@ -238,20 +304,20 @@ impl Inner {
             None => {
                 (trim.state, trim.since) = (TrimState::Complete, self.now_ns() / 1_000_000_000);
                 drop(trims);
-                self.note_trim(leaf, "finish");
+                self.note_trim(what, leaf, "finish");
                 Some(false)
             }
         }
     }
 
-    /// How far the trim of a device is.
-    pub(crate) fn trim_status(&self, leaf: &Leaf) -> TrimStatus {
+    /// How far the trim, or initialization, of a device is.
+    pub(crate) fn trim_status(&self, what: Sweep, leaf: &Leaf) -> TrimStatus {
         let config = leaf.config();
         let slot_size = u64::from(self.column_of(&config));
         let total_bytes = u64::from(config.slots) * slot_size;
         let none = |state| TrimStatus { state, done_bytes: 0, total_bytes, trimmed_bytes: 0, since: 0 };
-        match self.trims.lock().get(&leaf.id()) {
-            _ if !takes_discards(leaf) => none(TrimState::Unsupported),
+        match self.sweeps(what).lock().get(&leaf.id()) {
+            _ if !takes(what, leaf) => none(TrimState::Unsupported),
             None => none(TrimState::Untrimmed),
             Some(trim) => TrimStatus {
                 state: trim.state,
@@ -267,12 +333,12 @@ impl Inner {
     }
 
     /// Bytes that trims under way have yet to go through; 0 if none is under way.
-    pub(crate) fn trim_remaining(&self) -> u64 {
+    pub(crate) fn trim_remaining(&self, what: Sweep) -> u64 {
         if self.is_suspended() {
             return 0;
         }
         let active = |status: &TrimStatus| status.state == TrimState::Active;
-        let statuses = self.leaves().into_iter().map(|leaf| self.trim_status(&leaf)).filter(active);
+        let statuses = self.leaves().into_iter().map(|leaf| self.trim_status(what, &leaf)).filter(active);
         statuses.map(|status| (status.total_bytes - status.done_bytes).max(1)).sum()
     }
 }
@@ -282,17 +348,26 @@ fn takes_discards(leaf: &Leaf) -> bool {
     leaf.device.can_discard() && leaf.device.character().appendable
 }
 
+fn takes(what: Sweep, leaf: &Leaf) -> bool {
+    match what {
+        Sweep::Trim => takes_discards(leaf),
+        Sweep::Initialize => leaf.device.character().appendable,
+    }
+}
+
 /// Whether a command fits the state of a device.
-fn check(trims: &Trims, leaf: &Leaf, command: TrimCommand) -> Result<()> {
+fn check(what: Sweep, trims: &Trims, leaf: &Leaf, command: TrimCommand) -> Result<()> {
     let state = trims.get(&leaf.id()).map_or(TrimState::Untrimmed, |trim| trim.state);
     let path = leaf.path();
     match (command, state) {
-        (TrimCommand::Start { .. }, _) if !takes_discards(leaf) => Err(Error::TrimUnsupported { path }),
-        (TrimCommand::Start { .. }, TrimState::Active) => Err(Error::TrimActive { path }),
+        (TrimCommand::Start { .. }, _) if !takes(what, leaf) => Err(Error::TrimUnsupported { path }),
+        (TrimCommand::Start { .. }, TrimState::Active) => Err(Error::TrimActive { what, path }),
         (TrimCommand::Start { .. }, _)
         | (TrimCommand::Suspend | TrimCommand::Cancel, TrimState::Active)
         | (TrimCommand::Cancel, TrimState::Suspended) => Ok(()),
-        (TrimCommand::Suspend | TrimCommand::Cancel, _) => Err(Error::TrimNone { path }),
+        (TrimCommand::Forget, TrimState::Active) => Err(Error::TrimActive { what, path }),
+        (TrimCommand::Forget, _) => Ok(()),
+        (TrimCommand::Suspend | TrimCommand::Cancel, _) => Err(Error::TrimNone { what, path }),
     }
 }
 

@@ -42,6 +42,9 @@ impl Pool {
     /// Bytes that a job that moves has yet to look at, and which; `None` if none is active.
     #[must_use]
     pub fn move_remaining(&self) -> Option<(ScanKind, u64)> {
+        if self.inner.read_only {
+            return None;
+        }
         let leaving = || {
             let leaves = self.inner.leaves();
             leaves.iter().any(|leaf| self.inner.is_being_removed(leaf)).then_some((ScanKind::Remove, 1))

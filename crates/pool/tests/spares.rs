@@ -142,7 +142,8 @@ fn a_spare_goes_when_the_device_is_back_and_waits_again() {
         settle(&pool);
         assert!(matches!(pool.remove_spare(&pool.state().spares[0].path), Err(Error::SpareInUse { .. })));
         let named = [path.clone()];
-        assert!(matches!(pool.detach(&path), Err(Error::SpareInUse { .. })));
+        let other = pool.state().leaves[0].config.path.clone();
+        assert!(matches!(pool.detach(&other), Err(Error::SpareInUse { .. })));
         assert!(matches!(pool.remove(&named, false), Err(Error::SpareInUse { .. })));
         machine.devices[1].disarm();
         let again = Arc::clone(&machine.devices[1]);
@@ -205,4 +206,54 @@ fn spares_that_make_no_sense_are_refused() {
     pool.add_spares(handles(&[dry]), false, true).expect("it would do");
     assert_eq!(pool.state().spares.len(), 1);
     pool.export().expect("exported");
+}
+
+#[test]
+fn a_spare_is_sent_back_or_kept_for_good() {
+    for (redundancy, count) in GROUPS {
+        for keep in [false, true] {
+            let (machine, pool) = Machine::new(redundancy, count);
+            machine.fail(1);
+            write(&pool, FILES..2 * FILES);
+            settle(&pool);
+            let state = pool.state();
+            assert_eq!(state.leaves[1].config.state, LeafState::Spared, "{redundancy:?}");
+            let (original, spare) = (state.leaves[1].config.path.clone(), state.spares[0].path.clone());
+            if keep {
+                pool.detach(&original).expect("the spare stays");
+                settle(&pool);
+                let state = pool.state();
+                assert!(state.spares.is_empty(), "{redundancy:?} {:?}", state.spares);
+                assert_eq!(states(&pool), vec![LeafState::Online; count], "{redundancy:?}");
+                assert!(state.leaves.iter().any(|leaf| leaf.config.path == spare));
+            } else {
+                pool.detach(&spare).expect("it goes back");
+                settle(&pool);
+                let state = pool.state();
+                assert!(state.spares[0].standing.is_none(), "{redundancy:?} {:?}", state.spares);
+                assert_eq!(state.leaves.len(), count, "{redundancy:?} {:?}", states(&pool));
+                assert_eq!(state.leaves[1].config.state, LeafState::Faulted, "{redundancy:?}");
+            }
+            check(&pool, 0..2 * FILES);
+            write(&pool, 2 * FILES..3 * FILES);
+            // As many more may fail as there is redundancy for: one less if the group lacks a device.
+            let spared = redundancy.spared(count as u32) as usize;
+            let others: Vec<String> =
+                pool.state().leaves.iter().map(|leaf| leaf.config.path.clone()).collect();
+            let mut taken = 0;
+            for path in others.iter().filter(|path| **path != original) {
+                taken += usize::from(pool.offline(path).is_ok());
+            }
+            assert_eq!(taken, spared - usize::from(!keep), "{redundancy:?} keep: {keep}");
+            check(&pool, 0..3 * FILES);
+            pool.export().expect("exported");
+            drop(pool);
+            machine.devices[1].disarm();
+            let without: Vec<usize> = (0..=count).filter(|at| *at != 1).collect();
+            let pool = machine.import(&if keep { without } else { machine.all() });
+            settle(&pool);
+            check(&pool, 0..3 * FILES);
+            pool.export().expect("exported");
+        }
+    }
 }

@@ -202,6 +202,14 @@ pub const POOL: &[Property] = &[
         "Use all of a device that has grown, when the pool is imported.",
     ),
     setting(
+        "autoreplace",
+        "REPLACE",
+        "on | off",
+        SWITCH,
+        "off",
+        "A new device that appears under the path of one that is missing or has failed takes its place.",
+    ),
+    setting(
         "autotrim",
         "AUTOTRIM",
         "on | off",
@@ -218,6 +226,23 @@ pub const POOL: &[Property] = &[
         "Where the pool is remembered for the next start; `none` keeps it out.",
     )
     .changes(Change::AtImport),
+    setting(
+        "failmode",
+        "FAILMODE",
+        "wait | continue | panic",
+        Kind::Words { allowed: &["wait", "continue", "panic"], later: &[] },
+        "continue",
+        "What becomes of changes while the pool is suspended: they wait until it is exported, or fail with EIO; `panic` suspends \
+         like `continue`. Reads go on. In ZFS the default is `wait`.",
+    ),
+    setting(
+        "scrublimit",
+        "SCRUBLIMIT",
+        "<size>, or 0 for none",
+        Kind::Bytes,
+        "0",
+        "Bytes a second that a scrub reads at most while there is other load. Not in ZFS.",
+    ),
     setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
     setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Imported without the right to write.")
         .changes(Change::AtImport),

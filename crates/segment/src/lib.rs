@@ -96,6 +96,7 @@ mod pace;
 mod redundant;
 mod relocation;
 mod room;
+mod single;
 mod slots;
 mod space;
 mod stream;

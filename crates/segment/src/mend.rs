@@ -102,6 +102,11 @@ impl Space {
         })
     }
 
+    /// Ends all open segments, so that what lies of them on devices is read from there. Sync context only.
+    pub fn close_open(&self) -> Result<(), Error> {
+        self.close_streams(|_, _| true)
+    }
+
     /// The log has no segments from the next commit on, whose root must not name any. Sync context only.
     pub fn drop_log(&self) {
         let _sync = lock(&self.sync);

@@ -287,6 +287,21 @@ impl Space {
         table.content_headroom_units(Space::CLEANER_SLOTS) >= i64::from(self.geometry.slot_units())
     }
 
+    /// Rows do without the columns they have on a device, so many of them; their slots are free after the next commit. Gives how many
+    /// did. The caller knows that none is needed ([`Space::is_needed`]). Sync context only (W3).
+    pub fn drop_columns(&self, device: DeviceId, columns_max: usize) -> usize {
+        let _sync = lock(&self.sync);
+        let mut state = self.write_state();
+        let on = |row: &Row| row.place.present().find(|(_, column)| column.device == device);
+        let rows = state.table.rows.iter().filter(|(_, row)| !row.open);
+        let found: Vec<(SegmentId, usize)> =
+            rows.filter_map(|(id, row)| Some((*id, on(row)?.0))).take(columns_max).collect();
+        for (id, index) in &found {
+            state.table.lose_column(*id, *index);
+        }
+        found.len()
+    }
+
     /// Makes a segment of a mirror what new ones are: of one column it becomes a mirror with checksums, of too many it loses those that
     /// leave, and of too few it gets others, which are missing until it is mended. Sync context only (W3).
     pub fn fit(&self, id: SegmentId) -> Result<Fitted, Error> {

@@ -692,6 +692,27 @@ impl Space {
     /// Discards the first free slot of a device from slot `from` on, whatever it holds, and gives its number; `None` if there
     /// is none. The slot is taken meanwhile, so nobody may be appending: sync context only.
     pub fn discard_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
+        self.with_free_slot(device, from, |device, place| device.discard_segment(place))
+    }
+
+    /// Fills the first free slot of a device from slot `from` on with a pattern; else like [`Space::discard_free_slot`].
+    pub fn fill_free_slot(&self, device: DeviceId, from: u32) -> Option<(u32, Result<(), DeviceError>)> {
+        self.with_free_slot(device, from, |device, place| {
+            let piece = FILL.to_le_bytes().repeat(FILL_BYTES / size_of_val(&FILL));
+            let offsets = (0..place.slot_size).step_by(FILL_BYTES);
+            offsets.into_iter().try_for_each(|offset| {
+                let left = (place.slot_size - offset) as usize;
+                device.append_segment(place, offset, &piece[..left.min(FILL_BYTES)])
+            })
+        })
+    }
+
+    fn with_free_slot(
+        &self,
+        device: DeviceId,
+        from: u32,
+        act: impl FnOnce(&dyn steadfast_device::Device, Place) -> Result<(), DeviceError>,
+    ) -> Option<(u32, Result<(), DeviceError>)> {
         let handle = self.devices.get(device)?;
         let (column, slot_size) = {
             let mut state = self.write_state();
@@ -703,7 +724,7 @@ impl Space {
         };
         // The name is of no meaning where slots are discarded; no segment has this one.
         let place = Place { segment: SegmentId(0), slot: column.slot, slot_size };
-        let result = handle.device(device).and_then(|device| device.discard_segment(place));
+        let result = handle.device(device).and_then(|device| act(&*device, place));
         if result.is_err() {
             handle.counters.write_failed();
         }
@@ -1045,7 +1066,7 @@ impl Space {
         }
     }
 
-    fn locate(&self, address: Address, len: usize) -> Result<Vec<Located>, Unallocated> {
+    pub(crate) fn locate(&self, address: Address, len: usize) -> Result<Vec<Located>, Unallocated> {
         let state = self.read_state();
         let (unit, units) = state.table.units_of(address, len)?;
         let pieces = match state.provisional.get(&address.segment) {
@@ -1124,6 +1145,10 @@ impl Space {
         result
     }
 }
+
+/// What an initialized slot is filled with, as in OpenZFS, and how many bytes of it are written at once.
+const FILL: u64 = 0xdead_beef_dead_beee;
+const FILL_BYTES: usize = 1 << 20;
 
 /// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
 pub const READ_GAP_MAX: u32 = 16 << 10;

@@ -291,7 +291,7 @@ impl Budget {
         self.delay(kind, cost, patience)?;
         let mut after_commit = 0;
         loop {
-            commits.check()?;
+            commits.check_patiently(patience)?;
             let releases = {
                 let mut state = self.state.lock();
                 // Something larger than the limit goes alone.
@@ -365,7 +365,7 @@ impl Budget {
     fn wait_release(&self, seen: u64, commits: &Commits, patience: Patience) -> Result<(), Refusal> {
         let goal = commits.committed().next();
         loop {
-            commits.check()?;
+            commits.check_patiently(patience)?;
             if self.space.commit_inline() {
                 return Ok(());
             }

@@ -1,5 +1,6 @@
 //! What is durable, who waits for it, and who asks for more.
 
+use crate::{Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,13 +38,18 @@ struct State {
     /// The loop should look again even if nothing was requested.
     nudged: bool,
     suspended: Option<Suspended>,
+    /// While it is suspended, operations wait instead of failing.
+    holding: bool,
 }
+
+/// How often an operation that is held looks whether its caller still lives.
+const HOLD_LOOK: Duration = Duration::from_millis(200);
 
 impl Commits {
     /// Starts with `committed` as the last durable txg.
     #[must_use]
     pub fn new(committed: Txg) -> Commits {
-        let state = State { committed, requested: Txg(0), nudged: false, suspended: None };
+        let state = State { committed, requested: Txg(0), nudged: false, suspended: None, holding: false };
         Commits {
             state: Mutex::new(state),
             progress: Condvar::new(),
@@ -142,6 +148,10 @@ impl Commits {
         if state.committed < txg && state.suspended.is_none() {
             self.progress.wait_for(&mut state, patience);
         }
+        if state.committed < txg && state.suspended.is_some() && state.holding {
+            self.progress.wait_for(&mut state, patience.min(HOLD_LOOK));
+            return Ok(false);
+        }
         match &state.suspended {
             _ if state.committed >= txg => Ok(true),
             Some(suspended) => Err(suspended.clone()),
@@ -172,6 +182,28 @@ impl Commits {
         state.suspended.get_or_insert_with(|| Suspended { reason: reason.into() });
         self.progress.notify_all();
         self.work.notify_all();
+    }
+
+    /// Whether operations that a suspended pool cannot take wait (`failmode=wait`) instead of failing. Those that wait fail once this is
+    /// off. Who only waits for a commit of what is done already, as the pool's own verbs do, is told at once in any case.
+    pub fn set_holding(&self, on: bool) {
+        self.state.lock().holding = on;
+        self.progress.notify_all();
+    }
+
+    /// Fails if the pool is suspended; where operations are held, only when they are let go, or the caller's patience ends.
+    pub(crate) fn check_patiently(&self, patience: Patience) -> Result<(), Refusal> {
+        let mut state = self.state.lock();
+        let mut has_waited = false;
+        loop {
+            match &state.suspended {
+                None => return Ok(()),
+                Some(suspended) if !state.holding => return Err(suspended.clone().into()),
+                Some(_) => patience.check(has_waited)?,
+            }
+            self.progress.wait_for(&mut state, HOLD_LOOK);
+            has_waited = true;
+        }
     }
 
     /// Fails if the pool is suspended.

@@ -294,3 +294,30 @@ fn patience_ends_with_the_work_even_if_that_panics() {
     assert!(panicked.is_err());
     drop(txgs.begin(AdmitKind::Write, cost(1)).expect("delayed, but let in"));
 }
+
+#[test]
+fn a_suspended_pool_holds_operations_until_they_are_let_go_or_their_caller_dies() {
+    let env = Env::real();
+    let limits = Limits { memory: 1 << 20, space: u64::MAX / 2 };
+    let txgs = Arc::new(Txgs::new(&env, Txg(0), limits, Arc::new(Unlimited)));
+    txgs.commits.set_holding(true);
+    txgs.commits.suspend("a device failed");
+    let dying = Patience::WhileAlive { is_dying: |_| true, caller: 1 };
+    let begin = |txgs: &Txgs| txgs.begin(AdmitKind::Write, cost(1)).map(drop);
+    assert_eq!(dying.during(|| begin(&txgs)), Err(Refusal::CallerDying));
+    assert_eq!(Patience::None.during(|| begin(&txgs)), Err(Refusal::WouldWait));
+    assert_eq!(
+        txgs.commits.wait_committed_for(Txg(1), Duration::from_millis(1)),
+        Ok(false),
+        "fsync waits too"
+    );
+    assert!(txgs.commits.wait_committed(Txg(1)).is_err(), "a verb does not");
+    let (told, answer) = std::sync::mpsc::channel();
+    let waiting = Arc::clone(&txgs);
+    let job = Box::new(move || told.send(begin(&waiting)).expect("somebody listens"));
+    let task = env.tasks.spawn("writer", job);
+    assert!(answer.try_recv().is_err(), "nobody let it go");
+    txgs.commits.set_holding(false);
+    assert!(matches!(answer.recv(), Ok(Err(Refusal::Suspended(_)))));
+    assert!(task.join());
+}

@@ -86,10 +86,10 @@ impl Engine {
                     set("delay_ms", (nanos / 1_000_000).to_string());
                     "delay".to_owned()
                 }
-                EventKind::Trim { device, word } => {
+                EventKind::Trim { what, device, word } => {
                     set("vdev_path", device);
                     kind_of_class = "sysevent";
-                    format!("trim_{word}")
+                    format!("{what}_{word}")
                 }
                 EventKind::Suspended { reason } => {
                     set("reason", reason);

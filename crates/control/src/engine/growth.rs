@@ -2,8 +2,8 @@
 
 use super::{Engine, Held, anchors, devices, refuse, touched};
 use crate::api::{
-    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolOffline, PoolOnline, PoolReplace, PoolScrub,
-    PoolTrim, PoolUpgrade, ScrubCommand, TrimCommand, VdevClass, VdevKind, VdevSpec,
+    Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolInitialize, PoolOffline, PoolOnline, PoolReplace,
+    PoolScrub, PoolTrim, PoolUpgrade, ScrubCommand, TrimCommand, VdevClass, VdevKind, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
@@ -108,11 +108,7 @@ impl Engine {
 
     pub(super) fn online(&self, caller: &Caller, request: &PoolOnline) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let members = request
-            .devices
-            .iter()
-            .map(|device| Engine::member(&held, &request.name, device))
-            .collect::<Result<Vec<String>, Refusal>>()?;
+        let members = members(&held, &request.name, &request.devices)?;
         let mut outcome = Outcome::default();
         for path in members {
             if held.pool.online(&path, &opener(&path)).map_err(refuse::pool)? {
@@ -135,17 +131,18 @@ impl Engine {
 
     pub(super) fn trim(&self, caller: &Caller, request: &PoolTrim) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let members = request
-            .devices
-            .iter()
-            .map(|device| Engine::member(&held, &request.name, device))
-            .collect::<Result<Vec<String>, Refusal>>()?;
-        let command = match request.command {
-            TrimCommand::Start => steadfast_pool::TrimCommand::Start { rate: request.rate },
-            TrimCommand::Suspend => steadfast_pool::TrimCommand::Suspend,
-            TrimCommand::Cancel => steadfast_pool::TrimCommand::Cancel,
-        };
+        let members = members(&held, &request.name, &request.devices)?;
+        let command = sweep(request.command, request.rate);
         held.pool.trim(&members, command).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+        self.log(&held, caller);
+        Ok(touched(&request.name))
+    }
+
+    pub(super) fn initialize(&self, caller: &Caller, request: &PoolInitialize) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        let members = members(&held, &request.name, &request.devices)?;
+        let done = held.pool.initialize(&members, sweep(request.command, None));
+        done.map_err(|error| refuse::pool(error).with("pool", &request.name))?;
         self.log(&held, caller);
         Ok(touched(&request.name))
     }
@@ -204,11 +201,7 @@ impl Engine {
             let what = format!("the pool is suspended, and only an import brings it back: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
         }
-        let members = request
-            .devices
-            .iter()
-            .map(|device| Engine::member(&held, &request.name, device))
-            .collect::<Result<Vec<String>, Refusal>>()?;
+        let members = members(&held, &request.name, &request.devices)?;
         self.harvest(&request.name, &held.pool);
         held.pool.clear_errors(&members);
         self.post("vdev_clear", &held.pool, &request.name, &[]);
@@ -262,6 +255,21 @@ impl Engine {
             }
         }
         Ok(outcome)
+    }
+}
+
+/// The paths under which a pool knows devices that were named.
+fn members(held: &Held, pool: &str, devices: &[PathBuf]) -> Result<Vec<String>, Refusal> {
+    devices.iter().map(|device| Engine::member(held, pool, device)).collect()
+}
+
+/// A command to a trim or an initialization, in the words of the room `pool`.
+fn sweep(command: TrimCommand, rate: Option<u64>) -> steadfast_pool::TrimCommand {
+    match command {
+        TrimCommand::Start => steadfast_pool::TrimCommand::Start { rate },
+        TrimCommand::Suspend => steadfast_pool::TrimCommand::Suspend,
+        TrimCommand::Cancel => steadfast_pool::TrimCommand::Cancel,
+        TrimCommand::Forget => steadfast_pool::TrimCommand::Forget,
     }
 }
 

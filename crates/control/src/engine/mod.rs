@@ -25,14 +25,16 @@ mod refuse;
 mod rename;
 mod report;
 mod spares;
+mod upkeep;
 
 use crate::api::{
     Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,
     FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome,
     PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolDetach,
     PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo,
-    PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance, PoolRemove, PoolReplace,
-    PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync, PoolTrim, PoolUpgrade,
+    PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
+    PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync, PoolTrim,
+    PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::inject::{Injections, PoolInject};
@@ -59,6 +61,8 @@ pub struct Engine {
     lost: Mutex<BTreeMap<String, Lost>>,
     verbs: Mutex<()>,
     events: Mutex<events::Ring>,
+    /// Devices that were looked at as replacements, by path: which device it was.
+    tried: Mutex<BTreeMap<PathBuf, (u64, u64)>>,
 }
 
 /// An imported pool.
@@ -104,6 +108,7 @@ impl Engine {
             lost: Mutex::default(),
             verbs: Mutex::default(),
             events: Mutex::default(),
+            tried: Mutex::default(),
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {
@@ -312,6 +317,11 @@ impl Host for Engine {
         self.trim(caller, &request)
     }
 
+    fn pool_initialize(&self, caller: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.initialize(caller, &request)
+    }
+
     // Not in turn with the other verbs (E1): a device is filled with zeros for as long as that takes, and what is injected changes
     // nothing of what they decide on.
     fn pool_inject(&self, caller: &Caller, request: PoolInject) -> Result<Injections, Refusal> {
@@ -340,12 +350,18 @@ impl Host for Engine {
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
         let held = self.held_pool(&request.name)?;
+        if let Some(reason) = held.pool.suspended() {
+            // Nothing of it ends any more.
+            let what = format!("the pool is suspended, and what went on in it stands still: {reason}");
+            return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
+        }
         let [scrub, resilver] = held.pool.scan_remaining();
         let moving = held.pool.move_remaining();
         let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
         Ok(Activities {
             free: held.pool.freeing(),
             trim: held.pool.trim_remaining(),
+            initialize: held.pool.initialize_remaining(),
             scrub,
             resilver,
             remove: left(steadfast_pool::ScanKind::Remove),

@@ -167,7 +167,7 @@ impl Engine {
             let what = "the pool is imported read-only, so its devices cannot be marked as destroyed";
             return Err(Refusal::new(Code::PoolReadonly, what).with("pool", name));
         }
-        self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
+        self.unmount_all(&held, name, request.force)?;
         self.harvest(name, &held.pool);
         held.pool.destroy().map_err(refuse::pool)?;
         self.post("pool_destroy", &held.pool, name, &[]);
@@ -184,12 +184,21 @@ impl Engine {
         if !request.force {
             check_names_last(name, &held)?;
         }
-        self.unmount_below(&held, name, request.force).map_err(|refusal| busy(name, refusal))?;
+        self.unmount_all(&held, name, request.force)?;
         self.log(&held, caller);
         held.pool.export().map_err(refuse::pool)?;
         self.harvest(name, &held.pool);
         self.post("pool_export", &held.pool, name, &[]);
         self.let_go(name)
+    }
+
+    /// Unmounts all of a pool that is to be let go. Who waits because it is suspended fails now: else nothing could be unmounted.
+    fn unmount_all(&self, held: &Arc<Held>, name: &str, force: bool) -> Result<(), Refusal> {
+        held.pool.release_writers();
+        self.unmount_below(held, name, force).map(|_| ()).map_err(|refusal| {
+            held.pool.hold_writers();
+            busy(name, refusal)
+        })
     }
 
     /// The pool of this name; names of file systems are none.
@@ -276,6 +285,7 @@ impl Engine {
                 kinds: ErrorKinds::default(),
                 note: here.is_none().then(|| "cannot be opened".to_owned()),
                 trim: None,
+                initialize: None,
                 children: Vec::new(),
             }
         };
@@ -299,6 +309,7 @@ impl Engine {
                 kinds: ErrorKinds::default(),
                 note: aux.given_up.then(|| "given up".to_owned()),
                 trim: None,
+                initialize: None,
                 children: Vec::new(),
             }
         });
@@ -446,12 +457,12 @@ impl Engine {
         }
         let mut unmounted: Vec<&str> = Vec::new();
         for (name, held) in &pools {
-            if let Err(refusal) = self.unmount_below(held, name, force) {
+            if let Err(refusal) = self.unmount_all(held, name, force) {
                 if !force {
                     for name in unmounted {
                         self.mount_below(&pools[name], name);
                     }
-                    return Err(busy(name, refusal));
+                    return Err(refusal);
                 }
                 eprintln!("steadfast: pool '{name}': {}", refusal.what);
             }

@@ -12,7 +12,6 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::Occupied { path, pool, .. } => with(Code::VdevForeign).with("device", path).with("pool", pool),
         Error::Twice { path } => with(Code::VdevTwice).with("device", path),
         Error::ScanActive { pool, .. } => with(Code::ScanActive).with("pool", pool),
-        Error::ScrubAlone { pool } => with(Code::Later).with("pool", pool).with("word", "scrub"),
         Error::MoveActive { pool, .. } => with(Code::MoveActive).with("pool", pool),
         Error::MoveNone { pool, .. } => with(Code::MoveNone).with("pool", pool),
         Error::RemoveRoom { pool, path, .. } => {
@@ -87,8 +86,10 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
         Error::TooSmall { path, .. } => with(Code::VdevSmall).with("device", path),
         Error::Device(error) => device(&error),
-        Error::TrimActive { path } => with(Code::TrimActive).with("device", path),
-        Error::TrimNone { path } => with(Code::TrimNone).with("device", path),
+        Error::TrimActive { what, path } => {
+            with(Code::TrimActive).with("device", path).with("word", what.verb())
+        }
+        Error::TrimNone { what, path } => with(Code::TrimNone).with("device", path).with("word", what.verb()),
         Error::TrimUnsupported { path } => with(Code::TrimUnsupported).with("device", path),
         Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
             .with("pool", pool)

@@ -9,7 +9,7 @@ use crate::api::{
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_format::{LeafState, ScanState};
+use steadfast_format::{LeafState, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
@@ -56,8 +56,13 @@ impl Engine {
             nanos: count.nanos,
             histogram: count.histogram.to_vec(),
         };
-        let device = |leaf: &LeafStatus| DeviceIo {
+        let device = |state: &Measured, leaf: &LeafStatus| DeviceIo {
             class: VdevClass::Main,
+            group: if stands_alone(state, leaf) {
+                String::new()
+            } else {
+                group_name(state, leaf.config.group)
+            },
             name: leaf.config.path.clone(),
             guid: leaf.config.guid,
             allocated: leaf.allocated_bytes,
@@ -76,6 +81,7 @@ impl Engine {
                 let logs = state.log_devices.iter().filter_map(|log| Some((log, log.sample.as_ref()?)));
                 let logs = logs.map(|(log, sample)| DeviceIo {
                     class: VdevClass::Log,
+                    group: String::new(),
                     name: log.path.clone(),
                     guid: log.guid,
                     allocated: 0,
@@ -85,7 +91,7 @@ impl Engine {
                     flush: count(&sample.flush),
                     trim: count(&sample.trim),
                 });
-                state.leaves.iter().map(device).chain(logs).collect()
+                state.leaves.iter().map(|leaf| device(&state, leaf)).chain(logs).collect()
             },
         };
         Ok(self.select(names)?.into_iter().map(pool).collect())
@@ -366,21 +372,21 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
 }
 
-/// What status calls a group.
+/// What status calls a group: its number never changes, whatever leaves beside it.
 pub(super) fn group_name(measured: &Measured, id: u8) -> String {
-    let mut ranked: Vec<(u8, u64)> = Vec::new();
-    for leaf in &measured.leaves {
-        if leaf.config.group == 0 || !ranked.iter().any(|(group, _)| *group == leaf.config.group) {
-            ranked.push((leaf.config.group, leaf.config.id.0));
-        }
-    }
-    let index = ranked.iter().position(|(group, _)| *group == id).unwrap_or(0);
     let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return String::new() };
+    let index = id - 1;
     // A mirror of one column has a second device only while it is replaced, or while one leaves.
     match (steadfast_pool::redundancy_of(group), group.width) {
         (steadfast_pool::Redundancy::Mirror, 1) => format!("replacing-{index}"),
         (redundancy, _) => format!("{}-{index}", steadfast_pool::group_word(redundancy)),
     }
+}
+
+/// Whether a device has no other of its group beside it: a mirror of one is shown like a device without a group.
+fn stands_alone(measured: &Measured, leaf: &LeafStatus) -> bool {
+    let group = leaf.config.group;
+    group == 0 || measured.leaves.iter().filter(|other| other.config.group == group).count() == 1
 }
 
 /// Whether all that lies on a device's group goes to others.
@@ -435,6 +441,7 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
         kinds: ErrorKinds::default(),
         note: None,
         trim: None,
+        initialize: None,
         children,
     }
 }
@@ -504,6 +511,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         checksum_errors: leaf.counts.checksum_errors,
         kinds: error_kinds(leaf),
         trim: Some(trim_report(&leaf.trim)),
+        initialize: Some(trim_report(&leaf.initialize)),
         children: Vec::new(),
     };
     let anchor = |anchor: &steadfast_anchor::Status| VdevReport {
@@ -520,6 +528,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         checksum_errors: 0,
         kinds: ErrorKinds::default(),
         trim: None,
+        initialize: None,
         children: Vec::new(),
     };
     let log_vdev = |log: &LogDeviceStatus| VdevReport {
@@ -536,6 +545,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         checksum_errors: 0,
         kinds: ErrorKinds::default(),
         trim: None,
+        initialize: None,
         children: Vec::new(),
     };
     // One entry for each range; one without a range for metadata.
@@ -567,13 +577,9 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
                 };
                 leaf.config.group == 0 || first(leaf) == Some(*at)
             })
-            .map(|(_, leaf)| match leaf.config.group {
-                0 => vdev(leaf),
-                id => match measured.leaves.iter().filter(|leaf| leaf.config.group == id).count() {
-                    // A mirror of one is a device like those that stand alone.
-                    1 => vdev(leaf),
-                    _ => group_report(&measured, id, &vdev),
-                },
+            .map(|(_, leaf)| match stands_alone(&measured, leaf) {
+                true => vdev(leaf),
+                false => group_report(&measured, leaf.config.group, &vdev),
             })
             .chain(measured.log_devices.iter().map(log_vdev))
             .chain(measured.spares.iter().map(super::spares::report))
@@ -592,7 +598,14 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
             held: measured.log.held as u64,
         },
         errors: errors.into_iter().take(1000).collect(),
-        scan: measured.scan.as_ref().map(scan_report),
+        scan: measured.scan.as_ref().map(|row| match row.kind {
+            ScanKind::Scrub => ScanReport {
+                limit: measured.scrub_limit.unwrap_or(0),
+                left_out: measured.scrub_left_out.clone(),
+                ..scan_report(row)
+            },
+            _ => scan_report(row),
+        }),
         moving: measured.moving.as_ref().map(|row| ScanReport {
             what: match removed_names(&measured) {
                 names if names.is_empty() => format!("vdev {}", row.device),
@@ -623,6 +636,8 @@ fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
         lost: scan.lost,
         missing: scan.missing,
         what: String::new(),
+        limit: 0,
+        left_out: Vec::new(),
     }
 }
 
@@ -668,6 +683,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         kinds: ErrorKinds::default(),
         note: (!path.exists()).then(|| "cannot be opened".to_owned()),
         trim: None,
+        initialize: None,
         children: Vec::new(),
     };
     let mut properties = BTreeMap::new();

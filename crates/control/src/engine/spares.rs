@@ -30,6 +30,7 @@ pub(super) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<Vdev
             kinds: ErrorKinds::default(),
             note: None,
             trim: None,
+            initialize: None,
             ..spare.clone()
         };
         *child = group;
@@ -58,6 +59,7 @@ pub(super) fn report(spare: &SpareStatus) -> VdevReport {
         kinds: ErrorKinds::default(),
         note,
         trim: None,
+        initialize: None,
         children: Vec::new(),
     }
 }

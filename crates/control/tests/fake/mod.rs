@@ -153,6 +153,7 @@ impl FakePool {
             kinds: ErrorKinds::default(),
             note: None,
             trim: None,
+            initialize: None,
             children: Vec::new(),
         };
         self.devices.iter().map(report).collect()
@@ -382,6 +383,11 @@ impl Host for FakeHost {
         touched(&request.name)
     }
 
+    fn pool_initialize(&self, _: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &request.devices)?;
+        touched(&request.name)
+    }
+
     fn pool_scrub(&self, _: &Caller, request: PoolScrub) -> Result<Outcome, Refusal> {
         self.member(&request.name, &[])?;
         touched(&request.name)
@@ -457,6 +463,7 @@ impl Host for FakeHost {
             CallCount { calls, bytes, nanos, histogram }
         };
         let device = |(at, name): (usize, &String)| DeviceIo {
+            group: String::new(),
             class: VdevClass::Main,
             name: name.clone(),
             guid: 7 + at as u64,

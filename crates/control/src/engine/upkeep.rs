@@ -1,0 +1,104 @@
+//! What nobody asks for: pools change by themselves, and the daemon follows.
+//!
+//! A device that was replaced or removed leaves when all of it lies elsewhere, long after the command returned: then the list of pools to
+//! import at the next start names it no more. And with `autoreplace=on` a new device that appears where one is missing or has failed
+//! takes its place, as if `zpool replace` had been typed.
+
+use super::{Engine, Held, devices};
+use crate::api::{Caller, PoolReplace};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_device::OpenOptions;
+use steadfast_format::LeafState;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Looks after the pools from now on, in the background, until the engine is dropped.
+    pub fn tend(self: &Arc<Self>) {
+        let (weak, env) = (Arc::downgrade(self), self.env.clone());
+        let clock = Arc::clone(&env.clock);
+        let job = Box::new(move || {
+            while let Some(engine) = weak.upgrade() {
+                engine.look_after();
+                drop(engine);
+                clock.sleep(LOOK);
+            }
+        });
+        // It ends by itself, and nobody waits for it.
+        drop(env.tasks.spawn("upkeep", job));
+    }
+
+    /// One look at all pools.
+    pub fn look_after(&self) {
+        let pools: Vec<(String, Arc<Held>)> =
+            self.pools.read().iter().map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
+        for (name, held) in pools.iter().filter(|(_, held)| wants_replacing(held)) {
+            self.replace_missing(name, held);
+        }
+        let mut moved = false;
+        for (_, held) in &pools {
+            moved |= held.follow_devices();
+        }
+        if moved && let Err(refusal) = self.remember() {
+            eprintln!("steadfast: {}", refusal.what);
+        }
+    }
+
+    /// Gives the places of devices that are missing or have failed to new ones that lie under their paths.
+    fn replace_missing(&self, name: &str, held: &Arc<Held>) {
+        for leaf in held.pool.state().leaves {
+            let is_out =
+                matches!(leaf.config.state, LeafState::Faulted | LeafState::Gone | LeafState::Spared);
+            let path = PathBuf::from(&leaf.config.path);
+            let identity = devices::identity(&path);
+            // Each is tried once: what was refused would be refused again.
+            let is_known = self.tried.lock().get(&path) == identity.as_ref();
+            let (true, Some(identity), false) = (is_out, identity, is_known) else { continue };
+            self.tried.lock().insert(path.clone(), identity);
+            // One that has a label is the old one, which `zpool online` brings back, or somebody else's; one that holds anything
+            // else is not ours to overwrite.
+            let Ok(handle) = devices::open(&path, &OpenOptions::PEEK) else { continue };
+            if devices::contents(&path).is_some() || steadfast_pool::label_of(&*handle.device).is_ok() {
+                continue;
+            }
+            drop(handle);
+            let command = format!("zpool replace {name} {} (autoreplace)", path.display());
+            let caller = Caller { uid: 0, gid: 0, pid: std::process::id(), command };
+            let request = PoolReplace { name: name.to_owned(), old: path.clone(), new: None, force: false };
+            let _turn = self.verbs.lock();
+            match self.replace(&caller, &request) {
+                Ok(_) => eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display()),
+                Err(refusal) => {
+                    eprintln!("steadfast: pool '{name}': {} is new, but {}", path.display(), refusal.what)
+                }
+            }
+        }
+    }
+}
+
+fn wants_replacing(held: &Held) -> bool {
+    let is_on = held.pool.pool_props().get("autoreplace").is_some_and(|value| value == "on");
+    is_on && !held.pool.is_read_only() && held.pool.suspended().is_none()
+}
+
+impl Held {
+    /// Takes over which devices the pool has now. True if that changed.
+    pub(super) fn follow_devices(&self) -> bool {
+        let now = self.pool.device_paths();
+        let mut known = self.devices.write();
+        // Paths as they were typed: those of the pool are text, and a path need not be.
+        let of = |path: &String| {
+            let typed = known.iter().find(|typed| typed.display().to_string() == *path);
+            typed.cloned().unwrap_or_else(|| PathBuf::from(path))
+        };
+        let now: Vec<PathBuf> = now.iter().map(of).collect();
+        let is_same = now.len() == known.len() && now.iter().all(|path| known.contains(path));
+        if !is_same {
+            *known = now;
+        }
+        !is_same
+    }
+}

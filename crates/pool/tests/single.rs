@@ -1,0 +1,172 @@
+//! Scrubs of what lies on single devices: every block is looked at, a second copy heals, and what is lost is named.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ROOT, handles, import, mount, spec};
+use steadfast_device::{Device, MemoryDevice, Place};
+use steadfast_env::Env;
+use steadfast_format::SegmentId;
+use steadfast_pool::{CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand};
+
+const FILES: u64 = 12;
+const UNIT: u32 = 4096;
+
+fn content(file: u64) -> Vec<u8> {
+    let mut state = file.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::new();
+    while bytes.len() < 300_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+/// A pool on two devices that stand alone, with files in it.
+fn pool(env: &Env, key: Option<NewKey>) -> (Vec<Arc<MemoryDevice>>, Pool) {
+    let device = |at| Arc::new(MemoryDevice::new(&format!("device {at}"), 64 << 20));
+    let devices: Vec<Arc<MemoryDevice>> = (0..2).map(device).collect();
+    let spec = CreateSpec { groups: GroupHandles::alone(handles(&devices)), ..spec(Vec::new(), key) };
+    let pool = Pool::create(env, spec).expect("a pool");
+    let (fs, handle) = mount(&pool, "tank");
+    for file in 0..FILES {
+        common::write_file(&fs, ROOT, format!("file{file}").as_bytes(), &content(file));
+    }
+    drop((fs, handle));
+    pool.sync().expect("committed");
+    (devices, pool)
+}
+
+fn scrub(pool: &Pool) -> ScanRow {
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    for _ in 0..100_000 {
+        if pool.scan_remaining() == [0, 0] {
+            let scan = pool.state().scan.expect("there was one");
+            assert_eq!(scan.state, ScanState::Finished);
+            return scan;
+        }
+        pool.step();
+    }
+    panic!("{:?}", pool.state().scan);
+}
+
+/// A unit of a device between its labels.
+fn place(unit: u32) -> Place {
+    Place { segment: SegmentId(1), slot: unit, slot_size: UNIT }
+}
+
+#[test]
+fn every_unit_that_is_spoilt_is_found_and_healed_or_its_file_is_named() {
+    let env = Env::simulated(3);
+    let (devices, pool) = pool(&env, None);
+    let clean = scrub(&pool);
+    assert_eq!((clean.repaired, clean.lost), (0, 0));
+    let stored = FILES * 300_000;
+    assert!(clean.read >= stored, "{} of {stored} bytes were looked at", clean.read);
+    let (mut healed, mut lost) = (0, 0);
+    for device in &devices {
+        let size = u32::try_from(device.character().size_bytes).expect("small");
+        for unit in (0..(size - (1 << 20)) / UNIT).step_by(3) {
+            let mut before = vec![0; UNIT as usize];
+            device.read_segment(place(unit), 0, &mut before).expect("readable");
+            if before.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let spoilt: Vec<u8> = before.iter().map(|byte| byte ^ 0x55).collect();
+            device.append_segment(place(unit), 0, &spoilt).expect("written");
+            let scan = scrub(&pool);
+            let damaged = pool.state().damaged;
+            let names: Vec<_> = damaged.iter().filter_map(|file| file.path.clone()).collect();
+            match (scan.repaired, scan.lost) {
+                // Of a block that is dead, or of the log: nobody misses it.
+                (0, 0) => assert!(damaged.is_empty(), "unit {unit}: {damaged:?}"),
+                (repaired, 0) => {
+                    assert!(repaired > 0 && damaged.is_empty(), "unit {unit}: {damaged:?}");
+                    let mut after = vec![0; UNIT as usize];
+                    device.read_segment(place(unit), 0, &mut after).expect("readable");
+                    assert!(after == before, "unit {unit} holds again what it should");
+                    healed += 1;
+                }
+                (_, _) => {
+                    assert_eq!(names.len(), 1, "unit {unit}: {damaged:?}");
+                    lost += 1;
+                }
+            }
+            // Unless the pool has put something else there meanwhile.
+            let mut after = vec![0; UNIT as usize];
+            device.read_segment(place(unit), 0, &mut after).expect("readable");
+            if after == spoilt {
+                device.append_segment(place(unit), 0, &before).expect("written");
+            }
+            pool.clear_errors(&[]);
+        }
+    }
+    assert!(healed > 0 && lost > 100, "{healed} healed, {lost} lost");
+    let clean = scrub(&pool);
+    assert_eq!((clean.repaired, clean.lost), (0, 0));
+    assert!(pool.state().damaged.is_empty());
+    pool.export().expect("exported");
+}
+
+#[test]
+fn a_scrub_goes_on_beside_changes_and_finds_nothing_that_is_not_there() {
+    let env = Env::simulated(4);
+    let (_, pool) = pool(&env, None);
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    for round in 0..20 {
+        let (fs, handle) = mount(&pool, "tank");
+        let name = format!("file{}", round % FILES).into_bytes();
+        fs.unlink(ROOT, &name).expect("there");
+        common::write_file(&fs, ROOT, &name, &content(round + 100));
+        drop((fs, handle));
+        pool.sync().expect("committed");
+        pool.step();
+    }
+    for _ in 0..100_000 {
+        if pool.scan_remaining() == [0, 0] {
+            break;
+        }
+        pool.step();
+    }
+    let scan = pool.state().scan.expect("one");
+    assert_eq!((scan.state, scan.repaired, scan.lost), (ScanState::Finished, 0, 0));
+    assert!(pool.state().damaged.is_empty());
+    assert!(pool.state().leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0));
+    pool.export().expect("exported");
+}
+
+#[test]
+fn beside_other_load_a_scrub_keeps_within_its_bandwidth() {
+    let env = Env::simulated(5);
+    let (devices, pool) = pool(&env, None);
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    const LIMIT: u64 = 1 << 20;
+    pool.set_pool_prop("scrublimit", Some(&LIMIT.to_string())).expect("set");
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    let began = env.clock.monotonic_ns();
+    let mut read = 0;
+    for round in 0..100_000_u64 {
+        if pool.scan_remaining() == [0, 0] {
+            break;
+        }
+        // Somebody reads and writes all the while.
+        let (fs, handle) = mount(&pool, "tank");
+        common::write_file(&fs, ROOT, format!("load{round}").as_bytes(), b"something");
+        drop((fs, handle));
+        pool.step();
+        read = pool.state().scan.expect("one").read;
+    }
+    let seconds = (env.clock.monotonic_ns() - began) as f64 / 1e9;
+    let scan = pool.state().scan.expect("one");
+    assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
+    // A batch is read before each rest.
+    let most = LIMIT as f64 * seconds + 3e6;
+    assert!(read as f64 <= most, "{read} bytes in {seconds} s");
+    assert!(seconds > 1.0, "it rested: {seconds} s for {read} bytes");
+    pool.export().expect("exported");
+}
