@@ -6,7 +6,7 @@ use common::{Fixture, check, codes, leaves};
 use steadfast_device::{Device, Place};
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
-use steadfast_format::{Address, DatasetId, Txg, Uberblock};
+use steadfast_format::{Address, Checksums, DatasetId, MetaKey, SegmentId, Txg, Uberblock};
 use steadfast_inspect::{Finding, Severity};
 
 const PLAIN: usize = 0;
@@ -254,4 +254,35 @@ fn rings_are_checked_for_torn_slots_forks_and_the_chain() {
     }
     devices[1].flush().unwrap();
     assert_eq!(codes(&check(&leaves(devices), true, &fixture.env).0), ["uberblock-parent"]);
+}
+
+#[test]
+fn checksums_of_nothing_and_checksums_that_are_missing_are_told() {
+    let mut fixture = Fixture::new(false);
+    fixture.begin(NEXT);
+    fixture.commit_with(|fixture| {
+        let stray = Checksums { sums: vec![[1; Checksums::SIZE]; 4] };
+        fixture.meta.insert(&MetaKey::Checksums(SegmentId(1 << 40), 0).encode(), &stray.encode()).unwrap();
+    });
+    let (findings, summary) = fixture.check(true);
+    assert_eq!(codes(&findings), ["checksums-stray"]);
+    assert_eq!(summary.worst(), Some(Severity::Leak));
+
+    let mut fixture = Fixture::new(false);
+    fixture.mirror_first();
+    fixture.begin(NEXT);
+    for file in 100..120 {
+        fixture.put(
+            PLAIN,
+            file,
+            0,
+            (0..200_000_u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect(),
+        );
+    }
+    fixture.commit();
+    let (findings, summary) = fixture.check(true);
+    assert!(codes(&findings).contains(&"checksums-few"), "{findings:?}");
+    let few = |finding: &&Finding| matches!(finding, Finding::ChecksumsFew { stored: 0, wanted, .. } if *wanted > 0);
+    assert_eq!(findings.iter().filter(few).count(), findings.len(), "{findings:?}");
+    assert_eq!(summary.worst(), Some(Severity::Degraded));
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use steadfast_device::{Device, MemoryDevice, Place};
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
 use steadfast_inspect::{Finding, Leaf, Request, Severity, Summary};
@@ -181,4 +182,49 @@ fn what_was_written_without_a_device_lacks_its_columns() {
     let (codes, _, summary) = machine.check(&machine.all());
     assert_eq!(codes, BTreeSet::from(["column-missing", "device-out"]));
     assert_eq!(summary.worst(), Some(Severity::Degraded));
+}
+
+#[test]
+fn a_row_with_more_wrong_chunks_than_parity_is_lost_and_the_rest_is_not() {
+    let (mut lost, mut fatal) = (0, 0);
+    // The same place on two devices of raidz1: a row of content now and then, or of metadata, or of nothing.
+    for slot in (0..120).step_by(4) {
+        let machine = Machine::new(Redundancy::Raidz(1), 4);
+        for device in &machine.devices[..2] {
+            let place = Place { segment: SegmentId(1), slot, slot_size: CHUNK };
+            device.append_segment(place, 0, &vec![9; CHUNK as usize]).unwrap();
+        }
+        let (codes, found, summary) = machine.check(&machine.all());
+        fatal += u64::from(summary.worst() == Some(Severity::Fatal));
+        if codes.contains("row-lost") && summary.worst() == Some(Severity::Damage) {
+            lost += 1;
+            let told = |finding: &Finding| matches!(finding, Finding::RowLost { wrong: 2, spared: 1, .. });
+            assert!(found.iter().any(told), "{found:?}");
+            // Whose block is in it is told that too; of metadata the other copy is good.
+            assert!(codes.contains("block-lost") || codes.contains("copy-bad"), "{codes:?}");
+        }
+    }
+    assert!(lost > 3, "{lost} lost, {fatal} fatal");
+}
+
+#[test]
+fn a_column_that_cannot_be_read_is_told_with_its_device() {
+    let mut told = 0;
+    for skip in 0..200 {
+        let machine = Machine::new(Redundancy::Raidz(2), 5);
+        let fault = Fault { operation: Operation::Read, skip, effect: Effect::FailAlways };
+        machine.devices[1].arm(fault);
+        let (codes, found, summary) = machine.check(&machine.all());
+        // Its labels, uberblocks and the pool's own metadata come first.
+        if codes.contains("column-unreadable") {
+            told += 1;
+            let is_it = |finding: &Finding| match finding {
+                Finding::ColumnUnreadable { device, .. } => device.0 == 2,
+                _ => true,
+            };
+            assert!(found.iter().all(is_it), "{found:?}");
+            assert_eq!(summary.worst(), Some(Severity::Degraded), "{codes:?}");
+        }
+    }
+    assert!(told > 0);
 }

@@ -44,6 +44,7 @@ pub mod pages;
 pub mod recover;
 pub mod run;
 pub mod tree;
+pub mod verbs;
 pub mod workload;
 pub mod world;
 

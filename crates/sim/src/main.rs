@@ -4,7 +4,9 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use steadfast_device::Operation;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
+use steadfast_sim::verbs::{VERBS, double_faults};
 use steadfast_sim::{Bug, Number, SETTINGS};
 
 const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly] [--two [--part I/N] [--at CHUNK]] [--faults]
@@ -16,6 +18,7 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --part I/N     the I-th of N parts of them, I from 1
   --at CHUNK     from this chunk on, as a run that was cut off tells it
   --faults       workloads on devices with a fault
+  --verbs        nothing of that, but verbs that change what a pool is made of, cut at any write, and second faults
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -88,7 +91,34 @@ fn args() -> Result<Option<Args>, String> {
     Ok(Some(args))
 }
 
+/// Cuts verbs everywhere, and tells of each.
+fn cut_verbs() -> ExitCode {
+    let mut broken = false;
+    let mut tell = |name: &str, result: Result<String, String>| match result {
+        Ok(text) => println!("{name}: {text}"),
+        Err(what) => {
+            broken = true;
+            println!("{name}: BROKEN: {what}");
+        }
+    };
+    for verb in VERBS {
+        let counts = verb.explore(1);
+        tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));
+    }
+    for operation in [Operation::Read, Operation::Write, Operation::Flush] {
+        let struck = double_faults(operation, 1);
+        tell(
+            "a second fault during a resilver",
+            struck.map(|count| format!("{count} times, at a {operation:?}")),
+        );
+    }
+    ExitCode::from(u8::from(broken))
+}
+
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == "--verbs") {
+        return cut_verbs();
+    }
     let args = match args() {
         Ok(Some(args)) => args,
         Ok(None) => {

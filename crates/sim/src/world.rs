@@ -290,9 +290,21 @@ const SECRET: [u8; 32] = [7; 32];
 /// # Errors
 /// What the pool says.
 pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
-    let setting = &disks.setting;
     let mut devices = disks.handles();
-    let logs = devices.split_off(setting.disks);
+    let logs = devices.split_off(disks.setting.disks);
+    let pool = create_of(env, disks, vec![GroupHandles { redundancy: disks.setting.redundancy, devices }])?;
+    if !logs.is_empty() {
+        pool.add_logs(logs, false, false)?;
+    }
+    Ok(pool)
+}
+
+/// Makes a pool of some of the devices.
+///
+/// # Errors
+/// What the pool says.
+pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<Pool, Error> {
+    let setting = &disks.setting;
     let random = |out: &mut [u8]| env.random.fill(out);
     let key = match disks.secret() {
         None => None,
@@ -301,11 +313,11 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             Some(NewKey { user: Arc::new(user) })
         }
     };
-    let pool = Pool::create(
+    Pool::create(
         env,
         CreateSpec {
             name: "tank".into(),
-            groups: vec![GroupHandles { redundancy: setting.redundancy, devices }],
+            groups,
             ashift: setting.ashift,
             force: false,
             pool_props: Default::default(),
@@ -315,11 +327,7 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
             host: "sim".into(),
             memory: MEMORY,
         },
-    )?;
-    if !logs.is_empty() {
-        pool.add_logs(logs, false, false)?;
-    }
-    Ok(pool)
+    )
 }
 
 /// Imports the pool.

@@ -14,10 +14,11 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::{
     BlockKind, BlockPointer, CommitTail, DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature,
-    HistoryEntry, InodeId, LabelConfig, LeafConfig, MetaKey, PoolGuid, PoolState, Txg, Uberblock, medium,
+    GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, MetaKey, PoolGuid, PoolState,
+    Txg, Uberblock, medium,
 };
 use steadfast_inspect::{Finding, Leaf, Request, Summary};
-use steadfast_segment::{Geometry, Space};
+use steadfast_segment::{Geometry, Redundancy, Space};
 use steadfast_tree::{NodeCache, NodeStore, Options, StoreError, Tree};
 
 pub const SECRET: [u8; 32] = [0x5e; 32];
@@ -100,6 +101,8 @@ pub struct Fixture {
     /// Changes values of the meta tree and the tail's bytes before they are sealed and hashed: what a stranger who has
     /// the keys could write.
     pub forge: Option<Forge>,
+    /// The first device is a mirror of one column, whose segments should have checksums; the fixture stores none.
+    mirrored: bool,
     tail: Option<BlockPointer>,
     tag: [u8; 32],
 }
@@ -193,6 +196,7 @@ impl Fixture {
             sealed,
             txg,
             forge: None,
+            mirrored: false,
             tail: None,
             tag: [0; 32],
             env: env.clone(),
@@ -370,6 +374,13 @@ impl Fixture {
         })
     }
 
+    /// Makes the first device a mirror of one column.
+    pub fn mirror_first(&mut self) {
+        self.mirrored = true;
+        self.space.set_group(DeviceId(1), Redundancy::Mirror, 1);
+        self.write_labels(Txg(self.txg.load(Ordering::Relaxed)));
+    }
+
     fn write_labels(&self, txg: Txg) {
         let slots = medium::slot_count(DEVICE_BYTES, SLOT);
         let leaves: Vec<_> = (1..=2)
@@ -377,7 +388,7 @@ impl Fixture {
                 id: DeviceId(id),
                 guid: 70 + id,
                 slots,
-                group: 0,
+                group: u8::from(self.mirrored && id == 1),
                 state: steadfast_format::LeafState::Online,
                 path: format!("dev-{id}"),
             })
@@ -395,9 +406,14 @@ impl Fixture {
                 ashift: 12,
                 slot_size: SLOT,
                 leaves: leaves.clone(),
-                features: vec![Feature::known("encryption").unwrap()],
+                features: ["encryption", "redundancy"]
+                    .iter()
+                    .filter_map(|name| Feature::known(name))
+                    .collect(),
                 aux: Vec::new(),
-                groups: Vec::new(),
+                groups: (0..u8::from(self.mirrored))
+                    .map(|_| GroupConfig { id: 1, kind: GroupKind::Mirror, width: 1, column: SLOT })
+                    .collect(),
                 key: self.sealed.as_ref().map(|(_, _, wrapped)| (wrapped.clone(), "prompt".into())),
             };
             let bytes = label.encode(steadfast_crypto::hash).unwrap();

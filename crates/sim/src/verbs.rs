@@ -1,0 +1,465 @@
+//! Verbs that change what a pool is made of, with the power gone at any write of them.
+//!
+//! Nothing of what the pool's files hold changes meanwhile, so what is asked of a state is simple: the pool opens without help, its files
+//! are what they were, the offline check finds nothing that a crash may not leave, and what was begun comes to its end or was never
+//! begun: then the check finds nothing at all, and files are still what they were.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use steadfast_device::{Device, Operation};
+use steadfast_env::Env;
+use steadfast_format::LeafState;
+use steadfast_inspect::{Finding, Leaf, Request, Severity, check};
+use steadfast_model::Model;
+use steadfast_pool::{DeviceHandle, GroupHandles, Pool, Redundancy, ScrubCommand};
+use steadfast_posix::{Caller, FileSystem};
+
+use crate::cut::{Cutter, Depth, print};
+use crate::disk::{Effect, Fault};
+use crate::draw::Draw;
+use crate::pages::Image;
+use crate::tree::Tree;
+use crate::workload::Failure;
+use crate::world::{self, Disks, SETTINGS, Setting};
+
+/// A pool, what is done to it, and what it must survive.
+pub struct Verb {
+    /// What it is called.
+    pub name: &'static str,
+    /// The groups it begins with, by redundancy and number of devices. A device more or less is what verbs are about: some are left
+    /// over.
+    pub groups: &'static [(Redundancy, usize)],
+    /// Devices that do not belong to it in the beginning.
+    pub spare: usize,
+    /// Done before: what it does is not cut.
+    pub before: fn(&Machine, &Pool) -> Result<(), Failure>,
+    /// Done, and cut at any write.
+    pub act: fn(&Machine, &Pool) -> Result<(), Failure>,
+}
+
+/// Devices of a run.
+pub struct Machine {
+    env: Env,
+    disks: Disks,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// States that the verb may leave.
+    pub states: u64,
+    /// Of these, states of which no equal one was seen before, and that were opened.
+    pub opened: u64,
+}
+
+fn said(error: steadfast_pool::Error) -> Failure {
+    error.to_string()
+}
+
+fn nothing(_: &Machine, _: &Pool) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// Verbs that are cut.
+pub const VERBS: &[Verb] = &[
+    Verb {
+        name: "attach to a single device",
+        groups: &[(Redundancy::None, 1)],
+        spare: 1,
+        before: nothing,
+        act: |machine, pool| machine.attach(pool, 0, 1),
+    },
+    Verb {
+        name: "attach to a mirror",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 1,
+        before: nothing,
+        act: |machine, pool| machine.attach(pool, 0, 2),
+    },
+    Verb {
+        name: "widen raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        before: nothing,
+        act: |machine, pool| machine.attach(pool, 0, 3),
+    },
+    Verb {
+        name: "detach from a mirror",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 0,
+        before: nothing,
+        act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
+    },
+    Verb {
+        name: "replace in raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        before: nothing,
+        act: |machine, pool| machine.replace(pool, 1, 3),
+    },
+    Verb {
+        name: "replace a single device",
+        groups: &[(Redundancy::None, 1)],
+        spare: 1,
+        before: nothing,
+        act: |machine, pool| machine.replace(pool, 0, 1),
+    },
+    Verb {
+        name: "detach the new half of a replacement",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 1,
+        before: |machine, pool| {
+            let new = machine.handle(2);
+            pool.replace(&machine.path(1), new, false).map_err(said)
+        },
+        act: |machine, pool| {
+            // It may have ended by now; then there is nothing to take back.
+            match pool.detach(&machine.path(2)) {
+                Ok(()) | Err(steadfast_pool::Error::ScanActive { .. }) => machine.finish(pool),
+                Err(error) => Err(error.to_string()),
+            }
+        },
+    },
+    Verb {
+        name: "remove a mirror",
+        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
+        spare: 0,
+        before: nothing,
+        act: |machine, pool| machine.remove(pool, 0),
+    },
+    Verb {
+        name: "remove a single device",
+        groups: &[(Redundancy::None, 2)],
+        spare: 0,
+        before: nothing,
+        act: |machine, pool| machine.remove(pool, 0),
+    },
+    Verb {
+        name: "add a mirror and rebalance",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 2,
+        before: nothing,
+        act: |machine, pool| {
+            let devices = vec![machine.handle(2), machine.handle(3)];
+            let group = GroupHandles { redundancy: Redundancy::Mirror, devices };
+            pool.add_groups(vec![group], false, false).map_err(said)?;
+            pool.rebalance(ScrubCommand::Start).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "a spare steps in",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        before: |machine, pool| pool.add_spares(vec![machine.handle(3)], false, false).map_err(said),
+        act: |machine, pool| {
+            machine.fail(1);
+            machine.change(pool)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "a spare is sent back",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 1,
+        before: |machine, pool| {
+            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
+            machine.fail(1);
+            machine.change(pool)?;
+            machine.finish(pool)
+        },
+        act: |machine, pool| pool.detach(&machine.path(2)).map_err(said),
+    },
+    Verb {
+        name: "a spare is kept for good",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 1,
+        before: |machine, pool| {
+            pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
+            machine.fail(1);
+            machine.change(pool)?;
+            machine.finish(pool)
+        },
+        act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
+    },
+    Verb {
+        name: "resilver what was missed",
+        groups: &[(Redundancy::Raidz(2), 4)],
+        spare: 0,
+        before: |machine, pool| {
+            pool.offline(&machine.path(0)).map_err(said)?;
+            pool.offline(&machine.path(3)).map_err(said)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| {
+            let open = || -> steadfast_pool::Result<Arc<dyn Device>> { unreachable!("it is open") };
+            pool.online(&machine.path(0), &open).map_err(said)?;
+            pool.online(&machine.path(3), &open).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+];
+
+impl Verb {
+    fn setting(&self) -> Setting {
+        let disks = self.groups.iter().map(|(_, count)| count).sum::<usize>() + self.spare;
+        Setting { disks, redundancy: self.groups[0].0, ..SETTINGS[0] }
+    }
+
+    /// The pool with files in it, and what it holds after `before`.
+    fn begin(&self) -> Result<(Machine, Pool), Failure> {
+        let env = world::env(0x5eed, None);
+        let machine = Machine { env, disks: Disks::blank(&self.setting()) };
+        let mut handles = machine.disks.handles().into_iter();
+        let group = |(redundancy, count): &(Redundancy, usize)| GroupHandles {
+            redundancy: *redundancy,
+            devices: handles.by_ref().take(*count).collect(),
+        };
+        let groups = self.groups.iter().map(group).collect();
+        let pool = world::create_of(&machine.env, &machine.disks, groups).map_err(said)?;
+        let (fs, handle) = world::files(&pool, "tank").map_err(said)?;
+        write_files(&fs, 0x1)?;
+        drop((fs, handle));
+        pool.sync().map_err(said)?;
+        (self.before)(&machine, &pool)?;
+        Ok((machine, pool))
+    }
+
+    /// Runs it, and judges one in `every` of the states that it may leave.
+    ///
+    /// # Errors
+    /// The first that is not as it must be.
+    pub fn explore(&self, every: u64) -> Result<Counts, Failure> {
+        let (machine, pool) = self.begin()?;
+        pool.sync().map_err(said)?;
+        let images = machine.disks.images();
+        let _ = machine.disks.log.take();
+        (self.act)(&machine, &pool)?;
+        let events = machine.disks.log.take();
+        let expected = tree(&pool)?;
+        // What `act` wrote itself is in what came before, or is not.
+        let before = self.tree_of(&images)?;
+        drop(pool);
+        let (mut counts, mut seen) = (Counts::default(), HashSet::new());
+        let depth = Depth { all_below: 3, drawn: 6, ..Depth::SECOND };
+        let cutter = Cutter::new(images, depth, 0x7e4b);
+        cutter.walk(&events, |moment, fates, images| {
+            counts.states += 1;
+            if !seen.insert(print(&images)) || !(seen.len() as u64).is_multiple_of(every) {
+                return Ok(());
+            }
+            counts.opened += 1;
+            self.judge(&images, &[&before, &expected]).map_err(|what| {
+                format!(
+                    "{}: power lost after event {}, unflushed writes {fates:?}: {what}",
+                    self.name, moment.event
+                )
+            })
+        })?;
+        Ok(counts)
+    }
+
+    fn tree_of(&self, images: &[Image]) -> Result<Tree, Failure> {
+        let disks = Disks::new(&self.setting(), images);
+        let pool = world::import(&world::env(0xc0f, None), &disks).map_err(said)?;
+        tree(&pool)
+    }
+
+    fn judge(&self, images: &[Image], allowed: &[&Tree]) -> Result<(), Failure> {
+        let attempt = || {
+            let machine =
+                Machine { env: world::env(0xc0f, None), disks: Disks::new(&self.setting(), images) };
+            let pool =
+                world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
+            let found = tree(&pool)?;
+            if !allowed.contains(&&found) {
+                return Err(format!("files: {}", allowed[0].difference(&found)));
+            }
+            machine.finish(&pool).map_err(|what| format!("what was begun does not end: {what}"))?;
+            let after = tree(&pool)?;
+            if after != found {
+                return Err(format!("files after it: {}", found.difference(&after)));
+            }
+            machine.whole(&pool)?;
+            pool.export().map_err(|error| format!("export: {error}"))?;
+            drop(pool);
+            machine.inspect()?;
+            let pool =
+                world::import(&machine.env, &machine.disks).map_err(|error| format!("again: {error}"))?;
+            let again = tree(&pool)?;
+            if again != found { Err(format!("opened again: {}", found.difference(&again))) } else { Ok(()) }
+        };
+        catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
+    }
+}
+
+/// Another device fails at every `every`-th of its reads and writes while one is replaced, in groups that survive two: nothing is lost, and
+/// the replacement comes to its end.
+///
+/// # Errors
+/// What is not so.
+pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure> {
+    let verb = Verb {
+        name: "a second fault during a resilver",
+        groups: &[(Redundancy::Raidz(2), 4)],
+        spare: 1,
+        before: nothing,
+        act: nothing,
+    };
+    for (struck, skip) in (0..).step_by(every).enumerate() {
+        let (machine, pool) = verb.begin()?;
+        let expected = tree(&pool)?;
+        machine.fail(0);
+        let fault = Fault { operation, skip, times: 1 << 40, effect: Effect::Gone };
+        machine.disks.all[2].arm(fault);
+        let told = |what: String| format!("{operation:?} {skip}: {what}");
+        pool.replace(&machine.path(0), machine.handle(4), false).map_err(said).map_err(told)?;
+        machine.finish(&pool).map_err(told)?;
+        let has_struck = machine.disks.all[2].is_struck();
+        let found = tree(&pool).map_err(told)?;
+        if found != expected {
+            return Err(told(expected.difference(&found)));
+        }
+        if let Some(reason) = pool.suspended() {
+            return Err(told(format!("suspended: {reason}")));
+        }
+        let leaves = pool.state().leaves;
+        if leaves.iter().any(|leaf| leaf.config.path == machine.path(0)) {
+            return Err(told("the old device is still there".into()));
+        }
+        if !has_struck {
+            return Ok(struck as u64);
+        }
+    }
+    unreachable!("faults come to an end")
+}
+
+impl Machine {
+    fn path(&self, disk: usize) -> String {
+        self.disks.all[disk].character().identity
+    }
+
+    fn handle(&self, disk: usize) -> DeviceHandle {
+        DeviceHandle { path: self.path(disk), device: Arc::clone(&self.disks.all[disk]) as Arc<dyn Device> }
+    }
+
+    fn fail(&self, disk: usize) {
+        for operation in [Operation::Write, Operation::Read, Operation::Flush] {
+            let fault = Fault { operation, skip: 0, times: 1 << 40, effect: Effect::Gone };
+            self.disks.all[disk].arm(fault);
+        }
+    }
+
+    fn attach(&self, pool: &Pool, beside: usize, new: usize) -> Result<(), Failure> {
+        pool.attach(&self.path(beside), self.handle(new), false).map_err(said)?;
+        self.finish(pool)
+    }
+
+    fn replace(&self, pool: &Pool, old: usize, new: usize) -> Result<(), Failure> {
+        pool.replace(&self.path(old), self.handle(new), false).map_err(said)?;
+        self.finish(pool)
+    }
+
+    fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {
+        pool.remove(&[self.path(disk)], false).map_err(said)?;
+        self.finish(pool)
+    }
+
+    /// Other content, committed.
+    fn change(&self, pool: &Pool) -> Result<(), Failure> {
+        let (fs, handle) = world::files(pool, "tank").map_err(said)?;
+        write_files(&fs, 0x2)?;
+        drop((fs, handle));
+        pool.sync().map_err(said)
+    }
+
+    /// Lets everything come to its end that goes on in the background.
+    fn finish(&self, pool: &Pool) -> Result<(), Failure> {
+        let mut quiet = 0;
+        for _ in 0..20_000 {
+            let busy = pool.scan_remaining() != [0, 0] || pool.move_remaining().is_some();
+            quiet = if busy { 0 } else { quiet + 1 };
+            if let Some(reason) = pool.suspended() {
+                return Err(format!("suspended: {reason}"));
+            }
+            // Spares look at what is out of use, and what left is forgotten some commits later.
+            if quiet > 40 {
+                return pool.sync().map_err(said);
+            }
+            pool.step();
+            if quiet % 10 == 5 {
+                pool.sync().map_err(said)?;
+            }
+        }
+        let state = pool.state();
+        Err(format!("{:?}, {:?}", state.scan, state.moving))
+    }
+
+    /// Nothing is half done: no device is about to leave, and a scrub finds nothing.
+    fn whole(&self, pool: &Pool) -> Result<(), Failure> {
+        let state = pool.state();
+        if let Some(leaf) = state.leaves.iter().find(|leaf| leaf.config.state == LeafState::Leaving) {
+            return Err(format!("{} is leaving still", leaf.config.path));
+        }
+        pool.scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
+        self.finish(pool)?;
+        let scan = pool.state().scan.ok_or("no scrub")?;
+        if (scan.repaired, scan.lost) != (0, 0) || !pool.state().damaged.is_empty() {
+            return Err(format!("a scrub finds {scan:?} {:?}", pool.state().damaged));
+        }
+        Ok(())
+    }
+
+    /// The offline check of the pool's devices finds nothing but what a device that is out of use leaves.
+    fn inspect(&self) -> Result<(), Failure> {
+        // One that has left may have a label still, if the power went while it was erased.
+        let (pools, _) = steadfast_pool::scan(self.disks.handles());
+        let found = pools.into_iter().next().ok_or("there is no pool")?;
+        let listed = |guid| {
+            let config = &found.config;
+            config.leaves.iter().any(|leaf| leaf.guid == guid)
+                || config.aux.iter().any(|aux| aux.guid == guid)
+        };
+        let members = found.devices.iter().filter(|device| listed(device.label.device_guid));
+        let leaves: Vec<Leaf> = members
+            .map(|found| Leaf { path: found.handle.path.clone(), device: Arc::clone(&found.handle.device) })
+            .collect();
+        const ALLOWED: &[&str] = &["uberblock-torn", "uberblock-few", "column-missing", "device-out"];
+        let mut worst: Option<String> = None;
+        let mut found = |finding: Finding| {
+            let (code, severity) = finding.class();
+            if severity > Severity::Note && !ALLOWED.contains(&code) && worst.is_none() {
+                worst = Some(finding.to_string());
+            }
+        };
+        let request = Request { leaves: &leaves, secret: None, anchor: None, env: &self.env };
+        check(&request, &mut found);
+        worst.map_or(Ok(()), |what| Err(format!("inspected: {what}")))
+    }
+}
+
+fn tree(pool: &Pool) -> Result<Tree, Failure> {
+    let (fs, handle) = world::files(pool, "tank").map_err(said)?;
+    let tree = Tree::of(&fs).map_err(|error| error.to_string());
+    fs.forget_all();
+    drop((fs, handle));
+    tree
+}
+
+/// Some files of some sizes.
+fn write_files(fs: &FileSystem, seed: u64) -> Result<(), Failure> {
+    let mut draw = Draw(seed);
+    for (number, bytes) in [100, 5000, 70_000, 300_000, 16_384].into_iter().enumerate() {
+        let name = format!("f{number}").into_bytes();
+        let _ = fs.unlink(Model::ROOT, &name);
+        let made = fs.mknod(Caller::ROOT, Model::ROOT, &name, 0o100_644, 0);
+        let made = made.map_err(|errno| format!("mknod gives {errno:?}"))?;
+        let written = fs.write(made.ino, 0, &draw.bytes(bytes), false);
+        written.map_err(|errno| format!("write gives {errno:?}"))?;
+        fs.forget(made.ino, 1);
+    }
+    fs.forget_all();
+    Ok(())
+}

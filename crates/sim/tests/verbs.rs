@@ -1,0 +1,27 @@
+//! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while one is replaced.
+
+use steadfast_device::Operation;
+use steadfast_sim::verbs::{VERBS, double_faults};
+
+/// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
+const EVERY: u64 = 11;
+
+#[test]
+fn verbs_may_be_cut_anywhere() {
+    let mut opened = 0;
+    for verb in VERBS {
+        let counts = verb.explore(EVERY).unwrap_or_else(|what| panic!("{what}"));
+        println!("{}: {counts:?}", verb.name);
+        assert!(counts.states > 50, "{}: {counts:?}", verb.name);
+        opened += counts.opened;
+    }
+    assert!(opened > 100, "{opened}");
+}
+
+#[test]
+fn a_second_fault_during_a_resilver_loses_nothing() {
+    for (operation, every) in [(Operation::Read, 7), (Operation::Write, 9), (Operation::Flush, 3)] {
+        let struck = double_faults(operation, every).unwrap_or_else(|what| panic!("{what}"));
+        assert!(struck > 0, "{operation:?}");
+    }
+}
