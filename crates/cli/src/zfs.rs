@@ -6,6 +6,7 @@ use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::table::{Column, render, tame};
 use crate::zfs_rename;
+use crate::zfs_userspace;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
 };
@@ -26,6 +27,18 @@ const JSON_INT: Flag =
 /// How often a passphrase may be mistyped on a terminal.
 const ATTEMPTS_MAX: u32 = 3;
 
+/// Flags of `userspace` and `groupspace`.
+const OWNER_FLAGS: &[Flag] = &[
+    flag('H', "no headings, tabs between columns"),
+    flag('i', "accepted and without meaning: there are no identifiers of Windows"),
+    flag('n', "numbers instead of names"),
+    flag('p', "exact numbers"),
+    valued('o', "field[,field]...", "which of type, name, used, quota, objused, objquota"),
+    valued('s', "field", "sort by it, least first"),
+    valued('S', "field", "sort by it, greatest first"),
+    valued('t', "type[,type]...", "posixuser, smbuser, posixgroup, smbgroup or all"),
+];
+
 /// The commands.
 pub const FAMILY: Family = Family {
     name: "zfs",
@@ -37,13 +50,12 @@ pub const FAMILY: Family = Family {
         ("bookmark", "snapshots come in a later version"),
         ("clone", "snapshots come in a later version"),
         ("diff", "snapshots come in a later version"),
-        ("groupspace", "space by owner comes with quotas"),
         ("hold", "snapshots come in a later version"),
         ("holds", "snapshots come in a later version"),
         ("jail", "it is a thing of FreeBSD"),
         ("program", "the JSON output (-j) is for programs"),
-        ("project", "it comes with quotas"),
-        ("projectspace", "space by owner comes with quotas"),
+        ("project", "FUSE does not carry the numbers of projects"),
+        ("projectspace", "FUSE does not carry the numbers of projects"),
         ("promote", "snapshots come in a later version"),
         ("receive", "snapshots come in a later version"),
         ("recv", "snapshots come in a later version"),
@@ -60,7 +72,6 @@ pub const FAMILY: Family = Family {
         ("unshare", "export a mountpoint with the tools of your NFS or SMB server"),
         ("unzone", ""),
         ("upgrade", "file systems have no version of their own; `zpool upgrade` enables a pool's features"),
-        ("userspace", "space by owner comes with quotas"),
         ("wait", ""),
         ("zone", ""),
     ],
@@ -175,6 +186,18 @@ pub const FAMILY: Family = Family {
             },
             doc: "Forgets a setting, so that the parent's counts.",
             run: inherit,
+        },
+        Command {
+            names: &["userspace"],
+            syntax: Syntax { flags: OWNER_FLAGS, operands: "filesystem|path", least: 1, most: 1 },
+            doc: "Lists what each user takes up, and its quotas.",
+            run: zfs_userspace::userspace,
+        },
+        Command {
+            names: &["groupspace"],
+            syntax: Syntax { flags: OWNER_FLAGS, operands: "filesystem|path", least: 1, most: 1 },
+            doc: "Lists what each group takes up, and its quotas.",
+            run: zfs_userspace::groupspace,
         },
         Command {
             names: &["rename"],
@@ -345,7 +368,7 @@ fn select(
 }
 
 /// The file system that is mounted at `path` or at the nearest folder above it.
-fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<String, Refusal> {
+pub(crate) fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<String, Refusal> {
     let all = session.ask(FsList::default())?;
     let holds = |fs: &&FsInfo| fs.mounted_at.as_ref().is_some_and(|at| Path::new(path).starts_with(at));
     let nearest =
@@ -374,8 +397,18 @@ fn wants_filesystems(parsed: &Parsed) -> Result<bool, Failure> {
 
 const LIST_COLUMNS: &str = "name,used,available,referenced,mountpoint";
 
+/// What `space` stands for in `-o`.
+const SPACE_COLUMNS: &str =
+    "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+
+fn in_full(column: &str) -> String {
+    if column == "space" { SPACE_COLUMNS } else { column }.to_owned()
+}
+
 fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let given: Vec<&str> = parsed.values('o').collect();
+    let given: Vec<String> = given.iter().flat_map(|list| list.split(',')).map(in_full).collect();
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
     let names = columns_of(Scope::Dataset, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
     let mut orders = Vec::new();
     for (letter, name) in parsed.ordered().filter(|(letter, _)| matches!(letter, 's' | 'S')) {
@@ -488,8 +521,12 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         sources.push(source);
     }
     let wants = wants_filesystems(parsed)?;
-    let found =
+    let mut found =
         select(session, parsed, &parsed.operands[1..], true).doing(|| "cannot get properties".into())?;
+    for fs in &mut found {
+        let names = wanted.as_deref().unwrap_or_default();
+        fs.properties.extend(zfs_userspace::values(session, &fs.name, names, parsed.has('p'))?);
+    }
     let from = |value: &Value| {
         let word = match &value.source {
             Source::None => "none",

@@ -649,7 +649,8 @@ fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 pub(crate) fn shown(scope: Scope, name: &str, value: &str, exact: bool) -> String {
     let value = tame(value);
     match lookup(scope, name) {
-        Some(property) if !exact => match (property.kind, value.parse()) {
+        // What is read of users and groups says by itself whether it counts bytes.
+        Some(property) if !exact && !property.name.ends_with("...") => match (property.kind, value.parse()) {
             (Kind::Date, Ok(seconds)) => date::creation(seconds),
             _ => property.shown(&value),
         },

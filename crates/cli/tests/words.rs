@@ -300,7 +300,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zpool add tank special a b", "LATER"),
         ("zpool labelclear ~/missing.img", "VDEV-MISSING"),
         ("zfs rename -r tank@a b", "LATER"),
-        ("zfs userspace tank", "LATER"),
+        ("zfs projectspace tank", "LATER"),
         ("zfs change-key tank", "KEY-NONE"),
         ("zfs snapshot tank@now", "LATER"),
         ("zfs create tank", "FS-EXISTS"),

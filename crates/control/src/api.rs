@@ -4,6 +4,7 @@
 //! absolute paths: the daemon's working folder is `/`.
 
 pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolResilver};
+pub use crate::api_owners::{FsUserspace, OwnerEntry};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -1132,6 +1133,8 @@ pub trait Host: Send + Sync {
     fn fs_destroy(&self, caller: &Caller, request: FsDestroy) -> Result<Outcome, Refusal>;
     /// File systems with all properties, parents before children, sorted by name.
     fn fs_list(&self, caller: &Caller, request: FsList) -> Result<Vec<FsInfo>, Refusal>;
+    /// Users and groups, users first, in the order of their numbers.
+    fn fs_userspace(&self, caller: &Caller, request: FsUserspace) -> Result<Vec<OwnerEntry>, Refusal>;
     /// Sets properties, all or none.
     fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal>;
     /// Forgets a setting.
@@ -1224,6 +1227,7 @@ verbs! {
     FsCreate fs_create -> Outcome;
     FsDestroy fs_destroy -> Outcome;
     FsList fs_list -> Vec<FsInfo>;
+    FsUserspace fs_userspace -> Vec<OwnerEntry>;
     FsSet fs_set -> Outcome;
     FsInherit fs_inherit -> Outcome;
     FsMount fs_mount -> Outcome;

@@ -65,6 +65,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::Anytime])?;
         }
+        Request::FsUserspace(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::FsInherit(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.property = inheritable(&r.property)?;
@@ -170,6 +171,8 @@ pub fn property_refusal(error: PropertyError) -> Refusal {
 fn exact(scope: Scope, given: &Properties, allowed: &[Change]) -> Result<Properties, Refusal> {
     let mut exact = Properties::new();
     for (name, value) in given {
+        // Users and groups are stored by number.
+        let name = &crate::owners::by_number(name).unwrap_or_else(|| name.clone());
         let (name, value) = parse_assignment(scope, &format!("{name}={value}")).map_err(property_refusal)?;
         let change = lookup(scope, &name).map_or(Change::Anytime, |p| p.change);
         if !allowed.contains(&change) {
@@ -197,6 +200,12 @@ fn inheritable(name: &str) -> Result<String, Refusal> {
         return Err(property_refusal(error));
     };
     match property.change {
+        Change::Anytime if !property.inherit => {
+            let default = property.default.map_or_else(|| "none".to_owned(), |exact| property.shown(exact));
+            Err(Refusal::new(Code::PropInherit, format!("'{name}' property cannot be inherited"))
+                .with("property", name)
+                .with("default", default))
+        }
         Change::Anytime => Ok(property.name.to_owned()),
         Change::Never => Err(Refusal::new(Code::PropReadonly, format!("'{}' is readonly", property.name))
             .with("property", name)),

@@ -14,6 +14,7 @@
 //! - [`mount`]: a dataset behind the kernel's protocol.
 //! - [`cachefile`]: the pools to import again at the next start.
 //! - [`engine`]: the host that holds real pools and mounts them.
+//! - [`owners`]: names of users and groups.
 //! - [`inject`]: faults on purpose.
 //!
 //! ## Invariants
@@ -26,6 +27,7 @@
 
 pub mod api;
 mod api_moves;
+mod api_owners;
 pub mod cachefile;
 pub mod check;
 pub mod client;
@@ -34,6 +36,7 @@ pub mod engine;
 pub mod inject;
 pub mod memory;
 pub mod mount;
+pub mod owners;
 pub mod refusal;
 pub mod runtime;
 pub mod secret;

@@ -63,6 +63,10 @@ codes! {
         "Correct the name; a property of your own has a ':' in its name.";
     PropValue "PROP-VALUE" "The property exists, and this is not one of its values."
         "Use one of the values listed.";
+    PropInherit "PROP-INHERIT" "The property holds for one file system only; nothing above it counts for it."
+        "Set it instead: `zfs set {property}={default} FILESYSTEM` is as if nobody had.";
+    PropSpace "PROP-SPACE" "A quota holds from now on, so it cannot be less than what is used or reserved already; a reservation is kept from others, so there must be as much."
+        "Choose another size, or delete something; `zfs list -o space` shows what takes up space.";
     PropReadonly "PROP-READONLY" "The value is measured, or follows from other things, and cannot be set."
         "Leave it out.";
     PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."

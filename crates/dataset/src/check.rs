@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use steadfast_format::InodeId;
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
 use steadfast_format::extent::{self, Extent};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
+use steadfast_format::{InodeId, Owner, OwnerRow};
 
 use crate::{Dataset, Result};
 
@@ -114,6 +114,15 @@ pub enum Problem {
         noted: u64,
         /// What its extents make.
         counted: u64,
+    },
+    /// What an owner is said to have is not what its inodes make.
+    Owner {
+        /// Whose.
+        owner: Owner,
+        /// What the extents tree says.
+        noted: OwnerRow,
+        /// What its inodes make.
+        counted: OwnerRow,
     },
     /// The sum of logical or data bytes is not what is counted.
     Counter {
@@ -293,6 +302,12 @@ impl Dataset {
                         problems.push(Problem::ExtentBehindEnd { inode, offset });
                     }
                 }
+                Ok(ExtentsKey::Owners) => {}
+                Ok(ExtentsKey::Owner(_)) => {
+                    if OwnerRow::decode(&value).is_err() {
+                        problems.push(Problem::Item(key));
+                    }
+                }
                 Err(_) => problems.push(Problem::Item(key)),
             }
         }
@@ -305,6 +320,7 @@ impl Dataset {
                 problems.push(Problem::Allocated { inode, noted, counted });
             }
         }
+        self.check_owners(&seen.inodes, &occupied, problems);
         let counters = self.counters();
         let inodes = seen.inodes.len() as u64;
         let sums = [

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use steadfast_format::InodeId;
@@ -19,6 +20,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_tree::Change;
 
 use crate::dataset::{Dataset, extent_key};
+use crate::inode::Inode;
 use crate::sync::Growth;
 use crate::{Error, RangeSet, Result};
 
@@ -82,7 +84,13 @@ impl Dataset {
     }
 
     /// Frees extents of earlier txgs' cuts, as far as `budget` goes.
-    pub(crate) fn work_off_cuts(&self, budget: &mut usize, grown: &mut Growth) -> Result<()> {
+    /// Gives the inodes that are left with less.
+    pub(crate) fn work_off_cuts(
+        &self,
+        budget: &mut usize,
+        grown: &mut Growth,
+    ) -> Result<Vec<(Arc<Inode>, i64)>> {
+        let mut shrunk_inodes = Vec::new();
         let owed: Vec<InodeId> = self.cuts.read().by_inode.keys().copied().collect();
         for id in owed {
             // Loaded before anything is freed: if what it occupies must be counted, then with what is counted off below.
@@ -102,9 +110,10 @@ impl Dataset {
                 self.note_allocated(&inode, shrunk);
                 self.tell_resized(std::iter::once(id).filter(|_| shrunk != 0));
                 self.evict(&inode);
+                shrunk_inodes.push((inode, shrunk));
             }
         }
-        Ok(())
+        Ok(shrunk_inodes)
     }
 
     /// Frees the extents that begin in `range` and end in it, as far as `budget` goes, and keeps the rest as a cut.

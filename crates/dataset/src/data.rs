@@ -8,18 +8,19 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{BlockPointer, InodeId};
-use steadfast_txg::{AdmitKind, Cost, Operation};
+use steadfast_txg::{AdmitKind, Cost, Operation, Refusal};
 
 use crate::ahead::Advice;
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
 use crate::layer::{Grain, Terms, index, len, pieces, record_space};
+use crate::owners::owned_by;
 use crate::{Error, Result, overlaid};
 
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
 /// Nodes of both trees that a write of content may add, all copies.
-const METADATA_SPACE: u64 = 16 << 10;
+pub(crate) const METADATA_SPACE: u64 = 16 << 10;
 /// By what the item of a record makes its tree larger at most, both copies, in leaves that are half full. That its leaf is
 /// written again is counted as a block ([`Cost::blocks`]).
 const ITEM_SPACE: u64 = 1 << 10;
@@ -218,21 +219,33 @@ impl Dataset {
 
     /// Begins an operation that writes `bytes` at `offset` of `inode`.
     pub fn begin_write(&self, inode: &Inode, offset: u64, bytes: u64) -> Result<Operation<'_>> {
-        let record_size = {
+        let (record_size, size) = {
             let state = inode.state.lock();
-            if state.record_is_final() {
+            let record_size = if state.record_is_final() {
                 state.record_size()
             } else {
                 u64::from(self.settings.read().recordsize)
-            }
+            };
+            (record_size, state.record.size)
         };
         let end = offset + bytes;
         let records = end.div_ceil(record_size) - offset / record_size;
+        let grain = self.grain();
         // The worst case: every record is rewritten whole. `write` settles for what it was.
-        let space = records * record_space(self.grain(), record_size) + METADATA_SPACE;
+        let whole = records * record_space(grain, record_size);
         // Each record's extent, and the inode.
-        let cost = Cost { memory: bytes + 4096, space, blocks: records + 1 };
-        Ok(self.txgs.begin(AdmitKind::Write, cost)?)
+        let cost =
+            |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
+        let begin = |content| self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost(content));
+        match begin(whole) {
+            // The last record goes no further than the file, so the last room can be filled: whoever makes the file longer
+            // with content reserves for that himself.
+            Err(Refusal::NoSpace | Refusal::OverQuota) if size.max(end) % record_size != 0 => {
+                let last = record_size.min(size.max(end) - (end - 1) / record_size * record_size);
+                Ok(begin(whole - record_space(grain, record_size) + record_space(grain, last))?)
+            }
+            begun => Ok(begun?),
+        }
     }
 
     /// Writes `data` at `offset`, or at the end if `append`; `also` changes the attributes (size is done). Gives the
@@ -327,6 +340,7 @@ impl Dataset {
             let record_size = state.record_size();
             self.note_cut(&mut state, range.clone());
             state.open.cut(record_size, range);
+            self.owners.note_freed(op.txg(), owned_by(&state.record));
         }
         self.mark(op.txg(), inode, &mut state);
     }
@@ -359,6 +373,7 @@ impl Dataset {
             // To the end of everything, not of the file: (D1) must hold for whatever was ever written behind.
             self.note_cut(&mut state, size..u64::MAX);
             state.open.cut(record_size, size..u64::MAX);
+            self.owners.note_freed(op.txg(), owned_by(&state.record));
         }
         state.record.size = size;
         also(&mut state.record);

@@ -1,8 +1,8 @@
 //! [`Dataset`]: its parts, its inodes, its settings.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -12,13 +12,14 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId, Txg};
 use steadfast_tree::{Change, NodeCache, Options, Snapshot, Tree};
-use steadfast_txg::{AdmitKind, Cost, Operation, Patience, Txgs};
+use steadfast_txg::{Account, AdmitKind, Cost, Operation, Patience, Txgs};
 
 use crate::cuts::Cuts;
 use crate::early::EarlyList;
 use crate::fold::Folding;
 use crate::inode::{Frozen, Inode, InodeMap, InodeState};
 use crate::journal::{Durable, Journal, Pending};
+use crate::owners::{OwnedBy, Owners, owned_by};
 use crate::promise::SyncMode;
 use crate::store::{Blocks, TreeStore, occupied};
 use crate::{Damage, Error, Result};
@@ -96,6 +97,8 @@ pub(crate) struct FrozenSet {
     pub inodes: Vec<Arc<Inode>>,
     /// Records to be folded though nobody wrote them. Their inodes are among `inodes`.
     pub folds: Vec<(Arc<Inode>, u64)>,
+    /// Inodes that somebody else is charged for from this txg on, or nobody, and who was before.
+    pub moved: Vec<(Arc<Inode>, OwnedBy)>,
     pub files: u64,
     pub next_inode: u64,
 }
@@ -151,6 +154,10 @@ pub struct Dataset {
     pub(crate) syncing: AtomicBool,
     damage: Mutex<BTreeSet<(InodeId, u64, u64)>>,
     resized: RwLock<Option<Resized>>,
+    pub(crate) cache: Arc<NodeCache>,
+    pub(crate) owners: Arc<Owners>,
+    /// Whose limits operations are held to besides the pool's.
+    account: OnceLock<Arc<dyn Account>>,
 }
 
 /// Who is told of files that occupy other room than before though nobody changed them. Called by sync: it must not wait.
@@ -196,6 +203,7 @@ impl Dataset {
     pub fn open(parts: DatasetParts) -> Result<Dataset> {
         let dataset = Dataset::assemble(parts);
         dataset.load_cuts()?;
+        dataset.load_owners()?;
         Ok(dataset)
     }
 
@@ -242,7 +250,26 @@ impl Dataset {
             syncing: AtomicBool::new(false),
             damage: Mutex::default(),
             resized: RwLock::default(),
+            cache: parts.cache,
+            owners: Arc::default(),
+            account: OnceLock::new(),
         }
+    }
+
+    /// From now on operations are held to an account's limits besides the pool's. Only the first account counts.
+    pub fn set_account(&self, account: Arc<dyn Account>) {
+        let _ = self.account.set(account);
+    }
+
+    /// Bytes that can still be written as far as quotas are concerned; `None` if none is set.
+    #[must_use]
+    pub fn quota_room(&self) -> Option<u64> {
+        self.account()?.room()
+    }
+
+    /// The account, while it limits anything.
+    pub(crate) fn account(&self) -> Option<Arc<dyn Account>> {
+        self.account.get().filter(|account| account.is_limited()).cloned()
     }
 
     /// Number.
@@ -291,7 +318,10 @@ impl Dataset {
     /// to be folded.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.changed.load(Ordering::Acquire) || !self.cuts.read().is_empty() || self.has_folds()
+        self.changed.load(Ordering::Acquire)
+            || !self.cuts.read().is_empty()
+            || self.has_folds()
+            || self.owners.is_wanting()
     }
 
     /// Every inode in memory.
@@ -343,9 +373,8 @@ impl Dataset {
         // items may leave their leaves half empty.
         // The leaves themselves: an entry's, two inodes', and those that items fill.
         let blocks = 3 + bytes / ITEMS_PER_LEAF_BYTES;
-        Ok(self
-            .txgs
-            .begin(kind, Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks })?)
+        let cost = Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks };
+        Ok(self.txgs.begin_for(self.account(), kind, cost)?)
     }
 
     /// Sets what `fsync` and single changes wait for.
@@ -528,6 +557,7 @@ impl Dataset {
         }
         self.shard(id).lock().inodes.insert(id, Arc::clone(&inode));
         self.files.fetch_add(1, Ordering::Relaxed);
+        self.owners.add_object(owned_by(&record), 1);
         self.changed.store(true, Ordering::Release);
         (inode, record)
     }
@@ -537,6 +567,7 @@ impl Dataset {
         self.shard(inode.id).lock().drop_inode(inode.id);
         self.dirty.lock().remove(&inode.id);
         self.files.fetch_sub(1, Ordering::Relaxed);
+        self.owners.add_object(owned_by(&inode.record()), -1);
     }
 
     /// Changes an inode as part of an operation. The attributes go to the names tree at freeze.
@@ -556,6 +587,7 @@ impl Dataset {
     pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
         state.changed = txg;
         state.record_dirty = true;
+        self.note_owner(txg, state);
         self.note_pending(txg, inode.id, state);
         if !state.dirty {
             state.dirty = true;
@@ -671,7 +703,7 @@ impl Dataset {
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
         // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
         let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
-        let op = Patience::Endless.during(|| self.txgs.begin(AdmitKind::Remove, cost))?;
+        let op = Patience::Endless.during(|| self.txgs.begin_for(self.account(), AdmitKind::Remove, cost))?;
         let id = inode.id;
         {
             let mut state = inode.state.lock();
@@ -692,6 +724,7 @@ impl Dataset {
             state.open.cut(record_size, 0..u64::MAX);
         }
         self.mark(op.txg(), inode, &mut state);
+        self.note_gone(op.txg(), &mut state);
         self.files.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
@@ -758,9 +791,12 @@ impl Dataset {
         assert!(frozen.is_none(), "(D2) the txg before was synced");
         let mut changes = Vec::new();
         let mut with_content = Vec::new();
+        let mut moved = Vec::new();
+        self.owners.freeze();
         for inode in dirty {
             let mut state = inode.state.lock();
             state.dirty = false;
+            moved.extend(self.freeze_owner(&mut state).map(|before| (Arc::clone(&inode), before)));
             if let Some(journal) = &mut state.journal {
                 journal.freeze(txg);
             }
@@ -791,6 +827,7 @@ impl Dataset {
             names: self.names.snapshot(),
             inodes: with_content,
             folds: self.take_folds(),
+            moved,
             files: self.files.load(Ordering::Relaxed),
             next_inode: self.next_inode.load(Ordering::Relaxed),
         });

@@ -11,6 +11,7 @@ use steadfast_format::{InodeId, Txg};
 use crate::ahead::Reading;
 use crate::journal::InodeJournal;
 use crate::layer::Layer;
+use crate::owners::{OwnedBy, owned_by};
 
 /// Map keyed by inode numbers. They are counted up by us, so nobody can choose numbers that collide, and one
 /// multiplication spreads them: `HashMap`'s own hash was the dearest step of finding an inode.
@@ -62,6 +63,11 @@ pub struct InodeState {
     pub(crate) changed: Txg,
     /// Its items are gone from the trees.
     pub(crate) gone: bool,
+    /// Whose object it is; `None` once it is gone.
+    pub(crate) object_of: Option<OwnedBy>,
+    /// Who is charged for it as of the last freeze, and with how many bytes as of the last sync.
+    pub(crate) charged: Option<OwnedBy>,
+    pub(crate) charged_bytes: u64,
     /// The txg that closes next, or is being synced, folds records of it.
     pub(crate) folding: bool,
     /// Txg of the last change that the log does not hold; 0 if there is none.
@@ -94,6 +100,9 @@ impl Inode {
             refs: 0,
             changed: Txg(0),
             gone: false,
+            object_of: Some(owned_by(&record)),
+            charged: Some(owned_by(&record)),
+            charged_bytes: record.allocated,
             folding: false,
             pending_in: Txg(0),
             journal: None,

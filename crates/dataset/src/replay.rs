@@ -14,6 +14,7 @@ use steadfast_txg::Cost;
 use crate::dataset::Dataset;
 use crate::inode::Inode;
 use crate::layer::{len, record_space};
+use crate::owners::owned_by;
 use crate::{Error, Result};
 
 /// Space that items of one group may take, beyond content: for each record.
@@ -27,7 +28,7 @@ impl Dataset {
         let count = records.len() as u64;
         let cost = Cost { memory: 4096 * count, space: RECORD_SPACE * count, blocks: count };
         {
-            let op = self.txgs.begin_promised(cost)?;
+            let op = self.txgs.begin_promised(self.account(), cost)?;
             for record in records {
                 match record {
                     LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
@@ -52,8 +53,8 @@ impl Dataset {
             match record {
                 LogRecord::Cut { inode, start, end, until } if applies(*until) => {
                     let inode = self.inode(*inode)?;
-                    let op =
-                        self.txgs.begin_promised(Cost { memory: 4096, space: RECORD_SPACE, blocks: 2 })?;
+                    let cost = Cost { memory: 4096, space: RECORD_SPACE, blocks: 2 };
+                    let op = self.txgs.begin_promised(self.account(), cost)?;
                     self.cut(&op, &inode, *start..*end);
                 }
                 LogRecord::Data { inode, offset, bytes } => {
@@ -80,6 +81,7 @@ impl Dataset {
             state.open.cut(record_size, 0..u64::MAX);
         }
         self.mark(txg, &inode, &mut state);
+        self.note_gone(txg, &mut state);
         Ok(())
     }
 
@@ -89,7 +91,9 @@ impl Dataset {
             Err(Error::NoInode(_)) => {
                 let new = InodeRecord { allocated: 0, ..*record };
                 self.batch(vec![(NamesKey::Inode(id).encode(), Some(new.encode().to_vec()))])?;
-                self.inode(id)?
+                let inode = self.inode(id)?;
+                self.owners.add_object(owned_by(record), 1);
+                inode
             }
             Err(error) => return Err(error),
         };
@@ -105,7 +109,8 @@ impl Dataset {
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
         let space = records * record_space(self.grain(), record_size) + (16 << 10);
-        let mut op = self.txgs.begin_promised(Cost { memory: count + 4096, space, blocks: records + 1 })?;
+        let cost = Cost { memory: count + 4096, space, blocks: records + 1 };
+        let mut op = self.txgs.begin_promised(self.account(), cost)?;
         self.write(&mut op, inode, offset, bytes, false, |_| {});
         Ok(())
     }

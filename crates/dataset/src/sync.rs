@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use steadfast_env::Bug;
@@ -78,7 +79,7 @@ impl Dataset {
         self.evict_retired();
         let mut grown = Growth::default();
         let mut budget = self.free_budget();
-        self.work_off_cuts(&mut budget, &mut grown)?;
+        let mut charged = self.work_off_cuts(&mut budget, &mut grown)?;
         let changes = frozen.inodes.iter().filter_map(|inode| inode.frozen.lock().clone());
         let mut spare = self.unreserved_for_folds() + changes.map(|f| self.spare_of(&f)).sum::<u64>();
         for inode in &frozen.inodes {
@@ -110,6 +111,10 @@ impl Dataset {
         self.store(txg, batch, &mut grown)?;
         self.walk_for_waste()?;
         self.list_cuts()?;
+        let growth =
+            |inode: &Arc<Inode>| grown.allocated.get(&inode.id).map(|grown| (Arc::clone(inode), *grown));
+        charged.extend(frozen.inodes.iter().filter_map(growth));
+        self.sync_owners(txg, &frozen.moved, &charged)?;
         let snapshot = self.extents.snapshot();
         let extents_root = self.extents.sync(&snapshot)?;
         drop(snapshot);
@@ -119,6 +124,7 @@ impl Dataset {
         }
         self.tell_resized(frozen.folds.iter().map(|(inode, _)| inode.id));
         let names_root = self.names.sync(&frozen.names)?;
+        self.count_if_wanted(names_root)?;
         let counters = {
             let mut counters = self.counters.lock();
             let nodes = self.names_store.take_growth() + self.extents_store.take_growth();

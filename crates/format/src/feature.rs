@@ -75,6 +75,7 @@ impl Feature {
         ("log_device", Need::Read, "the intent log may lie on devices of its own"),
         ("redundancy", Need::Read, "segments may lie on several devices, as mirrors or with parity"),
         ("spares", Need::Read, "devices may wait to step in for others"),
+        ("owner_accounting", Need::Read, "datasets may know what each user and group takes up"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

@@ -3,6 +3,7 @@
 //! All numbers in keys are big-endian, so byte order is key order: everything of one inode is together, its entries in
 //! cookie order, its extents in file order. Inode 0 does not exist; its place holds what belongs to the whole dataset.
 
+use crate::owner::Owner;
 use crate::{DecodeError, InodeId};
 
 /// Key in a names tree.
@@ -190,6 +191,8 @@ fn split(bytes: &[u8]) -> Result<(InodeId, u8, &[u8]), DecodeError> {
 /// |--------------------------------------|------------------------------------------------------|
 /// | inode (8), offset (8)                | [`crate::extent::Extent`]                            |
 /// | 0 (8), inode (8), start (8)          | end (8, little-endian): a cut that is not yet freed  |
+/// | 0 (8), 3                             | empty: all owners are there                          |
+/// | 0 (8), 1 or 2, id (4)                | [`crate::OwnerRow`] of a user (1) or group (2)       |
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ExtentsKey {
     /// Content of a file from `offset` on.
@@ -206,7 +209,13 @@ pub enum ExtentsKey {
         /// First byte cut.
         start: u64,
     },
+    /// The dataset knows what each owner takes up.
+    Owners,
+    /// What an owner takes up.
+    Owner(Owner),
 }
+
+const OWNERS: u8 = 3;
 
 impl ExtentsKey {
     /// The key's bytes.
@@ -223,6 +232,11 @@ impl ExtentsKey {
                 key.extend_from_slice(&inode.0.to_be_bytes());
                 key.extend_from_slice(&start.to_be_bytes());
             }
+            ExtentsKey::Owners => {
+                key.extend_from_slice(&0_u64.to_be_bytes());
+                key.push(OWNERS);
+            }
+            ExtentsKey::Owner(owner) => key.extend_from_slice(&owner.key()),
         }
         key
     }
@@ -231,6 +245,18 @@ impl ExtentsKey {
     pub fn decode(bytes: &[u8]) -> Result<ExtentsKey, DecodeError> {
         let field = |field, value| DecodeError::Field { structure: "extents_key", field, value };
         let mut numbers = [0_u64; 3];
+        if let Some((&[0, 0, 0, 0, 0, 0, 0, 0], rest)) = bytes.split_first_chunk::<8>()
+            && bytes.len() < 16
+        {
+            let kind = || field("kind", rest.first().copied().unwrap_or(0).into());
+            return match rest {
+                [OWNERS] => Ok(ExtentsKey::Owners),
+                rest => {
+                    let rest = rest.try_into().map_err(|_| kind())?;
+                    Owner::from_key(rest).map(ExtentsKey::Owner).ok_or_else(kind)
+                }
+            };
+        }
         if bytes.len() != 16 && bytes.len() != 24 {
             return Err(field("length", u64::try_from(bytes.len()).unwrap_or(u64::MAX)));
         }
@@ -297,7 +323,13 @@ pub(crate) mod tests {
         let (start, end) = NamesKey::xattr_range(inode, b"user.a");
         assert!(start <= xattr(b"user.a", 0).encode() && xattr(b"user.a", u16::MAX).encode() < end);
         assert!(end <= xattr(b"user.ab", 0).encode());
-        for key in [ExtentsKey::Extent { inode, offset: 1 << 40 }, ExtentsKey::Cut { inode, start: 3 }] {
+        for key in [
+            ExtentsKey::Extent { inode, offset: 1 << 40 },
+            ExtentsKey::Cut { inode, start: 3 },
+            ExtentsKey::Owners,
+            ExtentsKey::Owner(Owner::user(0)),
+            ExtentsKey::Owner(Owner::group(u32::MAX)),
+        ] {
             assert_eq!(ExtentsKey::decode(&key.encode()), Ok(key));
         }
     }

@@ -6,7 +6,7 @@
 use crate::node::{Node, NodeEncoder};
 use crate::{
     AnchorRecord, BlockPointer, Checksums, CommitTail, DatasetRow, HeldLog, HistoryEntry, LabelConfig,
-    LogHeader, LogRecord, MetaKey, RelocationRow, ScanRow, SegmentRow, Uberblock, WrappedKey,
+    LogHeader, LogRecord, MetaKey, OwnerRow, RelocationRow, ScanRow, SegmentRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -31,6 +31,7 @@ pub const ALL: &[Entry] = &[
     ("meta_key", meta_key),
     ("names_head", names_head),
     ("node", node),
+    ("owner_row", owner_row),
     ("relocation_row", relocation_row),
     ("scan", scan),
     ("segment_row", segment_row),
@@ -141,6 +142,12 @@ pub fn label(bytes: &[u8]) {
 pub fn meta_key(bytes: &[u8]) {
     let Some(key) = MetaKey::decode(bytes) else { return };
     assert_eq!(key.encode(), bytes, "{CANONICAL}");
+}
+
+/// What a user or a group takes up.
+pub fn owner_row(bytes: &[u8]) {
+    let Ok(row) = OwnerRow::decode(bytes) else { return };
+    assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
 }
 
 /// A relocation row.

@@ -256,4 +256,5 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Overlaid extent", &crate::extent::OVERLAID_LAYOUT),
     ("Overlay", &crate::overlay::LAYOUT),
     ("Extended attribute", &crate::xattr::LAYOUT),
+    ("Owner row", &crate::OwnerRow::LAYOUT),
 ];

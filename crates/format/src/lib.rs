@@ -27,6 +27,7 @@ pub mod medium;
 pub mod meta_keys;
 pub mod node;
 pub mod overlay;
+mod owner;
 pub mod relocation_row;
 pub mod scan_row;
 mod segment_row;
@@ -49,6 +50,7 @@ pub use label::{
 };
 pub use log_group::{LogHeader, LogRecord};
 pub use meta_keys::MetaKey;
+pub use owner::{Owner, OwnerKind, OwnerRow};
 pub use relocation_row::RelocationRow;
 pub use scan_row::{ScanKind, ScanRow, ScanState};
 pub use segment_row::{Column, Placement, SegmentRow};

@@ -18,8 +18,8 @@ use steadfast_format::layout::Layout;
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Checksums, Column, CommitTail, Compression,
     DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
-    KeyFormat, LogHead, LogHeader, LogRecord, LogStart, MetaKey, Placement, PoolGuid, RelocationRow,
-    ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
+    KeyFormat, LogHead, LogHeader, LogRecord, LogStart, MetaKey, OwnerRow, Placement, PoolGuid,
+    RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -565,6 +565,16 @@ fn history_entries() {
         page.fixed(&HistoryEntry::LAYOUT, &bytes, "").line(&bytes[32..36], "host").line(&bytes[36..], "text");
     });
     assert_eq!(HistoryEntry::decode(&bytes), Ok(entry));
+}
+
+#[test]
+fn owner_rows() {
+    let row = OwnerRow { bytes: 0x0102_0304_0506, objects: 42 };
+    let bytes = row.encode();
+    golden("owner_row", "Owner row", &bytes, |page| {
+        page.fixed(&OwnerRow::LAYOUT, &bytes, "");
+    });
+    assert_eq!(OwnerRow::decode(&bytes), Ok(row));
 }
 
 #[test]

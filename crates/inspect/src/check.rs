@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::extent::{Extent, decode_cut};
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
-use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, Txg};
+use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, OwnerRow, Txg};
 use steadfast_segment::Class;
 
 use crate::finding::{At, Bookmark, Severity};
@@ -391,6 +391,13 @@ impl Visit for Blocks<'_> {
             Ok(ExtentsKey::Extent { inode, offset }) => (inode, offset),
             Ok(ExtentsKey::Cut { start, .. }) => {
                 if let Err(error) = decode_cut(start, item.value) {
+                    found(item.bad(error));
+                }
+                return;
+            }
+            Ok(ExtentsKey::Owners) => return,
+            Ok(ExtentsKey::Owner(_)) => {
+                if let Err(error) = OwnerRow::decode(item.value) {
                     found(item.bad(error));
                 }
                 return;

@@ -7,7 +7,7 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Checksums, Column, DatasetRow, DecodeError, HeldLog, HistoryEntry, MetaKey,
-    Placement, RelocationRow, ScanRow, SegmentRow,
+    OwnerKind, OwnerRow, Placement, RelocationRow, ScanRow, SegmentRow,
 };
 
 use crate::Record;
@@ -180,6 +180,15 @@ pub(crate) fn names_value(key: &NamesKey, value: &[u8]) -> Result<Record, Decode
 
 fn extents_value(key: &ExtentsKey, value: &[u8]) -> Result<Record, DecodeError> {
     Ok(match key {
+        ExtentsKey::Owners => Record::new("owners"),
+        ExtentsKey::Owner(owner) => {
+            let kind = match owner.kind {
+                OwnerKind::User => "user",
+                OwnerKind::Group => "group",
+            };
+            let row = OwnerRow::decode(value)?;
+            Record::new(kind).with("id", owner.id).with("bytes", row.bytes).with("objects", row.objects)
+        }
         ExtentsKey::Cut { inode, start } => {
             let record = Record::new("cut").with("inode", inode.0).with("start", *start);
             record.with("end", decode_cut(*start, value)?)

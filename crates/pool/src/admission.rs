@@ -20,6 +20,8 @@ pub(crate) struct Admission {
     pub live: AtomicU64,
     /// Bytes that may live at most.
     pub capacity: AtomicU64,
+    /// Bytes that datasets may come to, reservations included.
+    pub for_datasets: AtomicU64,
     /// Operations that free something, ever admitted.
     pub removes: AtomicU64,
     /// How many of them the last commit holds: what the others free is not in `live` yet.

@@ -255,6 +255,8 @@ impl Inner {
             let thousandths = u128::from(need) * 1000 / u128::from(cost.space);
             self.need_thousandths.store(u64::try_from(thousandths).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+        // Before those wake who wait for it.
+        self.update_quotas(Some(txg));
         self.txgs.budget.release(txg);
         self.update_limits();
         // First, so that whoever waited for this commit finds the log.

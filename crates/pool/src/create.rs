@@ -32,6 +32,7 @@ use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::interval::Interval;
 use crate::memory::Memory;
+use crate::quotas::Quotas;
 use crate::table::Table;
 
 /// A device to make or import a pool with, and the path that labels shall remember.
@@ -194,6 +195,7 @@ impl Plan {
             meta,
             sealing: self.sealing,
             txgs,
+            quotas: Arc::new(Quotas::new(Arc::clone(&admission))),
             admission,
             table: RwLock::new(table),
             props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),

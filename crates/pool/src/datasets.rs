@@ -35,12 +35,18 @@ pub struct DatasetInfo {
     pub created_txg: Txg,
     /// Bytes of its own blocks on devices, all copies.
     pub referenced: u64,
-    /// Bytes of its own and all below it.
+    /// Bytes of its own and all below it, and what is kept for them.
     pub used: u64,
+    /// Part of `used`: that of its children.
+    pub used_by_children: u64,
+    /// Part of `used`: kept for it by refreservation, and not written yet.
+    pub used_by_refreservation: u64,
     /// Bytes that could still be written.
     pub available: u64,
     /// Bytes of its data before compression.
     pub logical: u64,
+    /// The same with all below it.
+    pub logical_used: u64,
     /// Bytes of its data on devices.
     pub data: u64,
     /// Inodes.
@@ -105,6 +111,7 @@ impl Inner {
             let open = self.table.read().get(id).and_then(|entry| entry.open.clone());
             if let Some(open) = open {
                 open.head.set_settings(self.settings_of(id));
+                self.watch_owners(id, &open.head);
                 self.connect_log(id, &open.head);
                 *open.blocks.compression.write() = self.compression_setting(id);
             }
@@ -167,6 +174,7 @@ impl Inner {
         let blocks = self.blocks_of(&entry.row, keys.clone(), compression);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
+        self.open_account(id, &head);
         if entry.row.destroying {
             head.begin_destroy();
         } else if held {
@@ -175,6 +183,7 @@ impl Inner {
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
         drop((table, turn));
         self.connect_log(id, &head);
+        self.watch_owners(id, &head);
         Ok(head)
     }
 
@@ -241,9 +250,11 @@ impl Inner {
         let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression);
         let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
+        self.open_account(id, &head);
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
         drop(table);
         self.connect_log(id, &head);
+        self.watch_owners(id, &head);
         self.changed.store(true, Ordering::Release);
         Ok(id)
     }
@@ -274,7 +285,10 @@ impl Inner {
             }
             table.find(parent_name).map_err(|_| Error::NoParent { parent: parent_name.to_owned() })?
         };
+        self.check_new_limits(parent, name, &props)?;
+        self.check_owner_quotas(props.keys().map(String::as_str))?;
         let id = self.add_dataset(parent, last, props, key)?;
+        self.update_quotas(None);
         self.commit_changes()?;
         Ok(id)
     }
@@ -373,45 +387,48 @@ impl Inner {
         doomed.max(u64::from(owing || deleting))
     }
 
-    /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
-    pub(crate) fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
+    pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.check_writable()?;
-        let id = {
+        let id = self.table.read().find(name)?;
+        self.check_limits(id, edits)?;
+        self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
+        {
+            // Under one hold of the table, which a commit takes its items from.
             let mut table = self.table.write();
-            let id = table.find(name)?;
-            let entry = table.get_mut(id).expect("just found");
-            match value {
-                Some(value) => _ = entry.props.insert(property.to_owned(), value.to_owned()),
-                None => _ = entry.props.remove(property),
+            let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
+            for (property, value) in edits {
+                match value {
+                    Some(value) => _ = entry.props.insert((*property).to_owned(), (*value).to_owned()),
+                    None => _ = entry.props.remove(*property),
+                }
+                entry.props_dirty.insert((*property).to_owned());
             }
-            entry.props_dirty.insert(property.to_owned());
-            id
-        };
+        }
         self.apply_settings(id);
+        self.update_quotas(None);
         self.commit_changes()
     }
 
     /// Measured values of a dataset.
     pub(crate) fn info(&self, id: DatasetId) -> Option<DatasetInfo> {
-        let available = {
-            let accounting = self.space.accounting();
-            let reserved = self.txgs.budget.reserved().space;
-            accounting.capacity_bytes.saturating_sub(accounting.live_bytes).saturating_sub(reserved)
-        };
+        let free = self.free_bytes();
         let table = self.table.read();
         let entry = table.get(id)?;
         let row = &entry.row;
-        let below: u64 =
-            table.descendants(id).iter().filter_map(|id| table.get(*id)).map(|entry| entry.row.used).sum();
+        let measure = self.quotas.measure(id, free).unwrap_or_default();
         Some(DatasetInfo {
             name: table.full_name(id),
             id,
             created_seconds: row.created_ns / 1_000_000_000,
             created_txg: row.created_txg,
             referenced: row.used,
-            used: row.used + below,
-            available,
+            used: measure.used,
+            used_by_children: measure.by_children,
+            used_by_refreservation: measure.by_refreservation,
+            available: measure.available,
             logical: row.logical,
+            logical_used: measure.logical,
             data: row.data,
             files: row.files,
             encryption_root: row.encryption.as_ref().map(|encryption| table.full_name(encryption.root)),

@@ -475,6 +475,28 @@ pub enum Error {
         /// Pool.
         pool: String,
     },
+    /// A quota below what is used or reserved already.
+    #[error(
+        "size is less than current used or reserved space: {property} of '{name}' must be at least {needed} bytes now"
+    )]
+    LimitTooLow {
+        /// Dataset.
+        name: String,
+        /// Property.
+        property: String,
+        /// Least value.
+        needed: u64,
+    },
+    /// A reservation of more than there is.
+    #[error("size is greater than available space: {property} of '{name}' can be {room} bytes at most now")]
+    ReservationTooHigh {
+        /// Dataset.
+        name: String,
+        /// Property.
+        property: String,
+        /// Greatest value.
+        room: u64,
+    },
     /// After a fault of unknown extent nothing is written any more.
     #[error("pool '{pool}' is suspended: {reason}")]
     Suspended {

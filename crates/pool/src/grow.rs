@@ -149,7 +149,10 @@ impl Inner {
             head.allow_overlays(self.has_feature("overlays"));
         }
         let open: Vec<_> = self.heads().into_iter().map(|head| (head.id(), head)).collect();
-        open.iter().for_each(|(id, head)| self.connect_log(*id, head));
+        open.iter().for_each(|(id, head)| {
+            self.connect_log(*id, head);
+            self.watch_owners(*id, head);
+        });
         written
     }
 

@@ -175,6 +175,7 @@ impl Pool {
         *inner.spares.write() = spares;
         inner.load_space(&config.name)?;
         inner.load_table(&config.name)?;
+        inner.update_quotas(None);
         inner.load_held(&config.name, uberblock.log)?;
         if let Some(value) = inner.meta.get(&MetaKey::Scan.encode())? {
             let row = ScanRow::decode(&value).map_err(corrupt("the last scan"))?;

@@ -31,6 +31,7 @@ use crate::held::Held;
 use crate::history::History;
 use crate::interval::Interval;
 use crate::log_device::LogDevice;
+use crate::quotas::Quotas;
 use crate::scrub::Scan;
 use crate::spares::Spare;
 use crate::table::Table;
@@ -161,6 +162,8 @@ pub(crate) struct Inner {
     pub sealing: Option<Sealing>,
     pub txgs: Arc<Txgs>,
     pub admission: Arc<Admission>,
+    /// Limits of datasets.
+    pub quotas: Arc<Quotas>,
     pub table: RwLock<Table>,
     pub props: RwLock<PoolProps>,
     pub history: Mutex<History>,

@@ -33,6 +33,8 @@ mod keys;
 mod log_device;
 mod memory;
 mod moves;
+mod owners;
+mod quotas;
 mod rename;
 mod rows;
 pub mod scan;
@@ -43,6 +45,7 @@ mod table;
 mod trim;
 mod verbs;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,7 +54,7 @@ use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{
-    AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey,
+    AuxClass, DatasetId, DeviceId, Feature, GroupConfig, HistoryEntry, KeyFormat, LeafConfig, MetaKey, Owner,
     PoolGuid, PoolState, Txg, meta_keys,
 };
 use steadfast_property::{Local, Resolved};
@@ -73,6 +76,7 @@ pub use keys::new_user_key;
 pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use moves::move_word;
+pub use owners::OwnerUse;
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::ScrubCommand;
 pub use spares::SpareStatus;
@@ -642,7 +646,17 @@ impl Pool {
 
     /// Sets (or with `None` removes) a property of a dataset. Durable when it returns.
     pub fn set_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
-        self.inner.set_property(name, property, value)
+        self.inner.set_properties(name, &[(property, value)])
+    }
+
+    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
+    pub fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
+        self.inner.set_properties(name, edits)
+    }
+
+    /// What users and groups take up of a dataset, and may.
+    pub fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
+        self.inner.owner_uses(name)
     }
 
     /// Format of the key that [`Pool::load_key`] wants.

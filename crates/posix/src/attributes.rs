@@ -150,6 +150,9 @@ impl FileSystem {
             }
             record.ctime = set.ctime.unwrap_or(now);
         };
+        if set.uid.is_some() || set.gid.is_some() {
+            self.dataset.check_new_owner(&inode, set.uid, set.gid)?;
+        }
         let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
         let has_capability = inode.record().flags & InodeRecord::FLAG_CAPABILITY != 0;
         if let Some(size) = set.size {

@@ -162,7 +162,11 @@ impl FileSystem {
                 // A promise of space would be a lie in a copy-on-write pool, but what cannot fit now is refused.
                 let usage = std::sync::Arc::clone(&self.options.read().usage);
                 // What lies between the old end and the range stays a hole.
-                if usage().available_bytes < end.saturating_sub(before.size.max(offset)) {
+                let more = end.saturating_sub(before.size.max(offset));
+                if self.dataset.quota_room().is_some_and(|room| room < more) {
+                    return Err(Errno::EDQUOT);
+                }
+                if usage().available_bytes < more {
                     return Err(Errno::ENOSPC);
                 }
                 let op = self.dataset.begin(AdmitKind::Write)?;

@@ -60,6 +60,8 @@ numbers! {
     EOPNOTSUPP = 95;
     /// The inode is gone.
     ESTALE = 116;
+    /// A quota is reached.
+    EDQUOT = 122;
 }
 
 impl From<Error> for Errno {
@@ -67,6 +69,7 @@ impl From<Error> for Errno {
         match error {
             // The refusal says so before anything changed.
             Error::Refused(Refusal::NoSpace) => Errno::ENOSPC,
+            Error::Refused(Refusal::OverQuota) => Errno::EDQUOT,
             Error::Refused(Refusal::ReadOnly) => Errno::EROFS,
             // Nothing was changed; the caller sees neither, one being dead and the other a front that asks again.
             Error::Refused(Refusal::CallerDying) => Errno::EINTR,

@@ -145,6 +145,7 @@ impl FileSystem {
         let umask = if mode & S_IFMT == S_IFLNK { 0 } else { caller.umask };
         let inherited = self.inherit(&directory, mode, umask)?;
         let mut record = self.new_record(caller, &directory, inherited.mode, rdev);
+        self.dataset.check_object_quota(record.uid, record.gid)?;
         record.flags = inherited.flags;
         record.size = target.len() as u64;
         let (inode, record) = self.dataset.new_inode(&op, record);
@@ -199,6 +200,7 @@ impl FileSystem {
         let names = self.names.lock();
         let inherited = self.inherit(&directory, mode & 0o7777 | crate::S_IFREG, caller.umask)?;
         let mut record = self.new_record(caller, &directory, inherited.mode, 0);
+        self.dataset.check_object_quota(record.uid, record.gid)?;
         record.flags = inherited.flags;
         record.nlink = 0;
         let (inode, record) = self.dataset.new_inode(&op, record);
@@ -369,8 +371,8 @@ impl FileSystem {
             return Err(Errno::ENAMETOOLONG);
         }
         let op = self.dataset.begin(AdmitKind::Write).or_else(|error| match Errno::from(error) {
-            // On a full pool a rename still works: it frees as much as it takes.
-            Errno::ENOSPC => Ok(self.dataset.begin(AdmitKind::Remove)?),
+            // On a full pool, or at a quota, a rename still works: it frees as much as it takes.
+            Errno::ENOSPC | Errno::EDQUOT => Ok(self.dataset.begin(AdmitKind::Remove)?),
             other => Err(other),
         })?;
         let names = self.names.lock();

@@ -15,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod name;
+mod owner;
 mod resolve;
 mod size;
 mod table;
 mod value;
 
 pub use name::{NameError, check_dataset_name, check_pool_name};
+pub use owner::OwnerProperty;
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};

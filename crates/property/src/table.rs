@@ -65,6 +65,8 @@ pub enum Kind {
         /// Most bytes.
         bytes_max: usize,
     },
+    /// Bytes, or `none`, which is 0.
+    Limit,
     /// An absolute path, `none` or `legacy`.
     Mountpoint,
     /// An absolute path or `none`.
@@ -101,6 +103,7 @@ impl Property {
         matches!(
             self.kind,
             Kind::Bytes
+                | Kind::Limit
                 | Kind::PowerOfTwo { .. }
                 | Kind::Number { .. }
                 | Kind::Identifier
@@ -113,7 +116,8 @@ impl Property {
     #[must_use]
     pub fn shown(&self, exact: &str) -> String {
         match self.kind {
-            Kind::Bytes | Kind::PowerOfTwo { .. } => exact.parse().map_or_else(
+            Kind::Limit if exact == "0" => "none".to_owned(),
+            Kind::Bytes | Kind::Limit | Kind::PowerOfTwo { .. } => exact.parse().map_or_else(
                 |_| exact.to_owned(),
                 // Sizes in tables carry a unit letter from 1K on, and a plain B below.
                 |bytes: u64| if bytes == 0 { "0B".to_owned() } else { nice_bytes(bytes) },
@@ -150,6 +154,17 @@ const fn setting(
 ) -> Property {
     let change = Change::Anytime;
     Property { name, heading, values, kind, default: Some(default), inherit: false, change, doc }
+}
+
+/// A row that stands for a property of each user or group.
+const fn owned(
+    name: &'static str,
+    heading: &'static str,
+    values: &'static str,
+    change: Change,
+    doc: &'static str,
+) -> Property {
+    Property { name, heading, values, kind: Kind::Limit, default: None, inherit: false, change, doc }
 }
 
 impl Property {
@@ -295,17 +310,17 @@ pub const DATASET: &[Property] = &[
         "quota",
         "QUOTA",
         "<size> | none",
-        Kind::Only("none"),
-        "none",
-        "Limit with children (not yet built).",
+        Kind::Limit,
+        "0",
+        "What it and all below it may come to.",
     ),
     setting(
         "reservation",
         "RESERV",
         "<size> | none",
-        Kind::Only("none"),
-        "none",
-        "Guaranteed space with children (not yet built).",
+        Kind::Limit,
+        "0",
+        "What is kept for it and all below it, whatever others write.",
     ),
     setting(
         "recordsize",
@@ -425,14 +440,21 @@ pub const DATASET: &[Property] = &[
     )
     .inherited()
     .changes(Change::AtCreation),
-    setting("refquota", "REFQUOTA", "<size> | none", Kind::Only("none"), "none", "Limit (not yet built)."),
+    setting(
+        "refquota",
+        "REFQUOTA",
+        "<size> | none",
+        Kind::Limit,
+        "0",
+        "What it may refer to itself, whatever lies below it.",
+    ),
     setting(
         "refreservation",
         "REFRESERV",
         "<size> | none",
-        Kind::Only("none"),
-        "none",
-        "Guaranteed space (not yet built).",
+        Kind::Limit,
+        "0",
+        "What is kept for its own content; counts as used before it is written.",
     ),
     measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies it wherever it goes."),
     setting(
@@ -444,7 +466,15 @@ pub const DATASET: &[Property] = &[
         "What is kept in memory (other values are not yet built).",
     )
     .inherited(),
+    measured("usedbysnapshots", "USEDSNAP", "<size>", Kind::Bytes, "Part of `used` that only its snapshots hold."),
     measured("usedbydataset", "USEDDS", "<size>", Kind::Bytes, "Part of `used` that is its own."),
+    measured(
+        "usedbyrefreservation",
+        "USEDREFRESERV",
+        "<size>",
+        Kind::Bytes,
+        "Part of `used` that `refreservation` keeps and that is not written yet.",
+    ),
     measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` that is its children's."),
     measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Its number within the pool."),
     setting("dedup", "DEDUP", "off", Kind::Only("off"), "off", "Store equal blocks once (not yet built).")
@@ -526,6 +556,14 @@ pub const DATASET: &[Property] = &[
         Kind::Text { bytes_max: 16 },
         "Is its key loaded?",
     ),
+    owned("userused@...", "USERUSED@...", "<size>", Change::Never, "Bytes that the files of a user occupy: userused@joe."),
+    owned("userquota@...", "USERQUOTA@...", "<size> | none", Change::Anytime, "What the files of a user may occupy."),
+    owned("userobjused@...", "USEROBJUSED@...", "<count>", Change::Never, "Files, folders and links of a user."),
+    owned("userobjquota@...", "USEROBJQUOTA@...", "<count> | none", Change::Anytime, "How many a user may have."),
+    owned("groupused@...", "GROUPUSED@...", "<size>", Change::Never, "Bytes that the files of a group occupy."),
+    owned("groupquota@...", "GROUPQUOTA@...", "<size> | none", Change::Anytime, "What the files of a group may occupy."),
+    owned("groupobjused@...", "GROUPOBJUSED@...", "<count>", Change::Never, "Files, folders and links of a group."),
+    owned("groupobjquota@...", "GROUPOBJQUOTA@...", "<count> | none", Change::Anytime, "How many a group may have."),
     measured("filecount", "FILECOUNT", "<number>", UNLIMITED, "Inodes in use."),
 ];
 
@@ -603,6 +641,7 @@ mod tests {
         let find = |name: &str| DATASET.iter().find(|p| p.name == name).unwrap();
         assert_eq!(find("used").shown("27158118"), "25.9M");
         assert_eq!(find("used").shown("0"), "0B");
+        assert_eq!((find("quota").shown("0"), find("quota").shown("1048576")), ("none".into(), "1M".into()));
         assert_eq!(find("used").shown("-"), "-");
         assert_eq!(find("recordsize").shown("131072"), "128K");
         assert_eq!(find("compressratio").shown("2.49"), "2.49x");

@@ -1,5 +1,6 @@
 //! From `name=value` as typed to a property and its exact value, or to a sentence.
 
+use crate::owner::OwnerProperty;
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
 
@@ -47,6 +48,12 @@ pub enum PropertyError {
         /// What works today.
         values: &'static str,
     },
+    /// A user or group that has no number.
+    #[error("'{name}' names nobody: after the '@' stands a user or group of this machine, or a number")]
+    Owner {
+        /// What was typed.
+        name: String,
+    },
     /// A user property's name or value breaks the rules.
     #[error("user property '{name}' is not allowed: {rule}")]
     User {
@@ -66,6 +73,10 @@ pub fn lookup(scope: Scope, name: &str) -> Option<&'static Property> {
     };
     // One row stands for all features of the format; which there are is the format's business.
     let name = if scope == Scope::Pool && name.starts_with("feature@") { "feature@..." } else { name };
+    // And of those of users and groups one row each.
+    let prefix = name.split_inclusive('@').next().unwrap_or_default();
+    let of_owners = scope == Scope::Dataset && OwnerProperty::split(name).is_some();
+    let name = if of_owners { &format!("{prefix}...") } else { name };
     table
         .iter()
         .find(|p| p.name == name)
@@ -118,7 +129,10 @@ pub fn parse_assignment(scope: Scope, text: &str) -> Result<(String, String), Pr
         return Err(PropertyError::Unknown { name: name.to_owned(), hint: hint(scope, name) });
     };
     let exact = property.parse(value)?;
-    let stored = if name.starts_with("feature@") { name } else { property.name };
+    if OwnerProperty::split(name).is_some() && OwnerProperty::parse(name).is_none() {
+        return Err(PropertyError::Owner { name: name.to_owned() });
+    }
+    let stored = if property.name.ends_with("...") { name } else { property.name };
     Ok((stored.to_owned(), exact))
 }
 
@@ -134,6 +148,8 @@ impl Property {
         }
         match self.kind {
             Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
+            Kind::Limit if text == "none" => Ok("0".to_owned()),
+            Kind::Limit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::PowerOfTwo { min, max } => match parse_size(text) {
                 Some(n) if n.is_power_of_two() && (min..=max).contains(&n) => Ok(n.to_string()),
                 _ => Err(wrong()),
@@ -285,7 +301,6 @@ mod tests {
             "compression=zstd-fast-10",
             "copies=2",
             "dedup=on",
-            "quota=10G",
             "encryption=aes-128-ccm",
             "acltype=nfsv4",
             "casesensitivity=insensitive",
@@ -313,6 +328,10 @@ mod tests {
             "keylocation=file://relative",
             "keylocation=https://x",
             "mountpoint=/a\nb",
+            "quota=-1",
+            "quota=ten",
+            "refquota=",
+            "reservation=99999E",
         ];
         for text in bad {
             assert!(matches!(dataset(text), Err(PropertyError::Value { .. })), "{text}");
@@ -338,6 +357,13 @@ mod tests {
     fn paths_are_made_plain() {
         assert_eq!(exact("mountpoint=//srv/./x/"), "/srv/x");
         assert_eq!(exact("mountpoint=/"), "/");
+        assert_eq!(dataset("userquota@1000=1M").unwrap(), ("userquota@1000".into(), "1048576".into()));
+        assert!(matches!(dataset("userquota@joe=1M"), Err(PropertyError::Owner { .. })));
+        assert!(matches!(dataset("userused@1000=1M"), Err(PropertyError::ReadOnly { .. })));
+        assert_eq!(
+            (exact("quota=none"), exact("refquota=0"), exact("quota=1.5K")),
+            ("0".into(), "0".into(), "1536".into())
+        );
         assert_eq!(exact("keylocation=file:///etc//key"), "file:///etc/key");
     }
 

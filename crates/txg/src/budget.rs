@@ -15,7 +15,7 @@
 //! that rare. What many writers have to wait together was reckoned before a release: who still waits after one, where the curve
 //! asks for no delay any more, goes on, and who comes then waits for one longest delay at most.
 
-use crate::{Commits, Patience, Refusal};
+use crate::{Account, Commits, Patience, Refusal};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,10 @@ pub enum Verdict {
     AfterCleaning,
     /// There is none.
     NoSpace,
+    /// There may be room below a limit once what is reserved or freed now is committed: like [`Verdict::AfterCommit`].
+    QuotaAfterCommit,
+    /// A limit of the dataset, of one above it or of an owner is reached.
+    OverQuota,
     /// The pool takes no changes.
     ReadOnly,
 }
@@ -272,17 +276,24 @@ impl Budget {
     }
 
     /// Reserves without asking and without waiting.
-    pub(crate) fn reserve_promised(&self, cost: Cost, commits: &Commits) -> Result<Reservation<'_>, Refusal> {
+    pub(crate) fn reserve_promised(
+        &self,
+        account: Option<Arc<dyn Account>>,
+        cost: Cost,
+        commits: &Commits,
+    ) -> Result<Reservation<'_>, Refusal> {
         commits.check()?;
         let mut state = self.state.lock();
         state.total = state.total.plus(cost);
+        account.iter().for_each(|account| account.take(cost.space));
         drop(state);
-        Ok(Reservation { budget: self, cost, txg: None })
+        Ok(Reservation { budget: self, account, cost, txg: None })
     }
 
-    /// Waits by the curve, asks the pool, and reserves.
+    /// Waits by the curve, asks the account and the pool, and reserves.
     pub(crate) fn reserve(
         &self,
+        account: Option<Arc<dyn Account>>,
         kind: AdmitKind,
         cost: Cost,
         commits: &Commits,
@@ -297,21 +308,31 @@ impl Budget {
                 // Something larger than the limit goes alone.
                 let fits = state.total == Cost::default() || state.felt(&*self.space, kind, cost) <= 1000;
                 if fits {
-                    match self.space.admit(kind, cost, state.total.plus(cost)) {
+                    // The account first, because the pool counts what it admits.
+                    let asked = account.as_ref().map_or(Verdict::Admit, |a| a.admit(kind, cost.space));
+                    let verdict = match asked {
+                        Verdict::Admit => self.space.admit(kind, cost, state.total.plus(cost)),
+                        other => other,
+                    };
+                    match verdict {
                         Verdict::Admit => {
                             state.total = state.total.plus(cost);
+                            account.iter().for_each(|account| account.take(cost.space));
                             let crossed = state.fullness(&*self.space, Cost::default());
                             drop(state);
                             if crossed >= crate::CloseRule::default().fullness {
                                 commits.nudge();
                             }
-                            return Ok(Reservation { budget: self, cost, txg: None });
+                            return Ok(Reservation { budget: self, account, cost, txg: None });
                         }
                         // What a commit frees may be usable only after the one that follows it, and what is live is
                         // known only after a sync: two full commits settle the question.
-                        Verdict::AfterCommit if after_commit < 3 => after_commit += 1,
+                        Verdict::AfterCommit | Verdict::QuotaAfterCommit if after_commit < 3 => {
+                            after_commit += 1;
+                        }
                         Verdict::AfterCleaning => {}
                         Verdict::AfterCommit | Verdict::NoSpace => return Err(Refusal::NoSpace),
+                        Verdict::QuotaAfterCommit | Verdict::OverQuota => return Err(Refusal::OverQuota),
                         Verdict::ReadOnly => return Err(Refusal::ReadOnly),
                     }
                 }
@@ -396,6 +417,8 @@ fn slot(txg: Txg) -> usize {
 /// Reserved bytes. Without a txg they are given back on drop; with one they stay until its release.
 pub struct Reservation<'a> {
     budget: &'a Budget,
+    /// Who else was asked.
+    account: Option<Arc<dyn Account>>,
     cost: Cost,
     txg: Option<Txg>,
 }
@@ -407,6 +430,7 @@ impl Reservation<'_> {
         let mut state = self.budget.state.lock();
         let slot = &mut state.by_txg[slot(txg)];
         *slot = slot.plus(self.cost);
+        self.account.iter().for_each(|account| account.assign(txg, self.cost.space));
         self.txg = Some(txg);
     }
 
@@ -418,6 +442,7 @@ impl Reservation<'_> {
         let replace = |sum: &mut Cost| *sum = sum.less(old).plus(cost);
         replace(&mut state.total);
         replace(&mut state.by_txg[slot(txg)]);
+        self.account.iter().for_each(|account| account.settle(txg, old.space, cost.space));
     }
 }
 
@@ -426,6 +451,7 @@ impl Drop for Reservation<'_> {
         if self.txg.is_none() {
             let mut state = self.budget.state.lock();
             state.total = state.total.less(self.cost);
+            self.account.iter().for_each(|account| account.give_back(self.cost.space));
             self.budget.released.notify_all();
         }
     }

@@ -44,12 +44,14 @@
 //! What freeze and sync do is `dataset`'s and `pool`'s question; this crate never writes.
 #![forbid(unsafe_code)]
 
+mod account;
 mod budget;
 mod close;
 mod commits;
 mod gate;
 mod patience;
 
+pub use account::Account;
 pub use budget::{AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, delay_ns};
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
@@ -67,6 +69,9 @@ pub enum Refusal {
     /// The pool could not place the worst case of this operation.
     #[error("no space left in the pool")]
     NoSpace,
+    /// A quota of the dataset, of one above it, or of an owner leaves no room for the worst case of this operation.
+    #[error("a quota is reached")]
+    OverQuota,
     /// The pool is suspended after a fault of its devices.
     #[error(transparent)]
     Suspended(#[from] Suspended),
@@ -108,7 +113,17 @@ impl Txgs {
     /// that is inside an operation or holds any lock that an operation takes. Waits as long as the thread's [`Patience`]
     /// says.
     pub fn begin(&self, kind: AdmitKind, cost: Cost) -> Result<Operation<'_>, Refusal> {
-        let mut reservation = self.budget.reserve(kind, cost, &self.commits)?;
+        self.begin_for(None, kind, cost)
+    }
+
+    /// The same for an operation that is held to an account's limits too.
+    pub fn begin_for(
+        &self,
+        account: Option<Arc<dyn Account>>,
+        kind: AdmitKind,
+        cost: Cost,
+    ) -> Result<Operation<'_>, Refusal> {
+        let mut reservation = self.budget.reserve(account, kind, cost, &self.commits)?;
         let hold = match Patience::current() {
             Patience::None => self.gate.try_enter().ok_or(Refusal::WouldWait)?,
             // A freeze takes milliseconds.
@@ -120,8 +135,12 @@ impl Txgs {
 
     /// Begins an operation whose room was promised before: what a log is replayed with. It is counted like any other and
     /// waits for nothing. Refused only on a suspended pool.
-    pub fn begin_promised(&self, cost: Cost) -> Result<Operation<'_>, Refusal> {
-        let mut reservation = self.budget.reserve_promised(cost, &self.commits)?;
+    pub fn begin_promised(
+        &self,
+        account: Option<Arc<dyn Account>>,
+        cost: Cost,
+    ) -> Result<Operation<'_>, Refusal> {
+        let mut reservation = self.budget.reserve_promised(account, cost, &self.commits)?;
         let hold = self.gate.enter();
         reservation.assign(hold.txg());
         Ok(Operation { reservation, hold })

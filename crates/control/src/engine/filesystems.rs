@@ -179,18 +179,13 @@ impl Engine {
             }
             self.unmount_below(&held, name, false)?;
         }
-        let before = held.pool.local_props(name).map_err(refuse::pool)?;
-        for (index, (property, value)) in edits.iter().enumerate() {
-            if let Err(error) = held.pool.set_property(name, property, value.as_deref()) {
-                for (property, _) in &edits[..index] {
-                    // The pool takes no changes any more if this fails too, and then nothing can be put back.
-                    let _ = held.pool.set_property(name, property, before.get(property).map(String::as_str));
-                }
-                if place {
-                    self.mount_below(&held, name);
-                }
-                return Err(refuse::pool(error));
+        let changes: Vec<(&str, Option<&str>)> =
+            edits.iter().map(|(property, value)| (property.as_str(), value.as_deref())).collect();
+        if let Err(error) = held.pool.set_properties(name, &changes) {
+            if place {
+                self.mount_below(&held, name);
             }
+            return Err(refuse::pool(error));
         }
         self.log(&held, caller);
         for (property, value) in &edits {

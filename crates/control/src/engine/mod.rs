@@ -20,6 +20,7 @@ mod inject;
 mod memory;
 mod mounts;
 mod moving;
+mod owners;
 mod pools;
 mod refuse;
 mod rename;
@@ -29,10 +30,10 @@ mod upkeep;
 
 use crate::api::{
     Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,
-    FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, Host, LabelClear, MemoryReport, Outcome,
-    PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy, PoolDetach,
-    PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan, PoolInfo,
-    PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
+    FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, FsUserspace, Host, LabelClear, MemoryReport, Outcome,
+    OwnerEntry, PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy,
+    PoolDetach, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan,
+    PoolInfo, PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
     PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync, PoolTrim,
     PoolUpgrade,
 };
@@ -414,6 +415,10 @@ impl Host for Engine {
 
     fn fs_list(&self, _: &Caller, request: FsList) -> Result<Vec<FsInfo>, Refusal> {
         self.list_fs(&request)
+    }
+
+    fn fs_userspace(&self, _: &Caller, request: FsUserspace) -> Result<Vec<OwnerEntry>, Refusal> {
+        self.userspace(&request.name)
     }
 
     fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal> {

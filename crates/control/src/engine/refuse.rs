@@ -79,6 +79,9 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
+        Error::LimitTooLow { name, .. } | Error::ReservationTooHigh { name, .. } => {
+            with(Code::PropSpace).with("fs", name)
+        }
         Error::Property(_) => with(Code::PropValue),
         Error::ReadOnly { pool } => with(Code::PoolReadonly).with("pool", pool),
         Error::NoSpace { pool } => with(Code::PoolFull).with("pool", pool),

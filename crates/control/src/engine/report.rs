@@ -169,8 +169,10 @@ impl Engine {
         measure("available", info.available.to_string());
         measure("referenced", info.referenced.to_string());
         measure("usedbydataset", info.referenced.to_string());
-        measure("usedbychildren", info.used.saturating_sub(info.referenced).to_string());
-        measure("logicalused", info.logical.to_string());
+        measure("usedbychildren", info.used_by_children.to_string());
+        measure("usedbysnapshots", "0".into());
+        measure("usedbyrefreservation", info.used_by_refreservation.to_string());
+        measure("logicalused", info.logical_used.to_string());
         measure("logicalreferenced", info.logical.to_string());
         measure("filecount", info.files.to_string());
         let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };

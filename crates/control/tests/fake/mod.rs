@@ -595,6 +595,12 @@ impl Host for FakeHost {
         Ok(found)
     }
 
+    fn fs_userspace(&self, _: &Caller, request: FsUserspace) -> Result<Vec<OwnerEntry>, Refusal> {
+        self.with_fs(&request.name, |_, _| {
+            Ok(vec![OwnerEntry { group: false, id: 0, used: 4096, quota: 0, objects: 1, object_quota: 0 }])
+        })
+    }
+
     fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal> {
         self.with_fs(&request.name, |fs, history| {
             fs.local.extend(request.properties.clone());

@@ -1,0 +1,233 @@
+//! Quotas and reservations: exact to the operation's worst case, kept over a crash, never in the way of deleting.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
+use steadfast_device::MemoryDevice;
+use steadfast_env::Env;
+use steadfast_pool::{Error, Pool};
+use steadfast_posix::{Errno, Fallocate, FileSystem};
+
+const KIB: u64 = 1 << 10;
+
+/// What an operation on names is promised, and what nodes may take besides content (`steadfast_dataset`).
+const NODES: u64 = 16 * KIB;
+
+/// Nodes of trees that compress worse than before: what `used` may stand above a limit (`pool/src/quotas.rs`).
+const NODES_ABOVE: u64 = 64 * KIB;
+
+fn new_pool(datasets: &[&str]) -> (Env, Arc<MemoryDevice>, Pool) {
+    let env = Env::real();
+    let device = Arc::new(MemoryDevice::new("a", 128 * MIB));
+    let mut spec = spec(vec![handle(&device)], None);
+    spec.root_props = [("compression".to_owned(), "off".to_owned())].into();
+    let pool = Pool::create(&env, spec).expect("a pool");
+    for name in datasets {
+        pool.create_dataset(name, Default::default(), None).expect("created");
+    }
+    (env, device, pool)
+}
+
+fn set(pool: &Pool, name: &str, property: &str, bytes: u64) -> Result<(), Error> {
+    pool.set_property(name, property, Some(&bytes.to_string()))
+}
+
+fn used(pool: &Pool, fs: &FileSystem, name: &str) -> u64 {
+    fs.syncfs().expect("committed");
+    pool.dataset_info(name).expect("it is there").used
+}
+
+fn new_file(fs: &FileSystem, name: &str) -> Result<u64, Errno> {
+    Ok(fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0)?.ino)
+}
+
+/// Writes pieces of so many bytes behind each other until one is refused; the bytes written and the refusal.
+fn fill(fs: &FileSystem, ino: u64, piece: u64) -> (u64, Errno) {
+    let data = noise(ino, usize::try_from(piece).unwrap());
+    let mut at = fs.getattr(ino).expect("it is there").size;
+    loop {
+        match fs.write(ino, at, &data, false) {
+            Ok(_) => at += piece,
+            Err(error) => return (at, error),
+        }
+    }
+}
+
+#[test]
+fn a_quota_is_filled_to_the_worst_case_of_what_is_refused() {
+    let (_env, _device, pool) = new_pool(&["tank/a"]);
+    for (round, quota) in [8 * MIB, 9 * MIB + 300 * KIB, 12 * MIB].into_iter().enumerate() {
+        set(&pool, "tank/a", if round == 1 { "refquota" } else { "quota" }, quota).expect("set");
+        let (fs, _use) = mount(&pool, "tank/a");
+        let ino = new_file(&fs, &format!("large{round}")).expect("made");
+        for piece in [128 * KIB, 4 * KIB] {
+            let (_, error) = fill(&fs, ino, piece);
+            assert_eq!(error, Errno::EDQUOT);
+            let used = used(&pool, &fs, "tank/a");
+            assert!(used <= quota + NODES_ABOVE, "{used} of {quota}");
+            // A record is at its longest rewritten whole, so that much may be left.
+            assert!(quota.saturating_sub(used) < 128 * KIB + piece + NODES, "{used} of {quota}");
+            let info = pool.dataset_info("tank/a").unwrap();
+            assert_eq!(info.available, quota.saturating_sub(used));
+        }
+        // A file of its own for each page: nothing is rewritten, so less than a page and the nodes is left.
+        let mut refused = None;
+        for number in 0..1_000 {
+            let made = new_file(&fs, &format!("page{round}-{number}"));
+            refused = made.and_then(|ino| fs.write(ino, 0, &noise(1, 4096), false)).err();
+            if refused.is_some() {
+                break;
+            }
+        }
+        assert_eq!(refused, Some(Errno::EDQUOT));
+        let used = used(&pool, &fs, "tank/a");
+        assert!(
+            used <= quota + NODES_ABOVE && quota.saturating_sub(used) < 4 * KIB + 2 * NODES,
+            "{used} of {quota}"
+        );
+        pool.set_properties("tank/a", &[("quota", None), ("refquota", None)]).expect("none");
+    }
+}
+
+#[test]
+fn whatever_grows_is_refused_at_a_quota_and_whatever_shrinks_works() {
+    let (_env, _device, pool) = new_pool(&["tank/a"]);
+    set(&pool, "tank/a", "quota", 4 * MIB).expect("set");
+    let (fs, _use) = mount(&pool, "tank/a");
+    let ino = new_file(&fs, "file").expect("made");
+    let other = new_file(&fs, "other").expect("made");
+    fill(&fs, ino, 128 * KIB);
+    fill(&fs, other, 4 * KIB);
+    // What is left is less than an operation on names takes.
+    while fs.mkdir(ME, ROOT, format!("d{}", fs.statfs().files).as_bytes(), 0o755).is_ok() {}
+    let refused = |what: &str, result: Result<(), Errno>| assert_eq!(result, Err(Errno::EDQUOT), "{what}");
+    refused("write", fs.write(ino, 0, &noise(3, 1 << 20), false).map(drop));
+    refused("create", new_file(&fs, "more").map(drop));
+    refused("mkdir", fs.mkdir(ME, ROOT, b"dir", 0o755).map(drop));
+    refused("symlink", fs.symlink(ME, ROOT, b"link", b"file").map(drop));
+    refused("tmpfile", fs.tmpfile(ME, ROOT, 0o600).map(drop));
+    refused("setxattr", fs.setxattr(ino, b"user.x", &noise(4, 60_000), 0));
+    let end = fs.getattr(ino).unwrap().size;
+    let allocate = Fallocate::Allocate { keep_size: false };
+    refused("fallocate", fs.fallocate(ino, allocate, end, 8 * MIB, false).map(drop));
+    refused("copy_file_range", fs.copy_file_range(ino, 0, other, 64 * MIB, MIB).map(drop));
+    assert_eq!(fs.write(ino, 0, b"", false), Ok(false));
+    fs.rename(ROOT, b"file", ROOT, b"renamed", 0).expect("a rename takes as much as it gives");
+    fs.setattr(ino, &steadfast_posix::SetAttr { mode: Some(0o600), ..Default::default() }).expect("chmod");
+    fs.fallocate(ino, Fallocate::PunchHole, 0, MIB, false).expect("a hole");
+    fs.unlink(ROOT, b"other").expect("unlink");
+    fs.forget(other, 1);
+    fs.write(ino, 0, &noise(5, 64 << 10), false).expect("there is room again, and it is waited for");
+    assert!(used(&pool, &fs, "tank/a") <= 4 * MIB + NODES_ABOVE);
+}
+
+#[test]
+fn a_quota_above_counts_all_below_it_and_a_refquota_only_its_own() {
+    let (_env, _device, pool) = new_pool(&["tank/a", "tank/a/b", "tank/a/c"]);
+    set(&pool, "tank/a", "quota", 6 * MIB).expect("set");
+    set(&pool, "tank/a", "refquota", MIB).expect("set");
+    let (b, _use_b) = mount(&pool, "tank/a/b");
+    let (c, _use_c) = mount(&pool, "tank/a/c");
+    let (in_b, in_c) = (new_file(&b, "f").unwrap(), new_file(&c, "f").unwrap());
+    b.write(in_b, 0, &noise(1, 3 << 20), false).expect("half of it");
+    let (bytes, error) = fill(&c, in_c, 64 * KIB);
+    assert_eq!(error, Errno::EDQUOT);
+    assert!((2 * MIB..3 * MIB).contains(&bytes), "{bytes}");
+    let info = |name: &str| pool.dataset_info(name).unwrap();
+    b.syncfs().unwrap();
+    assert_eq!(info("tank/a").used, info("tank/a").referenced + info("tank/a").used_by_children);
+    assert_eq!(info("tank/a").used_by_children, info("tank/a/b").used + info("tank/a/c").used);
+    assert!(info("tank/a/b").available < 256 * KIB && info("tank").available > 50 * MIB);
+    b.unlink(ROOT, b"f").unwrap();
+    b.forget(in_b, 1);
+    c.write(in_c, bytes, &noise(2, 1 << 20), false).expect("what another gave back is there");
+}
+
+#[test]
+fn a_reservation_is_there_on_a_full_pool() {
+    let (env, device, pool) = new_pool(&["tank/kept", "tank/greedy"]);
+    let free = pool.dataset_info("tank").unwrap().available;
+    set(&pool, "tank/kept", "reservation", 20 * MIB).expect("set");
+    assert!(matches!(
+        set(&pool, "tank/kept", "reservation", free + MIB),
+        Err(Error::ReservationTooHigh { .. })
+    ));
+    let left = pool.dataset_info("tank/greedy").unwrap().available;
+    // What it holds already is part of what is kept for it; a commit moves the pool's own metadata by some nodes.
+    let kept = 20 * MIB - pool.dataset_info("tank/kept").unwrap().used;
+    assert!(left.abs_diff(free - kept) < MIB / 4, "{left} of {free}");
+    let (fs, used_greedy) = mount(&pool, "tank/greedy");
+    let ino = new_file(&fs, "f").unwrap();
+    let (_, error) = fill(&fs, ino, 128 * KIB);
+    assert_eq!(error, Errno::ENOSPC, "the pool is full for it, which is no quota");
+    drop((fs, used_greedy, pool));
+    // A crash, and the reservation is still there.
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    let (fs, _use) = mount(&pool, "tank/kept");
+    let ino = new_file(&fs, "f").expect("a name");
+    for at in 0..18 {
+        fs.write(ino, at * MIB, &noise(at, 1 << 20), false).expect("18 of 20 MiB are there");
+    }
+    let info = pool.dataset_info("tank/kept").unwrap();
+    assert!(info.available < 3 * MIB, "{info:?}");
+}
+
+#[test]
+fn a_refreservation_is_used_before_it_is_written() {
+    let (_env, _device, pool) = new_pool(&["tank/a", "tank/a/b"]);
+    set(&pool, "tank/a", "refreservation", 10 * MIB).expect("set");
+    let info = |name: &str| pool.dataset_info(name).unwrap();
+    let a = info("tank/a");
+    assert_eq!(a.used_by_refreservation, 10 * MIB - a.referenced);
+    assert_eq!(a.used, 10 * MIB + a.used_by_children);
+    let (fs, _use) = mount(&pool, "tank/a");
+    let ino = new_file(&fs, "f").unwrap();
+    fs.write(ino, 0, &noise(1, 3 << 20), false).unwrap();
+    fs.syncfs().unwrap();
+    let after = info("tank/a");
+    assert_eq!(
+        (after.used, after.used_by_children),
+        (a.used, a.used_by_children),
+        "nothing moved but the parts"
+    );
+    assert_eq!(after.used_by_refreservation, 10 * MIB - after.referenced);
+    assert!(matches!(set(&pool, "tank/a", "quota", 9 * MIB), Err(Error::LimitTooLow { .. })));
+    assert!(matches!(set(&pool, "tank/a", "refquota", 9 * MIB), Err(Error::LimitTooLow { .. })));
+    set(&pool, "tank/a", "quota", 11 * MIB).expect("more than is kept");
+    assert!(matches!(
+        set(&pool, "tank/a", "refreservation", 20 * MIB),
+        Err(Error::ReservationTooHigh { .. })
+    ));
+}
+
+#[test]
+fn several_properties_are_set_all_or_none() {
+    let (env, device, pool) = new_pool(&["tank/a"]);
+    let edits = [("org:x", Some("1")), ("quota", Some("4096"))];
+    assert!(matches!(pool.set_properties("tank/a", &edits), Err(Error::LimitTooLow { .. })));
+    assert!(pool.local_props("tank/a").unwrap().is_empty(), "neither is set");
+    let both = (10 * MIB).to_string();
+    let edits = [("reservation", Some(both.as_str())), ("quota", Some(both.as_str())), ("org:x", Some("2"))];
+    pool.set_properties("tank/a", &edits).expect("they fit each other");
+    drop(pool);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    assert_eq!(pool.local_props("tank/a").unwrap().len(), 3);
+}
+
+#[test]
+fn writers_side_by_side_do_not_pass_a_quota_together() {
+    let (_env, _device, pool) = new_pool(&["tank/a"]);
+    set(&pool, "tank/a", "quota", 8 * MIB).expect("set");
+    let (fs, _use) = mount(&pool, "tank/a");
+    let files: Vec<u64> = (0..4).map(|n| new_file(&fs, &format!("f{n}")).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for ino in files {
+            let fs = &fs;
+            scope.spawn(move || assert_eq!(fill(fs, ino, 64 * KIB).1, Errno::EDQUOT));
+        }
+    });
+    let used = used(&pool, &fs, "tank/a");
+    assert!(used <= 8 * MIB + NODES_ABOVE && used > 7 * MIB, "{used}");
+}

@@ -1,0 +1,32 @@
+//! Limits below the pool's: what an operation is held to because of the dataset, or the owner, that it writes for.
+
+use steadfast_format::Txg;
+
+use crate::{AdmitKind, Verdict};
+
+/// Who is asked besides the pool before an operation begins, and hears of what becomes of it.
+///
+/// All calls but the first two come under the budget's lock, so that asking and taking is one step: two operations
+/// never both get the last of a limit. They must be quick and must not call the budget.
+pub trait Account: Send + Sync {
+    /// False while there is nothing to be held to: then operations begin without an account.
+    fn is_limited(&self) -> bool;
+
+    /// Bytes that can still be taken as far as quotas are concerned; `None` if none is set.
+    fn room(&self) -> Option<u64>;
+
+    /// May an operation of this kind take so many bytes more?
+    fn admit(&self, kind: AdmitKind, space: u64) -> Verdict;
+
+    /// So many bytes are promised, to an operation without a txg as yet.
+    fn take(&self, space: u64);
+
+    /// What was taken belongs to this txg. It ends when the txg's real usage is known, of which the account hears elsewhere.
+    fn assign(&self, txg: Txg, space: u64);
+
+    /// An operation of this txg needs another number of bytes than was taken for it.
+    fn settle(&self, txg: Txg, old: u64, new: u64);
+
+    /// What was taken goes back: the operation did not begin.
+    fn give_back(&self, space: u64);
+}
