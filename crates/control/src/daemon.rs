@@ -26,6 +26,8 @@ pub fn run(
     make_host: impl FnOnce() -> Result<Arc<dyn Host>, Refusal>,
 ) -> Result<(), Refusal> {
     raise_descriptor_limit();
+    // Before any thread is started. An ordinary user may not, and has the kernel's limit for collected writes instead.
+    steadfast_fuse::become_io_flusher().ok();
     runtime.prepare()?;
     let _lock = take_lock(runtime)?;
     let trouble = |error: io::Error| {

@@ -53,7 +53,7 @@ pub mod wire;
 pub use error::Error;
 pub use handler::{Handler, Reply};
 pub use later::Later;
-pub use mount::{UnmountMode, clear_stale};
+pub use mount::{UnmountMode, become_io_flusher, clear_stale};
 pub use notify::{Notifier, NotifyError};
 pub use options::{IdlePoll, LogEvent, LogSink, MountOptions, MountVia, Readdirplus};
 pub use session::{EndReason, Session};

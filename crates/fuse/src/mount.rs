@@ -370,6 +370,25 @@ pub(crate) fn set_read_ahead(device: DeviceNumber, kb: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.major, device.minor), kb.to_string())
 }
 
+/// Lets collected writes of a mount fill so many per cent of what the kernel lets be dirty, like those of a disk. Its limit for
+/// FUSE, 1 % kept strictly, is lifted; what it guards against is a server that waits for memory which only the server's own
+/// answers would clean: see [`become_io_flusher`].
+pub(crate) fn set_dirty_percent(device: DeviceNumber, percent: u8) -> io::Result<()> {
+    let bdi = format!("/sys/class/bdi/{}:{}", device.major, device.minor);
+    std::fs::write(format!("{bdi}/max_ratio"), percent.to_string())?;
+    std::fs::write(format!("{bdi}/strict_limit"), "0")
+}
+
+/// Tells the kernel that this thread, and those it starts from now on, clean dirty pages: their allocations never wait for
+/// the writing of pages, and what they write is held back by its own disk only (`PR_SET_IO_FLUSHER`). To be called before
+/// threads that serve mounts are started.
+///
+/// # Errors
+/// Without `CAP_SYS_RESOURCE`, and before Linux 5.6.
+pub fn become_io_flusher() -> io::Result<()> {
+    Ok(rustix::process::configure_io_flusher_behavior(true)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

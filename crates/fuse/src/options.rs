@@ -49,6 +49,11 @@ pub struct MountOptions {
     pub max_background: u16,
     /// Collect small buffered writes in the page cache. Default false; never on a tree another front writes.
     pub writeback_cache: bool,
+    /// With `writeback_cache`: what collected writes of this mount may fill of the memory that the kernel lets be dirty
+    /// (`vm.dirty_ratio`), in per cent, 1 to 100. The kernel's own limit for FUSE, 1 % and strictly kept, makes writers wait
+    /// for their own writes nearly always. Needs root and `/sys` (Linux 6.2); where that fails there is a log event and the
+    /// kernel's limit stands. Default 100, as for a disk.
+    pub dirty_percent: u8,
     /// Files opened for nothing but writing bypass the page cache: each `write(2)` is one request of its own size, without
     /// a copy into pages, a question for `security.capability`, or a request more for each page it fills in part. What was
     /// written so is read from the handler the first time. Only where the kernel keeps the page cache of readers right
@@ -101,6 +106,7 @@ impl MountOptions {
             read_ahead_kb: Some(1024),
             max_background: 64,
             writeback_cache: false,
+            dirty_percent: 100,
             direct_writes: true,
             posix_acl: false,
             readdirplus: Readdirplus::Auto,
@@ -205,6 +211,11 @@ pub enum LogEvent {
         /// Why.
         message: String,
     },
+    /// The kernel's limit for collected writes could not be lifted; writers go on, waiting more.
+    DirtyLimitNotSet {
+        /// Why.
+        message: String,
+    },
     /// The kernel's io_uring queues were asked for and are not used.
     QueuesNotUsed {
         /// Why.
@@ -265,6 +276,9 @@ impl fmt::Display for LogEvent {
             Self::ThreadFailed { message } => write!(f, "no further thread could be started: {message}"),
             Self::ReadAheadNotSet { message } => {
                 write!(f, "read-ahead keeps the kernel's default: {message}")
+            }
+            Self::DirtyLimitNotSet { message } => {
+                write!(f, "collected writes keep the kernel's limit for FUSE, 1 % of what may be dirty: {message}")
             }
             Self::QueuesNotUsed { message } => {
                 write!(f, "requests come over /dev/fuse and not over io_uring: {message}")

@@ -250,6 +250,11 @@ impl Session {
         {
             shared.log(LogEvent::ReadAheadNotSet { message: error.to_string() });
         }
+        if shared.negotiated.collects_writes()
+            && let Err(error) = mount::set_dirty_percent(mounted.device, options.dirty_percent)
+        {
+            shared.log(LogEvent::DirtyLimitNotSet { message: error.to_string() });
+        }
         Ok(shared)
     }
 

@@ -42,6 +42,7 @@ pub const SWITCHES: &[Switch] = &[
     switch("max_background", "1 to 65535", "asynchronous requests that may wait"),
     switch("read_ahead_kb", "0 to 1048576", "read-ahead of the mount, in KiB"),
     switch("writeback_cache", "on, off", "small buffered writes are collected in the page cache"),
+    switch("dirty_percent", "1 to 100", "how much of the kernel's dirty memory collected writes may fill"),
     switch("direct_writes", "on, off", "files opened for nothing but writing bypass the page cache"),
     switch("readdirplus", "off, auto, always", "listings bring attributes"),
     switch("parallel_dirops", "on, off", "lookups and listings of one directory run in parallel"),
@@ -115,6 +116,7 @@ impl MountOptions {
             "max_background" => self.max_background = u16::try_from(within(1, 65_535)?).ok()?,
             "read_ahead_kb" => self.read_ahead_kb = Some(within(0, 1 << 20)?),
             "writeback_cache" => self.writeback_cache = on?,
+            "dirty_percent" => self.dirty_percent = u8::try_from(within(1, 100)?).ok()?,
             "direct_writes" => self.direct_writes = on?,
             "readdirplus" => {
                 self.readdirplus = match value {

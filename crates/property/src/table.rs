@@ -499,6 +499,17 @@ pub const DATASET: &[Property] = &[
          names and content for `fsync`; names and sizes only; nothing, so that `fsync` commits. Not in ZFS.",
     )
     .inherited(),
+    setting(
+        "writeback_cache",
+        "WBCACHE",
+        "on | off",
+        SWITCH,
+        "off",
+        "The kernel collects what programs write, as it does for ext4, instead of handing each `write` over at once: many times \
+         faster where pages are written again and again, as in databases and images of disks. What is collected is not in a \
+         snapshot, and a full pool or quota is told by `fsync` or `close` instead of `write`. Not in ZFS.",
+    )
+    .inherited(),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
     setting(

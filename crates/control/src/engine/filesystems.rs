@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 /// Properties that a mount depends on as a place.
 const PLACE: [&str; 2] = ["mountpoint", "canmount"];
 /// Properties that a mount takes as options.
-const OPTIONS: [&str; 7] = ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype"];
+const OPTIONS: [&str; 8] =
+    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "writeback_cache"];
 
 /// One change: a new value, or `None` to inherit.
 pub(super) type Edit = (String, Option<String>);

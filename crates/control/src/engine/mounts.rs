@@ -274,6 +274,10 @@ impl Engine {
             allow_other: self.front.may_allow_other(),
             switches: Vec::new(),
         };
+        // What is off leaves it to STEADFAST_FUSE.
+        if is_on("writeback_cache")? {
+            settings.switches.push("writeback_cache=on".to_owned());
+        }
         for option in options {
             match option.as_str() {
                 "ro" => settings.read_only = true,

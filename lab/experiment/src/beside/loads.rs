@@ -133,6 +133,7 @@ pub static LOADS: [Load; 2] = [
             plain("xfs"),
             plain("btrfs"),
             ours("steadfast", "steadfast", None),
+            ours("collected", "steadfast, writeback_cache=on", Some("writeback_cache=on")),
         ],
         wanted: &[
             Wanted::Ratio("rate", "steadfast", "ext4", 0.6, "cow.parm at least 0.6 of ext4's rate"),
@@ -142,6 +143,26 @@ pub static LOADS: [Load; 2] = [
                 "steadfast",
                 0.5,
                 "cow.parm: the worst interval at least half of the median one",
+            ),
+            Wanted::Ratio(
+                "rate",
+                "collected",
+                "ext4",
+                0.6,
+                "cow.parm, writeback_cache=on: at least 0.6 of ext4's rate",
+            ),
+            Wanted::Ratio(
+                "rate",
+                "collected",
+                "btrfs",
+                5.0,
+                "cow.parm, writeback_cache=on: at least 5 times btrfs's rate",
+            ),
+            Wanted::AtLeast(
+                "worst",
+                "collected",
+                0.5,
+                "cow.parm, writeback_cache=on: the worst interval at least half of the median one",
             ),
         ],
         reported: &[
@@ -307,12 +328,12 @@ mod tests {
             row
         };
         let rows = [
-            row("rate", &[("ext4", 100.0), ("btrfs", 20.0), ("steadfast", 61.0)]),
-            row("worst", &[("steadfast", 0.49)]),
+            row("rate", &[("ext4", 100.0), ("btrfs", 20.0), ("steadfast", 61.0), ("collected", 700.0)]),
+            row("worst", &[("steadfast", 0.49), ("collected", 0.5)]),
         ];
         let goals = LOADS[0].judge(&rows);
         let verdicts: Vec<_> = goals.iter().map(|goal| goal.verdict.text()).collect();
-        assert_eq!(verdicts, ["met", "not met", "not met"]);
+        assert_eq!(verdicts, ["met", "not met", "not met", "met", "met", "met"]);
         assert_eq!(goals[2].bound(), "at least 0.5");
         let goals = LOADS[1].judge(&[row("rate", &[("ordered", 91.0), ("off", 100.0)])]);
         assert_eq!(goals[0].verdict.text(), "met");
