@@ -278,7 +278,10 @@ impl fmt::Display for LogEvent {
                 write!(f, "read-ahead keeps the kernel's default: {message}")
             }
             Self::DirtyLimitNotSet { message } => {
-                write!(f, "collected writes keep the kernel's limit for FUSE, 1 % of what may be dirty: {message}")
+                write!(
+                    f,
+                    "collected writes keep the kernel's limit for FUSE, 1 % of what may be dirty: {message}"
+                )
             }
             Self::QueuesNotUsed { message } => {
                 write!(f, "requests come over /dev/fuse and not over io_uring: {message}")

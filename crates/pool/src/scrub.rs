@@ -27,7 +27,7 @@ use steadfast_format::{
     BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
     ScanState, SegmentId, medium,
 };
-use steadfast_segment::MemberSpec;
+use steadfast_segment::{Depth, MemberSpec};
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
@@ -313,6 +313,7 @@ impl Inner {
             scan.nodes = self.commit_state.lock().last.as_ref().map(|root| root.meta).into_iter().collect();
         }
         scan.dirty = true;
+        let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };
         while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
             if !scan.nodes.is_empty() {
                 let tally = self.read_nodes(&mut scan.nodes);
@@ -341,7 +342,7 @@ impl Inner {
                 return Ok(());
             };
             let batch_ns = self.env.clock.monotonic_ns();
-            let mended = self.space.mend_all(&batch, true)?;
+            let mended = self.space.mend_all(&batch, depth)?;
             scan.row.next = SegmentId(last.0 + 1);
             scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns));
             scan.row.read += mended.read_bytes;

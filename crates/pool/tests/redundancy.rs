@@ -181,6 +181,58 @@ fn a_device_is_replaced_while_the_pool_is_used() {
     }
 }
 
+/// Replaces the second device of a pool of which something may have been spoilt before, and says what a resilver read.
+fn bytes_read_by_replacing(redundancy: Redundancy, count: usize, spoil: impl FnOnce(&MemoryDevice)) -> u64 {
+    let machine = Machine::new(count + 1);
+    let first = Machine { env: machine.env.clone(), devices: machine.devices[..count].to_vec() };
+    let pool = first.create(redundancy);
+    let old = pool.state().leaves[1].config.path.clone();
+    // So that nothing is read from memory, and nothing is open.
+    pool.export().expect("exported");
+    spoil(&machine.devices[1]);
+    let pool = machine.import(&(0..count).collect::<Vec<_>>());
+    let device = Arc::clone(&machine.devices[count]) as Arc<dyn Device>;
+    pool.replace(&old, DeviceHandle { path: "new".into(), device }, false).expect("begun");
+    finish(&pool);
+    let resilver = pool.state().scan.expect("a resilver");
+    assert_eq!(
+        (resilver.kind, resilver.missing, resilver.lost),
+        (ScanKind::Resilver, 0, 0),
+        "{redundancy:?}"
+    );
+    check(&pool);
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    finish(&pool);
+    let scrub = pool.state().scan.expect("a scrub");
+    assert_eq!((scrub.repaired, scrub.lost), (0, 0), "{redundancy:?}: everything was right before");
+    assert!(resilver.read < scrub.read, "{redundancy:?}: a resilver reads less than all");
+    pool.export().expect("exported");
+    let left: Vec<usize> = (0..=count).filter(|&at| at != 1).collect();
+    let pool = machine.import(&left);
+    check(&pool);
+    pool.export().expect("exported");
+    resilver.read
+}
+
+#[test]
+fn a_resilver_reads_what_it_needs() {
+    for (redundancy, count) in GROUPS {
+        let healthy = bytes_read_by_replacing(redundancy, count, |_| ());
+        let flooded = bytes_read_by_replacing(redundancy, count, flood);
+        // Of a mirror of two one device is read either way, and of the flooded one until it is known.
+        assert!(healthy < flooded, "{redundancy:?}: {healthy} {flooded}");
+        let rot = bytes_read_by_replacing(redundancy, count, |device| {
+            let place = steadfast_device::Place {
+                segment: steadfast_format::SegmentId(1),
+                slot: 40,
+                slot_size: 64 << 10,
+            };
+            device.append_segment(place, 0, &[0x5a; 64 << 10]).expect("written");
+        });
+        assert!(healthy <= rot && rot <= flooded, "{redundancy:?}: {healthy} {rot} {flooded}");
+    }
+}
+
 #[test]
 fn a_device_that_was_offline_gets_what_it_missed() {
     for (redundancy, count) in GROUPS {

@@ -1,6 +1,7 @@
 //! The devices of a pool. They are looked up at every read and only ever added to, so lookups take no lock.
 
 use std::ops::Index;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use steadfast_device::{Error as DeviceError, Result, SharedDevice};
@@ -8,12 +9,17 @@ use steadfast_format::{DeviceId, LabelConfig};
 
 use crate::accounting::Counters;
 
+/// Columns that may be wrong before others are to be right, of those copied from a device that leaves.
+const COPIES_WRONG: u32 = 2;
+
 /// A device and what was asked of it.
 pub(crate) struct Handle {
     /// Nothing while the pool does without it.
     device: RwLock<Option<SharedDevice>>,
     pub appendable: bool,
     pub counters: Counters,
+    /// Columns that were copied from it to another device because it leaves: those that were right, and those that were not.
+    copies: [AtomicU32; 2],
 }
 
 impl Handle {
@@ -27,8 +33,20 @@ impl Handle {
         self.in_use().ok_or_else(|| DeviceError::NotInUse { device: format!("device {id}") })
     }
 
+    /// A column was read in order to copy it, and was right or not.
+    pub fn copied(&self, right: bool) {
+        self.copies[usize::from(!right)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is worth a try to copy what lies there: most of what was copied so far was right.
+    pub fn copies_well(&self) -> bool {
+        let [right, wrong] = &self.copies;
+        wrong.load(Ordering::Relaxed) <= right.load(Ordering::Relaxed) / 2 + COPIES_WRONG
+    }
+
     /// Takes it out of use, or into use.
     pub fn set(&self, device: Option<SharedDevice>) {
+        self.copies.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         *self.device.write().unwrap_or_else(PoisonError::into_inner) = device;
     }
 }
@@ -50,7 +68,8 @@ impl Devices {
         }
         // What is not there today cannot be asked; devices of groups can always be appended to.
         let appendable = device.as_ref().is_none_or(|device| device.character().appendable);
-        let handle = Handle { device: RwLock::new(device), appendable, counters: Counters::default() };
+        let (device, counters) = (RwLock::new(device), Counters::default());
+        let handle = Handle { device, appendable, counters, copies: Default::default() };
         let place = self.places.iter().find(|place| place.get().is_none());
         place.is_some_and(|place| place.set((id, handle)).is_ok())
     }

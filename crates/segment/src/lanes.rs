@@ -7,9 +7,16 @@
 //!
 //! A batch of segments is in memory at a time: the caller chooses how many, and so how long one call takes.
 //!
+//! A scrub reads all columns. A resilver reads what it needs of a segment, and more only if that was not right ([`Plan`]): the
+//! column that moves, if it can still be had where it was, and what the rest makes it of otherwise. A device of which most of what was
+//! copied was wrong is not asked any more. So replacing a healthy device costs a read and a write of each byte, as a clone does,
+//! and one that lies costs as many reads as a row has data columns.
+//!
 //! ## Invariants
 //! (N4) Of one device one read is under way at a time, in the order of slots.                     `Lane::take`
-//! (N5) A segment is finished once, by the worker that brought its last column.                    `Bed::left`
+//! (N5) A segment is finished once in each pass, by the worker that brought its last column.       `Bed::left`
+//! (N6) Of a segment of which not everything was read, nothing is mended but what moves or is missing, and nothing is called
+//!      lost: what was read was right, or it is read again with more.                              `Bed::disappoints`
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -18,10 +25,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::{Buffer, Place};
 use steadfast_env::Job;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
+use steadfast_vdev::Layout;
+use steadfast_vdev::parity::Repair;
 
 use crate::Class;
 use crate::accounting::Wrong;
 use crate::error::Error;
+use crate::groups;
 use crate::mend::{Mended, Patient, what_is_wrong};
 use crate::redundant::checksum;
 use crate::space::{Space, lock};
@@ -32,8 +42,37 @@ const LANE_WORKERS: usize = 2;
 /// Workers at most, however many devices a group has.
 const WORKERS_MAX: usize = 48;
 
+/// How much of each segment is to be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Depth {
+    /// All columns, so that whatever is wrong is found.
+    All,
+    /// What has to move or to be built anew, and what that takes.
+    Needed,
+}
+
+/// Which columns of a segment are read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Plan {
+    /// Those that move, from where they are.
+    Copy,
+    /// Those that what moves or is missing is computed from.
+    Compute(Vec<usize>),
+    /// All there are.
+    All,
+}
+
+/// What became of the columns of a segment, by index: those that move from a device in use, and those that cannot be had.
+#[derive(Debug, Default)]
+struct Absent {
+    moving: Vec<usize>,
+    missing: Vec<usize>,
+}
+
 /// A segment whose columns are being read.
 struct Bed<'s> {
+    absent: Absent,
+    plan: Plan,
     id: SegmentId,
     row: Row,
     /// Bytes of a slot where it lies.
@@ -71,40 +110,122 @@ struct Stop {
 struct Outcome {
     report: Mended,
     error: Option<Error>,
+    /// Segments that have to be read again with more.
+    again: Vec<usize>,
 }
 
 impl Space {
-    /// Mends segments, as [`Space::mend`] does one: all devices read at once, each in order. Sync context only (N3).
+    /// Mends segments: all devices read at once, each in order; what is wrong is put right, and columns that are missing, or lie where
+    /// they are not to stay, are built on devices that have room. With each segment come its checksums as they are stored, none for
+    /// the pool's own metadata. Sync context only (N3).
     ///
     /// # Errors
     /// If a device failed that its group cannot do without.
     pub fn mend_all(
         &self,
         segments: &[(SegmentId, Vec<[u8; Checksums::SIZE]>)],
-        rebuild: bool,
+        depth: Depth,
     ) -> Result<Mended, Error> {
         let _sync = lock(&self.sync);
-        let beds: Vec<Bed<'_>> = segments.iter().filter_map(|(id, sums)| self.bed(*id, sums)).collect();
-        let lanes = self.lanes(&beds);
+        let mut report = Mended::default();
+        let mut beds: Vec<Bed<'_>> =
+            segments.iter().filter_map(|(id, sums)| self.bed(*id, sums, depth)).collect();
+        while !beds.is_empty() {
+            let Outcome { report: pass, error, mut again } = self.pass(&beds);
+            report.add(&pass);
+            if let Some(error) = error {
+                return Err(error);
+            }
+            again.sort_unstable();
+            beds = beds
+                .into_iter()
+                .enumerate()
+                .filter(|(at, _)| again.binary_search(at).is_ok())
+                .map(|(_, bed)| bed)
+                .collect();
+            beds.iter_mut().for_each(Self::plan_more);
+        }
+        Ok(report)
+    }
+
+    /// Reads what is planned of each segment, and finishes those of which that is enough.
+    fn pass(&self, beds: &[Bed<'_>]) -> Outcome {
+        let lanes = self.lanes(beds);
         // Of those that nothing can be read of, nobody brings a column.
-        let idle: Vec<&Bed<'_>> = beds.iter().filter(|bed| bed.left.load(Ordering::Acquire) == 0).collect();
+        let idle: Vec<usize> =
+            (0..beds.len()).filter(|at| beds[*at].left.load(Ordering::Acquire) == 0).collect();
         let outcome = Mutex::new(Outcome::default());
         let workers = if lanes.len() * LANE_WORKERS > WORKERS_MAX { 1 } else { LANE_WORKERS };
         let mut jobs: Vec<Job<'_>> = Vec::new();
         for _ in 0..workers {
             for lane in &lanes {
-                let (beds, outcome) = (&beds, &outcome);
-                jobs.push(Box::new(move || self.work(lane, beds, outcome, rebuild)));
+                let outcome = &outcome;
+                jobs.push(Box::new(move || self.work(lane, beds, outcome)));
             }
         }
         self.env.tasks.run_waiting(jobs);
-        idle.into_iter().for_each(|bed| self.finish(bed, &outcome, rebuild));
-        let Outcome { report, error } = outcome.into_inner().expect("no job panics");
-        error.map_or(Ok(report), Err)
+        idle.into_iter().for_each(|at| self.finish(beds, at, &outcome));
+        outcome.into_inner().expect("no job panics")
+    }
+
+    /// Columns that are not to stay where they are, or are nowhere.
+    fn absent(&self, row: &Row) -> Absent {
+        let state = self.read_state();
+        let mut absent = Absent::default();
+        for (index, column) in row.place.columns().enumerate() {
+            match column {
+                Some(column) if !self.is_in_use(column.device) => absent.missing.push(index),
+                Some(column) if !state.table.may_stay(column.device) => absent.moving.push(index),
+                Some(_) => {}
+                None => absent.missing.push(index),
+            }
+        }
+        absent
+    }
+
+    /// The least that has to be read of a segment.
+    fn plan(&self, row: &Row, absent: &Absent, depth: Depth) -> Plan {
+        // The pool's own metadata has no checksums, and its parity is made anew from all there is.
+        if depth == Depth::All || row.class.is_pool() {
+            return Plan::All;
+        }
+        let is_trusted = |index: &usize| {
+            let column = row.place.columns().nth(*index).flatten();
+            column.is_some_and(|column| self.devices[&column.device].copies_well())
+        };
+        if absent.missing.is_empty() && !absent.moving.is_empty() && absent.moving.iter().all(is_trusted) {
+            return Plan::Copy;
+        }
+        Self::plan_to_compute(row, absent)
+    }
+
+    /// What a segment without its absent columns is computed from.
+    fn plan_to_compute(row: &Row, absent: &Absent) -> Plan {
+        let mut absent = [&absent.moving[..], &absent.missing].concat();
+        absent.sort_unstable();
+        if absent.is_empty() || absent.len() > row.place.redundancy() {
+            return Plan::All;
+        }
+        match groups::layout(&row.place) {
+            Layout::Mirror => (0..row.place.columns().count())
+                .find(|index| !absent.contains(index))
+                .map_or(Plan::All, |index| Plan::Compute(vec![index])),
+            Layout::Raidz(stripe) => Repair::new(stripe.data(), stripe.parity(), &absent, &absent)
+                .map_or(Plan::All, |repair| Plan::Compute(repair.sources().to_vec())),
+        }
+    }
+
+    /// Plans to read more of a segment of which what was read was not right.
+    fn plan_more(bed: &mut Bed<'_>) {
+        bed.plan = match bed.plan {
+            Plan::Copy => Self::plan_to_compute(&bed.row, &bed.absent),
+            Plan::Compute(_) | Plan::All => Plan::All,
+        };
+        bed.columns.iter_mut().for_each(|column| *column = Mutex::default());
     }
 
     /// A place for a segment, if it can be mended.
-    fn bed<'s>(&self, id: SegmentId, sums: &'s [[u8; Checksums::SIZE]]) -> Option<Bed<'s>> {
+    fn bed<'s>(&self, id: SegmentId, sums: &'s [[u8; Checksums::SIZE]], depth: Depth) -> Option<Bed<'s>> {
         let (row, slot, row_units) = {
             let state = self.read_state();
             let row = state.table.rows.get(&id).filter(|row| !row.open)?;
@@ -124,19 +245,26 @@ impl Space {
         }
         let chunk = self.chunk_of(&row) as usize;
         let columns = row.place.columns().map(|_| Mutex::default()).collect();
-        Some(Bed { id, row, slot, chunk, rows, sums, columns, left: AtomicUsize::new(0) })
+        let absent = self.absent(&row);
+        let plan = self.plan(&row, &absent, depth);
+        Some(Bed { absent, plan, id, row, slot, chunk, rows, sums, columns, left: AtomicUsize::new(0) })
     }
 
     /// The lanes of all devices that hold columns, each in the order of its slots (N4).
     fn lanes(&self, beds: &[Bed<'_>]) -> Vec<Lane> {
         let mut lanes: Vec<(DeviceId, Vec<Stop>)> = Vec::new();
-        for (bed, place) in beds.iter().map(|bed| &bed.row.place).enumerate() {
-            for (column, Column { device, slot }) in place.present() {
-                if !self.is_in_use(device) {
+        for (at, bed) in beds.iter().enumerate() {
+            for (column, Column { device, slot }) in bed.row.place.present() {
+                let planned = match &bed.plan {
+                    Plan::Copy => bed.absent.moving.contains(&column),
+                    Plan::Compute(sources) => sources.contains(&column),
+                    Plan::All => true,
+                };
+                if !planned || !self.is_in_use(device) {
                     continue;
                 }
-                let stop = Stop { bed, column, slot };
-                beds[bed].left.fetch_add(1, Ordering::AcqRel);
+                let stop = Stop { bed: at, column, slot };
+                bed.left.fetch_add(1, Ordering::AcqRel);
                 match lanes.iter_mut().find(|(known, _)| *known == device) {
                     Some((_, stops)) => stops.push(stop),
                     None => lanes.push((device, vec![stop])),
@@ -151,12 +279,12 @@ impl Space {
     }
 
     /// Reads and compares columns of a lane until there are no more.
-    fn work(&self, lane: &Lane, beds: &[Bed<'_>], outcome: &Mutex<Outcome>, rebuild: bool) {
+    fn work(&self, lane: &Lane, beds: &[Bed<'_>], outcome: &Mutex<Outcome>) {
         while let Some((stop, bytes)) = self.take(lane, beds) {
             let bed = &beds[stop.bed];
             self.compare(lane, bed, stop.column, bytes);
             if bed.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.finish(bed, outcome, rebuild);
+                self.finish(beds, stop.bed, outcome);
             }
         }
     }
@@ -165,7 +293,12 @@ impl Space {
     fn compare(&self, lane: &Lane, bed: &Bed<'_>, column: usize, bytes: Option<Buffer>) {
         let Some(bytes) = bytes else { return };
         let wrong = bed.wrong(column, &bytes);
-        for (row, wrong) in &wrong {
+        if bed.plan == Plan::Copy {
+            self.devices[&lane.device].copied(wrong.is_empty());
+        }
+        // What disappoints is read once more with the rest, and counted then.
+        let counted = if bed.plan == Plan::All { &wrong[..] } else { &[] };
+        for (row, wrong) in counted {
             let offset = u32::try_from(row * bed.chunk).expect("within a column");
             self.devices[&lane.device].counters.rejected(Address { segment: bed.id, offset }, *wrong);
         }
@@ -179,7 +312,7 @@ impl Space {
         sums: &[[u8; Checksums::SIZE]],
         report: &mut Mended,
     ) -> Option<Patient> {
-        let beds = [self.bed(id, sums)?];
+        let beds = [self.bed(id, sums, Depth::All)?];
         for lane in &self.lanes(&beds) {
             while let Some((stop, bytes)) = self.take(lane, &beds) {
                 self.compare(lane, &beds[0], stop.column, bytes);
@@ -199,10 +332,19 @@ impl Space {
         Some((stop, read.is_ok().then_some(bytes)))
     }
 
-    /// All columns of a segment that can be read were: mends it (N5).
-    fn finish(&self, bed: &Bed<'_>, outcome: &Mutex<Outcome>, rebuild: bool) {
+    /// All planned columns of a segment that can be read were: mends it (N5), or has it read again with more (N6).
+    fn finish(&self, beds: &[Bed<'_>], at: usize, outcome: &Mutex<Outcome>) {
+        let bed = &beds[at];
         let mut report = Mended::default();
-        let mended = self.mend_patient(bed.patient(&mut report), bed.sums, rebuild, &mut report);
+        if bed.disappoints() {
+            report.read_bytes =
+                bed.columns.iter().map(|read| lock(read).bytes.as_ref().map_or(0, |b| b.len() as u64)).sum();
+            let mut outcome = lock(outcome);
+            outcome.report.add(&report);
+            outcome.again.push(at);
+            return;
+        }
+        let mended = self.mend_patient(bed.patient(&mut report), bed.sums, &mut report);
         let mut outcome = lock(outcome);
         outcome.report.add(&report);
         if let Err(error) = mended {
@@ -223,6 +365,19 @@ impl Bed<'_> {
         bytes.chunks(self.chunk).enumerate().filter_map(wrong).collect()
     }
 
+    /// Whether not everything was read, and of that not everything is right (N6).
+    fn disappoints(&self) -> bool {
+        let is_right = |index: usize| {
+            let read = lock(&self.columns[index]);
+            read.bytes.is_some() && read.wrong.is_empty()
+        };
+        match &self.plan {
+            Plan::All => false,
+            Plan::Compute(sources) => !sources.iter().all(|index| is_right(*index)),
+            Plan::Copy => !self.absent.moving.iter().all(|index| is_right(*index)),
+        }
+    }
+
     /// What was read of all columns, taken out of the bed.
     fn patient(&self, report: &mut Mended) -> Patient {
         let mut columns = Vec::with_capacity(self.columns.len());
@@ -230,7 +385,10 @@ impl Bed<'_> {
         let mut all_wrong = Vec::new();
         for (index, read) in self.columns.iter().enumerate() {
             let Read { bytes, wrong } = std::mem::take(&mut *lock(read));
+            let absent = self.absent.moving.contains(&index) || self.absent.missing.contains(&index);
             match &bytes {
+                // Not read and not needed.
+                None if self.plan != Plan::All && !absent => {}
                 None => bad.iter_mut().for_each(|columns| columns.push(index)),
                 Some(bytes) => {
                     report.read_bytes += bytes.len() as u64;

@@ -8,7 +8,7 @@
 //! ## Invariants
 //! (N1) Nothing is written that does not have the checksum it should have.                         `rebuild`
 //! (N2) A column is written into a slot that is free, on a device that holds no other column of the segment; the row names it
-//!      in the same commit whose flush makes it durable.                                           `Space::mend`
+//!      in the same commit whose flush makes it durable.                                           `Space::mend_all`
 //! (N3) Sync context only: no segment leaves the table and no slot changes hands meanwhile.
 
 use std::ops::Range;
@@ -69,7 +69,7 @@ pub(crate) struct Patient {
 }
 
 impl Space {
-    /// Segments that [`Space::mend`] has something to look at: of several columns, closed. With `incomplete` those only that have a
+    /// Segments that [`Space::mend_all`] has something to look at: of several columns, closed. With `incomplete` those only that have a
     /// column missing or on a device out of use.
     #[must_use]
     pub fn mendable(&self, incomplete: bool) -> Vec<SegmentId> {
@@ -173,23 +173,11 @@ impl Space {
         })
     }
 
-    /// Mends a segment. `sums` are its checksums as they are stored, none for the pool's own metadata. With `rebuild` missing columns
-    /// are built on devices that have room. Sync context only (N3).
-    pub fn mend(
-        &self,
-        id: SegmentId,
-        sums: &[[u8; Checksums::SIZE]],
-        rebuild: bool,
-    ) -> Result<Mended, Error> {
-        self.mend_all(&[(id, sums.to_vec())], rebuild)
-    }
-
     /// Computes what is wrong or missing of a segment that was read, and writes it.
     pub(crate) fn mend_patient(
         &self,
         mut patient: Patient,
         sums: &[[u8; Checksums::SIZE]],
-        rebuild: bool,
         report: &mut Mended,
     ) -> Result<(), Error> {
         let rebuilt = patient.rebuild(sums, report);
@@ -199,7 +187,7 @@ impl Space {
         if !self.is_healing() {
             return Ok(());
         }
-        let replaced = if rebuild { self.replace_columns(&patient, report) } else { Ok(()) };
+        let replaced = self.replace_columns(&patient, report);
         self.write_back(&patient, &rebuilt, report);
         replaced
     }

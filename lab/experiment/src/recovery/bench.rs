@@ -267,6 +267,15 @@ impl Bench {
         Ok((self.files * (FILE_MIB << 20), began.elapsed().as_secs_f64()))
     }
 
+    /// Devices that a row is read from to compute one of its columns.
+    pub fn sources(&self) -> usize {
+        match &self.kind {
+            Kind::Ours { parity } => self.devices.len() - *parity as usize,
+            Kind::Btrfs => 1,
+            Kind::ZfsFuse { .. } => self.devices.len() - 1,
+        }
+    }
+
     /// Floods a device with zeros while the file system is mounted.
     pub fn zero(&self, device: usize, shell: &mut Shell) -> Result<(), Error> {
         let path = quoted(&self.devices[device].display().to_string());
@@ -391,6 +400,8 @@ impl Bench {
         shell: &mut Shell,
         act: impl FnOnce(&mut Bench, &mut Shell) -> Result<(), Error>,
     ) -> Result<Course, Error> {
+        // What a program that reads its images through the page cache left there is not to count as read from devices.
+        crate::arms::drop_kernel_caches()?;
         let counter = self.counter(shell)?;
         let (read, written) = counter.look();
         let (began, over) = (Instant::now(), AtomicBool::new(false));

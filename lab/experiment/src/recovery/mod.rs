@@ -9,7 +9,8 @@
 //! devices is counted by the kernel: for a daemon by its process, for btrfs by its loop devices.
 //!
 //! ## Invariants
-//! (R1) The device's own limit and a plain clone of it are measured in the same run, on the same devices, before each recovery.
+//! (R1) The device's own limit, a plain clone of it, and what reading and writing at once gives are measured in the same run, on the
+//!      same devices, before each recovery.
 //! (R2) After each recovery everything is read and compared with what was written; what differs ends the experiment.
 //! (R3) What is not installed is a column that says so, never a number.
 //! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
@@ -210,6 +211,14 @@ fn bench_of(
     Ok(Bench::new(key, kind, home.clone(), devices, device(args::DEVICES - 1), bytes, !given))
 }
 
+/// What dd reaches on the devices, MB/s (R1).
+#[derive(Clone, Copy)]
+struct Limits {
+    read: f64,
+    clone: f64,
+    row: f64,
+}
+
 impl Hands<'_> {
     /// All stages of one file system in one round.
     fn measure(mut self, bench: &mut Bench) -> Result<(), Error> {
@@ -220,8 +229,8 @@ impl Hands<'_> {
             let (bytes, seconds) = bench.fill(u64::from(fill), self.stop, self.shell)?;
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
-            let device = self.limits(bench)?;
-            self.recover(bench, fill, device)?;
+            let limits = self.limits(bench)?;
+            self.recover(bench, fill, limits)?;
             if bench.key == "raidz1" && fill == FILLS[0] {
                 self.questions(bench, fill)?;
             }
@@ -239,8 +248,9 @@ impl Hands<'_> {
         figures::add(&mut self.report.rows, &row, arm, value);
     }
 
-    /// The device's own sequential limit, and a plain clone of it (R1): MB/s.
-    fn limits(&mut self, bench: &Bench) -> Result<(f64, f64), Error> {
+    /// The device's own sequential limit, a plain clone of it, and one device written while as many are read as a row takes to be
+    /// computed from (R1).
+    fn limits(&mut self, bench: &Bench) -> Result<Limits, Error> {
         let mib = self.device_bytes >> 20;
         let device = quoted(&bench.devices[0].display().to_string());
         let spare = quoted(&bench.spare.display().to_string());
@@ -251,6 +261,16 @@ impl Hands<'_> {
             "dd if={device} of={spare} bs=1M count={mib} iflag=direct oflag=direct conv=notrunc,fsync status=none"
         );
         let clone = bench.timed(&clone, bytes, self.shell)?;
+        let sources = &bench.devices[..bench.sources()];
+        let reads = sources.iter().map(|source| {
+            let source = quoted(&source.display().to_string());
+            format!("dd if={source} of=/dev/null bs=1M count={mib} iflag=direct status=none & ")
+        });
+        let line = format!(
+            "{}dd if=/dev/zero of={spare} bs=1M count={mib} oflag=direct conv=notrunc,fsync status=none && wait",
+            reads.collect::<String>()
+        );
+        let row = bench.timed(&line, bytes, self.shell)?;
         // A clone carries the label of what it was made of: nobody is to find it.
         self.shell.ask(&format!("dd if=/dev/zero of={spare} bs=1M count=1 conv=notrunc status=none"))?;
         self.shell.ask(&format!(
@@ -259,11 +279,13 @@ impl Hands<'_> {
         ))?;
         self.note(bench.key, "read", "device alone, read by dd, 1 MiB direct", "MB/s", read);
         self.note(bench.key, "clone", "device cloned by dd, 1 MiB direct", "MB/s", clone);
-        Ok((read, clone))
+        let label = "device written by dd while as many are read as rebuilding takes";
+        self.note(bench.key, "row", label, "MB/s", row);
+        Ok(Limits { read, clone, row })
     }
 
     /// A clean scrub, one that heals, a resilver, and a look at every byte (R2).
-    fn recover(&mut self, bench: &mut Bench, fill: u32, (read, clone): (f64, f64)) -> Result<(), Error> {
+    fn recover(&mut self, bench: &mut Bench, fill: u32, limits: Limits) -> Result<(), Error> {
         let at = (fill, self.round);
         let clean = bench.course("scrub", at, self.shell, Bench::scrub)?;
         bench.zero(1, self.shell)?;
@@ -272,6 +294,7 @@ impl Hands<'_> {
         let target = 2 % bench.devices.len();
         let resilver =
             bench.course("resilver", at, self.shell, |bench, shell| bench.replace(target, "", shell))?;
+        let copy = bench.course("copy", at, self.shell, |bench, shell| bench.replace(target, "", shell))?;
         crate::arms::drop_kernel_caches()?;
         let (bytes, seconds) = bench.verify()?;
         let rate = |bytes: u64, course: &Course| bytes as f64 / 1e6 / course.seconds;
@@ -305,6 +328,9 @@ impl Hands<'_> {
             "MB/s",
             rebuilt,
         );
+        let copied = rate(copy.written, &copy);
+        let what = label("replace of a healthy device, copied");
+        self.note(key, &format!("copy{fill}"), &what, "MB/s", copied);
         self.note(key, "verify", "reading all back, compared", "MB/s", bytes as f64 / 1e6 / seconds);
         if fill == FILLS[FILLS.len() - 1] {
             if counted {
@@ -313,12 +339,18 @@ impl Hands<'_> {
                     "scrub_read",
                     "clean scrub over dd reading one device",
                     "times",
-                    scrubbed / read,
+                    scrubbed / limits.read,
                 );
             }
-            self.note(key, "resilver_clone", "resilver over dd cloning one device", "times", rebuilt / clone);
+            for (key_of, what, value) in [
+                ("resilver_clone", "resilver over dd cloning one device", rebuilt / limits.clone),
+                ("resilver_row", "resilver over dd that reads and writes as much", rebuilt / limits.row),
+                ("copy_clone", "replace of a healthy device over dd cloning it", copied / limits.clone),
+            ] {
+                self.note(key, key_of, what, "times", value);
+            }
         }
-        self.report.courses.extend([clean, heal, resilver]);
+        self.report.courses.extend([clean, heal, resilver, copy]);
         Ok(())
     }
 
@@ -426,6 +458,10 @@ fn judge(rows: &[Row]) -> Vec<figures::Goal> {
         found.extend(goals::bound(rows, "scrub_read", arm, Bound::AtLeast(0.8), &scrub));
         let resilver = format!("{arm}: resilver at least 0.8 of dd cloning one device");
         found.extend(goals::bound(rows, "resilver_clone", arm, Bound::AtLeast(0.8), &resilver));
+        let resilver = format!("{arm}: resilver at least 0.8 of dd that reads and writes as much");
+        found.extend(goals::bound(rows, "resilver_row", arm, Bound::AtLeast(0.8), &resilver));
+        let copy = format!("{arm}: replacing a healthy device at least 0.8 of dd cloning it");
+        found.extend(goals::bound(rows, "copy_clone", arm, Bound::AtLeast(0.8), &copy));
     }
     for (key, what) in [("scrubbed75", "clean scrub"), ("resilver75", "resilver")] {
         let text = format!("raidz1: {what} at 75 % at least as fast as zfs-fuse");
