@@ -410,6 +410,23 @@ fn a_file_system_is_listed_where_it_is_mounted() {
 }
 
 #[test]
+fn writes_are_collected_where_the_property_says_so() {
+    let house = House::new("collected");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/db", &[("writeback_cache", "on")], None).unwrap();
+    house.create_fs("tank/db/below", &[], None).unwrap();
+    house.create_fs("tank/home", &[], None).unwrap();
+    let collects = |name: &str| {
+        let mounts = house.stage.mounts.lock().unwrap();
+        let settings = mounts.values().find(|settings| settings.source == name).expect("mounted");
+        settings.switches.iter().any(|switch| switch == "writeback_cache=on")
+    };
+    assert!(collects("tank/db") && collects("tank/db/below") && !collects("tank/home"));
+    house.set("tank/db", "writeback_cache", "off").unwrap();
+    assert!(!collects("tank/db") && !collects("tank/db/below"), "mounted again");
+}
+
+#[test]
 fn keys_open_and_close_what_they_should() {
     let house = House::new("keys");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();

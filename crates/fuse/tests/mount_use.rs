@@ -357,6 +357,15 @@ fn a_write_back_cache_loses_nothing() {
     let mut wish = options();
     wish.writeback_cache = true;
     mounted_with("writeback", wish, |b| {
+        // The kernel's limit for FUSE is lifted where this process may.
+        let dev = fs::metadata(&b.dir).unwrap().dev();
+        let bdi = format!("/sys/class/bdi/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+        if let Ok(strict) = fs::read_to_string(format!("{bdi}/strict_limit"))
+            && rustix::process::geteuid().is_root()
+        {
+            assert_eq!(strict.trim(), "0", "{:?}", b.log.lock().unwrap());
+            assert_eq!(fs::read_to_string(format!("{bdi}/max_ratio")).unwrap().trim(), "100");
+        }
         let path = b.dir.join("a");
         let mut expected = vec![0u8; 3_000_000];
         {

@@ -15,7 +15,7 @@ options of run cow and run journal (need root):
   --size SIZE     size of the file                 (default: what the parameter file says, 1g and 10g)
   --quick         30 seconds each, and a file of at most 2g; the report says so
   --only NAMES    loads: plain (the file as it is), fsync (an fsync after every write)
-  --arms NAMES    columns; cow: ext4 ext4-journal ext4-writeback xfs btrfs steadfast
+  --arms NAMES    columns; cow: ext4 ext4-journal ext4-writeback xfs btrfs steadfast collected
                   journal: ext4 ext4-journal ext4-writeback xfs btrfs ordered data writeback off
   --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
   --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
