@@ -126,6 +126,11 @@ fn devices_that_cannot_be_taken_are_refused() {
         ("zpool replace rz $PWD/d4.img $PWD/d7.img", "VDEV-FOREIGN"),
         ("zpool attach tank $PWD/d1.img $PWD/xfs.img", "VDEV-FOREIGN"),
         ("zpool add tank spare $PWD/xfs.img", "VDEV-FOREIGN"),
+        ("zpool add tank cache $PWD/small.img", "VDEV-SMALL"),
+        ("zpool add tank cache $PWD/d4.img", "VDEV-IN-USE"),
+        ("zpool add tank cache $PWD/d7.img", "VDEV-FOREIGN"),
+        ("zpool add tank cache $PWD/d8.img $PWD/link8", "VDEV-TWICE"),
+        ("zpool add tank cache mirror $PWD/d8.img $PWD/d9.img", "LATER"),
         // Redundancy that does not match.
         ("zpool add tank $PWD/d8.img", "VDEV-MISMATCH"),
         ("zpool add tank raidz1 $PWD/d8.img $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),

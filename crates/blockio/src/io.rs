@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use steadfast_crypto::{AuthError, BlockKeys, Mismatch, SEAL_OVERHEAD, Verified};
 use steadfast_device::Buffer;
@@ -15,6 +15,7 @@ use crate::cache::{Block, Cache, Lookup};
 use crate::compress::{CompressionSetting, Compressor};
 use crate::error::{Attempt, Badness, BlockFault, Error, ErrorLog};
 use crate::seal::Identity;
+use crate::second::SecondCache;
 use crate::stats::{Counters, Statistics, add};
 
 /// Faults kept for `status`; older ones go.
@@ -70,6 +71,8 @@ pub struct BlockIo {
     counters: Counters,
     faults: Mutex<VecDeque<BlockFault>>,
     log: OnceLock<Arc<dyn ErrorLog>>,
+    /// Cache devices.
+    second: RwLock<Vec<Arc<SecondCache>>>,
 }
 
 /// A block on its way down: everything but its places.
@@ -93,6 +96,7 @@ impl BlockIo {
             counters: Counters::default(),
             faults: Mutex::default(),
             log: OnceLock::new(),
+            second: RwLock::default(),
         }
     }
 
@@ -169,8 +173,41 @@ impl BlockIo {
         Ok(block)
     }
 
-    /// Reads a block from its first good copy.
+    /// Uses these cache devices from now on, and no others.
+    pub fn set_second(&self, caches: Vec<Arc<SecondCache>>) {
+        *self.second.write().unwrap_or_else(PoisonError::into_inner) = caches;
+    }
+
+    fn second(&self, pointer: &BlockPointer) -> Vec<Arc<SecondCache>> {
+        match pointer.kind {
+            BlockKind::Data => self.second.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A block that a cache device holds (K7).
+    fn read_second(&self, pointer: &BlockPointer, context: &ReadContext<'_>) -> Option<Block> {
+        let caches = self.second(pointer);
+        let bytes = caches.iter().find_map(|cache| cache.get(&pointer.hash, pointer.psize as usize))?;
+        let stored = Verified::check(bytes, &pointer.hash).ok()?;
+        let opened = self.open_stored(stored, pointer.copies[0], pointer, context).ok()?;
+        add(&self.counters.second_hits, 1);
+        Some(Block::new(opened))
+    }
+
+    /// Which device keeps a block: the same one always, so that none is kept twice.
+    fn offer_second(&self, pointer: &BlockPointer, bytes: &[u8]) {
+        let caches = self.second(pointer);
+        if let Some(cache) = caches.get(usize::from(pointer.hash[0]) % caches.len().max(1)) {
+            cache.offer(&pointer.hash, bytes);
+        }
+    }
+
+    /// Reads a block from a cache device, or from its first good copy.
     fn read_stored(&self, pointer: &BlockPointer, context: &ReadContext<'_>) -> Result<Block, Error> {
+        if let Some(block) = self.read_second(pointer, context) {
+            return Ok(block);
+        }
         let mut attempts = Vec::new();
         for &address in &pointer.copies[..pointer.copy_count()] {
             match self.read_copy(address, pointer, context) {
@@ -259,10 +296,16 @@ impl BlockIo {
             .collect();
         let places: Vec<_> =
             leads.iter().map(|(_, pointer)| (pointer.copies[0], pointer.psize as usize)).collect();
-        let read = if places.len() > 1 { self.space.read_run(&places) } else { None };
+        let kept =
+            |pointer: &BlockPointer| self.second(pointer).iter().any(|cache| cache.holds(&pointer.hash));
+        let together = places.len() > 1 && !leads.iter().any(|(_, pointer)| kept(pointer));
+        let read = if together { self.space.read_run(&places) } else { None };
         let mut buffers = read.into_iter().flatten();
         for (lead, pointer) in leads {
             let checked = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
+            if let Some(stored) = &checked {
+                self.offer_second(pointer, stored);
+            }
             let opened = checked
                 .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, &context).ok())
                 .map(Block::new);
@@ -462,6 +505,7 @@ impl BlockIo {
                 detail: error.to_string(),
             }),
         })?;
+        self.offer_second(pointer, &stored);
         self.open_stored(stored, address, pointer, context)
     }
 

@@ -20,6 +20,7 @@
 //!      never wrong, only useless. A reader without the key gets nothing from it.   test: `the_cache_asks_for_the_key`
 //! (K6) A block that many want at once is read once; nobody holds a lock while it is read.
 //!                                                                test: `a_block_that_many_want_is_read_once`
+//! (K7) What comes from a cache device is judged like what comes from the pool's own ([`second`](SecondCache)).
 //! (K5) Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost
@@ -37,6 +38,7 @@ mod compress;
 mod error;
 mod io;
 pub mod seal;
+mod second;
 mod stats;
 pub mod zle;
 
@@ -45,4 +47,5 @@ pub use cache::Block;
 pub use compress::{CompressionSetting, fuzz as fuzz_decompress};
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};
 pub use io::{BlockIo, ReadContext, WriteRequest};
+pub use second::{SecondCache, SecondCounts};
 pub use stats::Statistics;

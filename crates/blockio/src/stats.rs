@@ -26,6 +26,8 @@ pub struct Statistics {
     pub cache_waits: u64,
     /// Blocks read ahead of their reader.
     pub blocks_read_ahead: u64,
+    /// Blocks that a cache device had.
+    pub second_hits: u64,
     /// Bytes in the cache now.
     pub cache_bytes: u64,
     /// Bytes it may hold.
@@ -51,6 +53,7 @@ pub(crate) struct Counters {
     pub cache_misses: AtomicU64,
     pub cache_waits: AtomicU64,
     pub blocks_read_ahead: AtomicU64,
+    pub second_hits: AtomicU64,
     pub blocks_healed: AtomicU64,
     pub blocks_bad: AtomicU64,
     pub frees_refused: AtomicU64,
@@ -74,6 +77,7 @@ impl Counters {
             cache_misses: get(&self.cache_misses),
             cache_waits: get(&self.cache_waits),
             blocks_read_ahead: get(&self.blocks_read_ahead),
+            second_hits: get(&self.second_hits),
             cache_bytes,
             cache_bytes_max,
             blocks_healed: get(&self.blocks_healed),

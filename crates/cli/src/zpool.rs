@@ -738,12 +738,18 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
             let reports = session
                 .ask(steadfast_control::api::PoolStatus { names: names_of })
                 .doing(|| format!("cannot look at '{}'", tame(&pool.name)))?;
-            let mut headed = false;
+            let mut section = None;
             for vdev in reports.iter().flat_map(|report| &report.vdevs) {
-                if vdev.class == VdevClass::Log && !std::mem::replace(&mut headed, true) {
-                    let heading = |name: &String| if name == "name" { "logs" } else { "-" };
-                    rows.push(names.iter().map(|name| heading(name).to_owned()).collect());
+                let heading = match vdev.class {
+                    VdevClass::Log => Some("logs"),
+                    VdevClass::Cache => Some("cache"),
+                    _ => None,
+                };
+                if let Some(heading) = heading.filter(|_| heading != section) {
+                    let cell = |name: &String| if name == "name" { heading } else { "-" };
+                    rows.push(names.iter().map(|name| cell(name).to_owned()).collect());
                 }
+                section = heading;
                 let row = names.iter().map(|name| {
                     let value = match name.as_str() {
                         "name" => return format!("  {}", tame(&vdev.name)),

@@ -12,7 +12,8 @@ use steadfast_property::{nice_bytes, nice_nanos, nice_number};
 /// What passed between two moments, of a pool or a device.
 struct Flow {
     depth: usize,
-    is_log: bool,
+    /// The heading it stands under, if it holds no segments.
+    section: Option<&'static str>,
     name: String,
     guid: u64,
     allocated: u64,
@@ -108,7 +109,11 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         let then = old.map(|old| [&old.read, &old.write, &old.flush, &old.trim]);
         Flow {
             depth: 1,
-            is_log: device.class == VdevClass::Log,
+            section: match device.class {
+                VdevClass::Log => Some("logs"),
+                VdevClass::Cache => Some("cache"),
+                _ => None,
+            },
             name: device.name.clone(),
             guid: device.guid,
             allocated: device.allocated,
@@ -133,11 +138,15 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
     }
     Flow {
         depth: 0,
-        is_log: false,
+        section: None,
         name: pool.name.clone(),
         guid: pool.guid,
-        allocated: devices.iter().filter(|device| !device.is_log).map(|device| device.allocated).sum(),
-        free: devices.iter().filter(|device| !device.is_log).map(|device| device.free).sum(),
+        allocated: devices
+            .iter()
+            .filter(|device| device.section.is_none())
+            .map(|device| device.allocated)
+            .sum(),
+        free: devices.iter().filter(|device| device.section.is_none()).map(|device| device.free).sum(),
         seconds,
         calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
         devices,
@@ -174,7 +183,7 @@ impl Flow {
     fn group(name: &str, seconds: f64) -> Flow {
         Flow {
             depth: 1,
-            is_log: false,
+            section: None,
             name: name.to_owned(),
             guid: 0,
             allocated: 0,
@@ -311,13 +320,15 @@ fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_he
     if with_headings {
         headings(session, "pool", name_width, &groups, &widths);
     }
-    let mut before_was_log = false;
+    let mut section = None;
     for (flow, row) in lines.iter().zip(rows) {
-        if flow.is_log && !before_was_log {
+        if flow.section != section
+            && let Some(heading) = flow.section
+        {
             let dashes = widths.iter().map(|width| format!("  {:>width$}", "-"));
-            session.line(format!("{:name_width$}{}", "logs", dashes.collect::<String>()));
+            session.line(format!("{heading:name_width$}{}", dashes.collect::<String>()));
         }
-        before_was_log = flow.is_log;
+        section = flow.section;
         let mut line = format!("{:name_width$}", flow.label(parsed));
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(&format!("  {cell:>width$}"));

@@ -192,8 +192,8 @@ fn remarked(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
 /// The tree of devices, indented by a tab; with counters unless it is a pool that is only a candidate.
 pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: bool, exact: bool) -> String {
     let mut rows = vec![Row { depth: 0, name, state, counts: [0; 3], note: None }];
-    // What the pool's own line counts is what its devices count together.
-    for vdev in vdevs {
+    // What the pool's own line counts is what its devices count together, but for those that it does not need.
+    for vdev in vdevs.iter().filter(|vdev| vdev.class != VdevClass::Cache) {
         let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
         for (sum, count) in rows[0].counts.iter_mut().zip(counts) {
             *sum += count;
@@ -281,7 +281,8 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
     let exact = parsed.has('p');
     let mut by_name = Map::new();
     for pool in pools {
-        let sum = |field: fn(&VdevReport) -> u64| pool.vdevs.iter().map(field).sum::<u64>();
+        let needed = || pool.vdevs.iter().filter(|vdev| vdev.class != VdevClass::Cache);
+        let sum = |field: fn(&VdevReport) -> u64| needed().map(field).sum::<u64>();
         let room = |field: fn(&VdevReport) -> u64| {
             pool.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main).map(field).sum::<u64>()
         };

@@ -231,12 +231,12 @@ fn relative(path: &Path) -> Refusal {
 fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
-        let is_built =
-            matches!(vdev.class, VdevClass::Main | VdevClass::Log | VdevClass::Spare | VdevClass::Anchor);
+        let is_built = vdev.class != VdevClass::Parity;
         if !is_built || vdev.class != VdevClass::Main && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
                 VdevClass::Log => "log mirror",
                 VdevClass::Spare => "spare mirror",
+                VdevClass::Cache => "cache mirror",
                 class => vdev_word(class, vdev.kind),
             };
             return Err(

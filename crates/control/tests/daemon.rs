@@ -270,11 +270,15 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
         refused(Request::PoolCreate(request)).code
     };
     assert_eq!(with(&|r| r.name = "mirror1".into()), Code::NameInvalid);
-    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Cache), Code::Later);
+    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Parity), Code::Later);
+    let cache_mirror =
+        |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Cache, VdevKind::Mirror);
+    assert_eq!(with(&cache_mirror), Code::Later);
     let log_mirror =
         |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Mirror);
     assert_eq!(with(&log_mirror), Code::Later);
-    // A log or an anchor alone holds no data.
+    // A log, a cache or an anchor alone holds no data.
+    assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Cache), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Log), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Anchor), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].devices = vec!["disk.img".into()]), Code::ApiRequest);

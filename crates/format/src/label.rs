@@ -103,6 +103,8 @@ pub enum AuxClass {
     Anchor = 2,
     /// Steps in for a leaf that is out of use.
     Spare = 3,
+    /// Keeps what was read from slower devices. Nothing on it is needed.
+    Cache = 4,
 }
 
 /// What a spare in use stands for.
@@ -119,7 +121,7 @@ pub struct Standing {
 /// | off | len | field    | meaning                                         |
 /// |-----|-----|----------|-------------------------------------------------|
 /// |   0 |   8 | guid     | its guid, not 0                                 |
-/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare                 |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache        |
 /// |   9 |   1 | given_up | 1 if the pool does without it for ever, else 0  |
 /// |  10 |   2 | path_len | length of the path                              |
 /// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; else 0  |
@@ -599,6 +601,7 @@ impl AuxConfig {
             1 => AuxClass::Log,
             2 => AuxClass::Anchor,
             3 => AuxClass::Spare,
+            4 => AuxClass::Cache,
             other => return Err(from.refuse("class", other)),
         };
         let given_up = from.u8("given_up");

@@ -238,6 +238,19 @@ fn labels() {
         ],
         ..plain.clone()
     };
+    let cached = LabelConfig {
+        device: DeviceId(0),
+        device_guid: 66,
+        features: vec![Feature::known("cache_devices").unwrap()],
+        aux: vec![AuxConfig {
+            class: AuxClass::Cache,
+            given_up: false,
+            guid: 66,
+            path: "/f.img".into(),
+            standing: None,
+        }],
+        ..plain.clone()
+    };
     let sealed = LabelConfig {
         state: PoolState::Active,
         key: Some((passphrase_key(), "prompt".into())),
@@ -249,6 +262,7 @@ fn labels() {
         ("label_sealed", sealed),
         ("label_anchored", anchored),
         ("label_logged", logged),
+        ("label_cached", cached),
         ("label_mirrored", mirrored),
     ];
     for (name, value) in all {

@@ -554,6 +554,7 @@ impl Inner {
         for copies in [[0, 2], [1, 3]] {
             self.write_log_labels(copies, state, txg)?;
             self.write_spare_labels(copies, state, txg);
+            self.write_cache_labels(copies, state, txg);
             let encode = |leaf: &Leaf| self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
             if self.leaves().iter().any(|leaf| encode(leaf).is_none()) {
                 return Err(Error::LabelTooLong { pool: self.name() });

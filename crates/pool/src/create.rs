@@ -181,6 +181,7 @@ impl Plan {
             scan: Mutex::default(),
             replacing: Mutex::default(),
             spares: RwLock::default(),
+            caches: RwLock::default(),
             unhelped: Mutex::default(),
             resilver_wanted: AtomicBool::new(false),
             moving: Mutex::default(),

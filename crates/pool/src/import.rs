@@ -140,6 +140,7 @@ impl Pool {
 
         let mut logs = log_device::find(env, &events, &found);
         let spares = crate::spares::find(&found, &mut logs.aux);
+        let caches = crate::cache_device::find(&found, &mut logs.aux);
         let plan = Plan {
             env: env.clone(),
             guid: config.pool,
@@ -248,6 +249,8 @@ impl Pool {
             }
             inner.resume_moves();
         }
+        // Last: what has a task of its own must not outlive an import that fails.
+        inner.begin_caches(caches);
         Ok(Pool::start(inner))
     }
 }

@@ -23,6 +23,7 @@ use steadfast_tree::{NodeCache, Tree};
 use steadfast_txg::{Limits, Txgs};
 
 use crate::admission::Admission;
+use crate::cache_device::CacheDevice;
 use crate::damage::Search;
 use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
@@ -143,6 +144,8 @@ pub(crate) struct Inner {
     pub replacing: Mutex<Vec<DeviceId>>,
     /// Spares that wait.
     pub spares: RwLock<Vec<Arc<Spare>>>,
+    /// Devices that keep what was read.
+    pub caches: RwLock<Vec<Arc<CacheDevice>>>,
     /// Devices whose spares the operator took away: no other steps in for them.
     pub unhelped: Mutex<BTreeSet<DeviceId>>,
     /// The next commit is followed by a resilver.

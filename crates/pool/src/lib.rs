@@ -13,6 +13,7 @@ mod admission;
 pub mod anchor;
 mod attach;
 mod blocks;
+mod cache_device;
 mod commit;
 pub mod create;
 mod damage;
@@ -62,6 +63,7 @@ pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
 pub use anchor::{AnchorWish, Registers};
+pub use cache_device::CacheDeviceStatus;
 pub use create::{CreateSpec, DeviceHandle, GroupHandles};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
@@ -172,6 +174,8 @@ pub struct PoolStatus {
     pub log_devices: Vec<LogDeviceStatus>,
     /// Spares.
     pub spares: Vec<SpareStatus>,
+    /// Cache devices.
+    pub caches: Vec<CacheDeviceStatus>,
 }
 
 impl Pool {
@@ -337,6 +341,7 @@ impl Pool {
             log: inner.log_status(),
             log_devices: inner.log_devices_status(),
             spares: inner.spares_status(),
+            caches: inner.caches_status(),
             groups: inner.groups.read().clone(),
             scan: inner.scan_status(),
             scrub_limit: inner.scrub_limit(),
@@ -401,6 +406,17 @@ impl Pool {
     /// Takes a spare away that is not in use, by its path. Durable when it returns.
     pub fn remove_spare(&self, path: &str) -> Result<()> {
         self.inner.remove_spare(path)
+    }
+
+    /// Adds devices that keep what was read from others. With `dry_run` only says whether it would. Devices that carry a pool are refused
+    /// unless `force`. Durable when it returns.
+    pub fn add_caches(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_caches(devices, force, dry_run)
+    }
+
+    /// Takes a cache device away, by its path. Durable when it returns.
+    pub fn remove_cache(&self, path: &str) -> Result<()> {
+        self.inner.remove_cache(path)
     }
 
     /// Uses all of a device that has grown. Gives the bytes gained.
@@ -482,6 +498,7 @@ impl Pool {
         }
         self.inner.log_devices.read().iter().for_each(|log| log.release());
         self.inner.spares.read().iter().for_each(|spare| spare.release());
+        self.inner.caches.read().iter().for_each(|cache| cache.release());
     }
 
     fn settle(&self, state: Option<PoolState>) -> Result<()> {

@@ -106,8 +106,8 @@ impl Inner {
         self.spares.read().iter().find(|spare| spare.guid == guid).cloned()
     }
 
-    /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
-    pub(crate) fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+    /// Refuses devices that cannot become auxiliary ones: in use, too small, of whole objects.
+    pub(crate) fn check_new_aux(&self, handles: &[DeviceHandle], force: bool) -> Result<()> {
         self.check_writable()?;
         let known = |path: &str| {
             let listed = self.aux.read().iter().any(|aux| aux.path == path);
@@ -124,6 +124,12 @@ impl Inner {
                 return Err(Error::TooSmall { path: handle.path.clone(), bytes });
             }
         }
+        Ok(())
+    }
+
+    /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
+    pub(crate) fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_new_aux(&handles, force)?;
         if dry_run {
             return Ok(());
         }
@@ -198,16 +204,8 @@ impl Inner {
     pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
         for spare in self.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
             let Some(device) = &spare.device else { continue };
-            let Some(leaf) = self.leaves().into_iter().next() else { continue };
-            let label = LabelConfig {
-                device: DeviceId(0),
-                device_guid: spare.guid,
-                ..self.label_of(&leaf, state, txg)
-            };
-            let Some(label) = label.encode(steadfast_crypto::hash) else { continue };
-            let written = copies.iter().try_for_each(|copy| device.write_label(*copy, &label));
-            if let Err(error) = written.and_then(|()| device.flush()) {
-                *spare.trouble.lock() = Some(error.to_string());
+            if let Err(reason) = self.write_aux_label(spare.guid, &**device, copies, state, txg) {
+                *spare.trouble.lock() = Some(reason);
             }
         }
     }

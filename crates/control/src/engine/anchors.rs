@@ -27,13 +27,31 @@ impl Registers for Files {
     }
 }
 
-/// The devices of a list that Steadfast divides into slots: those that hold segments first, then log devices, then spares; and how
-/// many are of the first kind and of the second.
-pub(super) fn slotted(vdevs: &[VdevSpec]) -> (Vec<VdevSpec>, usize, usize) {
-    let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class).cloned();
-    let count = |class| of(class).map(|vdev| vdev.devices.len()).sum();
-    let all = of(VdevClass::Main).chain(of(VdevClass::Log)).chain(of(VdevClass::Spare));
-    (all.collect(), count(VdevClass::Main), count(VdevClass::Log))
+/// Classes of devices that Steadfast divides into slots.
+const SLOTTED: [VdevClass; 4] = [VdevClass::Main, VdevClass::Log, VdevClass::Spare, VdevClass::Cache];
+
+/// The devices of a list that Steadfast divides into slots, class by class.
+pub(super) fn slotted(vdevs: &[VdevSpec]) -> Vec<VdevSpec> {
+    SLOTTED.iter().flat_map(|class| vdevs.iter().filter(move |vdev| vdev.class == *class)).cloned().collect()
+}
+
+/// The opened devices of such a list by what they are for.
+pub(super) struct Sorted {
+    pub main: Vec<DeviceHandle>,
+    pub logs: Vec<DeviceHandle>,
+    pub spares: Vec<DeviceHandle>,
+    pub caches: Vec<DeviceHandle>,
+}
+
+/// Sorts what [`slotted`] listed.
+pub(super) fn sorted(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Sorted {
+    let count = |class| {
+        let of = vdevs.iter().filter(|vdev| vdev.class == class);
+        of.map(|vdev| vdev.devices.len()).sum::<usize>()
+    };
+    let mut handles = handles.into_iter();
+    let [main, logs, spares, caches] = SLOTTED.map(|class| handles.by_ref().take(count(class)).collect());
+    Sorted { main, logs, spares, caches }
 }
 
 /// The groups that a device list asks for, of its main devices in their order; single ones stand alone.
@@ -152,6 +170,7 @@ impl Engine {
                 Target::Anchor(path) => held.pool.remove_anchor(path),
                 Target::Log(path) => held.pool.remove_log(path),
                 Target::Spare(path) => held.pool.remove_spare(path),
+                Target::Cache(path) => held.pool.remove_cache(path),
             }
             .map_err(refuse::pool)?;
             held.devices.write().retain(|path| path != Path::new(target.path()));
@@ -169,12 +188,13 @@ enum Target {
     Anchor(String),
     Log(String),
     Spare(String),
+    Cache(String),
 }
 
 impl Target {
     fn path(&self) -> &str {
         match self {
-            Target::Anchor(path) | Target::Log(path) | Target::Spare(path) => path,
+            Target::Anchor(path) | Target::Log(path) | Target::Spare(path) | Target::Cache(path) => path,
         }
     }
 }
@@ -195,6 +215,9 @@ fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusa
     }
     if let Some(spare) = state.spares.into_iter().find(|spare| same(&spare.path)) {
         return Ok(Target::Spare(spare.path));
+    }
+    if let Some(cache) = state.caches.into_iter().find(|cache| same(&cache.path)) {
+        return Ok(Target::Cache(cache.path));
     }
     let what = format!("{} is no device of the pool '{pool}'", device.display());
     Err(Refusal::new(Code::VdevMissing, what).with("device", device.display()))

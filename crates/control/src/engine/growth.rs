@@ -1,5 +1,6 @@
 //! Verbs that change what a pool is made of, and what it may use: add, online, offline, clear, labelclear, upgrade.
 
+use super::anchors::Sorted;
 use super::{Engine, Held, anchors, devices, refuse, touched};
 use crate::api::{
     Caller, LabelClear, Outcome, PoolAdd, PoolClear, PoolInitialize, PoolOffline, PoolOnline, PoolReplace,
@@ -46,11 +47,10 @@ impl Engine {
 
     pub(super) fn add_devices(&self, caller: &Caller, request: &PoolAdd) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let (vdevs, main, log_count) = anchors::slotted(&request.vdevs);
-        let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
-        let mut logs = handles.split_off(main);
-        let spares = logs.split_off(log_count);
-        let groups = anchors::groups(&request.vdevs, handles);
+        let vdevs = anchors::slotted(&request.vdevs);
+        let (paths, handles) = self.open_new(&vdevs, request.force)?;
+        let Sorted { main, logs, spares, caches } = anchors::sorted(&vdevs, handles);
+        let groups = anchors::groups(&request.vdevs, main);
         anchors::check_alike(&request.vdevs, &anchors::groups_of(&held), request.force)?;
         let anchor = self.anchor_of(&request.vdevs);
         // (E4) All that can be refused is refused before the first change.
@@ -60,6 +60,10 @@ impl Engine {
         }
         if !spares.is_empty() {
             held.pool.add_spares(spares.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
+        }
+        if !caches.is_empty() {
+            held.pool.add_caches(caches.clone(), request.force, true).map_err(refuse::pool)?;
             held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
         }
         if anchor.path.is_some() {
@@ -77,6 +81,9 @@ impl Engine {
         }
         if !spares.is_empty() {
             held.pool.add_spares(spares, request.force, false).map_err(refuse::pool)?;
+        }
+        if !caches.is_empty() {
+            held.pool.add_caches(caches, request.force, false).map_err(refuse::pool)?;
         }
         if let Some(path) = &anchor.path {
             held.pool.add_anchor(&anchor, request.force, false).map_err(refuse::pool)?;

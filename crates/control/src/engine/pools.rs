@@ -1,5 +1,6 @@
 //! Verbs of pools.
 
+use super::anchors::Sorted;
 use super::report::check_names_last;
 use super::{Engine, Held, anchors, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
@@ -54,13 +55,12 @@ impl Engine {
             mounts::check(mountpoint, false)?;
         }
         anchors::check_alike(&request.vdevs, &[], request.force)?;
-        let (vdevs, main, log_count) = anchors::slotted(&request.vdevs);
-        let (paths, mut handles) = self.open_new(&vdevs, request.force)?;
-        let mut logs = handles.split_off(main);
-        for other in &logs {
+        let vdevs = anchors::slotted(&request.vdevs);
+        let (paths, handles) = self.open_new(&vdevs, request.force)?;
+        let Sorted { main, logs, spares, caches } = anchors::sorted(&vdevs, handles);
+        for other in logs.iter().chain(&spares).chain(&caches) {
             steadfast_pool::check_unoccupied(other, request.force).map_err(refuse::pool)?;
         }
-        let spares = logs.split_off(log_count);
         if request.dry_run {
             return Ok(touched(&name));
         }
@@ -69,7 +69,7 @@ impl Engine {
         let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
         let spec = CreateSpec {
             name: name.clone(),
-            groups: anchors::groups(&request.vdevs, handles),
+            groups: anchors::groups(&request.vdevs, main),
             ashift,
             force: request.force,
             pool_props: request.properties.iter().filter(stored).map(own).collect(),
@@ -83,6 +83,9 @@ impl Engine {
         let mut added = if logs.is_empty() { Ok(()) } else { pool.add_logs(logs, request.force, false) };
         if added.is_ok() && !spares.is_empty() {
             added = pool.add_spares(spares, request.force, false);
+        }
+        if added.is_ok() && !caches.is_empty() {
+            added = pool.add_caches(caches, request.force, false);
         }
         if let Err(error) = added {
             // Half of what was asked for is nothing: the devices are free again.

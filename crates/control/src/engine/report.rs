@@ -91,7 +91,20 @@ impl Engine {
                     flush: count(&sample.flush),
                     trim: count(&sample.trim),
                 });
-                state.leaves.iter().map(|leaf| device(&state, leaf)).chain(logs).collect()
+                let caches = state.caches.iter().filter_map(|cache| Some((cache, cache.sample.as_ref()?)));
+                let caches = caches.map(|(cache, sample)| DeviceIo {
+                    class: VdevClass::Cache,
+                    group: String::new(),
+                    name: cache.path.clone(),
+                    guid: cache.guid,
+                    allocated: cache.counts.bytes,
+                    free: cache.size_bytes.saturating_sub(cache.counts.bytes),
+                    read: count(&sample.read),
+                    write: count(&sample.write),
+                    flush: count(&sample.flush),
+                    trim: count(&sample.trim),
+                });
+                state.leaves.iter().map(|leaf| device(&state, leaf)).chain(logs).chain(caches).collect()
             },
         };
         Ok(self.select(names)?.into_iter().map(pool).collect())
@@ -584,6 +597,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
                 false => group_report(&measured, leaf.config.group, &vdev),
             })
             .chain(measured.log_devices.iter().map(log_vdev))
+            .chain(measured.caches.iter().map(super::spares::cache_report))
             .chain(measured.spares.iter().map(super::spares::report))
             .chain(measured.anchor.iter().map(anchor))
             .collect(),

@@ -1,7 +1,7 @@
 //! Spares in reports: beside what they stand for, and in a section of their own.
 
 use crate::api::{ErrorKinds, Health, VdevClass, VdevKind, VdevReport};
-use steadfast_pool::{PoolStatus as Measured, SpareStatus};
+use steadfast_pool::{CacheDeviceStatus, PoolStatus as Measured, SpareStatus};
 
 /// Members of a group, each with its spare, if it has one, in a group of the two: `spare-0`, by its rank among the members.
 pub(super) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<VdevReport> {
@@ -58,6 +58,28 @@ pub(super) fn report(spare: &SpareStatus) -> VdevReport {
         checksum_errors: 0,
         kinds: ErrorKinds::default(),
         note,
+        trim: None,
+        initialize: None,
+        children: Vec::new(),
+    }
+}
+
+/// A cache device in the section of those.
+pub(super) fn cache_report(cache: &CacheDeviceStatus) -> VdevReport {
+    let state = if cache.trouble.is_some() { Health::Unavail } else { Health::Online };
+    VdevReport {
+        name: cache.path.clone(),
+        guid: cache.guid,
+        class: VdevClass::Cache,
+        kind: VdevKind::Plain,
+        state,
+        size: cache.size_bytes,
+        allocated: cache.counts.bytes,
+        read_errors: cache.counts.read_errors,
+        write_errors: cache.counts.write_errors,
+        checksum_errors: cache.counts.wrong,
+        kinds: ErrorKinds::default(),
+        note: cache.trouble.clone(),
         trim: None,
         initialize: None,
         children: Vec::new(),

@@ -1,0 +1,404 @@
+//! # The second cache
+//!
+//! Blocks of file content that were read from the pool's devices are kept, as they are stored, on other devices that are faster: *cache
+//! devices*. What is read from one is compared with the hash in the block's pointer, like everything else, and opened with its seal,
+//! so a cache device never has to be believed: at worst it is of no use.
+//!
+//! Entries are known by the hash itself. Bytes that have it are the bytes that are wanted, whatever became meanwhile of the place
+//! where they were read: nothing has to be told when a block is freed or moved. What is on a cache device is forgotten with the import.
+//!
+//! ## How a device is filled
+//! A device is a row of *chunks* that are written one after the other, and from the beginning again when the last was written. A block that
+//! a reader had to fetch is copied into the chunk in memory; a full one is handed to the device's own task. While that still writes
+//! the last one, or where there is no room in memory, blocks are not kept: a reader never waits for a cache device to be written.
+//!
+//! ## Invariants
+//! (X1) An entry is served only if its bytes have the hash it is known by; else it is forgotten, and that is counted.     `get`
+//! (X2) An entry of a chunk is forgotten before the chunk is written over.                                               `write`
+//! (X3) A device that fails to be written is not used any more; one that fails to be read serves that reader nothing.
+//! (X4) Memory is bounded: [`CHUNK_BYTES`] twice a device, and [`ENTRIES_MAX`] entries.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use steadfast_crypto::hash;
+use steadfast_device::{Buffer, Place, SharedDevice};
+use steadfast_env::{Env, TaskHandle};
+use steadfast_format::SegmentId;
+
+/// Bytes of a chunk, at most; a slot has a whole number of them.
+const CHUNK_BYTES: u32 = 4 << 20;
+/// Blocks that one device is known to hold, at most: some 60 bytes of memory each.
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// What a block is known by.
+type Key = [u8; 32];
+
+/// Where a block lies on a cache device.
+#[derive(Clone, Copy)]
+struct Entry {
+    chunk: u32,
+    offset: u32,
+    len: u32,
+}
+
+/// A chunk that is filled in memory.
+#[derive(Default)]
+struct Filling {
+    bytes: Vec<u8>,
+    keys: Vec<(Key, u32, u32)>,
+}
+
+#[derive(Default)]
+struct State {
+    index: HashMap<Key, Entry>,
+    /// Keys of each chunk that was written.
+    written: Vec<Vec<Key>>,
+    /// The chunk that is written next.
+    next: u32,
+    filling: Filling,
+    /// Full, and waiting for the task.
+    full: Option<Filling>,
+    /// Kept bytes of blocks.
+    bytes: u64,
+}
+
+/// What a cache device did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SecondCounts {
+    /// Blocks that were asked for and there.
+    pub hits: u64,
+    /// Blocks that were there no more, or not what they should be: wrong bytes, each a block.
+    pub wrong: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Bytes of blocks that it holds.
+    pub bytes: u64,
+}
+
+/// One cache device.
+pub struct SecondCache {
+    device: SharedDevice,
+    slot_size: u32,
+    chunk: u32,
+    chunks: u32,
+    unit: u32,
+    concurrent: bool,
+    state: Mutex<State>,
+    work: Condvar,
+    stopping: AtomicBool,
+    failed: AtomicBool,
+    hits: AtomicU64,
+    wrong: AtomicU64,
+    read_errors: AtomicU64,
+    write_errors: AtomicU64,
+    task: Mutex<Option<Box<dyn TaskHandle>>>,
+}
+
+impl SecondCache {
+    /// Begins to use a device of so many slots, of which nothing is known.
+    #[must_use]
+    pub fn start(env: &Env, device: SharedDevice, slot_size: u32, slots: u32, unit: u32) -> Arc<SecondCache> {
+        let chunk = slot_size.min(CHUNK_BYTES);
+        let chunks = slots.saturating_mul(slot_size / chunk);
+        let cache = Arc::new(SecondCache {
+            device,
+            slot_size,
+            chunk,
+            chunks,
+            unit,
+            concurrent: env.tasks.is_concurrent(),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            hits: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            task: Mutex::new(None),
+        });
+        if cache.concurrent {
+            let task = Arc::clone(&cache);
+            *lock(&cache.task) = Some(env.tasks.spawn("cache device", Box::new(move || task.feed())));
+        }
+        cache
+    }
+
+    /// Ends it, and lets others have the device.
+    pub fn stop(&self) {
+        self.stop_using();
+        self.device.release();
+    }
+
+    /// Ends it: when this returns the device is not touched any more.
+    pub fn stop_using(&self) {
+        self.stopping.store(true, Ordering::Release);
+        {
+            // Under the lock, or the task could miss it.
+            let _state = lock(&self.state);
+            self.work.notify_all();
+        }
+        if let Some(task) = lock(&self.task).take() {
+            task.join();
+        }
+        *lock(&self.state) = State::default();
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn counts(&self) -> SecondCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SecondCounts {
+            hits: get(&self.hits),
+            wrong: get(&self.wrong),
+            read_errors: get(&self.read_errors),
+            write_errors: get(&self.write_errors),
+            bytes: lock(&self.state).bytes,
+        }
+    }
+
+    /// True if it failed and is not used any more (X3).
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn is_used(&self) -> bool {
+        !self.has_failed() && !self.stopping.load(Ordering::Acquire)
+    }
+
+    /// True if it holds a block, as far as it knows.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        self.is_used() && lock(&self.state).index.contains_key(key)
+    }
+
+    /// The stored bytes of a block, if they are here and right (X1).
+    pub(crate) fn get(&self, key: &Key, len: usize) -> Option<Buffer> {
+        if !self.is_used() {
+            return None;
+        }
+        let entry = *lock(&self.state).index.get(key)?;
+        if entry.len as usize != len {
+            return None;
+        }
+        let padded = len.next_multiple_of(self.unit as usize);
+        let mut bytes = Buffer::to_fill(padded);
+        let (place, offset) = self.place(entry.chunk, entry.offset);
+        if self.device.read_segment(place, offset, &mut bytes).is_err() {
+            self.read_errors.fetch_add(1, Ordering::Relaxed);
+            self.forget(key, entry);
+            return None;
+        }
+        bytes.resize(len);
+        if hash(&bytes) != *key {
+            // It may have been written over meanwhile, which is nobody's fault.
+            let same = |now: &Entry| (now.chunk, now.offset) == (entry.chunk, entry.offset);
+            if lock(&self.state).index.get(key).is_some_and(same) {
+                self.wrong.fetch_add(1, Ordering::Relaxed);
+                self.forget(key, entry);
+            }
+            return None;
+        }
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    /// A block that was read, as it is stored: it is kept if that costs its reader nothing.
+    pub(crate) fn offer(&self, key: &Key, bytes: &[u8]) {
+        let padded = bytes.len().next_multiple_of(self.unit as usize);
+        if !self.is_used() || padded > self.chunk as usize || self.chunks == 0 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.index.contains_key(key) || state.filling.keys.iter().any(|(known, ..)| known == key) {
+            return;
+        }
+        if state.filling.bytes.len() + padded > self.chunk as usize {
+            if state.full.is_some() {
+                return;
+            }
+            state.full = Some(std::mem::take(&mut state.filling));
+            if self.concurrent {
+                self.work.notify_all();
+            } else {
+                let full = state.full.take().expect("just filled");
+                drop(state);
+                self.write(full);
+                state = lock(&self.state);
+            }
+        }
+        let (offset, len) = (state.filling.bytes.len(), bytes.len());
+        let small = |n: usize| u32::try_from(n).expect("within a chunk");
+        state.filling.bytes.extend_from_slice(bytes);
+        state.filling.bytes.resize(offset + padded, 0);
+        state.filling.keys.push((*key, small(offset), small(len)));
+    }
+
+    /// Body of the task.
+    fn feed(&self) {
+        loop {
+            let full = {
+                let mut state = lock(&self.state);
+                loop {
+                    if self.stopping.load(Ordering::Acquire) || self.has_failed() {
+                        return;
+                    }
+                    match state.full.take() {
+                        Some(full) => break full,
+                        None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    }
+                }
+            };
+            self.write(full);
+        }
+    }
+
+    fn write(&self, full: Filling) {
+        let chunk = {
+            let mut state = lock(&self.state);
+            let wraps = state.next >= self.chunks || state.index.len() >= ENTRIES_MAX;
+            let chunk = if wraps { 0 } else { state.next };
+            state.next = chunk + 1;
+            if state.written.len() <= chunk as usize {
+                state.written.resize_with(chunk as usize + 1, Vec::new);
+            }
+            // (X2)
+            for key in std::mem::take(&mut state.written[chunk as usize]) {
+                if state.index.get(&key).is_some_and(|entry| entry.chunk == chunk)
+                    && let Some(entry) = state.index.remove(&key)
+                {
+                    state.bytes -= u64::from(entry.len);
+                }
+            }
+            chunk
+        };
+        let (place, offset) = self.place(chunk, 0);
+        if self.device.append_segment(place, offset, &full.bytes).is_err() {
+            self.write_errors.fetch_add(1, Ordering::Relaxed);
+            self.failed.store(true, Ordering::Relaxed);
+            *lock(&self.state) = State::default();
+            return;
+        }
+        let mut state = lock(&self.state);
+        for (key, offset, len) in full.keys {
+            state.bytes += u64::from(len);
+            if let Some(old) = state.index.insert(key, Entry { chunk, offset, len }) {
+                state.bytes -= u64::from(old.len);
+            }
+            state.written[chunk as usize].push(key);
+        }
+    }
+
+    fn forget(&self, key: &Key, entry: Entry) {
+        let mut state = lock(&self.state);
+        let same = |now: &Entry| (now.chunk, now.offset) == (entry.chunk, entry.offset);
+        if state.index.get(key).is_some_and(same) {
+            state.index.remove(key);
+            state.bytes -= u64::from(entry.len);
+        }
+    }
+
+    /// Where a byte of a chunk lies.
+    fn place(&self, chunk: u32, offset: u32) -> (Place, u32) {
+        let per_slot = self.slot_size / self.chunk;
+        // The name is of no meaning on devices of slots.
+        let place = Place { segment: SegmentId(1), slot: chunk / per_slot, slot_size: self.slot_size };
+        (place, chunk % per_slot * self.chunk + offset)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_device::memory::{Effect, Fault};
+    use steadfast_device::{Device, MemoryDevice, Operation};
+
+    const SLOT: u32 = 256 << 10;
+
+    fn block(number: u64) -> Vec<u8> {
+        let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let draw = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        (0..10_000 + number as usize % 5000).map(draw).collect()
+    }
+
+    fn cache(slots: u32) -> (Arc<MemoryDevice>, Arc<SecondCache>) {
+        let device = Arc::new(MemoryDevice::new("cache", 64 << 20));
+        let shared = Arc::clone(&device) as SharedDevice;
+        (device, SecondCache::start(&Env::simulated(1), shared, SLOT, slots, 4096))
+    }
+
+    fn offer(cache: &SecondCache, number: u64) {
+        let bytes = block(number);
+        cache.offer(&hash(&bytes), &bytes);
+    }
+
+    fn get(cache: &SecondCache, number: u64) -> bool {
+        let bytes = block(number);
+        match cache.get(&hash(&bytes), bytes.len()) {
+            Some(found) => {
+                assert!(found[..] == bytes[..], "block {number}");
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[test]
+    fn what_was_offered_is_there_until_it_is_written_over() {
+        let (_, cache) = cache(4);
+        (0..40).for_each(|number| offer(&cache, number));
+        let held = (0..40).filter(|number| get(&cache, *number)).count();
+        assert!(held > 10 && held < 40, "{held} of 40: the last chunk is in memory still");
+        assert!((0..held as u64).all(|number| get(&cache, number)));
+        // Sixteen blocks of three units go into a slot: four slots are written over by a hundred.
+        (40..200).for_each(|number| offer(&cache, number));
+        assert!(!get(&cache, 0) && get(&cache, 170), "the oldest went");
+        let counts = cache.counts();
+        assert!(counts.bytes <= 4 * u64::from(SLOT) && counts.wrong == 0, "{counts:?}");
+        cache.stop();
+        assert!(!get(&cache, 170), "nothing is served any more");
+    }
+
+    #[test]
+    fn spoilt_bytes_are_never_served() {
+        let (device, cache) = cache(16);
+        (0..40).for_each(|number| offer(&cache, number));
+        let held: Vec<u64> = (0..40).filter(|number| get(&cache, *number)).collect();
+        for slot in 0..16 {
+            let place = Place { segment: SegmentId(1), slot, slot_size: SLOT };
+            device.append_segment(place, 0, &vec![7; SLOT as usize]).expect("written");
+        }
+        assert!(held.iter().all(|number| !get(&cache, *number)));
+        assert_eq!(cache.counts().wrong, held.len() as u64);
+        assert!(held.iter().all(|number| !get(&cache, *number)), "they are forgotten");
+        assert_eq!(cache.counts().wrong, held.len() as u64);
+        held.iter().for_each(|number| offer(&cache, *number));
+    }
+
+    #[test]
+    fn a_device_that_fails_is_of_no_use_and_does_no_harm() {
+        let (device, cache) = cache(16);
+        (0..30).for_each(|number| offer(&cache, number));
+        assert!(get(&cache, 0));
+        device.arm(Fault { operation: Operation::Read, skip: 0, effect: Effect::FailAlways });
+        assert!(!get(&cache, 0) && !cache.has_failed());
+        device.disarm();
+        device.arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
+        (30..80).for_each(|number| offer(&cache, number));
+        assert!(cache.has_failed() && !get(&cache, 1));
+        assert_eq!((cache.counts().write_errors, cache.counts().bytes), (1, 0));
+    }
+}

@@ -1,0 +1,100 @@
+//! Cache devices through the command line: filled by reading, used, damaged under a mount, lost, and taken away.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use steadfast_tests::{Host, no_fuse, skip};
+
+const MIB: u64 = 1 << 20;
+const FILES: u64 = 80;
+
+/// Bytes that do not compress.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// Reads all files as if for the first time: neither the kernel nor the daemon's memory has them.
+fn read_all(host: &Host) {
+    host.shell("zfs unmount tank; zfs mount tank").ok();
+    for file in 0..FILES {
+        let bytes = fs::read(host.at("t").join(format!("f{file}"))).expect("readable");
+        assert!(bytes == noise(file, 400_000), "file {file}");
+    }
+}
+
+/// A number of the line of a device in `zpool iostat -v -H -p`.
+fn column(host: &Host, image: &str, at: usize) -> u64 {
+    let told = host.shell("zpool iostat -v -H -p tank").ok().out;
+    let line = told.lines().find(|line| line.split('\t').next().is_some_and(|name| name.ends_with(image)));
+    let line = line.unwrap_or_else(|| panic!("{image} in\n{told}"));
+    line.split('\t').nth(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn a_cache_device_is_used_and_never_believed() {
+    if let Some(why) = no_fuse() {
+        return skip("cache devices", &why);
+    }
+    let host = Host::new();
+    host.image("d1.img", 256 * MIB);
+    host.image("c1.img", 128 * MIB);
+    host.image("c2.img", 128 * MIB);
+    // A daemon with little memory of its own.
+    host.shell(
+        "export STEADFAST_BLOCK_CACHE_BYTES=4M; zpool create -m $PWD/t tank $PWD/d1.img cache $PWD/c1.img",
+    )
+    .ok();
+    let told = host.shell("zpool status tank").ok().says("cache").says("c1.img");
+    assert!(told.out.contains("ONLINE"), "{}", told.out);
+    host.shell("zpool add tank cache $PWD/c1.img").fails(1);
+    host.shell("zpool create other $PWD/c1.img").fails(1).says("VDEV-IN-USE");
+    for file in 0..FILES {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool export tank && zpool import -d $PWD tank").ok();
+    read_all(&host);
+    let kept = column(&host, "c1.img", 1);
+    assert!(kept > 4 * MIB, "{kept} bytes are kept");
+    read_all(&host);
+    // It answers reads, of which the pool's own devices hear nothing.
+    let hits = column(&host, "c1.img", 3);
+    host.shell("zpool iostat -v tank").ok().says("cache");
+    host.shell("zpool list -v tank").ok().says("cache");
+    println!("{kept} bytes kept, {hits} reads a second on average");
+    // All of it is overwritten between its labels.
+    let image = OpenOptions::new().write(true).open(host.at("c1.img")).expect("an image");
+    image.write_all_at(&vec![0x5a; 126 << 20], MIB / 2).expect("written");
+    image.sync_all().expect("durable");
+    read_all(&host);
+    let told = host.shell("zpool status tank").ok();
+    let line = told.out.lines().find(|line| line.contains("c1.img")).expect("its line");
+    let wrong = line.split_whitespace().nth(4).expect("a count");
+    assert!(wrong != "0", "{}", told.out);
+    host.shell("zpool status -x tank; zpool status tank").ok().says("No known data errors");
+    // Another one comes, the first is lost over an export, and both are taken away.
+    host.shell("zpool add tank cache $PWD/c2.img").ok();
+    read_all(&host);
+    host.shell(
+        "zpool scrub -w tank; zpool export tank && mkdir away && mv c1.img away && zpool import -d $PWD tank",
+    )
+    .ok();
+    let told = host.shell("zpool status tank").ok().says("c2.img").says("is not here");
+    assert!(told.out.contains(" state: ONLINE"), "{}", told.out);
+    read_all(&host);
+    host.shell("zpool remove tank $PWD/c1.img && zpool remove tank $PWD/c2.img").ok();
+    let told = host.shell("zpool status tank").ok();
+    assert!(!told.out.contains("cache"), "{}", told.out);
+    host.shell("zpool get -H -o value feature@cache_devices tank").ok().says("disabled");
+    read_all(&host);
+    host.shell("zpool create other $PWD/c2.img; zpool destroy other").ok();
+    host.shell("zpool export tank").ok();
+}
