@@ -144,8 +144,8 @@ impl Bench {
         paths.join(" ")
     }
 
-    /// Makes the devices and the file system, and mounts it.
-    pub fn make(&mut self, shell: &mut Shell) -> Result<(), Error> {
+    /// Makes the devices and the file system, and mounts it. For a pool of ours says what dd writes to all devices at once, MB/s.
+    pub fn make(&mut self, shell: &mut Shell) -> Result<Option<f64>, Error> {
         let (place, pool) = (quoted(&self.place().display().to_string()), self.pool());
         fs::create_dir_all(self.home.join("run")).map_err(Error::io("create", &self.home))?;
         fs::create_dir_all(self.place()).map_err(Error::io("create", &self.place()))?;
@@ -159,8 +159,14 @@ impl Bench {
             }
         }
         let all = self.paths(self.devices.len());
+        let mut written = None;
         match &self.kind {
             Kind::Ours { parity } => {
+                let mib = self.device_bytes >> 20;
+                let line = format!(
+                    "for d in {all}; do dd if=/dev/zero of=$d bs=1M count={mib} oflag=direct conv=notrunc,fsync status=none & done; wait"
+                );
+                written = Some(self.timed(&line, (mib << 20) * self.devices.len() as u64, shell)?);
                 let create = self.ours(&format!("pool create -f -m {place} {pool} raidz{parity} {all}"));
                 shell.run(&create)?;
             }
@@ -195,7 +201,7 @@ impl Bench {
         }
         let (size, _) = crate::space::df(&self.place())?;
         self.capacity = size;
-        Ok(())
+        Ok(written)
     }
 
     fn counter(&self, shell: &mut Shell) -> Result<Counter, Error> {
@@ -265,6 +271,38 @@ impl Bench {
             }
         }
         Ok((self.files * (FILE_MIB << 20), began.elapsed().as_secs_f64()))
+    }
+
+    /// Reads everything, from the devices, with caches of the daemon that hold next to nothing of it. Gives bytes and seconds.
+    pub fn read_all(&self) -> Result<(u64, f64), Error> {
+        crate::arms::drop_kernel_caches()?;
+        let (began, mut block) = (Instant::now(), vec![0; MIB]);
+        for number in 0..self.files {
+            let path = self.place().join(format!("f{number}"));
+            let mut file = File::open(&path).map_err(Error::io("open", &path))?;
+            for _ in 0..FILE_MIB {
+                file.read_exact(&mut block).map_err(Error::io("read", &path))?;
+            }
+        }
+        Ok((self.files * (FILE_MIB << 20), began.elapsed().as_secs_f64()))
+    }
+
+    /// Columns of parity, of a pool of ours.
+    pub fn parity(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Ours { parity } => Some(parity),
+            _ => None,
+        }
+    }
+
+    /// Takes the first devices of a pool of ours out of use, or brings them back.
+    pub fn set_away(&self, count: usize, away: bool, shell: &mut Shell) -> Result<(), Error> {
+        let (pool, paths) = (self.pool(), self.paths(count));
+        if away {
+            return shell.run(&self.ours(&format!("pool offline {pool} {paths}"))).map(drop);
+        }
+        shell.run(&self.ours(&format!("pool online {pool} {paths}")))?;
+        shell.run(&self.ours(&format!("pool wait -t resilver {pool}"))).map(drop)
     }
 
     /// Devices that a row is read from to compute one of its columns.

@@ -222,13 +222,22 @@ struct Limits {
 impl Hands<'_> {
     /// All stages of one file system in one round.
     fn measure(mut self, bench: &mut Bench) -> Result<(), Error> {
-        bench.make(self.shell)?;
+        let all_at_once = bench.make(self.shell)?;
+        if let Some(rate) = all_at_once {
+            self.note(bench.key, "all", "all devices written by dd at once, together", "MB/s", rate);
+        }
         for fill in FILLS {
             self.alive()?;
             self.progress.begin(&format!("round {}: {} at {fill} %", self.round, bench.key));
             let (bytes, seconds) = bench.fill(u64::from(fill), self.stop, self.shell)?;
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
+            if let (Some(all), Some(parity)) = (all_at_once, bench.parity()) {
+                let width = bench.devices.len() as f64;
+                let share = all * (width - f64::from(parity)) / width;
+                let label = "filling over the data's share of what dd writes to all devices";
+                self.note(bench.key, "fill_all", label, "times", rate / share);
+            }
             let limits = self.limits(bench)?;
             self.recover(bench, fill, limits)?;
             if bench.key == "raidz1" && fill == FILLS[0] {
@@ -236,6 +245,28 @@ impl Hands<'_> {
             }
             self.progress.advance(STAGE_S, "");
         }
+        self.degraded(bench)
+    }
+
+    /// Reading everything, with all devices and without as many as can be spared.
+    fn degraded(&mut self, bench: &mut Bench) -> Result<(), Error> {
+        let Some(parity) = bench.parity() else { return Ok(()) };
+        bench.restart(MEMORY[0], self.shell)?;
+        let rate = |(bytes, seconds): (u64, f64)| bytes as f64 / 1e6 / seconds;
+        let whole = rate(bench.read_all()?);
+        bench.set_away(parity as usize, true, self.shell)?;
+        let degraded = rate(bench.read_all()?);
+        bench.set_away(parity as usize, false, self.shell)?;
+        self.note(bench.key, "read_whole", "reading everything, all devices there", "MB/s", whole);
+        self.note(bench.key, "read_degraded", "the same without as many as can be spared", "MB/s", degraded);
+        let row = Row::new(
+            "slower",
+            "reading without them: times slower",
+            "times",
+            false,
+            "Caches of the daemon of 16 MiB, the kernel's dropped before each.",
+        );
+        figures::add(&mut self.report.rows, &row, bench.key, whole / degraded);
         Ok(())
     }
 
@@ -460,6 +491,11 @@ fn judge(rows: &[Row]) -> Vec<figures::Goal> {
         found.extend(goals::bound(rows, "resilver_clone", arm, Bound::AtLeast(0.8), &resilver));
         let resilver = format!("{arm}: resilver at least 0.8 of dd that reads and writes as much");
         found.extend(goals::bound(rows, "resilver_row", arm, Bound::AtLeast(0.8), &resilver));
+        let write =
+            format!("{arm}: writing at least 0.7 of the data's share of what dd writes to all devices");
+        found.extend(goals::bound(rows, "fill_all", arm, Bound::AtLeast(0.7), &write));
+        let degraded = format!("{arm}: degraded reads at most 2 times slower");
+        found.extend(goals::bound(rows, "slower", arm, Bound::AtMost(2.0), &degraded));
         let copy = format!("{arm}: replacing a healthy device at least 0.8 of dd cloning it");
         found.extend(goals::bound(rows, "copy_clone", arm, Bound::AtLeast(0.8), &copy));
     }
