@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::bench::{self, BenchRequest};
 use crate::beside::{self, BesideRequest};
 use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
 use crate::recovery::{self, RecoveryRequest};
+use crate::site::{self, AllRequest};
 
 /// Help.
 pub const USAGE: &str = "\
@@ -23,6 +25,8 @@ experiments:
   cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
   journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
   recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
+  bench           what the lab's engine costs, beside a bare loop of pread and fio
+  all             each of them, and one page that leads to all reports (--quick, --only NAMES, --out DIR)
 
 options of run, compression and encryption:
   --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
@@ -57,6 +61,24 @@ pub enum Request {
     Beside(BesideRequest),
     /// Run `recovery`.
     Recovery(RecoveryRequest),
+    /// Run `bench`.
+    Bench(BenchRequest),
+    /// Run all of them.
+    All(AllRequest),
+}
+
+impl Request {
+    /// Whether `report.json` is to be printed.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Request::Run(request) => request.json,
+            Request::Engine(request) => request.json,
+            Request::Beside(request) => request.json,
+            Request::Recovery(request) => request.json,
+            Request::Bench(request) => request.json,
+            Request::Help | Request::List | Request::Show { .. } | Request::All(_) => false,
+        }
+    }
 }
 
 /// What `run` was given.
@@ -99,7 +121,7 @@ impl RunRequest {
     }
 }
 
-fn usage(text: String) -> Error {
+pub(crate) fn usage(text: String) -> Error {
     Error::Usage(format!("{text}\nSee `steadfast lab --help`."))
 }
 
@@ -114,6 +136,8 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
             Some("engine") => {
                 Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
             }
+            Some("bench") => Ok(bench::args::parse(words.as_slice())?.map_or(Request::Help, Request::Bench)),
+            Some("all") => Ok(site::parse(words.as_slice())?.map_or(Request::Help, Request::All)),
             Some("recovery") => {
                 Ok(recovery::args::parse(words.as_slice())?.map_or(Request::Help, Request::Recovery))
             }
@@ -143,13 +167,17 @@ fn experiment_named(words: &[String]) -> Option<&str> {
 }
 
 /// Splits `--name=value`; takes the next word as the value otherwise.
-struct Words<'a> {
+pub(crate) struct Words<'a> {
     rest: std::slice::Iter<'a, String>,
     attached: Option<&'a str>,
 }
 
 impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
+    pub(crate) fn new(words: &'a [String]) -> Words<'a> {
+        Words { rest: words.iter(), attached: None }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<&'a str> {
         let word = self.rest.next()?.as_str();
         match word.split_once('=') {
             Some((name, value)) if word.starts_with("--") => {
@@ -163,7 +191,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn value(&mut self, option: &str) -> Result<&'a str, Error> {
+    pub(crate) fn value(&mut self, option: &str) -> Result<&'a str, Error> {
         match self.attached.take().or_else(|| self.rest.next().map(String::as_str)) {
             Some(value) if !value.is_empty() => Ok(value),
             _ => Err(usage(format!("{option} needs a value"))),
@@ -172,7 +200,7 @@ impl<'a> Words<'a> {
 }
 
 fn show(args: &[String]) -> Result<Request, Error> {
-    let mut words = Words { rest: args.iter(), attached: None };
+    let mut words = Words::new(args);
     let (mut report, mut html) = (None, None);
     while let Some(word) = words.next() {
         match word {
@@ -188,7 +216,7 @@ fn show(args: &[String]) -> Result<Request, Error> {
 }
 
 fn run(args: &[String]) -> Result<Request, Error> {
-    let mut words = Words { rest: args.iter(), attached: None };
+    let mut words = Words::new(args);
     let mut request: Option<RunRequest> = None;
     let mut given = RunRequest::new("");
     while let Some(word) = words.next() {
@@ -225,7 +253,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
     }
     let Some(named) = request else {
         return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal or recovery"
+            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, bench or all"
                 .to_owned(),
         ));
     };
@@ -234,13 +262,13 @@ fn run(args: &[String]) -> Result<Request, Error> {
         return Err(usage(format!(
             "there is no experiment `{}`: {}",
             named.experiment,
-            names.join(", ") + ", engine, cow, journal or recovery"
+            names.join(", ") + ", engine, cow, journal, recovery, bench or all"
         )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))
 }
 
-fn count(option: &str, value: &str, least: u32, most: u32) -> Result<u32, Error> {
+pub(crate) fn count(option: &str, value: &str, least: u32, most: u32) -> Result<u32, Error> {
     value
         .parse::<u32>()
         .ok()

@@ -20,6 +20,7 @@
 
 mod args;
 pub mod arms;
+pub mod bench;
 pub mod beside;
 mod command;
 mod compression;
@@ -32,7 +33,9 @@ pub mod figures;
 pub mod load;
 mod progress;
 pub mod recovery;
+mod results;
 mod shell;
+mod site;
 mod sources;
 mod space;
 pub mod target;
@@ -44,12 +47,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 pub use args::{RunRequest, USAGE};
 pub use command::Commands;
 pub use error::Error;
 pub use progress::Progress;
+pub use results::Results;
+pub use site::AllRequest;
 pub use workdir::{Workdir, mounts_below};
 
 use steadfast_lab_report::machine;
@@ -58,6 +62,7 @@ pub use steadfast_lab_report::{html, number, report};
 use args::Request;
 use experiment::Settings;
 use report::Report;
+use results::Done;
 use target::{Directories, Pools, Target};
 
 /// What the lab must be told about the program it is part of.
@@ -67,17 +72,6 @@ pub struct Context {
     pub steadfast: PathBuf,
     /// Its version.
     pub version: String,
-}
-
-/// What an experiment left behind.
-#[derive(Debug)]
-pub struct Results {
-    /// The result as data.
-    pub report: Report,
-    /// `report.json`.
-    pub json: PathBuf,
-    /// `report.html`.
-    pub html: PathBuf,
 }
 
 /// `steadfast lab`. `args` are the words behind `lab`. Returns the exit status: 0, 1 for a failure, 2 for a wrong
@@ -94,17 +88,14 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
-        Request::Help => say(&format!("{USAGE}\n{}\n{}\n{}", engine::USAGE, beside::USAGE, recovery::USAGE)),
-        Request::List => {
-            let mut lines: Vec<String> =
-                experiment::all().iter().map(|e| format!("{:<14}  {}\n", e.name(), e.about())).collect();
-            lines.push(format!("{:<14}  {}\n", "engine", engine::ABOUT));
-            lines.extend(
-                beside::loads::LOADS.iter().map(|load| format!("{:<14}  {}\n", load.name, load.about)),
-            );
-            lines.push(format!("{:<14}  {}\n", "recovery", recovery::ABOUT));
-            say(&lines.concat())
-        }
+        Request::Help => say(&format!(
+            "{USAGE}\n{}\n{}\n{}\n{}",
+            engine::USAGE,
+            beside::USAGE,
+            recovery::USAGE,
+            bench::USAGE
+        )),
+        Request::List => say(&site::list()),
         Request::Show { report, html } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
             let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
@@ -120,62 +111,43 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
             fs::write(&html, page).map_err(Error::io("write", &html))?;
             say(&format!("{}\n", html.display()))
         }
-        Request::Engine(request) => {
+        Request::All(request) => say(&site::run(&request, context, &*stop_on_signals()?)?),
+        request => {
             let stop = stop_on_signals()?;
-            let results = engine::run(&request, context, &stop)?;
-            if request.json {
-                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
+            let Some(done) = perform(&request, context, &stop)? else { return Ok(()) };
+            if request.wants_json() {
+                let text = fs::read_to_string(&done.json).map_err(Error::io("read", &done.json))?;
                 return say(&text);
             }
             say(&format!(
-                "{}\n\n{}report: {}\n",
-                results.report.summary,
-                engine::table(&results.report),
-                results.html.display()
+                "{}\n\n{}\n\nreport: {}\n",
+                done.summary,
+                done.table.trim_end(),
+                done.html.display()
             ))
         }
-        Request::Beside(request) => {
-            let stop = stop_on_signals()?;
-            let results = beside::run(&request, context, &stop)?;
-            if request.json {
-                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
-                return say(&text);
-            }
-            say(&format!(
-                "{}\n\n{}report: {}\n",
-                results.report.summary,
-                beside::table(&results.report),
-                results.html.display()
-            ))
-        }
-        Request::Recovery(request) => {
-            let stop = stop_on_signals()?;
-            let results = recovery::run(&request, context, &stop)?;
-            if request.json {
-                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
-                return say(&text);
-            }
-            say(&format!(
-                "{}\n\n{}report: {}\n",
-                results.report.summary,
-                recovery::table(&results.report),
-                results.html.display()
-            ))
-        }
-        Request::Run(request) => {
-            let stop = stop_on_signals()?;
-            let results = run(&request, context, &stop)?;
-            if request.json {
-                let text = fs::read_to_string(&results.json).map_err(Error::io("read", &results.json))?;
-                return say(&text);
-            }
-            say(&format!(
-                "{}\n{}\n\nreport: {}\n",
-                results.report.summary,
-                format_args!("\n{}", terminal::table(&results.report)).to_string().trim_end(),
-                results.html.display()
-            ))
-        }
+    }
+}
+
+/// Runs what is asked for; `None` if it is no experiment.
+fn perform(request: &Request, context: &Context, stop: &AtomicBool) -> Result<Option<Done>, Error> {
+    Ok(Some(match request {
+        Request::Run(request) => run(request, context, stop)?.into(),
+        Request::Engine(request) => engine::run(request, context, stop)?.into(),
+        Request::Beside(request) => beside::run(request, context, stop)?.into(),
+        Request::Recovery(request) => recovery::run(request, context, stop)?.into(),
+        Request::Bench(request) => bench::run(request, context, stop)?.into(),
+        Request::Help | Request::List | Request::Show { .. } | Request::All(_) => return Ok(None),
+    }))
+}
+
+impl results::Told for Report {
+    fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn table(&self) -> String {
+        terminal::table(self)
     }
 }
 
@@ -215,16 +187,7 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
     } else {
         Box::new(Directories::new(request.directories.clone()))
     };
-    let out = match &request.out {
-        Some(out) => out.clone(),
-        None => PathBuf::from(format!(
-            "lab-{}-{}",
-            request.experiment,
-            machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "")
-        )),
-    };
-    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
-    let out = out.canonicalize().map_err(Error::io("find", &out))?;
+    let out = results::directory(&request.experiment, request.out.as_deref())?;
     let settings = Settings {
         rounds: request.rounds,
         elapsed_s: request.elapsed_s,
@@ -234,7 +197,8 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
         repeat: repeat_line(request),
     };
     let report = experiment::conduct(experiment.as_ref(), target.as_mut(), &settings, stop)?;
-    write(report, &out)
+    let page = html::render(&report);
+    results::write(report, &page, &out, None)
 }
 
 /// The command that repeats a run.
@@ -271,16 +235,4 @@ fn check_room(work: &Path, needed: u64) -> Result<(), Error> {
         });
     }
     Ok(())
-}
-
-fn write(report: Report, out: &Path) -> Result<Results, Error> {
-    let (json, html) = (out.join("report.json"), out.join("report.html"));
-    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
-        doing: "encode",
-        path: json.clone(),
-        source: error.into(),
-    })?;
-    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
-    fs::write(&html, html::render(&report)).map_err(Error::io("write", &html))?;
-    Ok(Results { report, json, html })
 }

@@ -88,6 +88,69 @@ pub(crate) fn validate(item: &Item) -> Result<Option<Validate>, Error> {
     Ok(Some(rules))
 }
 
+/// `journal=`, `-j`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct JournalRules {
+    /// `recover`, `-jr`: what an earlier execution left is read and compared first.
+    pub recover: bool,
+    /// `only`, `-jro`: and nothing else is done.
+    pub only: bool,
+    /// `noflush`, `-jn`: entries need not be durable.
+    pub noflush: bool,
+    /// `maponly`, `-jm`: no entries; only the map at the end of each run.
+    pub maponly: bool,
+    /// `skip_read_all`, `-js`: a recovery reads only what was under way.
+    pub skip_read_all: bool,
+    /// `ignore_pending`, `-ji`: what was under way is not judged.
+    pub ignore_pending: bool,
+    /// `(max,n)`: bytes at which the journal begins again.
+    pub max: Option<u64>,
+}
+
+impl JournalRules {
+    /// Follows one word of `journal=`; false if it is none.
+    pub fn follow(&mut self, word: &str) -> bool {
+        match word {
+            "yes" => {}
+            "recover" => self.recover = true,
+            "only" => (self.recover, self.only) = (true, true),
+            "noflush" => self.noflush = true,
+            "maponly" => self.maponly = true,
+            "skip_read_all" => self.skip_read_all = true,
+            "ignore_pending" => self.ignore_pending = true,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// `None` for `journal=no`.
+pub(crate) fn journal(item: &Item) -> Result<Option<JournalRules>, Error> {
+    let mut rules = JournalRules::default();
+    let mut values = item.values.iter();
+    while let Some(value) = values.next() {
+        let word = value.text.to_ascii_lowercase();
+        // `(max,n)`, or `max=n`.
+        let limit = match word.strip_prefix("max") {
+            Some("") => values.next().map(|value| value.text.as_str()),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        };
+        if word.starts_with("max") {
+            rules.max = match limit.and_then(|text| number(text, Unit::Size)) {
+                Some(Number::Plain(value)) if (4096.0..=1e15).contains(&value) => Some(value as u64),
+                _ => return Err(bad(item, "journal=(max,n) takes bytes, 4k or more")),
+            };
+        } else if word == "no" && item.values.len() == 1 {
+            return Ok(None);
+        } else if !rules.follow(&word) {
+            let known = "known: yes, no, recover, only, noflush, maponly, skip_read_all, ignore_pending, max";
+            return Err(bad(item, format!("journal={word} is not known")).hint(known));
+        }
+    }
+    Ok(Some(rules))
+}
+
 /// `loop=`, `-l`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repeat {

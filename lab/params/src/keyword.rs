@@ -115,7 +115,7 @@ const GENERAL: &[Keyword] = &[
     full("dedupflipflop"),
     ignored("messagescan"),
     yes("validate"),
-    refused_full("journal"),
+    full("journal"),
     yes("histogram"),
     ignored("report"),
     yes("formatsds"),
@@ -151,8 +151,8 @@ const HD: &[Keyword] = &[
     yes("vdbench"),
     ignored("jvms"),
     refused("clients"),
-    refused("mount"),
-    refused("master"),
+    yes("mount"),
+    yes("master"),
 ];
 
 const SD: &[Keyword] = &[
@@ -167,7 +167,7 @@ const SD: &[Keyword] = &[
     yes("align"),
     yes("offset"),
     yes("host"),
-    refused_full("journal"),
+    full("journal"),
     refused_full("dedupratio"),
     refused_full("dedupunit"),
     refused_full("dedupsets"),

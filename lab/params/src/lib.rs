@@ -29,7 +29,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use control::{CommandOutput, Commands, Repeat, Validate, repeat_text};
+pub use control::{CommandOutput, Commands, JournalRules, Repeat, Validate, repeat_text};
 pub use error::{Error, ErrorKind, Place, Warning};
 pub use keyword::{Keyword, Section, Treatment, keywords};
 pub use lexer::{Disk, Files};

@@ -1,6 +1,6 @@
 //! What a parameter file says, as values.
 
-use crate::control::{Commands, Repeat, Validate};
+use crate::control::{Commands, JournalRules, Repeat, Validate};
 use crate::error::{Place, Warning};
 
 /// `openflags=`.
@@ -98,6 +98,8 @@ pub struct Sd {
     pub align: Option<u64>,
     /// `offset=`, bytes added to every address.
     pub offset: u64,
+    /// `journal=`: directory of its journal; the current one if not said.
+    pub journal: Option<String>,
     /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty otherwise.
     pub parts: Vec<Sd>,
     /// Where it was defined.
@@ -586,6 +588,8 @@ pub struct General {
     pub formatxfersize: u64,
     /// `validate=`: what is read is compared with what was written.
     pub validate: Option<Validate>,
+    /// `journal=`: what was written is known to the next execution too; data is validated then.
+    pub journal: Option<JournalRules>,
     /// `histogram=`: upper edges in nanoseconds; none if histograms are suppressed. `None`: vdbench's 27 buckets.
     pub histogram: Option<Vec<u64>>,
     /// `monitor=`: a file whose content ends a run, or all of them.
@@ -620,6 +624,7 @@ impl Default for General {
             data_errors: ErrorLimit { count: 50, ..ErrorLimit::default() },
             formatxfersize: 128 << 10,
             validate: None,
+            journal: None,
             histogram: None,
             monitor: None,
             startcmd: Commands::default(),
@@ -654,6 +659,8 @@ pub struct Plan {
     pub runs: Vec<Run>,
     /// What was accepted but may not be meant.
     pub warnings: Vec<Warning>,
+    /// Other machines that shall work, and where the file asks for them: read, and refused by who carries it out.
+    pub remote: Vec<(Place, String)>,
     /// Copy of the input, for `parmfile.html`.
     pub copy: String,
 }

@@ -49,6 +49,8 @@ pub struct Overrides {
     pub warmup: Option<u64>,
     /// `-v`, `-vr`, `-vw`, `-vt`.
     pub validate: Option<crate::control::Validate>,
+    /// `-j` and its letters.
+    pub journal: Option<crate::control::JournalRules>,
     /// `-c`, `-cy`, `-cn`, `-co`.
     pub format: Option<FormatOverride>,
     /// `-l`.
@@ -87,6 +89,12 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         clean_first(&mut runs);
     }
     definitions.general.validate = overrides.validate.or(definitions.general.validate);
+    definitions.general.journal = overrides.journal.or(definitions.general.journal);
+    if definitions.general.journal.is_some() {
+        // A journal is one of validated data.
+        definitions.general.validate.get_or_insert_default();
+        check_journal(&definitions, &runs, &rds)?;
+    }
     check_validate(&mut definitions, &runs, &rds)?;
     definitions.general.repeat = overrides.repeat.unwrap_or(definitions.general.repeat);
     if let (Some(pattern), Some(_)) = (&definitions.general.pattern, &definitions.general.dedup) {
@@ -114,8 +122,24 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         fwds,
         runs,
         warnings: definitions.warnings,
+        remote: definitions.remote,
         copy,
     })
+}
+
+/// Storages alone have journals, and each one of its own.
+fn check_journal(definitions: &Definitions, runs: &[Run], rds: &[Rd]) -> Result<(), Error> {
+    let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
+    if runs.iter().any(|run| matches!(run.work, Work::Files(_))) {
+        let text = "journal= of file systems is not carried out yet".to_string();
+        return Err(Error::new(ErrorKind::NotYet, &place, "journal", text)
+            .hint("use sd= and wd=, or validate= alone"));
+    }
+    if definitions.general.concatenate {
+        let text = "journal= and concatenatesds= do not go together here.".to_string();
+        return Err(Error::new(ErrorKind::Conflict, &place, "journal", text));
+    }
+    Ok(())
 }
 
 /// Finds the size of key blocks: the smallest transfer, of which all others must be multiples.

@@ -7,6 +7,7 @@ use crate::lexer::{Item, Statement};
 use crate::model::*;
 use crate::number::{Number, Unit, names, number, numbers, show_size};
 use crate::read::{self, bad};
+use std::collections::HashSet;
 
 /// vdbench's limit on workloads.
 const DEFINITIONS_MAX: usize = 10_240;
@@ -85,8 +86,12 @@ pub(crate) struct Definitions {
     pub warnings: Vec<Warning>,
     defaults: Defaults,
     open: Open,
-    /// Names of this machine.
-    hosts: Vec<String>,
+    /// Names that are taken, by section: a file may define thousands.
+    taken: HashSet<(&'static str, String)>,
+    /// Hosts that `hd=` defined, and whether each is this machine.
+    hosts: Vec<(String, bool)>,
+    /// Other machines that shall work, and where they are asked for.
+    pub remote: Vec<(crate::Place, String)>,
 }
 
 struct Defaults {
@@ -120,6 +125,7 @@ impl Definitions {
             hitarea: 1 << 20,
             align: None,
             offset: 0,
+            journal: None,
             parts: Vec::new(),
             place: place.clone(),
         };
@@ -214,7 +220,9 @@ impl Definitions {
                 rd,
             },
             open: Open::General,
+            taken: HashSet::new(),
             hosts: Vec::new(),
+            remote: Vec::new(),
         }
     }
 
@@ -292,15 +300,16 @@ impl Definitions {
             let error = Error::new(ErrorKind::Duplicate, &place, &name, what.to_string());
             Err(error.hint("give the second one another name"))
         };
+        let again = !self.taken.insert((section.word(), name.clone()));
         match section {
             Section::Sd => {
-                if self.sds.iter().any(|x| x.name == name) {
+                if again {
                     return twice(&format!("An SD can only be defined once: sd={name}"));
                 }
                 self.sds.push(Sd { name, place, ..self.defaults.sd.clone() });
             }
             Section::Wd => {
-                if self.wds.iter().any(|x| x.definition.name == name) {
+                if again {
                     return twice(&format!("Duplicate WD names not allowed: {name}"));
                 }
                 let mut wd = self.defaults.wd.clone();
@@ -308,13 +317,13 @@ impl Definitions {
                 self.wds.push(wd);
             }
             Section::Fsd => {
-                if self.fsds.iter().any(|x| x.name == name) {
+                if again {
                     return twice(&format!("Duplicate FSD names not allowed: {name}"));
                 }
                 self.fsds.push(Fsd { name, place, ..self.defaults.fsd.clone() });
             }
             Section::Fwd => {
-                if self.fwds.iter().any(|x| x.definition.name == name) {
+                if again {
                     return twice(&format!("Duplicate FWD names not allowed: {name}"));
                 }
                 let mut fwd = self.defaults.fwd.clone();
@@ -322,7 +331,7 @@ impl Definitions {
                 self.fwds.push(fwd);
             }
             _ => {
-                if self.rds.iter().any(|x| x.name == name) {
+                if again {
                     return twice(&format!("Duplicate RD names not allowed: {name}"));
                 }
                 self.rds.push(Rd { name, place, ..self.defaults.rd.clone() });
@@ -334,14 +343,11 @@ impl Definitions {
     fn item(&mut self, name: &'static str, item: &Item) -> Result<(), Error> {
         let default = matches!(self.open, Open::Default(_));
         if name == "host" {
-            return read::host(item, &self.hosts);
+            return self.at_hosts(item);
         }
         match self.open {
             Open::General => general(&mut self.general, name, item),
-            Open::Hd => match name {
-                "system" => read::host(item, &self.hosts),
-                _ => Ok(()),
-            },
+            Open::Hd => Ok(()),
             Open::Format => match name {
                 "threads" => read::threads(item).map(|v| self.format.threads = v),
                 "xfersize" => read::bytes(item, 1).map(|v| self.format.xfersize = v.clamp(1, 1 << 30)),
@@ -372,16 +378,41 @@ impl Definitions {
         }
     }
 
-    /// `hd=name`: this machine by its own name, or by another whose `system=` is this machine.
+    /// `hd=name`: this machine by its own name, by another whose `system=` is this machine, or another machine.
     fn host(&mut self, first: &Item, items: &[Item]) -> Result<(), Error> {
-        let is_local = items
-            .iter()
-            .any(|item| item.keyword.eq_ignore_ascii_case("system") && read::host(item, &[]).is_ok());
         let name = read::single(first)?.to_string();
-        if is_local && self.hosts.is_empty() {
-            self.hosts.push(name);
+        let system = items
+            .iter()
+            .find(|item| item.keyword.len() >= 2 && "system".starts_with(&item.keyword.to_ascii_lowercase()));
+        let system = system.map(read::single).transpose()?.unwrap_or(&name);
+        let local = read::local_host(system);
+        if name.eq_ignore_ascii_case("default") {
+            return Ok(());
         }
-        read::host(first, &self.hosts)
+        // A second host is a second worker, also where it is this machine again.
+        if !local || self.hosts.iter().any(|(_, local)| *local) {
+            self.remote.push((first.place.clone(), name.clone()));
+        }
+        self.hosts.push((name, local));
+        Ok(())
+    }
+
+    /// `host=` of a definition.
+    fn at_hosts(&mut self, item: &Item) -> Result<(), Error> {
+        for value in &item.values {
+            let wanted = value.text.as_str();
+            let matches = |name: &str| match wanted.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => name == wanted,
+            };
+            if read::local_host(wanted) || self.hosts.iter().any(|(name, _)| matches(name)) {
+                continue;
+            }
+            let text = format!("Could not find host={wanted}");
+            let error = Error::new(ErrorKind::Unresolved, &item.place, wanted, text);
+            return Err(error.hint("define it with hd= before this line, or use host=localhost"));
+        }
+        Ok(())
     }
 
     /// `count=(start,n)` on sd= and fsd=: the last definition becomes n of them.
@@ -402,19 +433,27 @@ impl Definitions {
         match self.open {
             Open::Entry(Section::Sd) => {
                 let Some(model) = self.sds.pop() else { return Ok(()) };
-                self.sds.extend(numbers.map(|n| Sd {
+                self.taken.remove(&("sd", model.name.clone()));
+                let made = numbers.map(|n| Sd {
                     name: numbered(&model.name, n),
                     lun: numbered(&model.lun, n),
                     ..model.clone()
-                }));
+                });
+                let made: Vec<Sd> = made.collect();
+                self.taken.extend(made.iter().map(|sd| ("sd", sd.name.clone())));
+                self.sds.extend(made);
             }
             Open::Entry(Section::Fsd) => {
                 let Some(model) = self.fsds.pop() else { return Ok(()) };
-                self.fsds.extend(numbers.map(|n| Fsd {
+                self.taken.remove(&("fsd", model.name.clone()));
+                let made = numbers.map(|n| Fsd {
                     name: numbered(&model.name, n),
                     anchor: numbered(&model.anchor, n),
                     ..model.clone()
-                }));
+                });
+                let made: Vec<Fsd> = made.collect();
+                self.taken.extend(made.iter().map(|fsd| ("fsd", fsd.name.clone())));
+                self.fsds.extend(made);
             }
             _ => return Err(bad(item, "count= belongs to sd= or fsd=")),
         }
@@ -510,6 +549,7 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
             }
         }
         "validate" => general.validate = control::validate(item)?,
+        "journal" => general.journal = control::journal(item)?,
         "histogram" => general.histogram = Some(control::histogram(item)?),
         "monitor" => general.monitor = Some(read::single(item)?.to_string()),
         "startcmd" => general.startcmd = control::commands(item)?,
@@ -544,6 +584,7 @@ fn sd(sd: &mut Sd, name: &str, item: &Item) -> Result<(), Error> {
         "hitarea" => sd.hitarea = read::bytes(item, 512)?,
         "align" => sd.align = Some(read::bytes(item, 512)?),
         "offset" => sd.offset = read::bytes(item, 0)?,
+        "journal" => sd.journal = Some(read::single(item)?.to_string()),
         _ => return Err(bad(item, format!("{name}= does not belong here"))),
     }
     Ok(())

@@ -250,8 +250,7 @@ fn an_include_is_read_beside_its_file_and_keeps_its_own_line_numbers() {
 fn what_would_change_the_measurement_is_refused_by_name() {
     for (text, word) in [
         ("deduphotsets=(10,2)\n", "deduphotsets"),
-        ("journal=yes\n", "journal"),
-        ("hd=other,system=10.0.0.1\n", "other"),
+        ("journal=yes\nfsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max\n", "journal"),
         ("sd=sd1,lun=x\nwd=wd1,sd=sd1,user=x\n", "user"),
     ] {
         let error = refused(text);
@@ -446,9 +445,13 @@ fn two_trees_of_one_run_need_two_anchors() {
 fn this_machine_may_have_one_other_name() {
     let text = |hosts: &str| format!("{hosts}\nsd=sd1,lun=x,size=1m,host=hd1\nrd=r,sd=sd1,iorate=max\n");
     assert!(parse_text("h", &text("hd=default,shell=vdbench\nhd=hd1,system=localhost")).is_ok());
-    assert_eq!(refused(&text("hd=hd1,system=10.0.0.7")).kind, ErrorKind::NotYet);
+    assert!(parse_text("h", &text("hd=hd1,system=localhost")).unwrap().remote.is_empty());
     assert_eq!(refused(&text("hd=localhost")).word, "hd1");
-    assert_eq!(refused(&text("hd=hd1,system=localhost\nhd=hd2,system=localhost")).word, "hd2");
+    // Others are read, for who only wants to see what would be run, and named for who is to run it.
+    for hosts in ["hd=hd1,system=10.0.0.7", "hd=localhost\nhd=hd1,system=localhost", "hd=hd1"] {
+        let remote = parse_text("h", &text(hosts)).unwrap().remote;
+        assert_eq!(remote.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["hd1"], "{hosts}");
+    }
 }
 
 #[test]
@@ -587,4 +590,18 @@ fn masks_timeouts_and_error_limits_are_read() {
         parse_text("t", "fsd=f,anchor=a\nfwd=w,fsd=f,fileselect=(poisson,10)\nrd=r,fwd=w,fwdrate=max\n")
             .unwrap();
     assert_eq!(select.fwds[0].select, FileSelect::Poisson(10.0));
+}
+
+#[test]
+fn journals_are_those_of_validated_data() {
+    let general = |line: &str| {
+        parse_text("t", &format!("{line}\nsd=s,lun=s,size=1m,journal=/j\nrd=r,sd=s,iorate=max\n"))
+            .map(|p| p.general)
+    };
+    let rules = general("journal=(recover,noflush,max,1m)").unwrap();
+    let wanted = JournalRules { recover: true, noflush: true, max: Some(1 << 20), ..JournalRules::default() };
+    assert_eq!((rules.journal, rules.validate.is_some()), (Some(wanted), true));
+    assert_eq!(general("journal=no").unwrap().journal, None);
+    assert!(general("journal=only").unwrap().journal.unwrap().recover);
+    assert!(general("journal=perhaps").is_err() && general("journal=(max,3)").is_err());
 }

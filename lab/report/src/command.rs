@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse, parse_text, repeat_text};
+use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse_text, parse_with, repeat_text};
 use steadfast_lab_workload::{Engine, Options};
 
 /// What a command line asks for.
@@ -49,6 +49,9 @@ const USAGE: &str = "usage:
   -cy, -cn, -co  format=yes, no or only for every run.
   -v, -vr        Data validation: what is read is compared with what was written; r: read again after each write,
   -vw, -vt       w: do not read before a write, t: remember the time of each write too.
+  -j, -jr, -jro  Data validation with a journal; r: compare first what an earlier execution left, o: and nothing else,
+  -jn, -jm,      n: entries need not be durable, m: only the map at the end of each run,
+  -js, -ji       s: read only what was under way, i: and do not judge that.
   -l [n]         Again and again, or n times, or for ns, nm, nh (seconds, minutes, hours).
   -t, -tf        Short test of a raw file, or of a tree of files.
   --allow-idle   Exit with 0 even if a run found nothing to do.
@@ -107,7 +110,7 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
         return fail(out, err, "An argument is not UTF-8", "an argument is not UTF-8; rename the file.");
     };
     if args.is_empty() {
-        let _ = write!(out, "{USAGE}");
+        let _ = write!(out, "{USAGE}{}", crate::profiles::help());
         return fail(out, err, "No input parameters specified", "no input parameters; name a file with -f.");
     }
     let command = match Command::parse(&args) {
@@ -273,6 +276,25 @@ impl Command {
         Ok(())
     }
 
+    /// `-j` and its letters.
+    fn journal(&mut self, letters: &str) -> Result<(), String> {
+        let rules = self.request.overrides.journal.get_or_insert_default();
+        for letter in letters.chars() {
+            match letter {
+                'r' => rules.recover = true,
+                'o' => (rules.recover, rules.only) = (true, true),
+                'n' => rules.noflush = true,
+                'm' => rules.maponly = true,
+                's' => rules.skip_read_all = true,
+                'i' => rules.ignore_pending = true,
+                _ => {
+                    return Err(format!("option -j may be followed by r, o, n, m, s and i, not '{letter}'."));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// `-l`, with a number if one follows.
     fn repeated(&mut self, args: &[String], at: usize) -> usize {
         let said = args.get(at).and_then(|text| repeat_text(text));
@@ -289,7 +311,7 @@ impl Command {
             return self.validate(attached).map(|()| at);
         }
         if letter == 'j' {
-            return Err(format!("Journaling (-{option}) is not carried out yet; leave the option out."));
+            return self.journal(attached).map(|()| at);
         }
         if letter == 'l'
             && let Some(repeat) = repeat_text(attached)
@@ -336,7 +358,9 @@ impl Command {
     }
 
     fn plan(&self) -> Result<Plan, steadfast_lab_params::Error> {
-        let Some(quick) = self.quick else { return parse(&self.request) };
+        let Some(quick) = self.quick else {
+            return parse_with(&self.request, &crate::profiles::Carried);
+        };
         let here = format!("{}.quick", self.output.trim_end_matches('+'));
         let (elapsed, interval) =
             (self.request.overrides.elapsed.unwrap_or(5), self.request.overrides.interval.unwrap_or(1));

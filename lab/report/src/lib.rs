@@ -31,6 +31,7 @@ pub mod number;
 mod output;
 mod page;
 pub mod phase;
+mod profiles;
 pub mod report;
 mod run_page;
 mod session;

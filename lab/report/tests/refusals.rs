@@ -163,9 +163,9 @@ fn arguments_that_cannot_be_followed() {
         "no-such.parm",
     );
     assert_said(
-        &vdbench(&["-f", "x.parm", "-jr"]),
-        "Journaling (-jr) is not carried out yet; leave the option out.",
-        "-jr",
+        &vdbench(&["-f", "x.parm", "-jx"]),
+        "option -j may be followed by r, o, n, m, s and i, not 'x'.",
+        "not 'x'",
     );
     assert_said(
         &vdbench(&["-f", "x.parm", "-vx"]),

@@ -14,12 +14,13 @@ use crate::shared::{Cells, Note, Shared, Slot};
 use crate::validate::Map;
 use crate::{Event, Options};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use steadfast_lab_params::{
-    DataLimit, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Work, shares,
+    DataLimit, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Sd, Work, shares,
 };
 
 /// How often the end of a run is looked for.
@@ -72,14 +73,41 @@ impl Context<'_> {
     }
 
     /// The keys of a storage of so many bytes, if data is validated.
-    fn map(&mut self, name: &str, bytes: u64, ratio: f64) -> Result<Option<Arc<Map>>, crate::Error> {
+    fn map(
+        &mut self,
+        sd: &Sd,
+        (bytes, file_key, pattern): (u64, u64, &Pattern),
+        ratio: f64,
+        observer: &mut Observer<'_>,
+    ) -> Result<Option<Arc<Map>>, crate::Error> {
         let Some(rules) = self.general.validate else { return Ok(None) };
+        let name = sd.name.as_str();
         let blocks = bytes.div_ceil(rules.block);
         if self.maps.get(name).is_none_or(|map| map.blocks() < blocks) {
             let title =
                 format!("sd={name}: it has too many blocks to validate; use a smaller size= or range=.");
-            let map = Map::new(rules, blocks, name);
-            self.maps.insert(name.to_string(), Arc::new(map.ok_or(crate::Error::Start(title))?));
+            let mut map = Map::new(rules, blocks, name).ok_or(crate::Error::Start(title))?;
+            if let Some(journal) = self.general.journal {
+                let refused = |why: String| crate::Error::Start(format!("sd={name}: journal: {why}."));
+                let directory = PathBuf::from(sd.journal.as_deref().unwrap_or("."));
+                let found = map.open_journal(&directory, journal, ratio, self.seed).map_err(refused)?;
+                if let Some(found) = found {
+                    observer(&Event::Notice(&format!(
+                        "sd={name}: the journal of process {} knows {} of {} blocks; {} were under way.",
+                        found.about.owner,
+                        found.keys.iter().filter(|key| **key != 0).count(),
+                        found.keys.len(),
+                        found.pending.len()
+                    )));
+                    let bad = map
+                        .settle(&found.pending, journal.ignore_pending, Path::new(&sd.lun), file_key, pattern)
+                        .map_err(refused)?;
+                    if let Some(evidence) = bad {
+                        return Err(refused(evidence));
+                    }
+                }
+            }
+            self.maps.insert(name.to_string(), Arc::new(map));
         }
         let map = self.maps.get(name).cloned();
         map.iter().for_each(|map| map.begin(ratio));
@@ -122,9 +150,15 @@ impl Context<'_> {
             .map_err(crate::Error::start)?;
         for storage in &mut plan.storages {
             storage.removal = self.general.data_errors.remove;
-            storage.map = self.map(&storage.sd.name, storage.end(), run.compratio)?;
         }
         let size = plan.storages.iter().map(|storage| storage.size).sum();
+        if self.general.validate.is_some() {
+            let pattern = self.pattern(run, size);
+            for storage in &mut plan.storages {
+                let place = (storage.end(), storage.file_key(), &pattern);
+                storage.map = self.map(&storage.sd.clone(), place, run.compratio, observer)?;
+            }
+        }
         check_buffers(run, plan.storages.iter().map(|s| (s.sd.threads, s.largest())))?;
         let pattern = self.pattern(run, size);
         if self.options.engine == crate::Engine::Ring && !steadfast_lab_ring::available() {
@@ -177,7 +211,14 @@ impl Context<'_> {
             storages: work.sds.iter().map(|sd| sd.name.clone()).collect(),
             workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
         };
-        Ok(self.drive(run, &names, jobs, size, observer))
+        let mut result = self.drive(run, &names, jobs, size, observer);
+        for (name, map) in &self.maps {
+            if let Err(error) = map.checkpoint() {
+                let text = format!("the journal of sd={name} cannot be written: {error}.");
+                result.failure.get_or_insert(text);
+            }
+        }
+        Ok(result)
     }
 
     /// How many operations each thread of a storage carries through a ring; `None` where each has one of its own.

@@ -29,6 +29,9 @@ mod evidence;
 mod files;
 pub mod histogram;
 mod idle;
+mod journal;
+#[cfg(test)]
+mod journal_tests;
 mod monitor;
 pub mod pattern;
 pub mod random;
@@ -183,6 +186,14 @@ pub fn execute(
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Outcome {
     let mut outcome = Outcome::default();
+    if let Some((place, name)) = plan.remote.first() {
+        let sentence = format!(
+            "{}:{}: host {name} is not this machine: several hosts are read, and not carried out yet; use hd=localhost.",
+            place.file, place.line
+        );
+        outcome.refused = Some(Error::Start(sentence));
+        return outcome;
+    }
     outcome.refused = rounds(plan, options, stop, &mut outcome, observer).err();
     outcome.stopped = stop.load(Relaxed);
     if !outcome.stopped {
@@ -252,7 +263,26 @@ fn all_runs(
         maps: Default::default(),
     };
     context.trees.validate = plan.general.validate;
-    if let Some(fill) = fill_run(plan)? {
+    let recovers = plan.general.journal.filter(|rules| rules.recover);
+    let fill = fill_run(plan)?;
+    if let (Some(_), Some(fill)) = (recovers, &fill) {
+        let lun = match &fill.work {
+            Work::Raw(work) => work.sds.first().map_or("", |sd| sd.lun.as_str()),
+            Work::Files(_) => "",
+        };
+        return Err(Error::Start(format!(
+            "lun={lun} is not there or too short, and its journal is to be recovered: nothing is left to compare."
+        )));
+    }
+    if let (Some(rules), Some(mut recovery)) = (recovers, recovery_run(plan)?) {
+        // With skip_read_all nothing is read, but what was under way is looked at when the journal is.
+        recovery.maxdata = rules.skip_read_all.then_some(steadfast_lab_params::DataLimit::Bytes(1));
+        one(&mut context, &recovery, None, outcome, observer)?;
+        if rules.only || outcome.failure().is_some() {
+            return Ok(());
+        }
+    }
+    if let Some(fill) = fill {
         if let Work::Raw(work) = &fill.work {
             for sd in &work.sds {
                 observer(&Event::Notice(&format!(
@@ -461,6 +491,35 @@ fn fill_run(plan: &Plan) -> Result<Option<Run>, Error> {
         return Ok(None);
     }
     Ok(Some(fill(&plan.general, short)?))
+}
+
+/// The run `journal_recovery` that reads all storages and compares what their journals know.
+fn recovery_run(plan: &Plan) -> Result<Option<Run>, Error> {
+    const MIB: u64 = 1 << 20;
+    let mut sds: Vec<Sd> = Vec::new();
+    for run in &plan.runs {
+        let Work::Raw(work) = &run.work else { continue };
+        for sd in
+            work.sds.iter().filter(|sd| !sds.iter().any(|known| known.name == sd.name)).collect::<Vec<_>>()
+        {
+            let found = raw::length(Path::new(&sd.lun)).ok().flatten().unwrap_or(0);
+            let size = sd.size.map_or(found, |size| size.min(found));
+            sds.push(Sd { size: Some(size - size % MIB), ..sd.clone() });
+        }
+    }
+    if sds.is_empty() {
+        return Ok(None);
+    }
+    let mut run = fill(&plan.general, sds)?;
+    run.label = "journal_recovery".into();
+    run.rd = "journal_recovery".into();
+    if let Work::Raw(work) = &mut run.work {
+        for (wd, _) in &mut work.wds {
+            wd.name = "journal_recovery".into();
+            wd.rdpct = 100.0;
+        }
+    }
+    Ok(Some(run))
 }
 
 fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {

@@ -383,6 +383,11 @@ impl Storage {
         self.streams.iter().flat_map(|s| both.map(|operation| slot(s, operation))).collect()
     }
 
+    /// What its data depends on besides places.
+    pub(crate) fn file_key(&self) -> u64 {
+        self.file_key
+    }
+
     /// Whether operations may go through a ring: nothing comes between a read or a write and the next.
     pub(crate) fn suits_ring(&self, engine: Engine, processors: u32) -> bool {
         let possible = self.map.is_none() && !self.flags.fsync_each && self.removal.is_none();

@@ -247,3 +247,11 @@ fn duplicates_that_flip_have_two_contents_each() {
     assert!(contents("no").iter().all(|count| *count == 1));
     assert!(contents("yes").iter().all(|count| *count == 2));
 }
+
+#[test]
+fn several_hosts_are_refused_by_name_and_line_before_anything_is_touched() {
+    let (outcome, said, dir) = run(&format!("hd=a,system=10.0.0.1\n{SD}rd=r,sd=sd1,iorate=max\n"));
+    let failure = outcome.failure().unwrap();
+    assert!(failure.starts_with("test.parm:1: host a is not this machine"), "{failure}");
+    assert!(said.is_empty() && !dir.path().join("file").exists());
+}

@@ -25,16 +25,18 @@
 //! (V2) A block whose write did not return whole is unknown until the next.  test: `a_failed_write_leaves_unknown...`
 //! (V3) A bad block is told once, and not written again: the evidence stays on the disk.
 
+use crate::journal::{self, About, Journal, Recovered};
 use crate::pattern::Pattern;
 use crate::raw;
 use crate::shared::{INCORRECT_SIZE, Shared, errno_text};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use steadfast_lab_params::{Operation, Validate};
+use steadfast_lab_params::{JournalRules, Operation, Validate};
 
 const SECTOR: usize = 512;
 const HEADER: usize = 32;
@@ -60,6 +62,10 @@ pub(crate) struct Map {
     pub compared: AtomicU64,
     /// Bits of the ratio that the data has; other data is not comparable.
     ratio: AtomicU64,
+    /// What makes the keys known to the next execution.
+    journal: Option<Journal>,
+    /// Of the data; the journal has it too.
+    seed: u64,
 }
 
 impl Map {
@@ -74,7 +80,124 @@ impl Map {
             owner: std::process::id(),
             compared: AtomicU64::new(0),
             ratio: AtomicU64::new(0),
+            journal: None,
+            seed: 0,
         })
+    }
+
+    fn about(&self) -> About {
+        About {
+            block: self.rules.block,
+            blocks: self.blocks(),
+            ratio: self.ratio.load(Relaxed),
+            seed: self.seed,
+            owner: self.owner,
+        }
+    }
+
+    /// All keys as they are now. A block that is being written is unknown.
+    fn keys(&self) -> Vec<u8> {
+        self.keys.iter().map(|key| key.load(Acquire) & !BUSY).collect()
+    }
+
+    /// Begins a journal in `directory`, or goes on with the one that is there if it is to be recovered; what was found is
+    /// returned. The sentence says why it cannot be.
+    pub(crate) fn open_journal(
+        &mut self,
+        directory: &Path,
+        rules: JournalRules,
+        ratio: f64,
+        seed: u64,
+    ) -> Result<Option<Recovered>, String> {
+        self.ratio.store(ratio.to_bits(), Relaxed);
+        self.seed = seed;
+        let name = self.name.clone();
+        let mut found = None;
+        if rules.recover {
+            let recovered = journal::recover(directory, &name)?;
+            self.owner = recovered.about.owner;
+            let wanted = self.about();
+            if recovered.about != wanted {
+                return Err(format!(
+                    "it is about {} blocks of {} bytes and other data than the parameter file describes ({} blocks of {}); use the \
+                     same sizes, ratio and seed",
+                    recovered.about.blocks, recovered.about.block, wanted.blocks, wanted.block
+                ));
+            }
+            self.keys.iter().zip(&recovered.keys).for_each(|(to, from)| to.store(*from, Relaxed));
+            found = Some(recovered);
+        }
+        let begun = Journal::begin(directory, &name, rules, &self.about(), &self.keys());
+        self.journal =
+            Some(begun.map_err(|error| format!("'{}' cannot be written: {error}", directory.display()))?);
+        Ok(found)
+    }
+
+    /// Finds out what the writes left that were under way: old data or new, either is right. The evidence of one that is
+    /// neither, if there is one.
+    pub(crate) fn settle(
+        &self,
+        pending: &BTreeMap<u64, u8>,
+        ignore: bool,
+        lun: &Path,
+        file_key: u64,
+        pattern: &Pattern,
+    ) -> Result<Option<String>, String> {
+        let file = File::open(lun).map_err(|error| format!("'{}': {}", lun.display(), errno_text(&error)))?;
+        let size = self.rules.block as usize;
+        let (mut found, mut expected) = (vec![0; size], vec![0; size]);
+        let mut wrong = None;
+        for (block, new) in pending {
+            let cell = &self.keys[*block as usize];
+            let old = cell.load(Relaxed);
+            if ignore {
+                cell.store(0, Relaxed);
+                continue;
+            }
+            let lba = block * self.rules.block;
+            file.read_exact_at(&mut found, lba)
+                .map_err(|error| format!("'{}': {}", lun.display(), errno_text(&error)))?;
+            let mut is = |key: u8| {
+                contents(self, pattern, file_key, &mut expected, lba, key, |sector| {
+                    number(&found[sector * SECTOR..], 8, 8)
+                });
+                expected == found
+            };
+            if is(*new) {
+                cell.store(*new, Relaxed);
+            } else if old == 0 || old == BAD {
+                // Nobody knows what was there before.
+                cell.store(old, Relaxed);
+            } else if !is(old) {
+                cell.store(BAD, Relaxed);
+                wrong.get_or_insert_with(|| {
+                    format!(
+                        "the block at {lba} of '{}' holds neither what was written last (key {old:#x}) nor what was being written (key {new:#x})",
+                        lun.display()
+                    )
+                });
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// The keys are written down, and the journal begins again.
+    pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.checkpoint(&self.about(), &self.keys()))
+    }
+
+    /// Notes a write before or after it; false if that failed, which ends the run.
+    fn noted(&self, after: bool, first: u64, keys: &[u8], shared: &Shared<'_>) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        let noted = journal.note(after, first, keys);
+        match noted.and_then(|()| if after && journal.full() { self.checkpoint() } else { Ok(()) }) {
+            Ok(()) => true,
+            Err(error) => {
+                let path = journal.path().display().to_string();
+                shared.fail(format!("the journal '{path}' cannot be written: {}.", errno_text(&error)));
+                false
+            }
+        }
     }
 
     /// Before a run: data of another ratio is forgotten.
@@ -184,6 +307,9 @@ impl Transfer<'_, '_> {
             return true;
         }
         let (keys, now) = self.fill(&claim, bytes);
+        if !self.map.noted(false, self.first, &keys, self.shared) {
+            return false;
+        }
         (0..count).for_each(|at| claim.set(at, 0));
         let begun = Instant::now();
         let done = raw::write(self.file, bytes, self.lba, self.fsync_each);
@@ -192,7 +318,10 @@ impl Transfer<'_, '_> {
             return false;
         }
         record(Operation::Write, ns);
-        (0..).zip(keys).for_each(|(at, key)| claim.set(at, key));
+        (0..).zip(&keys).for_each(|(at, key)| claim.set(at, *key));
+        if !self.map.noted(true, self.first, &keys, self.shared) {
+            return false;
+        }
         if rules.time {
             let range = self.first as usize..(self.first + count) as usize;
             self.map.times[range].iter().for_each(|time| time.store(now, Relaxed));
@@ -244,12 +373,7 @@ impl Transfer<'_, '_> {
 
     /// What a block at `lba` holds after the write of `key`. `time` of each sector.
     fn contents(&self, block: &mut [u8], lba: u64, key: u8, time: impl Fn(usize) -> u64) {
-        self.pattern.fill(block, self.file_key, lba, u64::from(key));
-        for (at, sector) in block.chunks_mut(SECTOR).enumerate() {
-            let header = header(self.map, lba + (at * SECTOR) as u64, time(at), key);
-            let length = sector.len().min(HEADER);
-            sector[..length].copy_from_slice(&header[..length]);
-        }
+        contents(self.map, self.pattern, self.file_key, block, lba, key, time);
     }
 
     fn compare(&self, claim: &Claim<'_>, bytes: &[u8], during: &str) {
@@ -287,6 +411,24 @@ impl Transfer<'_, '_> {
             let length = bytes.len() as u64;
             self.shared.data_error(Operation::Read, self.path, self.lba, length, CORRUPT.into(), evidence);
         }
+    }
+}
+
+/// What a block at `lba` of a file holds after the write of `key`.
+fn contents(
+    map: &Map,
+    pattern: &Pattern,
+    file_key: u64,
+    block: &mut [u8],
+    lba: u64,
+    key: u8,
+    time: impl Fn(usize) -> u64,
+) {
+    pattern.fill(block, file_key, lba, u64::from(key));
+    for (at, sector) in block.chunks_mut(SECTOR).enumerate() {
+        let header = header(map, lba + (at * SECTOR) as u64, time(at), key);
+        let length = sector.len().min(HEADER);
+        sector[..length].copy_from_slice(&header[..length]);
     }
 }
 

@@ -87,6 +87,16 @@ impl BesideReport {
     }
 }
 
+impl crate::results::Told for BesideReport {
+    fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn table(&self) -> String {
+        super::table(self)
+    }
+}
+
 /// Reads `report.json` of these experiments; `None` if it is another's.
 pub fn parse(text: &str) -> Option<Result<BesideReport, String>> {
     figures::parse(text, SCHEMA, VERSION)

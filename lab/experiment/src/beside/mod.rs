@@ -29,7 +29,7 @@ mod measure;
 mod page;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
@@ -43,6 +43,7 @@ use crate::figures::markdown::{self, Figures};
 use crate::figures::{ArmInfo, Axis, Chart, Series, shown};
 use crate::progress::Progress;
 use crate::report::{self, Conditions, median};
+use crate::results::{self, Results};
 use crate::shell::Shell;
 use crate::target::check_fuse;
 use crate::workdir::Workdir;
@@ -60,15 +61,7 @@ const MAKING_S: f64 = 20.0;
 const SLACK: u64 = 256 << 20;
 
 /// What it left behind.
-#[derive(Debug)]
-pub struct BesideResults {
-    /// The result as data.
-    pub report: BesideReport,
-    /// `report.html`.
-    pub html: PathBuf,
-    /// `report.json`.
-    pub json: PathBuf,
-}
+pub type BesideResults = Results<BesideReport>;
 
 /// Runs it and writes the reports.
 ///
@@ -99,10 +92,9 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
             action: "name another directory with --dir DIR, or a smaller file with --size.".to_owned(),
         });
     }
-    let stamp = machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "");
-    let out = request.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-{name}-{stamp}")));
-    fs::create_dir_all(out.join("vdbench")).map_err(Error::io("create", &out))?;
-    let out = out.canonicalize().map_err(Error::io("find", &out))?;
+    let out = results::directory(name, request.out.as_deref())?;
+    let runs = out.join("vdbench");
+    fs::create_dir_all(&runs).map_err(Error::io("create", &runs))?;
 
     let (started, clock) = (SystemTime::now(), Instant::now());
     let mut machine = machine::describe(&parent);
@@ -157,7 +149,9 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
     report.charts = charts(&report);
     report.summary = summary(&report);
     report.commands = shell.history();
-    write(report, &out, request.markdown.as_deref())
+    let (page, whole) = (render(&report), report.clone());
+    let figures = figures(&whole);
+    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
 }
 
 fn wanted(request: &BesideRequest, column: &Column) -> bool {
@@ -320,19 +314,4 @@ fn figures(report: &BesideReport) -> Figures<'_> {
 /// The figures, the goals, and what has to be known of them, as Markdown.
 pub fn table(report: &BesideReport) -> String {
     markdown::table(&figures(report))
-}
-
-fn write(report: BesideReport, out: &Path, document: Option<&Path>) -> Result<BesideResults, Error> {
-    let (json, html) = (out.join("report.json"), out.join("report.html"));
-    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
-        doing: "encode",
-        path: json.clone(),
-        source: error.into(),
-    })?;
-    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
-    fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
-    if let Some(document) = document {
-        markdown::insert(&figures(&report), document)?;
-    }
-    Ok(BesideResults { report, html, json })
 }

@@ -8,6 +8,7 @@ use crate::arms::Arms;
 use crate::figures;
 use crate::number;
 use crate::report::{Command, Conditions, Machine};
+use crate::results::Told;
 
 pub use crate::figures::{ArmInfo, Axis, Chart, Goal, Row, Series, Verdict, shown};
 
@@ -23,6 +24,9 @@ pub struct EngineReport {
     pub schema: String,
     /// Always [`VERSION`] when written.
     pub version: u32,
+    /// Of another experiment that has figures of many columns; none is the engine's.
+    #[serde(default)]
+    pub heading: Option<Heading>,
     /// What came out, in a sentence.
     pub summary: String,
     /// Where, when and how.
@@ -43,7 +47,55 @@ pub struct EngineReport {
     pub commands: Vec<Command>,
 }
 
+/// What is said of the experiment itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Heading {
+    /// Name on the command line.
+    pub name: String,
+    /// Heading of the report.
+    pub title: String,
+    /// What is asked, in one sentence.
+    pub question: String,
+    /// Key of the column that ratios refer to, and its name.
+    pub base: (String, String),
+}
+
 impl EngineReport {
+    /// Without figures, of another experiment.
+    pub(crate) fn with_heading(
+        heading: Heading,
+        conditions: Conditions,
+        sizes: String,
+        arms: Vec<ArmInfo>,
+    ) -> EngineReport {
+        EngineReport {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            heading: Some(heading),
+            summary: String::new(),
+            conditions,
+            sizes,
+            arms,
+            rows: Vec::new(),
+            goals: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    /// What is said of the experiment.
+    pub(crate) fn heading(&self) -> Heading {
+        self.heading.clone().unwrap_or_else(|| Heading {
+            name: "engine".to_owned(),
+            title: "How fast the engine is, beside others on the same disk".to_owned(),
+            question:
+                "Everything goes through the mount, on image files on the same disk, in one run, in interleaved rounds."
+                    .to_owned(),
+            base: ("ext4".to_owned(), "ext4".to_owned()),
+        })
+    }
+
     /// Without figures.
     pub(crate) fn new(
         request: &EngineRequest,
@@ -55,6 +107,7 @@ impl EngineReport {
         EngineReport {
             schema: SCHEMA.to_owned(),
             version: VERSION,
+            heading: None,
             summary: String::new(),
             conditions: Conditions {
                 target: format!("Steadfast {} through FUSE", context.version),
@@ -91,6 +144,16 @@ impl EngineReport {
     /// What a reader must hear first: the machine had other things to do.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
+    }
+}
+
+impl Told for EngineReport {
+    fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn table(&self) -> String {
+        super::table(self)
     }
 }
 

@@ -159,6 +159,7 @@ pub(super) mod tests {
             row.values.insert((*arm).to_owned(), figures.to_vec());
         }
         EngineReport {
+            heading: None,
             schema: SCHEMA.to_owned(),
             version: VERSION,
             summary: String::new(),

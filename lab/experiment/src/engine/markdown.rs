@@ -1,19 +1,16 @@
 //! The report as Markdown.
 
-use super::data::EngineReport;
+use super::data::{EngineReport, Heading};
 use crate::figures::markdown::Figures;
 
-/// What ratios refer to.
-pub(super) const BASE: &str = "ext4";
-
 /// What a document gets.
-pub(super) fn figures(report: &EngineReport) -> Figures<'_> {
+pub(crate) fn figures<'a>(report: &'a EngineReport, heading: &'a Heading) -> Figures<'a> {
     Figures {
-        name: "engine",
+        name: &heading.name,
         conditions: &report.conditions,
         sizes: &report.sizes,
         arms: &report.arms,
-        base: (BASE, BASE),
+        base: (&heading.base.0, &heading.base.1),
         rows: &report.rows,
         goals: &report.goals,
         charts: &report.charts,
@@ -23,7 +20,7 @@ pub(super) fn figures(report: &EngineReport) -> Figures<'_> {
 
 /// The figures, the goals, and what has to be known of them.
 pub fn table(report: &EngineReport) -> String {
-    crate::figures::markdown::table(&figures(report))
+    crate::figures::markdown::table(&figures(report, &report.heading()))
 }
 
 #[cfg(test)]

@@ -26,13 +26,12 @@ mod curves;
 pub mod data;
 pub mod goals;
 mod groups;
-mod markdown;
+pub(crate) mod markdown;
 mod page;
 mod source_tree;
 pub mod work;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -44,11 +43,12 @@ use crate::arms::Arms;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::report::Conditions;
+use crate::results::Results;
 use crate::shell::Shell;
 use crate::space;
 use crate::target::check_fuse;
 use crate::workdir::Workdir;
-use crate::{Context, machine};
+use crate::{Context, machine, results};
 
 use data::EngineReport;
 
@@ -56,15 +56,7 @@ use data::EngineReport;
 pub const ABOUT: &str = "rates, costs and curves beside ext4, xfs, btrfs and gocryptfs";
 
 /// What it left behind.
-#[derive(Debug)]
-pub struct EngineResults {
-    /// The result as data.
-    pub report: EngineReport,
-    /// `report.html`.
-    pub html: PathBuf,
-    /// `report.json`.
-    pub json: PathBuf,
-}
+pub type EngineResults = Results<EngineReport>;
 
 /// The stage while the experiment runs: what every group and curve gets.
 pub(crate) struct Run<'a> {
@@ -110,11 +102,7 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
             action: "name another directory with --dir DIR, or measure less with --quick.".to_owned(),
         });
     }
-    let stamp = machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "");
-    let out = request.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-engine-{stamp}")));
-    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
-    let out = out.canonicalize().map_err(Error::io("find", &out))?;
-
+    let out = results::directory("engine", request.out.as_deref())?;
     let (started, clock) = (SystemTime::now(), Instant::now());
     let workdir = Workdir::create(&parent)?;
     let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
@@ -140,20 +128,8 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     report.goals = goals::judge(&report);
     report.summary = goals::summary(&report);
     report.commands = shell.history();
-    write(report, &out, request.markdown.as_deref())
-}
-
-fn write(report: EngineReport, out: &Path, document: Option<&Path>) -> Result<EngineResults, Error> {
-    let (json, html) = (out.join("report.json"), out.join("report.html"));
-    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
-        doing: "encode",
-        path: json.clone(),
-        source: error.into(),
-    })?;
-    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
-    fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
-    if let Some(document) = document {
-        crate::figures::markdown::insert(&markdown::figures(&report), document)?;
-    }
-    Ok(EngineResults { report, html, json })
+    let (page, heading) = (render(&report), report.heading());
+    let figures_of = report.clone();
+    let figures = markdown::figures(&figures_of, &heading);
+    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
 }

@@ -1,7 +1,6 @@
 //! The page: goals, figures, pictures, what was run. One file, no script needed, light and dark.
 
 use super::data::EngineReport;
-use super::markdown::BASE;
 use crate::html::parts;
 use crate::number;
 
@@ -10,9 +9,11 @@ pub fn render(report: &EngineReport) -> String {
     let conditions = &report.conditions;
     let machine = &conditions.machine;
     let cores = format!("{} cores, {} memory", machine.cores, number::bytes(machine.memory_bytes));
+    let heading = report.heading();
+    let (base, base_name) = (heading.base.0.as_str(), heading.base.1.as_str());
     let mut page = parts::opening(
-        "How fast the engine is, beside others on the same disk",
-        "Everything goes through the mount, on image files on the same disk, in one run, in interleaved rounds.",
+        &heading.title,
+        &heading.question,
         &report.summary,
         report.warning().as_deref(),
         &[&conditions.target, &cores, &machine.kernel, &report.sizes, &conditions.started],
@@ -26,13 +27,13 @@ pub fn render(report: &EngineReport) -> String {
     }
     if !report.rows.is_empty() {
         let lead = format!(
-            "Median of {} rounds; below it the ratio to ext4, above 1 is better than ext4.",
-            conditions.rounds
+            "Median of {}; below it the ratio to {base_name}, above 1 is better than {base_name}.",
+            parts::rounds(conditions.rounds)
         );
         page.push_str(&parts::section(
             "The figures",
             &lead,
-            &parts::figures(&report.arms, &report.rows, BASE),
+            &parts::figures(&report.arms, &report.rows, base),
         ));
         let lead = "The bar is the middle of the rounds, the thin line the smallest and the greatest.";
         page.push_str(&parts::section("The same, drawn", lead, &parts::bars(&report.arms, &report.rows)));
@@ -51,8 +52,9 @@ pub fn render(report: &EngineReport) -> String {
     page + "</main>\n</body>\n</html>\n"
 }
 
-fn notes(report: &EngineReport) -> String {
-    let mut items = vec![
+/// What holds of every run of `engine`.
+fn of_the_engine() -> Vec<String> {
+    vec![
         "Image files lie on one disk beside each other; kernel file systems are mounted from loop devices over them, with \
          the options their tools choose, and every pool has a daemon of its own."
             .to_owned(),
@@ -66,7 +68,11 @@ fn notes(report: &EngineReport) -> String {
         "A goal is within the spread when the middle of the rounds misses it and the best of ours against the worst of the \
          others does not."
             .to_owned(),
-    ];
+    ]
+}
+
+fn notes(report: &EngineReport) -> String {
+    let mut items = if report.heading.is_none() { of_the_engine() } else { Vec::new() };
     items.extend(
         report
             .arms

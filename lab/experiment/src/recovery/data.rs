@@ -86,6 +86,16 @@ impl RecoveryReport {
     }
 }
 
+impl crate::results::Told for RecoveryReport {
+    fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn table(&self) -> String {
+        super::table(self)
+    }
+}
+
 /// Reads `report.json` of this experiment; `None` if it is another's.
 pub fn parse(text: &str) -> Option<Result<RecoveryReport, String>> {
     figures::parse(text, SCHEMA, VERSION)

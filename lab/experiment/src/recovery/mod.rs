@@ -24,7 +24,7 @@ pub mod data;
 mod page;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -39,6 +39,7 @@ use crate::figures::markdown::{self, Figures};
 use crate::figures::{self, ArmInfo, Axis, Chart, Row, Series, shown};
 use crate::progress::Progress;
 use crate::report::{Conditions, median};
+use crate::results::{self, Results};
 use crate::shell::Shell;
 use crate::target::check_fuse;
 use crate::workdir::Workdir;
@@ -60,15 +61,7 @@ const MEMORY: [u64; 2] = [16, 1024];
 const STAGE_S: f64 = 10.0;
 
 /// What it left behind.
-#[derive(Debug)]
-pub struct RecoveryResults {
-    /// The result as data.
-    pub report: RecoveryReport,
-    /// `report.html`.
-    pub html: PathBuf,
-    /// `report.json`.
-    pub json: PathBuf,
-}
+pub type RecoveryResults = Results<RecoveryReport>;
 
 /// A file system that is taken away in every case (R4).
 struct Made {
@@ -123,9 +116,8 @@ pub fn run(
             action: "name another directory with --dir DIR, or smaller devices with --size.".to_owned(),
         });
     }
-    let stamp = machine::stamp(SystemTime::now()).trim_end_matches(" UTC").replace(' ', "-").replace(':', "");
-    let out = request.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-recovery-{stamp}")));
-    fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
+    let out = results::directory("recovery", request.out.as_deref())?;
+
     let (started, clock) = (SystemTime::now(), Instant::now());
     let mut report = empty(request, context, device_bytes);
     report.conditions.machine = machine::describe(&parent);
@@ -172,7 +164,9 @@ pub fn run(
     report.charts = charts(&report);
     report.summary = summary(&report);
     report.commands = shell.history();
-    write(report, &out, request.markdown.as_deref())
+    let (page, whole) = (render(&report), report.clone());
+    let figures = figures_of(&whole);
+    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
 }
 
 /// Bytes of each device: what was asked for, or what the given ones have.
@@ -647,21 +641,6 @@ fn figures_of(report: &RecoveryReport) -> Figures<'_> {
 /// The figures, the goals, and what has to be known of them, as Markdown.
 pub fn table(report: &RecoveryReport) -> String {
     markdown::table(&figures_of(report))
-}
-
-fn write(report: RecoveryReport, out: &Path, document: Option<&Path>) -> Result<RecoveryResults, Error> {
-    let (json, html) = (out.join("report.json"), out.join("report.html"));
-    let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
-        doing: "encode",
-        path: json.clone(),
-        source: error.into(),
-    })?;
-    fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
-    fs::write(&html, render(&report)).map_err(Error::io("write", &html))?;
-    if let Some(document) = document {
-        markdown::insert(&figures_of(&report), document)?;
-    }
-    Ok(RecoveryResults { report, html, json })
 }
 
 #[cfg(test)]
