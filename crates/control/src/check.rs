@@ -161,6 +161,7 @@ pub fn name_refusal(error: NameError) -> Refusal {
 pub fn property_refusal(error: PropertyError) -> Refusal {
     let code = match &error {
         PropertyError::NotAssignment { .. } | PropertyError::Unknown { .. } => Code::PropUnknown,
+        PropertyError::Elsewhere { .. } => Code::PropElsewhere,
         PropertyError::ReadOnly { .. } => Code::PropReadonly,
         PropertyError::NotYet { .. } => Code::Later,
         _ => Code::PropValue,

@@ -1,7 +1,7 @@
 //! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
@@ -54,6 +54,10 @@ pub(crate) struct DatasetBlocks {
     /// For file content; metadata is always compressed with LZ4.
     pub compression: RwLock<CompressionSetting>,
     pub unit: u32,
+    /// Content is kept in the block cache.
+    pub cached: AtomicBool,
+    /// Content is read ahead.
+    pub ahead: AtomicBool,
 }
 
 impl Blocks for DatasetBlocks {
@@ -74,19 +78,24 @@ impl Blocks for DatasetBlocks {
 
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
         // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
-        let cache = pointer.kind == BlockKind::Data;
+        let cache = pointer.kind == BlockKind::Data && self.cached.load(Ordering::Relaxed);
         let context = ReadContext { dataset: self.dataset, keys: self.keys.as_deref(), cache };
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(BlockBytes::new(block))
     }
 
     fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
+        // What is fetched beside is handed over in the cache.
+        if !self.cached.load(Ordering::Relaxed) {
+            return;
+        }
         let (dataset, keys) = (self.dataset, self.keys.clone());
         self.blockio.read_ahead(ReadAhead { dataset, keys, stream, pointers, urgent });
     }
 
     fn read_ahead_bytes_max(&self) -> u64 {
-        self.blockio.read_ahead_bytes_max()
+        let wanted = self.cached.load(Ordering::Relaxed) && self.ahead.load(Ordering::Relaxed);
+        if wanted { self.blockio.read_ahead_bytes_max() } else { 0 }
     }
 
     fn cancel_read_ahead(&self, stream: u64) {

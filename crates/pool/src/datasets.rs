@@ -1,7 +1,7 @@
 //! Datasets of an imported pool: create, destroy, properties.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
@@ -47,6 +47,10 @@ pub struct DatasetInfo {
     pub logical: u64,
     /// The same with all below it.
     pub logical_used: u64,
+    /// Bytes of its data on devices, with all below it.
+    pub data_used: u64,
+    /// Datasets below it.
+    pub filesystems: u64,
     /// Bytes of its data on devices.
     pub data: u64,
     /// Inodes.
@@ -114,6 +118,7 @@ impl Inner {
                 self.watch_owners(id, &open.head);
                 self.connect_log(id, &open.head);
                 *open.blocks.compression.write() = self.compression_setting(id);
+                self.set_caching(id, &open.blocks);
             }
         }
     }
@@ -153,7 +158,17 @@ impl Inner {
             keys,
             compression: RwLock::new(compression),
             unit: 1 << self.ashift,
+            cached: AtomicBool::new(true),
+            ahead: AtomicBool::new(true),
         })
+    }
+
+    /// What of a dataset's content is kept in memory, and whether it is read ahead.
+    fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
+        let table = self.table.read();
+        let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
+        blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
+        blocks.ahead.store(is_all("prefetch"), Ordering::Relaxed);
     }
 
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
@@ -180,10 +195,12 @@ impl Inner {
         } else if held {
             self.replay_held(id, &head, keys.as_deref())?;
         }
+        let caching = Arc::clone(&blocks);
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
         drop((table, turn));
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
+        self.set_caching(id, &caching);
         Ok(head)
     }
 
@@ -251,10 +268,12 @@ impl Inner {
         let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
         self.open_account(id, &head);
+        let caching = Arc::clone(&blocks);
         entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
         drop(table);
         self.connect_log(id, &head);
         self.watch_owners(id, &head);
+        self.set_caching(id, &caching);
         self.changed.store(true, Ordering::Release);
         Ok(id)
     }
@@ -285,9 +304,11 @@ impl Inner {
             }
             table.find(parent_name).map_err(|_| Error::NoParent { parent: parent_name.to_owned() })?
         };
+        self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         let id = self.add_dataset(parent, last, props, key)?;
+        self.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
         self.commit_changes()?;
         Ok(id)
@@ -323,6 +344,7 @@ impl Inner {
             let entry = table.get_mut(id).expect("just found");
             entry.row.destroying = true;
             entry.row_dirty = true;
+            self.note_done(&format!("destroy {name} ({id})"));
             if let Some(open) = &entry.open {
                 open.head.begin_destroy();
             }
@@ -405,6 +427,12 @@ impl Inner {
                 entry.props_dirty.insert((*property).to_owned());
             }
         }
+        for (property, value) in edits {
+            match value {
+                Some(value) => self.note_done(&format!("set {name} ({id}) {property}={value}")),
+                None => self.note_done(&format!("inherit {name} ({id}) {property}")),
+            }
+        }
         self.apply_settings(id);
         self.update_quotas(None);
         self.commit_changes()
@@ -429,6 +457,8 @@ impl Inner {
             available: measure.available,
             logical: row.logical,
             logical_used: measure.logical,
+            data_used: measure.data,
+            filesystems: measure.filesystems,
             data: row.data,
             files: row.files,
             encryption_root: row.encryption.as_ref().map(|encryption| table.full_name(encryption.root)),

@@ -475,6 +475,14 @@ pub enum Error {
         /// Pool.
         pool: String,
     },
+    /// As many file systems below a dataset as it may have.
+    #[error("'{name}' may have {limit} file systems below it, and has them")]
+    FilesystemLimit {
+        /// Dataset with the limit.
+        name: String,
+        /// Its limit.
+        limit: u64,
+    },
     /// A quota below what is used or reserved already.
     #[error(
         "size is less than current used or reserved space: {property} of '{name}' must be at least {needed} bytes now"

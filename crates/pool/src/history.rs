@@ -2,6 +2,8 @@
 
 use steadfast_format::{HistoryEntry, Txg};
 
+use crate::inner::Inner;
+
 /// History entries that the next commit stores.
 #[derive(Debug)]
 pub(crate) struct History {
@@ -22,5 +24,13 @@ impl History {
             host: host.to_owned(),
             text: text.to_owned(),
         });
+    }
+}
+
+impl Inner {
+    /// Adds what the pool did to the internal history (`zpool history -i`); stored with the next commit.
+    pub(crate) fn note_done(&self, text: &str) {
+        let txg = self.txgs.gate.open_txg();
+        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, text);
     }
 }

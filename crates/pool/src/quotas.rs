@@ -88,8 +88,11 @@ struct Node {
     limits: Limits,
     /// Bytes of its own as of the last commit.
     referenced: u64,
-    /// Bytes of content before compression, here and below.
+    /// Bytes of content before compression and on devices, here and below.
     logical: u64,
+    data: u64,
+    /// Datasets below it.
+    below: u64,
     /// Promised to operations that have no txg yet, and by txg.
     promised: u64,
     promised_in: [u64; TXG_SLOTS],
@@ -137,8 +140,11 @@ pub(crate) struct Measure {
     pub used: u64,
     /// Part of it: its children.
     pub by_children: u64,
-    /// Bytes of content before compression, with children.
+    /// Bytes of content before compression and on devices, with children.
     pub logical: u64,
+    pub data: u64,
+    /// Datasets below it.
+    pub filesystems: u64,
     /// Part of it: kept by refreservation and not written.
     pub by_refreservation: u64,
     /// Bytes that can still be written to it.
@@ -185,6 +191,7 @@ impl Quotas {
                 limits,
                 referenced: referenced(entry),
                 logical: entry.row.logical,
+                data: entry.row.data,
                 promised: known.promised,
                 promised_in,
                 freeing: entry.open.as_ref().is_some_and(|open| open.head.owes_frees()),
@@ -210,6 +217,8 @@ impl Quotas {
             used: node.referenced + by_refreservation + below,
             by_children: below,
             logical: node.logical,
+            data: node.data,
+            filesystems: node.below,
             by_refreservation,
             available: available.min(room),
         })
@@ -319,11 +328,14 @@ impl Tree {
             let node = self.nodes.get_mut(&id).expect("just listed");
             node.promised_below += node.all_promised();
             let (charged, promised, freeing) = (node.charged(), node.promised_below, node.freeing);
-            let (settled, logical) = (node.charged_settled(), node.logical);
+            let settled = node.charged_settled();
+            let (logical, data, below) = (node.logical, node.data, node.below + 1);
             let Some(parent) = node.parent.and_then(|parent| self.nodes.get_mut(&parent)) else { continue };
             parent.children += charged;
             parent.children_settled += settled;
             parent.logical += logical;
+            parent.data += data;
+            parent.below += below;
             parent.promised_below += promised;
             parent.freeing |= freeing;
         }
@@ -484,6 +496,23 @@ impl Inner {
         self.quotas.check(id, &name, Limits::of(&props), self.free_bytes())
     }
 
+    /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit would be passed.
+    pub(crate) fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
+        let table = self.table.read();
+        let more = 1 + moved.map_or(0, |id| table.descendants(id).len() as u64);
+        let here = moved.map(|id| table.ancestry(id)).unwrap_or_default();
+        for above in table.ancestry(parent) {
+            let value = table.get(above).and_then(|entry| entry.props.get("filesystem_limit")?.parse().ok());
+            let Some(limit) = value.filter(|limit: &u64| *limit > 0 && !here.contains(&above)) else {
+                continue;
+            };
+            if table.descendants(above).len() as u64 + more > limit {
+                return Err(Error::FilesystemLimit { name: table.full_name(above), limit });
+            }
+        }
+        Ok(())
+    }
+
     /// The same for a dataset that is to be made.
     pub(crate) fn check_new_limits(&self, parent: DatasetId, name: &str, props: &Local) -> Result<()> {
         self.quotas.check_new(parent, name, Limits::of(props), self.free_bytes())
@@ -587,6 +616,8 @@ mod tests {
                 used: 21 * MIB,
                 by_children: MIB,
                 logical: 0,
+                data: 0,
+                filesystems: 2,
                 by_refreservation: 15 * MIB,
                 available: 19 * MIB
             }

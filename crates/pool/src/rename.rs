@@ -13,6 +13,15 @@ impl Inner {
     /// `zfs rename`: durable when it returns.
     pub(crate) fn rename_dataset(&self, name: &str, to: &str) -> Result<()> {
         self.check_writable()?;
+        if let Some((parent, _)) = to.rsplit_once('/') {
+            let found = {
+                let table = self.table.read();
+                table.find(parent).and_then(|parent| Ok((parent, table.find(name)?)))
+            };
+            if let Ok((parent, id)) = found {
+                self.check_filesystem_limits(parent, Some(id))?;
+            }
+        }
         let id = {
             let mut table = self.table.write();
             let id = table.find(name)?;
@@ -37,6 +46,7 @@ impl Inner {
             entry.row.parent = parent;
             last.clone_into(&mut entry.row.name);
             entry.row_dirty = true;
+            self.note_done(&format!("rename {name} ({id}) -> {to}"));
             id
         };
         self.apply_settings(id);

@@ -14,6 +14,7 @@
 //! (N3) A value that would promise what is not built yet is refused, never just stored.  test: `values_that_come_later_are_refused`
 #![forbid(unsafe_code)]
 
+mod elsewhere;
 mod name;
 mod owner;
 mod resolve;
@@ -21,6 +22,7 @@ mod size;
 mod table;
 mod value;
 
+pub use elsewhere::why_not_here;
 pub use name::{NameError, check_dataset_name, check_pool_name};
 pub use owner::OwnerProperty;
 pub use resolve::{Local, Resolved, Source, resolve};

@@ -1,6 +1,6 @@
 //! The table itself. `zpool get all` and `zfs get all` print in this order.
 
-use crate::size::{nice_bytes, parse_size};
+use crate::size::{nice_bytes, nice_number, parse_size};
 
 /// What a property belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,6 +67,8 @@ pub enum Kind {
     },
     /// Bytes, or `none`, which is 0.
     Limit,
+    /// A number of things, or `none`, which is 0.
+    CountLimit,
     /// An absolute path, `none` or `legacy`.
     Mountpoint,
     /// An absolute path or `none`.
@@ -104,6 +106,7 @@ impl Property {
             self.kind,
             Kind::Bytes
                 | Kind::Limit
+                | Kind::CountLimit
                 | Kind::PowerOfTwo { .. }
                 | Kind::Number { .. }
                 | Kind::Identifier
@@ -116,7 +119,8 @@ impl Property {
     #[must_use]
     pub fn shown(&self, exact: &str) -> String {
         match self.kind {
-            Kind::Limit if exact == "0" => "none".to_owned(),
+            Kind::Limit | Kind::CountLimit if exact == "0" => "none".to_owned(),
+            Kind::CountLimit => exact.parse().map_or_else(|_| exact.to_owned(), nice_number),
             Kind::Bytes | Kind::Limit | Kind::PowerOfTwo { .. } => exact.parse().map_or_else(
                 |_| exact.to_owned(),
                 // Sizes in tables carry a unit letter from 1K on, and a plain B below.
@@ -303,9 +307,43 @@ pub const DATASET: &[Property] = &[
         "RATIO",
         "<1.00x or higher>",
         Kind::Ratio,
-        "Bytes of file data before compression, divided by bytes stored.",
+        "Bytes of file data before compression, divided by bytes stored, here and below.",
     ),
     measured("mounted", "MOUNTED", "yes | no", Kind::Text { bytes_max: 3 }, "Is it mounted now?"),
+    setting(
+        "prefetch",
+        "PREFETCH",
+        "all | metadata | none",
+        Kind::Words { allowed: &["all", "metadata", "none"], later: &[] },
+        "all",
+        "Read content ahead of who reads in order; of metadata nothing is read ahead.",
+    )
+    .inherited(),
+    setting(
+        "overlay",
+        "OVERLAY",
+        "on | off",
+        SWITCH,
+        "off",
+        "May it be mounted over a folder that is not empty? In ZFS the default is `on`.",
+    )
+    .inherited(),
+    setting(
+        "filesystem_limit",
+        "FSLIMIT",
+        "<count> | none",
+        Kind::CountLimit,
+        "0",
+        "How many file systems there may be below it, at any depth.",
+    ),
+    measured("filesystem_count", "FSCOUNT", "<number>", UNLIMITED, "File systems below it."),
+    measured(
+        "refcompressratio",
+        "REFRATIO",
+        "<1.00x or higher>",
+        Kind::Ratio,
+        "The same for its own content only.",
+    ),
     setting(
         "quota",
         "QUOTA",
@@ -460,10 +498,10 @@ pub const DATASET: &[Property] = &[
     setting(
         "primarycache",
         "PRIMARYCACHE",
+        "all | metadata",
+        Kind::Words { allowed: &["all", "metadata"], later: &["none"] },
         "all",
-        Kind::Only("all"),
-        "all",
-        "What is kept in memory (other values are not yet built).",
+        "What is kept in memory: content and metadata, or metadata only, which always is.",
     )
     .inherited(),
     measured("usedbysnapshots", "USEDSNAP", "<size>", Kind::Bytes, "Part of `used` that only its snapshots hold."),

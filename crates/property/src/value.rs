@@ -1,5 +1,6 @@
 //! From `name=value` as typed to a property and its exact value, or to a sentence.
 
+use crate::elsewhere::why_not_here;
 use crate::owner::OwnerProperty;
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
@@ -47,6 +48,14 @@ pub enum PropertyError {
         value: String,
         /// What works today.
         values: &'static str,
+    },
+    /// ZFS has it, and here it would mean nothing.
+    #[error("there is no property '{name}' here: {why}")]
+    Elsewhere {
+        /// Property.
+        name: String,
+        /// Why.
+        why: &'static str,
     },
     /// A user or group that has no number.
     #[error("'{name}' names nobody: after the '@' stands a user or group of this machine, or a number")]
@@ -126,6 +135,9 @@ pub fn parse_assignment(scope: Scope, text: &str) -> Result<(String, String), Pr
         return Ok((name.to_owned(), value.to_owned()));
     }
     let Some(property) = lookup(scope, name) else {
+        if let Some(why) = why_not_here(name).filter(|_| scope == Scope::Dataset) {
+            return Err(PropertyError::Elsewhere { name: name.to_owned(), why });
+        }
         return Err(PropertyError::Unknown { name: name.to_owned(), hint: hint(scope, name) });
     };
     let exact = property.parse(value)?;
@@ -148,8 +160,8 @@ impl Property {
         }
         match self.kind {
             Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
-            Kind::Limit if text == "none" => Ok("0".to_owned()),
-            Kind::Limit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
+            Kind::Limit | Kind::CountLimit if text == "none" => Ok("0".to_owned()),
+            Kind::Limit | Kind::CountLimit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::PowerOfTwo { min, max } => match parse_size(text) {
                 Some(n) if n.is_power_of_two() && (min..=max).contains(&n) => Ok(n.to_string()),
                 _ => Err(wrong()),

@@ -176,7 +176,7 @@ impl Engine {
             // The new place is looked at before the old one is left.
             let old = self.mountpoint(&held, name)?;
             for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
-                mounts::check(target, false)?;
+                mounts::check(target, self.is_overlay(&held, name)?)?;
             }
             self.unmount_below(&held, name, false)?;
         }

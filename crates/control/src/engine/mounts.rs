@@ -210,7 +210,7 @@ impl Engine {
             return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
         }
         self.front.clear_stale(&at);
-        let mut made = prepare(&at, request.overlay)?;
+        let mut made = prepare(&at, request.overlay || self.is_overlay(held, name)?)?;
         // The folder of a place that nobody chose is ours, whoever made it: a daemon that was killed, say.
         let chosen = request.at.is_some() || self.is_chosen(held, name)?;
         if made.is_empty() && !chosen {
@@ -228,6 +228,12 @@ impl Engine {
                 Err(refusal.with("fs", name))
             }
         }
+    }
+
+    /// May a file system be mounted over a folder that is not empty, whoever asks?
+    pub(super) fn is_overlay(&self, held: &Held, name: &str) -> Result<bool, Refusal> {
+        let overlay = held.pool.resolve(name, "overlay", &self.mount_base()).map_err(refuse::pool)?;
+        Ok(overlay.is_some_and(|resolved| resolved.value == "on"))
     }
 
     /// Gives a mount other options.

@@ -188,8 +188,13 @@ impl Engine {
         measure("logicalused", info.logical_used.to_string());
         measure("logicalreferenced", info.logical.to_string());
         measure("filecount", info.files.to_string());
-        let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
-        measure("compressratio", format!("{:.2}", ratio.max(1.0)));
+        let ratio = |logical: u64, data: u64| {
+            let ratio = if data == 0 { 1.0 } else { logical as f64 / data as f64 };
+            format!("{:.2}", ratio.max(1.0))
+        };
+        measure("compressratio", ratio(info.logical_used, info.data_used));
+        measure("refcompressratio", ratio(info.logical, info.data));
+        measure("filesystem_count", info.filesystems.to_string());
         let mounted_at = held.mounted_at(name);
         measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
         match &info.encryption_root {

@@ -1,0 +1,75 @@
+//! Properties of file systems as an operator meets them.
+
+use steadfast_tests::Host;
+
+#[test]
+fn what_zfs_has_and_we_have_not_is_refused_with_its_reason() {
+    let Some(host) = Host::with_tank("elsewhere") else { return };
+    host.shell("zfs set sharenfs=on tank").fails(1).says("NFS server").says("PROP-ELSEWHERE");
+    host.shell("zfs create -o volsize=1G tank/v").fails(1).says("volumes are not yet built");
+    host.shell("zfs get projectquota@5 tank").fails(2).says("numbers of projects");
+    host.shell("zfs get -Ho value primarycache,prefetch,overlay,filesystem_limit tank")
+        .ok()
+        .says("all\nall\noff\nnone\n");
+    host.shell("zfs set primarycache=none tank").fails(1).says("LATER");
+}
+
+#[test]
+fn a_limit_of_file_systems_holds_for_create_and_rename() {
+    let Some(host) = Host::with_tank("fslimit") else { return };
+    host.shell("zfs create -o filesystem_limit=2 tank/a; zfs create -p tank/a/b/c; zfs create tank/d").ok();
+    host.shell("zfs create tank/a/e").fails(1).says("may have 2 file systems below it").says("PROP-SPACE");
+    host.shell("zfs rename tank/d tank/a/d").fails(1).says("PROP-SPACE");
+    host.shell("zfs rename tank/a/b/c tank/a/c; zfs get -Ho value filesystem_count,filesystem_limit tank/a")
+        .ok()
+        .says("2\n2\n");
+    host.shell("zfs set filesystem_limit=none tank/a; zfs rename tank/d tank/a/d").ok();
+    host.shell("zfs get -Ho value filesystem_count tank").ok().says("4\n");
+}
+
+#[test]
+fn content_is_read_with_and_without_a_cache_and_ratios_tell_own_and_all() {
+    let Some(host) = Host::with_tank("caches") else { return };
+    host.shell("zfs create tank/a; zfs create tank/a/b; yes words | head -c 4M > t/a/b/f; head -c 1M /dev/urandom > t/a/g").ok();
+    let before = host.shell("zpool sync; sha256sum t/a/b/f t/a/g").ok().out;
+    for setting in ["primarycache=metadata", "prefetch=none", "primarycache=all prefetch=metadata"] {
+        host.shell(&format!("zfs set {setting} tank/a; zfs unmount tank/a; zfs mount -a")).ok();
+        assert_eq!(host.shell("sha256sum t/a/b/f t/a/g").ok().out, before, "{setting}");
+    }
+    let ratio = |property: &str, fs: &str| -> f64 {
+        host.shell(&format!("zfs get -Hpo value {property} {fs}")).ok().out.trim().parse().expect("a ratio")
+    };
+    assert!(ratio("refcompressratio", "tank/a") < 1.1, "noise");
+    assert!(ratio("compressratio", "tank/a") > 2.0, "with the words below it");
+    assert!((ratio("compressratio", "tank/a/b") - ratio("refcompressratio", "tank/a/b")).abs() < 0.01);
+}
+
+#[test]
+fn a_file_system_may_lie_over_what_a_folder_holds() {
+    let Some(host) = Host::with_tank("overlay") else { return };
+    host.shell("mkdir full; touch full/x; zfs create -o mountpoint=$PWD/full tank/o")
+        .fails(1)
+        .says("FS-MOUNTPOINT");
+    host.shell(
+        "zfs set overlay=on tank/o; zfs mount tank/o; test ! -e full/x; zfs unmount tank/o; ls full/x",
+    )
+    .ok();
+}
+
+#[test]
+fn history_tells_what_the_pool_did_by_itself() {
+    let Some(host) = Host::with_tank("history") else { return };
+    host.shell("zfs create tank/a; zfs set quota=20M org:x=1 tank/a; zfs rename tank/a tank/b; zfs inherit org:x tank/b; zfs destroy tank/b").ok();
+    host.shell("echo 12345678 | zfs create -o encryption=on -o keyformat=passphrase tank/p").ok();
+    let short = host.shell("zpool history tank").ok().says("zfs set quota=20M org:x=1 tank/a").out;
+    assert!(!short.contains("[txg:"), "{short}");
+    let all = host.shell("zpool history -il tank").ok();
+    let all =
+        all.says("create tank/a (2)").says("set tank/a (2) quota=20971520").says("set tank/a (2) org:x=1");
+    let all =
+        all.says("rename tank/a (2) -> tank/b").says("inherit tank/b (2) org:x").says("destroy tank/b (2)");
+    assert!(!all.out.contains("12345678"), "no secret: {}", all.out);
+    host.shell("zpool export tank; zpool import -d $PWD tank; zpool history -i tank")
+        .ok()
+        .says("destroy tank/b (2)");
+}
