@@ -203,7 +203,8 @@ fn card(arms: &[ArmInfo], row: &Row) -> String {
         let (Some(value), Some((least, greatest))) = (row.median(&arm.key), row.spread(&arm.key)) else {
             continue;
         };
-        let share = |value: f64| value / most * 100.0;
+        // What is below zero has no bar, and its number says so.
+        let share = |value: f64| (value / most * 100.0).max(0.0);
         let whisker = if greatest > least {
             format!(
                 "<i class=\"whisker\" style=\"left:{:.1}%;width:{:.1}%\"></i>",
