@@ -273,7 +273,7 @@ fn commands_and_options_that_do_not_exist_exit_with_2() {
     refused(host.run("pool attach tank a b"), "POOL-ABSENT");
     refused(host.run("pool split tank two"), "LATER");
     refused(host.run("pool scrub tank"), "POOL-ABSENT");
-    refused(host.run("fs snapshot tank@x"), "LATER");
+    refused(host.run("fs clone tank@x tank/y"), "LATER");
 }
 
 #[test]

@@ -343,6 +343,14 @@ impl BlockIo {
         }
     }
 
+    /// Frees one copy of a block of which only its place is known. As [`BlockIo::free`].
+    pub fn free_at(&self, address: Address, psize: u32) {
+        if self.space.free(address, psize as usize).is_err() {
+            add(&self.counters.frees_refused, 1);
+        }
+        self.cache.remove(address);
+    }
+
     /// Drops opened bytes of a dataset from the cache: its key was unloaded, or it is gone.
     pub fn forget(&self, dataset: DatasetId) {
         self.ahead.cancel_dataset(dataset);

@@ -27,6 +27,7 @@ pub mod table;
 pub mod world;
 pub mod zfs;
 mod zfs_rename;
+mod zfs_snapshots;
 mod zfs_userspace;
 pub mod zpool;
 mod zpool_errors;

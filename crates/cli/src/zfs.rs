@@ -6,6 +6,7 @@ use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::table::{Column, render, tame};
 use crate::zfs_rename;
+use crate::zfs_snapshots::{self, Kinds};
 use crate::zfs_userspace;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
@@ -65,8 +66,6 @@ pub const FAMILY: Family = Family {
         ("rollback", "snapshots come in a later version"),
         ("send", "snapshots come in a later version"),
         ("share", "export a mountpoint with the tools of your NFS or SMB server"),
-        ("snap", "snapshots come in a later version"),
-        ("snapshot", "snapshots come in a later version"),
         ("unallow", ""),
         ("unjail", "it is a thing of FreeBSD"),
         ("unshare", "export a mountpoint with the tools of your NFS or SMB server"),
@@ -93,22 +92,24 @@ pub const FAMILY: Family = Family {
             doc: "Creates a file system and mounts it.",
             run: create,
         },
+        zfs_snapshots::TAKE,
         Command {
             names: &["destroy"],
             syntax: Syntax {
                 flags: &[
-                    flag('r', "children too"),
-                    flag('R', "children and clones too"),
+                    flag('r', "children and snapshots too"),
+                    flag('R', "children, snapshots and clones too"),
+                    flag('d', "snapshots that are kept go later"),
                     flag('f', "even if files are open"),
                     flag('n', "only say what would go"),
                     flag('v', "say what goes"),
                     flag('p', "with -n or -v: for scripts"),
                 ],
-                operands: "filesystem",
+                operands: "filesystem[@snapshot[%snapshot][,...]]",
                 least: 1,
                 most: 1,
             },
-            doc: "Destroys a file system and everything in it.",
+            doc: "Destroys a file system and everything in it, or snapshots.",
             run: destroy,
         },
         Command {
@@ -122,15 +123,15 @@ pub const FAMILY: Family = Family {
                     flag('r', "children too"),
                     valued('d', "depth", "children so many levels down"),
                     valued('o', "property[,property]...", "which columns"),
-                    valued('t', "type[,type]...", "filesystem or all"),
+                    valued('t', "type[,type]...", "filesystem, snapshot or all"),
                     valued('s', "property", "sort by it, least first"),
                     valued('S', "property", "sort by it, greatest first"),
                 ],
-                operands: "[filesystem]...",
+                operands: "[filesystem|snapshot]...",
                 least: 0,
                 most: MANY,
             },
-            doc: "Lists file systems with their sizes and mountpoints.",
+            doc: "Lists file systems and snapshots with their sizes and mountpoints.",
             run: list,
         },
         Command {
@@ -153,13 +154,13 @@ pub const FAMILY: Family = Family {
                         "source[,source]...",
                         "only values from local, default, inherited, temporary, none",
                     ),
-                    valued('t', "type[,type]...", "filesystem or all"),
+                    valued('t', "type[,type]...", "filesystem, snapshot or all"),
                 ],
-                operands: "all|property[,property]... [filesystem]...",
+                operands: "all|property[,property]... [filesystem|snapshot]...",
                 least: 1,
                 most: MANY,
             },
-            doc: "Prints properties of file systems.",
+            doc: "Prints properties of file systems and snapshots.",
             run: get,
         },
         Command {
@@ -324,6 +325,9 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 }
 
 fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    if parsed.operands[0].contains('@') {
+        return zfs_snapshots::destroy(session, parsed);
+    }
     let name = parsed.operands[0].clone();
     let request = FsDestroy {
         name: name.clone(),
@@ -351,6 +355,8 @@ fn select(
     parsed: &Parsed,
     operands: &[String],
     all_without_names: bool,
+    kinds: Kinds,
+    wanted: &[String],
 ) -> Result<Vec<FsInfo>, Refusal> {
     let depth = match parsed.value('d').map(str::parse) {
         Some(Ok(depth)) => Some(depth),
@@ -364,7 +370,7 @@ fn select(
     for operand in operands {
         names.push(if operand.starts_with('/') { name_of_path(session, operand)? } else { operand.clone() });
     }
-    session.ask(FsList { names, depth })
+    zfs_snapshots::listed(session, names, depth, kinds, wanted)
 }
 
 /// The file system that is mounted at `path` or at the nearest folder above it.
@@ -376,23 +382,6 @@ pub(crate) fn name_of_path(session: &mut Session<'_, '_>, path: &str) -> Result<
     nearest.map(|fs| fs.name.clone()).ok_or_else(|| {
         Refusal::new(Code::FsAbsent, format!("no file system of ours is mounted at {}", tame(path)))
     })
-}
-
-/// Does `-t` leave file systems in? Snapshots, volumes and bookmarks are not yet built, so there are none to list.
-fn wants_filesystems(parsed: &Parsed) -> Result<bool, Failure> {
-    let mut wants = parsed.value('t').is_none();
-    for kind in parsed.values('t').flat_map(|list| list.split(',')) {
-        match kind {
-            "filesystem" | "fs" | "all" => wants = true,
-            "snapshot" | "snap" | "volume" | "vol" | "bookmark" => {}
-            kind => {
-                let sentence =
-                    format!("invalid type '{kind}': must be filesystem, snapshot, volume, bookmark or all");
-                return Err(Failure::Usage(sentence));
-            }
-        }
-    }
-    Ok(wants)
 }
 
 const LIST_COLUMNS: &str = "name,used,available,referenced,mountpoint";
@@ -415,11 +404,11 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         let name = columns_of(Scope::Dataset, &[name])?.remove(0);
         orders.push((name, letter == 'S'));
     }
-    let wants = wants_filesystems(parsed)?;
-    let mut found = select(session, parsed, &parsed.operands, true).doing(|| "cannot list".into())?;
-    if !wants {
-        found.clear();
-    }
+    let kinds = Kinds::of(parsed, false)?;
+    let mut wanted: Vec<String> = names.clone();
+    wanted.extend(orders.iter().map(|(name, _)| name.clone()));
+    let mut found =
+        select(session, parsed, &parsed.operands, true, kinds, &wanted).doing(|| "cannot list".into())?;
     sort(&mut found, &orders);
     let exact = parsed.has('p');
     if parsed.has('j') {
@@ -453,6 +442,13 @@ fn cell(fs: &FsInfo, name: &str) -> Value {
     }
 }
 
+/// File systems by their names, each before its snapshots, these by their age, and they before what lies below.
+fn in_order(fs: &FsInfo) -> (Vec<&str>, bool, u64, &str) {
+    let (filesystem, snapshot) = fs.name.split_once('@').unwrap_or((&fs.name, ""));
+    let age = if snapshot.is_empty() { 0 } else { fs.createtxg };
+    (filesystem.split('/').collect(), !snapshot.is_empty(), age, snapshot)
+}
+
 /// Sorts by the first order, ties by the next, and last by name. A missing value comes last.
 fn sort(found: &mut [FsInfo], orders: &[(String, bool)]) {
     let compare = |a: &FsInfo, b: &FsInfo| {
@@ -473,7 +469,7 @@ fn sort(found: &mut [FsInfo], orders: &[(String, bool)]) {
                 return order;
             }
         }
-        a.name.split('/').cmp(b.name.split('/'))
+        in_order(a).cmp(&in_order(b))
     };
     found.sort_by(compare);
 }
@@ -494,7 +490,7 @@ fn as_json(
         }
         let entry = serde_json::json!({
             "name": fs.name,
-            "type": "FILESYSTEM",
+            "type": if fs.name.contains('@') { "SNAPSHOT" } else { "FILESYSTEM" },
             "pool": fs.name.split('/').next(),
             "createtxg": json::number(fs.createtxg, as_number),
             "properties": map,
@@ -520,10 +516,11 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         }
         sources.push(source);
     }
-    let wants = wants_filesystems(parsed)?;
+    let kinds = Kinds::of(parsed, true)?;
     let mut found =
-        select(session, parsed, &parsed.operands[1..], true).doing(|| "cannot get properties".into())?;
-    for fs in &mut found {
+        select(session, parsed, &parsed.operands[1..], true, kinds, wanted.as_deref().unwrap_or(&[]))
+            .doing(|| "cannot get properties".into())?;
+    for fs in found.iter_mut().filter(|fs| !fs.name.contains('@')) {
         let names = wanted.as_deref().unwrap_or_default();
         fs.properties.extend(zfs_userspace::values(session, &fs.name, names, parsed.has('p'))?);
     }
@@ -551,7 +548,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         return Ok(());
     }
     let mut rows = Vec::new();
-    for fs in found.iter().filter(|_| wants) {
+    for fs in &found {
         for name in names_for(fs) {
             let value = cell(fs, &name);
             if from(&value) {

@@ -5,6 +5,7 @@
 
 pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolResilver};
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
+pub use crate::api_snapshots::{FsListAll, FsSnapshot, FsSnapshotDestroy, Reclaimed, SnapshotHost};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -1056,7 +1057,7 @@ pub struct DaemonStop {
 ///
 /// Every error is a [`Refusal`]: a code of the catalogue, a sentence, a way out.
 #[allow(clippy::missing_errors_doc)] // Said above once, instead of twenty times below.
-pub trait Host: Send + Sync {
+pub trait Host: SnapshotHost + Send + Sync {
     /// Creates a pool, mounts its root file system, remembers it in the cache file.
     fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal>;
     /// Destroys a pool.
@@ -1229,6 +1230,9 @@ verbs! {
     FsList fs_list -> Vec<FsInfo>;
     FsUserspace fs_userspace -> Vec<OwnerEntry>;
     FsSet fs_set -> Outcome;
+    FsSnapshot fs_snapshot -> Outcome;
+    FsSnapshotDestroy fs_snapshot_destroy -> Reclaimed;
+    FsListAll fs_list_all -> Vec<FsInfo>;
     FsInherit fs_inherit -> Outcome;
     FsMount fs_mount -> Outcome;
     FsUnmount fs_unmount -> Outcome;

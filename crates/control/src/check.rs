@@ -9,8 +9,8 @@ use crate::secret::{Key, KeyFormat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_property::{
-    Change, NameError, PropertyError, Scope, check_dataset_name, check_pool_name, is_user_property, lookup,
-    parse_assignment,
+    Change, NameError, PropertyError, Scope, check_dataset_name, check_pool_name, check_snapshot_name,
+    is_user_property, lookup, parse_assignment,
 };
 
 /// Checks a request and brings its values into exact form.
@@ -85,6 +85,25 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_dataset_name(name).map_err(name_refusal)?;
             }
         }
+        Request::FsSnapshot(r) => {
+            for name in &r.names {
+                check_snapshot_name(name).map_err(name_refusal)?;
+            }
+            check_own(&mut r.properties)?;
+        }
+        Request::FsSnapshotDestroy(r) => {
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            for name in r.snapshots.split([',', '%']).filter(|name| !name.is_empty()) {
+                check_snapshot_name(&format!("p@{name}")).map_err(name_refusal)?;
+            }
+        }
+        Request::FsListAll(r) => {
+            for name in &r.names {
+                let is_snapshot = name.contains('@');
+                let checked = if is_snapshot { check_snapshot_name(name) } else { check_dataset_name(name) };
+                checked.map_err(name_refusal)?;
+            }
+        }
         Request::PoolAdd(r) => check_vdevs(&r.vdevs, false)?,
         Request::PoolRemove(r) => check_paths(&r.devices)?,
         Request::PoolOnline(r) => check_paths(&r.devices)?,
@@ -154,6 +173,17 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
 #[must_use]
 pub fn name_refusal(error: NameError) -> Refusal {
     Refusal::new(Code::NameInvalid, error.to_string())
+}
+
+/// Refuses what is no property of a user: a snapshot has no others to be set.
+fn check_own(properties: &mut Properties) -> Result<(), Refusal> {
+    if let Some(name) = properties.keys().find(|name| !is_user_property(name)) {
+        let what =
+            format!("'{name}' cannot be set on a snapshot: only properties of your own (with a ':') can");
+        return Err(Refusal::new(Code::PropReadonly, what).with("property", name));
+    }
+    *properties = exact(Scope::Dataset, properties, &[Change::Anytime])?;
+    Ok(())
 }
 
 /// The refusal of a property or value.

@@ -11,7 +11,7 @@
 //! - [`wire`]: one line, one message; versions.
 //! - [`server`] and [`client`]: the two ends. [`daemon`]: life from start to signal.
 //! - [`check`]: what is refused before a pool hears of it.
-//! - [`mount`]: a dataset behind the kernel's protocol.
+//! - [`mount`]: a dataset behind the kernel's protocol, with its snapshots beside it.
 //! - [`cachefile`]: the pools to import again at the next start.
 //! - [`engine`]: the host that holds real pools and mounts them.
 //! - [`owners`]: names of users and groups.
@@ -28,6 +28,7 @@
 pub mod api;
 mod api_moves;
 mod api_owners;
+mod api_snapshots;
 pub mod cachefile;
 pub mod check;
 pub mod client;
@@ -36,6 +37,7 @@ pub mod engine;
 pub mod inject;
 pub mod memory;
 pub mod mount;
+mod mount_snapshots;
 pub mod owners;
 pub mod refusal;
 pub mod runtime;

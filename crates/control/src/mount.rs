@@ -15,11 +15,15 @@ use steadfast_fuse::{
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::{AclKind, Atime, Caller, Fallocate, FileSystem, Options, Patience, Usage};
 
+use crate::mount_snapshots::{SNAPSHOT_DIR, WithSnapshots};
+
 /// Only this daemon changes the file system, so the kernel may trust its copies until it is told otherwise.
-const TTL: Duration = Duration::from_secs(3600);
+pub(crate) const TTL: Duration = Duration::from_secs(3600);
 /// As long as the blocks of a file are not known: content is on its way to the devices.
 const TTL_UNSETTLED: Duration = Duration::from_secs(1);
 const O_TRUNC: u32 = 0o1000;
+/// The top folder.
+const TOP: u64 = 1;
 
 /// How to mount a dataset.
 pub struct MountSpec {
@@ -63,8 +67,8 @@ pub struct MountedFs {
 impl MountedFs {
     /// Mounts; the mount works when this returns.
     pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
-        let options = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
-        let fs = FileSystem::new(Arc::clone(handle.dataset()), options)
+        let shown = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
+        let fs = FileSystem::new(Arc::clone(handle.dataset()), shown.clone())
             .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
         fs.set_acls(spec.acl);
         let fs = Arc::new(fs);
@@ -82,13 +86,14 @@ impl MountedFs {
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;
         options.set_switches(&spec.switches)?;
-        let front = Arc::new(Front {
+        let front = Front {
             fs: Arc::clone(&fs),
             umask_is_ours: spec.acl,
             direct_writes: AtomicBool::new(false),
             collects_writes: AtomicBool::new(false),
             waiting: Arc::default(),
-        });
+        };
+        let front = Arc::new(WithSnapshots::new(front, handle.snapshots(), shown, spec.acl));
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         // The kernel keeps what it was told of `st_blocks`. If the queue is full it does so for an hour more.
         let notifier = session.notifier();
@@ -115,6 +120,15 @@ impl MountedFs {
         self.session.mountpoint()
     }
 
+    /// Tells the kernel that the listings of snapshots, and of the top folder that may name them, are not what they were. What it
+    /// does not know by heart is no error.
+    pub fn note_snapshots(&self) {
+        let notifier = self.session.notifier();
+        for folder in [TOP, SNAPSHOT_DIR] {
+            notifier.inval_inode(folder, 0, 0).ok();
+        }
+    }
+
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
         self.fs.set_atime(atime);
@@ -136,8 +150,8 @@ pub enum MountError {
     Fuse(#[from] steadfast_fuse::Error),
 }
 
-struct Front {
-    fs: Arc<FileSystem>,
+pub(crate) struct Front {
+    pub(crate) fs: Arc<FileSystem>,
     /// With ACLs the kernel leaves the umask to us, because a default ACL takes its place.
     umask_is_ours: bool,
     /// As kernel and session agreed.
@@ -147,11 +161,11 @@ struct Front {
     waiting: Arc<Waiting>,
 }
 
-fn errno(error: steadfast_posix::Errno) -> Errno {
+pub(crate) fn errno(error: steadfast_posix::Errno) -> Errno {
     Errno(error.0)
 }
 
-fn time(time: steadfast_posix::Time) -> Time {
+pub(crate) fn time(time: steadfast_posix::Time) -> Time {
     Time { secs: time.seconds, nanos: time.nanos }
 }
 
@@ -159,7 +173,7 @@ fn back(time: Time) -> steadfast_posix::Time {
     steadfast_posix::Time { seconds: time.secs, nanos: time.nanos }
 }
 
-fn attr(attr: &steadfast_posix::Attr) -> Attr {
+pub(crate) fn attr(attr: &steadfast_posix::Attr) -> Attr {
     Attr {
         ino: attr.ino,
         size: attr.size,

@@ -202,6 +202,14 @@ codes! {
         "Create the parent first, or add -p to create it too.";
     FsChildren "FS-CHILDREN" "Destroying it would leave its children without a parent."
         "Destroy the children first, or add -r to destroy them too.";
+    FsSnapshots "FS-SNAPSHOTS" "Destroying it would leave its snapshots without a file system."
+        "Destroy the snapshots first, or add -r to destroy them too.";
+    SnapshotExists "SNAP-EXISTS" "Each snapshot of a file system has its own name, and nothing was taken."
+        "Choose another name, or destroy the old one with `zfs destroy {snapshot}`.";
+    SnapshotAbsent "SNAP-ABSENT" "No snapshot has this name."
+        "`zfs list -t snapshot` shows those that exist.";
+    SnapshotTwice "SNAP-TWICE" "Snapshots that are named together are of one moment, so two of one file system would be the same."
+        "Take them one after the other.";
     FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
         "Use `zpool destroy {pool}` to destroy the pool.";
     FsPlace "FS-PLACE" "A file system moves within its pool, not below itself, and stays encrypted (or not) as it was."

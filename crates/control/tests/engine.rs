@@ -22,6 +22,8 @@ struct Stage {
     owners: Mutex<BTreeMap<String, (u32, u32)>>,
     /// Folders in which someone has a file open.
     busy: Mutex<Vec<PathBuf>>,
+    /// Folders whose snapshots changed.
+    noted: Mutex<Vec<PathBuf>>,
     /// Nobody but the daemon's user may enter its mounts.
     alone: AtomicBool,
 }
@@ -81,6 +83,10 @@ impl Mounted for Scene {
         }
         self.ended.store(true, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn note_snapshots(&self) {
+        self.stage.noted.lock().unwrap().push(self.at.clone());
     }
 
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {

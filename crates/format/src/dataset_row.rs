@@ -3,6 +3,21 @@
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, DatasetId, DecodeError, Txg, WrappedKey};
 
+/// What a dataset has of snapshots: of its own, and of the one it comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Lineage {
+    /// Dataset under whose number its blocks are sealed; 0: its own.
+    pub family: DatasetId,
+    /// Number of the snapshot it is a clone of; 0: it is none.
+    pub origin: DatasetId,
+    /// Bytes it refers to that were born before its origin.
+    pub shared: u64,
+    /// Bytes that only its snapshots hold.
+    pub kept: u64,
+    /// Content in them before compression.
+    pub kept_logical: u64,
+}
+
 /// How a dataset is encrypted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DatasetEncryption {
@@ -36,7 +51,12 @@ pub struct DatasetEncryption {
 /// | 312 |   8 | encryption_root | dataset whose user key wraps its key; 0: not encrypted   |
 /// | 320 |   8 | data            | bytes of file content on devices                         |
 /// | 328 |   8 | owner           | owner of its segments; 0: `encryption_root`              |
-/// | 336 |  48 | reserved        | zero (snapshots, quotas)                                 |
+/// | 336 |   8 | family          | dataset under whose number its blocks are sealed; 0: its own |
+/// | 344 |   8 | origin          | number of the snapshot it is a clone of, or 0            |
+/// | 352 |   8 | shared          | bytes of `used` that were born before its origin         |
+/// | 360 |   8 | kept            | bytes that only its snapshots hold                       |
+/// | 368 |   8 | kept_logical    | content in them before compression                       |
+/// | 376 |   8 | reserved        | zero (quotas)                                            |
 /// | 384 |     | name            | last component, UTF-8; empty for the root dataset        |
 /// |     |     | wrapped         | wrapped master key (120 bytes) if encrypted              |
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -71,6 +91,8 @@ pub struct DatasetRow {
     pub destroying: bool,
     /// How it is encrypted, if it is.
     pub encryption: Option<DatasetEncryption>,
+    /// What it has of snapshots.
+    pub lineage: Lineage,
 }
 
 impl DatasetRow {
@@ -95,7 +117,12 @@ impl DatasetRow {
             ("encryption_root", 312, 8),
             ("data", 320, 8),
             ("owner", 328, 8),
-            ("reserved", 336, 48),
+            ("family", 336, 8),
+            ("origin", 344, 8),
+            ("shared", 352, 8),
+            ("kept", 360, 8),
+            ("kept_logical", 368, 8),
+            ("reserved", 376, 8),
         ],
         &["name", "wrapped"],
     );
@@ -120,7 +147,10 @@ impl DatasetRow {
         out.u16("name_len", u16::try_from(self.name.len()).expect("bounded")).reserved();
         out.u64("encryption_root", self.encryption.as_ref().map_or(0, |e| e.root.0));
         let owner = self.encryption.as_ref().filter(|e| e.owner != e.root).map_or(0, |e| e.owner.0);
-        out.u64("data", self.data).u64("owner", owner).reserved();
+        out.u64("data", self.data).u64("owner", owner);
+        out.u64("family", self.lineage.family.0).u64("origin", self.lineage.origin.0);
+        out.u64("shared", self.lineage.shared).u64("kept", self.lineage.kept);
+        out.u64("kept_logical", self.lineage.kept_logical).reserved();
         let wrapped = self.encryption.as_ref().map(|e| e.wrapped.encode());
         out.tail("name", self.name.as_bytes());
         out.tail("wrapped", wrapped.as_ref().map_or(&[], |w| w.as_slice())).finish()
@@ -153,6 +183,16 @@ impl DatasetRow {
         if owner.0 != 0 && (root.0 == 0 || owner == root) {
             return Err(from.refuse("owner", owner.0));
         }
+        let lineage = Lineage {
+            family: DatasetId(from.u64("family")),
+            origin: DatasetId(from.u64("origin")),
+            shared: from.u64("shared"),
+            kept: from.u64("kept"),
+            kept_logical: from.u64("kept_logical"),
+        };
+        if lineage.family == id {
+            return Err(from.refuse("family", id.0));
+        }
         from.reserved()?;
         let name = from.tail_text("name", name_len)?;
         let encryption = if root.0 == 0 {
@@ -180,6 +220,7 @@ impl DatasetRow {
             hash_seed,
             destroying: flags == 1,
             encryption,
+            lineage,
         })
     }
 }
@@ -207,6 +248,13 @@ mod tests {
             hash_seed: [9; 16],
             destroying: false,
             encryption: None,
+            lineage: Lineage {
+                family: DatasetId(4),
+                origin: DatasetId(5),
+                shared: 6,
+                kept: 7,
+                kept_logical: 8,
+            },
         };
         let wrapped =
             WrappedKey { key_format: KeyFormat::Raw, kdf: None, guid: 1, nonce: [2; 12], sealed: [3; 48] };
@@ -250,8 +298,9 @@ mod tests {
             hash_seed: [0; 16],
             destroying: false,
             encryption: None,
+            lineage: Lineage::default(),
         };
-        for (at, byte) in [(8, 2), (328, 3)] {
+        for (at, byte) in [(8, 2), (328, 3), (336, 2)] {
             let mut bytes = row.encode();
             bytes[at] = byte;
             assert!(DatasetRow::decode(&bytes).is_err(), "byte {at}");

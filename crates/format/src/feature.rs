@@ -77,6 +77,7 @@ impl Feature {
         ("spares", Need::Read, "devices may wait to step in for others"),
         ("owner_accounting", Need::Read, "datasets may know what each user and group takes up"),
         ("cache_devices", Need::Read, "devices may keep what was read from others"),
+        ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

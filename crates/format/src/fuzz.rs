@@ -5,8 +5,9 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::{
-    AnchorRecord, BlockPointer, Checksums, CommitTail, DatasetRow, HeldLog, HistoryEntry, LabelConfig,
-    LogHeader, LogRecord, MetaKey, OwnerRow, RelocationRow, ScanRow, SegmentRow, Uberblock, WrappedKey,
+    AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
+    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, RelocationRow, ScanRow,
+    SegmentRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -16,6 +17,8 @@ pub type Entry = (&'static str, fn(&[u8]));
 pub const ALL: &[Entry] = &[
     ("anchor_record", anchor_record),
     ("block_pointer", block_pointer),
+    ("bookmark", bookmark),
+    ("cell", cell),
     ("checksums", checksums),
     ("commit_tail", commit_tail),
     ("dataset_row", dataset_row),
@@ -35,6 +38,7 @@ pub const ALL: &[Entry] = &[
     ("relocation_row", relocation_row),
     ("scan", scan),
     ("segment_row", segment_row),
+    ("snapshot_row", snapshot_row),
     ("uberblock", uberblock),
     ("wrapped_key", wrapped_key),
     ("xattr", xattr),
@@ -77,6 +81,31 @@ pub fn anchor_record(bytes: &[u8]) {
 pub fn scan(bytes: &[u8]) {
     let Ok(row) = ScanRow::decode(bytes) else { return };
     assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
+}
+
+/// A snapshot row.
+pub fn snapshot_row(bytes: &[u8]) {
+    let Ok(row) = SnapshotRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// A bookmark.
+pub fn bookmark(bytes: &[u8]) {
+    let Ok(mark) = Bookmark::decode(bytes) else { return };
+    assert_eq!(mark.encode(), bytes, "{CANONICAL}");
+}
+
+/// A cell, a run of its places, and a dead range: what may stand under keys of cells.
+pub fn cell(bytes: &[u8]) {
+    if let Ok(cell) = Cell::decode(bytes) {
+        assert_eq!(cell.encode(), bytes, "{CANONICAL}");
+    }
+    if let Ok(run) = CellPlace::decode_run(bytes) {
+        assert_eq!(CellPlace::encode_run(&run), bytes, "{CANONICAL}");
+    }
+    if let Ok(dead) = DeadRange::decode(bytes) {
+        assert_eq!(dead.encode(), bytes, "{CANONICAL}");
+    }
 }
 
 /// A part of a segment's checksums.

@@ -7,6 +7,7 @@
 
 pub mod anchor;
 pub mod block_pointer;
+pub mod cell;
 mod checksums;
 pub mod commit_tail;
 pub mod dataset_row;
@@ -31,15 +32,17 @@ mod owner;
 pub mod relocation_row;
 pub mod scan_row;
 mod segment_row;
+pub mod snapshot_row;
 pub mod uberblock;
 pub mod wrapped_key;
 pub mod xattr;
 
 pub use anchor::{AnchorRecord, LogHead};
 pub use block_pointer::{Address, BlockKind, BlockPointer, Compression, Stamp};
+pub use cell::{Cell, CellPlace, DeadRange};
 pub use checksums::Checksums;
 pub use commit_tail::CommitTail;
-pub use dataset_row::{DatasetEncryption, DatasetRow};
+pub use dataset_row::{DatasetEncryption, DatasetRow, Lineage};
 pub use error::DecodeError;
 pub use feature::{Feature, Need};
 pub use held_log::HeldLog;
@@ -49,10 +52,11 @@ pub use label::{
     AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState, Standing,
 };
 pub use log_group::{LogHeader, LogRecord};
-pub use meta_keys::MetaKey;
+pub use meta_keys::{CellId, MetaKey};
 pub use owner::{Owner, OwnerKind, OwnerRow};
 pub use relocation_row::RelocationRow;
 pub use scan_row::{ScanKind, ScanRow, ScanState};
 pub use segment_row::{Column, Placement, SegmentRow};
+pub use snapshot_row::{Bookmark, SnapshotRow};
 pub use uberblock::{LogStart, Uberblock};
 pub use wrapped_key::{KdfParams, KeyFormat, WrappedKey};

@@ -14,8 +14,14 @@
 //! | 0x08       | segment u64, part u32              | checksums of a part      |
 //! | 0x09       |                                    | the pool's last scan     |
 //! | 0x0A       |                                    | the pool's last move     |
+//! | 0x0B       | dataset u64, txg u64               | snapshot row             |
+//! | 0x0C       | dataset u64, txg u64, txg u64      | cell                     |
+//! | 0x0D       | as a cell, number u64              | places of a cell         |
+//! | 0x0E       | dataset u64, txg u64               | dead range of cells      |
+//! | 0x0F       | snapshot u64, tag                  | hold: wall time u64      |
+//! | 0x10       | dataset u64, name                  | bookmark                 |
 
-use crate::{DatasetId, SegmentId};
+use crate::{DatasetId, SegmentId, Txg};
 
 /// First byte of pool properties.
 pub const POOL_PROPERTY: u8 = 0x01;
@@ -40,6 +46,27 @@ pub const SCAN: u8 = 0x09;
 
 /// First and only byte of the key of the pool's last move.
 pub const MOVE: u8 = 0x0A;
+/// First byte of snapshot rows.
+pub const SNAPSHOT: u8 = 0x0B;
+/// First byte of cells.
+pub const CELL: u8 = 0x0C;
+/// First byte of places of cells.
+pub const CELL_RUN: u8 = 0x0D;
+/// First byte of dead ranges.
+pub const DEAD_RANGE: u8 = 0x0E;
+/// First byte of holds.
+pub const HOLD: u8 = 0x0F;
+/// First byte of bookmarks.
+pub const BOOKMARK: u8 = 0x10;
+
+/// Names a cell of a dataset.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct CellId {
+    /// Txg of the youngest snapshot when its blocks were let go.
+    pub left: Txg,
+    /// Txg of the youngest snapshot older than their birth, or 0.
+    pub born: Txg,
+}
 
 /// A decoded key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -64,6 +91,18 @@ pub enum MetaKey {
     Scan,
     /// What was last moved from devices to others.
     Move,
+    /// Row of a snapshot of a dataset, by the txg whose roots it keeps.
+    Snapshot(DatasetId, Txg),
+    /// What a dataset let go and its snapshots hold, in sum.
+    Cell(DatasetId, CellId),
+    /// Places of a cell, run by run.
+    CellRun(DatasetId, CellId, u64),
+    /// Cells that are being freed.
+    DeadRange(DatasetId, Txg),
+    /// A tag that keeps a snapshot, which is named by its number.
+    Hold(DatasetId, String),
+    /// Bookmark of a dataset.
+    Bookmark(DatasetId, String),
 }
 
 impl MetaKey {
@@ -104,6 +143,17 @@ impl MetaKey {
             }
             MetaKey::Scan => out.push(SCAN),
             MetaKey::Move => out.push(MOVE),
+            MetaKey::Snapshot(id, txg) => numbers(&mut out, SNAPSHOT, &[id.0, txg.0]),
+            MetaKey::Cell(id, cell) => numbers(&mut out, CELL, &[id.0, cell.left.0, cell.born.0]),
+            MetaKey::CellRun(id, cell, number) => {
+                numbers(&mut out, CELL_RUN, &[id.0, cell.left.0, cell.born.0, *number]);
+            }
+            MetaKey::DeadRange(id, after) => numbers(&mut out, DEAD_RANGE, &[id.0, after.0]),
+            MetaKey::Hold(id, text) | MetaKey::Bookmark(id, text) => {
+                let kind = if matches!(self, MetaKey::Hold(..)) { HOLD } else { BOOKMARK };
+                numbers(&mut out, kind, &[id.0]);
+                out.extend_from_slice(text.as_bytes());
+            }
             MetaKey::Checksums(id, part) => {
                 out.push(CHECKSUMS);
                 out.extend_from_slice(&id.0.to_be_bytes());
@@ -118,6 +168,10 @@ impl MetaKey {
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
         let (&kind, rest) = key.split_first()?;
         let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
+        let cell = |bytes: &[u8]| {
+            let (left, born) = (Txg(number(bytes.get(..8)?)?), Txg(number(bytes.get(8..)?)?));
+            (born < left).then_some(CellId { left, born })
+        };
         let text = |bytes: &[u8]| {
             let text = std::str::from_utf8(bytes).ok()?;
             (!text.is_empty()).then(|| text.to_owned())
@@ -141,9 +195,27 @@ impl MetaKey {
                 let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
                 MetaKey::Checksums(SegmentId(number(rest.get(..8)?)?), part)
             }
+            SNAPSHOT | DEAD_RANGE => {
+                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), Txg(number(rest.get(8..)?)?));
+                if kind == SNAPSHOT { MetaKey::Snapshot(id, txg) } else { MetaKey::DeadRange(id, txg) }
+            }
+            CELL => MetaKey::Cell(DatasetId(number(rest.get(..8)?)?), cell(rest.get(8..)?)?),
+            CELL_RUN => {
+                let (id, at) = (DatasetId(number(rest.get(..8)?)?), cell(rest.get(8..24)?)?);
+                MetaKey::CellRun(id, at, number(rest.get(24..)?)?)
+            }
+            HOLD | BOOKMARK => {
+                let (id, name) = (DatasetId(number(rest.get(..8)?)?), text(rest.get(8..)?)?);
+                if kind == HOLD { MetaKey::Hold(id, name) } else { MetaKey::Bookmark(id, name) }
+            }
             _ => return None,
         })
     }
+}
+
+fn numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.push(kind);
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_be_bytes()));
 }
 
 #[cfg(test)]
@@ -161,12 +233,20 @@ mod tests {
             MetaKey::History(1),
             MetaKey::HeldLog(DatasetId(7)),
             MetaKey::Checksums(SegmentId(3), 9),
+            MetaKey::Snapshot(DatasetId(3), Txg(9)),
+            MetaKey::Cell(DatasetId(3), CellId { left: Txg(9), born: Txg(0) }),
+            MetaKey::CellRun(DatasetId(3), CellId { left: Txg(9), born: Txg(8) }, 7),
+            MetaKey::DeadRange(DatasetId(3), Txg(0)),
+            MetaKey::Hold(DatasetId(3), "keep".into()),
+            MetaKey::Bookmark(DatasetId(3), "monday".into()),
         ];
         for key in keys {
             let bytes = key.encode();
             assert_eq!(MetaKey::decode(&bytes), Some(key));
             assert_eq!(MetaKey::decode(&bytes[..1]), None);
         }
+        let inverted = MetaKey::Cell(DatasetId(3), CellId { left: Txg(9), born: Txg(9) }).encode();
+        assert_eq!(MetaKey::decode(&inverted), None, "a cell holds what was born before it was let go");
         assert_eq!(MetaKey::decode(&[]), None);
         assert_eq!(MetaKey::decode(&[0x77, 1]), None);
     }

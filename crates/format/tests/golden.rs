@@ -16,10 +16,11 @@ use steadfast_format::label::{
 };
 use steadfast_format::layout::Layout;
 use steadfast_format::{
-    Address, AnchorRecord, BlockKind, BlockPointer, Checksums, Column, CommitTail, Compression,
-    DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature, HeldLog, HistoryEntry, InodeId, KdfParams,
-    KeyFormat, LogHead, LogHeader, LogRecord, LogStart, MetaKey, OwnerRow, Placement, PoolGuid,
-    RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, Stamp, Txg, Uberblock, WrappedKey,
+    Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
+    CommitTail, Compression, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog,
+    HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, MetaKey,
+    OwnerRow, Placement, PoolGuid, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow,
+    SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -475,6 +476,7 @@ fn dataset_rows() {
         hash_seed: *b"seed of 16 bytes",
         destroying: false,
         encryption: None,
+        lineage: Lineage::default(),
     };
     let sealed = DatasetRow {
         encryption: Some(DatasetEncryption {
@@ -485,7 +487,18 @@ fn dataset_rows() {
         destroying: true,
         ..plain.clone()
     };
-    for (name, value) in [("dataset_row_plain", plain), ("dataset_row_sealed", sealed)] {
+    let cloned = DatasetRow {
+        lineage: Lineage {
+            family: DatasetId(2),
+            origin: DatasetId(9),
+            shared: 1 << 20,
+            kept: 2 << 20,
+            kept_logical: 3 << 20,
+        },
+        ..plain.clone()
+    };
+    let all = [("dataset_row_plain", plain), ("dataset_row_sealed", sealed), ("dataset_row_cloned", cloned)];
+    for (name, value) in all {
         let bytes = value.encode();
         golden(name, "Dataset row", &bytes, |page| {
             let at = DatasetRow::LAYOUT.size();
@@ -496,6 +509,60 @@ fn dataset_rows() {
         });
         assert_eq!(DatasetRow::decode(&bytes), Ok(value));
     }
+}
+
+#[test]
+fn snapshots_and_what_they_hold() {
+    let row = SnapshotRow {
+        number: DatasetId(12),
+        guid: 0x1122_3344_5566_7788,
+        created_ns: 1_767_225_600_000_000_000,
+        names: Some(pointer(BlockKind::Names)),
+        extents: None,
+        used: 1 << 30,
+        data: 1 << 29,
+        logical: 3 << 29,
+        files: 1000,
+        next_inode: 1200,
+        deferred: true,
+        name: "monday".into(),
+    };
+    let bytes = row.encode();
+    golden("snapshot_row", "Snapshot row", &bytes, |page| {
+        page.fixed(&SnapshotRow::LAYOUT, &bytes, "").line(&bytes[SnapshotRow::LAYOUT.size()..], "name");
+    });
+    assert_eq!(SnapshotRow::decode(&bytes), Ok(row));
+    let mark = Bookmark { guid: 0x1122_3344_5566_7788, txg: Txg(77), created_ns: 1_767_225_600_000_000_000 };
+    let bytes = mark.encode();
+    golden("bookmark", "Bookmark", &bytes, |page| {
+        page.fixed(&Bookmark::LAYOUT, &bytes, "");
+    });
+    assert_eq!(Bookmark::decode(&bytes), Ok(mark));
+    let cell = Cell { places: 61, bytes: 61 << 12, logical: 200_000, next: 2 };
+    let bytes = cell.encode();
+    golden("cell", "Cell", &bytes, |page| {
+        page.fixed(&Cell::LAYOUT, &bytes, "");
+    });
+    assert_eq!(Cell::decode(&bytes), Ok(cell));
+    let place = |segment, logical| CellPlace {
+        address: Address { segment: SegmentId(segment), offset: 0x2000 },
+        psize: 700,
+        logical,
+    };
+    let run = [place(0x0102, 9_000), place(0x0103, 0)];
+    let bytes = CellPlace::encode_run(&run);
+    golden("cell_run", "Places of a cell", &bytes, |page| {
+        for place in bytes.chunks(CellPlace::ENCODED_SIZE) {
+            page.fixed(&CellPlace::LAYOUT, place, "place.");
+        }
+    });
+    assert_eq!(CellPlace::decode_run(&bytes), Ok(run.to_vec()));
+    let dead = DeadRange { before: Txg(99) };
+    let bytes = dead.encode();
+    golden("cell_dead_range", "Dead range", &bytes, |page| {
+        page.fixed(&DeadRange::LAYOUT, &bytes, "");
+    });
+    assert_eq!(DeadRange::decode(&bytes), Ok(dead));
 }
 
 #[test]
@@ -611,6 +678,12 @@ fn keys_of_the_meta_tree() {
         ("meta_key_relocation", MetaKey::Relocation(SegmentId(3), 9)),
         ("meta_key_history", MetaKey::History(1)),
         ("meta_key_held_log", MetaKey::HeldLog(DatasetId(7))),
+        ("meta_key_snapshot", MetaKey::Snapshot(DatasetId(7), Txg(77))),
+        ("meta_key_cell", MetaKey::Cell(DatasetId(7), CellId { left: Txg(77), born: Txg(70) })),
+        ("meta_key_cell_run", MetaKey::CellRun(DatasetId(7), CellId { left: Txg(77), born: Txg(70) }, 3)),
+        ("meta_key_dead_range", MetaKey::DeadRange(DatasetId(7), Txg(70))),
+        ("meta_key_hold", MetaKey::Hold(DatasetId(12), "keep".into())),
+        ("meta_key_bookmark", MetaKey::Bookmark(DatasetId(7), "monday".into())),
     ];
     for (name, value) in keys {
         let bytes = value.encode();

@@ -8,6 +8,7 @@
 //! (I3) Every unit that lives in the table belongs to a block, so that no space is lost.
 //! (I4) Rows, relocations, datasets and counts agree with each other and with what import demands.
 //! (I5) Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
+//! (I6) What a snapshot needs is kept by its dataset or by a cell, and what a cell keeps is needed by a snapshot, to the byte.
 //!
 //! Without a key, (I1) ends at the roots of encrypted datasets, and (I3) says nothing of their segments.
 
@@ -22,6 +23,7 @@ use crate::finding::{At, Bookmark, Severity};
 use crate::items;
 use crate::leaf::{COPIES, RingSlot, Tag};
 use crate::meta::Meta;
+use crate::snapshots;
 use crate::view::{Content, Front, Request, View};
 use crate::walk::{Item, Visit, Walk};
 use crate::{Finding, Found, Record};
@@ -38,6 +40,8 @@ pub struct Summary {
     pub txg: Option<Txg>,
     /// Datasets whose trees were walked.
     pub datasets: u64,
+    /// Snapshots whose trees were walked.
+    pub snapshots: u64,
     /// Blocks that were reached.
     pub blocks: u64,
     /// Their bytes on devices, all copies, with padding.
@@ -70,6 +74,7 @@ impl Summary {
             .with("worst", self.worst().map_or("none", Severity::word))
             .with_some("txg", self.txg.map(|txg| txg.0))
             .with("datasets", self.datasets)
+            .with("snapshots", self.snapshots)
             .with("blocks", self.blocks)
             .with("bytes", self.bytes)
             .with("segments", self.segments)
@@ -127,10 +132,19 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
 
     // Owners of which not everything was reached: what lives in their segments unseen is not called leaked.
     let mut partly: BTreeSet<DatasetId> = BTreeSet::new();
+    let mut opened = Vec::new();
     for row in &meta.datasets {
         let owner = row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
-        if !check_dataset(&mut view, row, owner, summary, found) {
+        let keys = Meta::keys_of(&mut view, row, found);
+        if !check_dataset(&mut view, row, owner, &keys, summary, found) {
             partly.insert(owner);
+        }
+        opened.push(keys);
+    }
+    snapshots::check_cells(&mut view, &meta, found);
+    for (row, keys) in meta.datasets.iter().zip(opened) {
+        if let Ok(keys) = keys {
+            snapshots::check_snapshots(&mut view, &meta, row, &keys, summary, found);
         }
     }
     check_table(&view, &meta, &partly, summary, found);
@@ -195,11 +209,11 @@ fn check_dataset(
     view: &mut View,
     row: &DatasetRow,
     owner: DatasetId,
+    keys: &Result<Option<std::sync::Arc<steadfast_crypto::BlockKeys>>, ()>,
     summary: &mut Summary,
     found: &mut Found<'_>,
 ) -> bool {
     let trees = [(BlockKind::Names, row.names), (BlockKind::Extents, row.extents)];
-    let keys = Meta::keys_of(view, row, found);
     let mut reach = Reach { owner, encrypted: row.encryption.is_some(), bytes: 0, data: 0, blocks: 0 };
     let mut whole = keys.is_ok();
     for (kind, root) in trees {
@@ -338,6 +352,7 @@ impl Reach {
         let (mut dead, mut twice) = (0, 0);
         for piece in pieces {
             let marked = view.table.mark(*piece);
+            view.table.see(*piece);
             dead += marked.dead;
             twice += marked.twice;
         }

@@ -67,6 +67,13 @@ pub enum At {
         /// The offset.
         offset: u64,
     },
+    /// In a cell of what a dataset let go.
+    Cell {
+        /// Youngest snapshot when it was let go.
+        left: Txg,
+        /// Youngest snapshot older than its birth, or 0.
+        born: Txg,
+    },
 }
 
 impl fmt::Display for Bookmark {
@@ -76,6 +83,7 @@ impl fmt::Display for Bookmark {
             At::Root => f.write_str(", root"),
             At::Key(key) => write!(f, ", from key {}", crate::record::hex(key)),
             At::File { inode, offset } => write!(f, ", inode {inode}, offset {offset}"),
+            At::Cell { left, born } => write!(f, ", in the cell ({left}, {born})"),
         }
     }
 }
@@ -382,6 +390,26 @@ pub enum Finding {
         /// How many.
         units: u32,
     },
+    /// A snapshot needs a block that neither its dataset nor a cell keeps.
+    #[error("{bookmark}: a snapshot needs segment {}, offset {}, of which {units} units are kept for nobody", address.segment, address.offset)]
+    SnapshotLost {
+        /// The block.
+        bookmark: Bookmark,
+        /// Which copy.
+        address: Address,
+        /// Units that nothing keeps.
+        units: u32,
+    },
+    /// A cell that no snapshot holds is in no dead range, or one that is held is in one.
+    #[error("dataset {dataset}: nobody knows whether the cell ({left}, {born}) is held")]
+    CellStray {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Youngest snapshot when its blocks were let go.
+        left: Txg,
+        /// Youngest snapshot older than their birth, or 0.
+        born: Txg,
+    },
     /// A segment has no column where it should have one: it was written while a device was out of use.
     #[error("segment {segment}: column {column} is missing")]
     ColumnMissing {
@@ -618,6 +646,8 @@ impl Finding {
             Finding::Dataset { .. } => ("dataset", Fatal),
             Finding::Count { .. } => ("count", Leak),
             Finding::Leaked { .. } => ("leaked", Leak),
+            Finding::SnapshotLost { .. } => ("snapshot-lost", Damage),
+            Finding::CellStray { .. } => ("cell-stray", Leak),
             Finding::ColumnMissing { .. } => ("column-missing", Degraded),
             Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),
             Finding::ChunkWrong { .. } => ("chunk-wrong", Degraded),

@@ -6,8 +6,9 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
-    BlockKind, BlockPointer, Checksums, Column, DatasetRow, DecodeError, HeldLog, HistoryEntry, MetaKey,
-    OwnerKind, OwnerRow, Placement, RelocationRow, ScanRow, SegmentRow,
+    BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
+    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, RelocationRow, ScanRow,
+    SegmentRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -99,6 +100,47 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let sums = Checksums::decode(value)?.sums;
             Record::new("checksums").with("segment", id.0).with("part", part).with("count", sums.len())
         }
+        MetaKey::Snapshot(id, txg) => {
+            let row = SnapshotRow::decode(value)?;
+            Record::new("snapshot")
+                .with("dataset", id.0)
+                .with("txg", txg.0)
+                .with("number", row.number.0)
+                .with("name", row.name)
+                .with("guid", row.guid)
+                .with("used", row.used)
+                .with("logical", row.logical)
+                .with("deferred", row.deferred)
+                .with_some("names", row.names.as_ref().map(pointer))
+                .with_some("extents", row.extents.as_ref().map(pointer))
+        }
+        MetaKey::Cell(id, cell) => {
+            let sum = Cell::decode(value)?;
+            let record = Record::new("cell").with("dataset", id.0).with("left", cell.left.0);
+            record.with("born", cell.born.0).with("places", sum.places).with("bytes", sum.bytes)
+        }
+        MetaKey::CellRun(id, cell, number) => {
+            let run = CellPlace::decode_run(value)?;
+            let record = Record::new("cell_run").with("dataset", id.0).with("left", cell.left.0);
+            let record = record.with("born", cell.born.0).with("number", number).with("places", run.len());
+            let places = run.iter().map(|p| format!("{}:{}", p.address.segment, p.address.offset));
+            record.with("addresses", places.collect::<Vec<_>>().join("+"))
+        }
+        MetaKey::DeadRange(id, after) => {
+            let range = DeadRange::decode(value)?;
+            let record = Record::new("dead_range").with("dataset", id.0).with("after", after.0);
+            record.with("before", range.before.0)
+        }
+        MetaKey::Hold(number, tag) => {
+            let refused = DecodeError::Field { structure: "hold", field: "time", value: value.len() as u64 };
+            let time = u64::from_le_bytes(value.try_into().map_err(|_| refused)?);
+            Record::new("hold").with("snapshot", number.0).with("tag", tag).with("time_ns", time)
+        }
+        MetaKey::Bookmark(id, name) => {
+            let mark = Bookmark::decode(value)?;
+            let record = Record::new("bookmark").with("dataset", id.0).with("name", name);
+            record.with("guid", mark.guid).with("txg", mark.txg.0)
+        }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;
             Record::new("held_log").with("dataset", id.0).with("base", held.base.0).with("end", held.end)
@@ -117,6 +159,8 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
                 .with("files", row.files)
                 .with("next_inode", row.next_inode)
                 .with("destroying", row.destroying)
+                .with("kept", row.lineage.kept)
+                .with_some("origin", Some(row.lineage.origin.0).filter(|origin| *origin != 0))
                 .with_some("encryption_root", encryption.map(|e| e.root.0))
                 .with_some("keyformat", encryption.map(|e| e.wrapped.key_format.name()))
                 .with_some("names", row.names.as_ref().map(pointer))

@@ -28,6 +28,7 @@ pub mod leaf;
 pub mod log;
 mod meta;
 pub mod record;
+mod snapshots;
 mod table;
 mod view;
 mod walk;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
-    BlockKind, BlockPointer, Checksums, DatasetId, DatasetRow, HeldLog, HistoryEntry, MetaKey, RelocationRow,
-    ScanRow, SegmentId, SegmentRow,
+    BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
+    DeadRange, HeldLog, HistoryEntry, MetaKey, RelocationRow, ScanRow, SegmentId, SegmentRow, SnapshotRow,
+    Txg,
 };
 
 use crate::finding::Bookmark;
@@ -27,6 +28,14 @@ pub(crate) struct Meta {
     pub held: Vec<HeldLog>,
     /// Checksums of chunks, by segment and part.
     pub sums: BTreeMap<(SegmentId, u32), Vec<[u8; Checksums::SIZE]>>,
+    /// Snapshots, by dataset and age.
+    pub snapshots: BTreeMap<(DatasetId, Txg), SnapshotRow>,
+    /// Sums of what datasets let go.
+    pub cells: BTreeMap<(DatasetId, CellId), Cell>,
+    /// Places of cells, run by run.
+    pub runs: Vec<(DatasetId, CellId, Vec<CellPlace>)>,
+    /// Cells that are being freed: from one txg up to below another.
+    pub dead: Vec<(DatasetId, Txg, Txg)>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
@@ -42,6 +51,10 @@ impl Meta {
             table_whole: true,
             held: Vec::new(),
             sums: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            runs: Vec::new(),
+            dead: Vec::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -59,6 +72,7 @@ impl Meta {
         let runs = |run: &RelocationRow| run.unit.checked_add(run.units).is_some();
         view.table.runs.retain(|_, run| runs(run));
         meta.drop_orphans(found);
+        meta.drop_strays(found);
         let root = meta.datasets.first().map(|row| row.id);
         if meta.whole && root != Some(DatasetId(1)) {
             found(Finding::Dataset { dataset: DatasetId(1), reason: "the root dataset has no row" });
@@ -128,6 +142,30 @@ impl Meta {
             }
             keep
         });
+    }
+
+    /// Snapshots of datasets that are not there, and what two snapshots claim to be.
+    fn drop_strays(&mut self, found: &mut Found<'_>) {
+        let known: BTreeSet<DatasetId> = self.datasets.iter().map(|row| row.id).collect();
+        let mut names: BTreeSet<(DatasetId, String)> = BTreeSet::new();
+        let mut numbers: BTreeSet<DatasetId> = known.clone();
+        self.snapshots.retain(|&(dataset, _), row| {
+            let reason = if !known.contains(&dataset) {
+                "it has a snapshot, and no row"
+            } else if !names.insert((dataset, row.name.clone())) {
+                "two of its snapshots have one name"
+            } else if !numbers.insert(row.number) {
+                "its snapshot has the number of something else"
+            } else {
+                return true;
+            };
+            found(Finding::Dataset { dataset, reason });
+            false
+        });
+        let cells = self.cells.keys().map(|(id, _)| *id).chain(self.dead.iter().map(|(id, ..)| *id));
+        for dataset in cells.filter(|id| !known.contains(id)).collect::<BTreeSet<_>>() {
+            found(Finding::Dataset { dataset, reason: "cells of it are left, and it has no row" });
+        }
     }
 
     /// Keys of a dataset; `Err` if it is encrypted and they are not to be had.
@@ -217,6 +255,40 @@ impl Visit for Meta {
                 }
                 Ok(held) => self.held.push(held),
             },
+            MetaKey::Snapshot(id, txg) => match SnapshotRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(row) if row.number >= view.tail.next_dataset => {
+                    found(item.bad("its number was not given out yet"));
+                }
+                Ok(_) if txg > view.uberblock.txg => found(item.bad("it is younger than the newest commit")),
+                Ok(row) => _ = self.snapshots.insert((id, txg), row),
+            },
+            MetaKey::Cell(id, cell) => match Cell::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(sum) => _ = self.cells.insert((id, cell), sum),
+            },
+            MetaKey::CellRun(id, cell, _) => match CellPlace::decode_run(item.value) {
+                // What lies there is not known to be in use.
+                Err(error) => {
+                    self.whole = false;
+                    found(item.bad(error));
+                }
+                Ok(run) => self.runs.push((id, cell, run)),
+            },
+            MetaKey::DeadRange(id, after) => match DeadRange::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(range) => self.dead.push((id, after, range.before)),
+            },
+            MetaKey::Hold(..) => {
+                if <[u8; 8]>::try_from(item.value).is_err() {
+                    found(item.bad("a hold that is no time"));
+                }
+            }
+            MetaKey::Bookmark(..) => {
+                if let Err(error) = Marked::decode(item.value) {
+                    found(item.bad(error));
+                }
+            }
             MetaKey::PoolProperty(_) | MetaKey::DatasetProperty(..) => {
                 if std::str::from_utf8(item.value).is_err() {
                     found(item.bad("a property that is not text"));

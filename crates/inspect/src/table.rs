@@ -46,17 +46,34 @@ pub(crate) struct Marked {
     pub twice: u32,
 }
 
+/// What a look at a place told.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Sight {
+    /// Units that nobody had looked at before.
+    pub fresh: u32,
+    /// Units that nobody has marked.
+    pub unmarked: u32,
+}
+
 pub(crate) struct Table {
     pub geometry: Geometry,
     pub rows: BTreeMap<SegmentId, Row>,
     /// By the segment and unit they are known by: where they lie, and how many.
     pub runs: BTreeMap<(SegmentId, u32), RelocationRow>,
     marks: HashMap<SegmentId, Vec<u64>>,
+    /// What a head or a snapshot was seen to lead to.
+    seen: HashMap<SegmentId, Vec<u64>>,
 }
 
 impl Table {
     pub fn new(geometry: Geometry) -> Table {
-        Table { geometry, rows: BTreeMap::new(), runs: BTreeMap::new(), marks: HashMap::new() }
+        Table {
+            geometry,
+            rows: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            marks: HashMap::new(),
+            seen: HashMap::new(),
+        }
     }
 
     /// Notes a row that the segment room accepted: one column, filled within its slot.
@@ -119,6 +136,22 @@ impl Table {
             *word |= bit;
         }
         marked
+    }
+
+    /// Notes that a head or a snapshot leads to `piece`.
+    pub fn see(&mut self, piece: Piece) -> Sight {
+        let mut sight = Sight::default();
+        let words = (self.geometry.slot_units() as usize).div_ceil(64);
+        let marks = self.marks.get(&piece.segment);
+        let seen = self.seen.entry(piece.segment).or_insert_with(|| vec![0; words]);
+        for unit in piece.unit..piece.unit + piece.units {
+            let (index, bit) = ((unit / 64) as usize, 1_u64 << (unit % 64));
+            let Some(word) = seen.get_mut(index) else { break };
+            sight.fresh += u32::from(*word & bit == 0);
+            *word |= bit;
+            sight.unmarked += u32::from(marks.is_none_or(|marks| marks[index] & bit == 0));
+        }
+        sight
     }
 
     /// Units of a segment that live and have no mark.

@@ -10,6 +10,8 @@ use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
+use crate::deaths::Deaths;
+
 /// Nodes of the meta tree.
 pub(crate) struct MetaStore {
     pub blockio: Arc<BlockIo>,
@@ -58,6 +60,8 @@ pub(crate) struct DatasetBlocks {
     pub cached: AtomicBool,
     /// Content is read ahead.
     pub ahead: AtomicBool,
+    /// Who knows what its snapshots hold.
+    pub deaths: Arc<Deaths>,
 }
 
 impl Blocks for DatasetBlocks {
@@ -103,7 +107,9 @@ impl Blocks for DatasetBlocks {
     }
 
     fn free(&self, pointer: &BlockPointer) {
-        self.blockio.free(pointer);
+        if !self.deaths.let_go(pointer) {
+            self.blockio.free(pointer);
+        }
     }
 
     fn unit(&self) -> u32 {

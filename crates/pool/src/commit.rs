@@ -43,7 +43,7 @@ use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
 use steadfast_env::Bug;
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetId, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
+    BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
 };
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
@@ -361,11 +361,21 @@ impl Inner {
 
         // 2
         self.share_frees(heads);
+        let mut results = Vec::new();
         for head in heads {
-            let result = head.sync(txg)?;
-            self.take_result(head.id(), &result);
+            results.push((head.id(), head.sync(txg)?));
         }
+        let owes_cells = self.free_dead()?;
         self.destroy_step(txg)?;
+        {
+            let _figures = self.figures.write();
+            results.iter().for_each(|(id, result)| self.take_result(*id, result));
+            self.note_cells()?;
+            self.take_asked(txg);
+        }
+        if owes_cells {
+            self.destroying.store(true, Ordering::Relaxed);
+        }
         if let Some(old) = state.tail.take()
             && !self.env.has_bug(Bug::TailLeaked)
         {
@@ -435,6 +445,21 @@ impl Inner {
             for name in std::mem::take(&mut entry.props_dirty) {
                 let value = entry.props.get(&name).map(|value| value.clone().into_bytes());
                 items.insert(MetaKey::DatasetProperty(id, name).encode(), value);
+            }
+            for txg in std::mem::take(&mut entry.snapshots_dirty) {
+                let Some(snapshot) = entry.snapshots.get_mut(&txg) else {
+                    items.insert(MetaKey::Snapshot(id, txg).encode(), None);
+                    continue;
+                };
+                items.insert(MetaKey::Snapshot(id, txg).encode(), Some(snapshot.row.encode()));
+                for name in std::mem::take(&mut snapshot.props_dirty) {
+                    let value = snapshot.props.get(&name).map(|value| value.clone().into_bytes());
+                    items.insert(MetaKey::DatasetProperty(snapshot.row.number, name).encode(), value);
+                }
+            }
+            for after in std::mem::take(&mut entry.dead_dirty) {
+                let range = entry.dead.get(&after).map(|before| DeadRange { before: *before }.encode());
+                items.insert(MetaKey::DeadRange(id, after).encode(), range);
             }
         }
         for (id, names) in table.take_removed() {

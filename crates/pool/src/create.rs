@@ -224,6 +224,9 @@ impl Plan {
             search: Mutex::new(None),
             searching: AtomicBool::new(false),
             diagnosis: Diagnosis::default(),
+            asked: Mutex::default(),
+            snapped: AtomicU64::new(0),
+            figures: RwLock::default(),
             dirty_bytes_max: AtomicU64::new(self.memory.dirty_bytes_max),
         }
     }

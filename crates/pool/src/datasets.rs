@@ -7,12 +7,14 @@ use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
-use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Txg, WrappedKey};
+use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, Txg, WrappedKey};
 use steadfast_property::Local;
 
 use crate::blocks::DatasetBlocks;
+use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::snapshots::Snapshot;
 use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 
 /// Key of a dataset that becomes an encryption root.
@@ -35,17 +37,23 @@ pub struct DatasetInfo {
     pub created_txg: Txg,
     /// Bytes of its own blocks on devices, all copies.
     pub referenced: u64,
-    /// Bytes of its own and all below it, and what is kept for them.
+    /// Bytes of its own, of its snapshots and of all below it, and what is kept for them.
     pub used: u64,
     /// Part of `used`: that of its children.
     pub used_by_children: u64,
     /// Part of `used`: kept for it by refreservation, and not written yet.
     pub used_by_refreservation: u64,
+    /// Part of `used`: what only its snapshots hold.
+    pub used_by_snapshots: u64,
+    /// Part of `used`: its own.
+    pub used_by_dataset: u64,
+    /// Bytes it refers to that its youngest snapshot does not.
+    pub written: u64,
     /// Bytes that could still be written.
     pub available: u64,
     /// Bytes of its data before compression.
     pub logical: u64,
-    /// The same with all below it.
+    /// The same with its snapshots and all below it.
     pub logical_used: u64,
     /// Bytes of its data on devices, with all below it.
     pub data_used: u64,
@@ -123,7 +131,12 @@ impl Inner {
         }
     }
 
-    fn parts(&self, row: &DatasetRow, blocks: &Arc<DatasetBlocks>, settings: Settings) -> DatasetParts {
+    pub(crate) fn parts(
+        &self,
+        row: &DatasetRow,
+        blocks: &Arc<DatasetBlocks>,
+        settings: Settings,
+    ) -> DatasetParts {
         DatasetParts {
             id: row.id,
             blocks: Arc::clone(blocks) as Arc<dyn Blocks>,
@@ -150,6 +163,7 @@ impl Inner {
         row: &DatasetRow,
         keys: Option<Arc<BlockKeys>>,
         compression: CompressionSetting,
+        deaths: &Arc<Deaths>,
     ) -> Arc<DatasetBlocks> {
         Arc::new(DatasetBlocks {
             blockio: Arc::clone(&self.blockio),
@@ -160,6 +174,7 @@ impl Inner {
             unit: 1 << self.ashift,
             cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
+            deaths: Arc::clone(deaths),
         })
     }
 
@@ -186,7 +201,7 @@ impl Inner {
         if entry.is_encrypted() && keys.is_none() {
             return Err(Error::KeyNotLoaded { name });
         }
-        let blocks = self.blocks_of(&entry.row, keys.clone(), compression);
+        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
         self.open_account(id, &head);
@@ -253,6 +268,7 @@ impl Inner {
             hash_seed,
             destroying: false,
             encryption,
+            lineage: Lineage::default(),
         };
         let dirty = props.keys().cloned().collect();
         let mut entry = Entry::new(row, props);
@@ -264,7 +280,7 @@ impl Inner {
         let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
         let mut table = self.table.write();
         let entry = table.get_mut(id).expect("just inserted");
-        let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression);
+        let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression, &entry.deaths);
         let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
         self.open_account(id, &head);
@@ -314,10 +330,12 @@ impl Inner {
         Ok(id)
     }
 
-    /// `zfs destroy`: the dataset is gone at once, its blocks are freed in the background.
-    pub(crate) fn destroy_dataset(&self, name: &str) -> Result<()> {
+    /// `zfs destroy`: the dataset is gone at once, with its snapshots if that is wanted, and its blocks are freed in the
+    /// background.
+    pub(crate) fn destroy_dataset(&self, name: &str, snapshots: bool) -> Result<()> {
         self.check_writable()?;
         {
+            let mut figures = self.figures.write();
             let mut table = self.table.write();
             let id = table.find(name)?;
             if id == ROOT {
@@ -333,13 +351,23 @@ impl Inner {
             if entry.is_in_use() {
                 return Err(Error::Busy { name: name.to_owned() });
             }
+            if !entry.snapshots.is_empty() && !snapshots {
+                let full = |snapshot: &Snapshot| format!("{name}@{}", snapshot.row.name);
+                let snapshots = entry.snapshots.values().map(full).collect();
+                return Err(Error::HasSnapshots { name: name.to_owned(), snapshots });
+            }
             if entry.open.is_none() && !alone {
                 if entry.is_encrypted() && entry.keys.is_none() {
                     return Err(Error::KeyNotLoaded { name: name.to_owned() });
                 }
-                drop(table);
+                drop((table, figures));
                 self.open_head(id)?;
+                figures = self.figures.write();
                 table = self.table.write();
+            }
+            let txgs: Vec<Txg> = table.get(id).expect("just found").snapshots.keys().copied().collect();
+            if !txgs.is_empty() {
+                self.remove_snapshots(&mut table, id, &txgs)?;
             }
             let entry = table.get_mut(id).expect("just found");
             entry.row.destroying = true;
@@ -348,6 +376,7 @@ impl Inner {
             if let Some(open) = &entry.open {
                 open.head.begin_destroy();
             }
+            drop((table, figures));
         }
         self.commit_changes()
     }
@@ -362,6 +391,17 @@ impl Inner {
                 let table = self.table.read();
                 // A row outlives those below it: import joins every row to the root dataset by its parents.
                 if table.iter_all().any(|(_, entry)| entry.row.parent == id) {
+                    self.changed.store(true, Ordering::Release);
+                    continue;
+                }
+                // Its cells go first, and what the meta tree has of its snapshots.
+                let owes = |entry: &Entry| {
+                    !entry.dead.is_empty()
+                        || !entry.dead_dirty.is_empty()
+                        || !entry.snapshots_dirty.is_empty()
+                };
+                if table.get(id).is_some_and(owes) {
+                    goes_on = true;
                     self.changed.store(true, Ordering::Release);
                     continue;
                 }
@@ -406,7 +446,7 @@ impl Inner {
         let owing = self.heads().iter().any(|head| head.owes_frees());
         // A deletion that was let in and then failed leaves nothing to commit.
         let deleting = self.admission.is_deleting() && self.has_changes();
-        doomed.max(u64::from(owing || deleting))
+        (doomed + self.dead_bytes()).max(u64::from(owing || deleting))
     }
 
     /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
@@ -441,19 +481,26 @@ impl Inner {
     /// Measured values of a dataset.
     pub(crate) fn info(&self, id: DatasetId) -> Option<DatasetInfo> {
         let free = self.free_bytes();
+        let _figures = self.figures.read();
         let table = self.table.read();
         let entry = table.get(id)?;
         let row = &entry.row;
         let measure = self.quotas.measure(id, free).unwrap_or_default();
+        let own = row.used.saturating_sub(row.lineage.shared) + row.lineage.kept;
         Some(DatasetInfo {
             name: table.full_name(id),
             id,
             created_seconds: row.created_ns / 1_000_000_000,
             created_txg: row.created_txg,
             referenced: row.used,
-            used: measure.used,
+            // Its own part of the same moment as the rest.
+            used: own + measure.by_refreservation + measure.by_children,
             used_by_children: measure.by_children,
             used_by_refreservation: measure.by_refreservation,
+            used_by_snapshots: row.lineage.kept,
+            used_by_dataset: own - row.lineage.kept,
+            // What cannot be read now is told by who reads it for good.
+            written: self.written(id, entry).unwrap_or(row.used),
             available: measure.available,
             logical: row.logical,
             logical_used: measure.logical,

@@ -414,6 +414,32 @@ pub enum Error {
         /// Full names.
         children: Vec<String>,
     },
+    /// No such snapshot.
+    #[error("snapshot '{name}' does not exist")]
+    NoSuchSnapshot {
+        /// Name as given.
+        name: String,
+    },
+    /// There is one of that name.
+    #[error("snapshot '{name}' already exists")]
+    SnapshotExists {
+        /// Full name.
+        name: String,
+    },
+    /// A commit takes one snapshot of a dataset.
+    #[error("two snapshots of '{name}' cannot be taken at once: they would be the same")]
+    SnapshotTwice {
+        /// Dataset.
+        name: String,
+    },
+    /// A dataset has snapshots.
+    #[error("'{name}' has snapshots: {}", snapshots.join(", "))]
+    HasSnapshots {
+        /// Dataset.
+        name: String,
+        /// Full names.
+        snapshots: Vec<String>,
+    },
     /// The root dataset lives and dies with its pool.
     #[error("'{name}' is the root dataset of its pool")]
     RootDataset {

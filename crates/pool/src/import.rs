@@ -8,7 +8,8 @@ use steadfast_device::MissingDevice;
 use steadfast_env::Env;
 use steadfast_format::{
     AuxClass, CommitTail, DatasetId, DatasetRow, DecodeError, Feature, LabelConfig, LeafConfig, LeafState,
-    MetaKey, Need, PoolState, RelocationRow, ScanKind, ScanRow, ScanState, SegmentRow, Uberblock, meta_keys,
+    MetaKey, Need, PoolState, RelocationRow, ScanKind, ScanRow, ScanState, SegmentRow, Txg, Uberblock,
+    meta_keys,
 };
 use steadfast_property::Local;
 
@@ -175,7 +176,7 @@ impl Pool {
         *inner.log_devices.write() = logs.devices;
         *inner.spares.write() = spares;
         inner.load_space(&config.name)?;
-        inner.load_table(&config.name)?;
+        inner.load_table(&config.name, uberblock.txg)?;
         inner.update_quotas(None);
         inner.load_held(&config.name, uberblock.log)?;
         if let Some(value) = inner.meta.get(&MetaKey::Scan.encode())? {
@@ -409,7 +410,7 @@ impl Inner {
         self.space.finish_load().map_err(bad)
     }
 
-    fn load_table(&self, pool: &str) -> Result<()> {
+    fn load_table(&self, pool: &str, newest: Txg) -> Result<()> {
         let mut rows = Vec::new();
         for item in self.items_of(meta_keys::DATASET) {
             let (MetaKey::Dataset(id), value) = item? else { continue };
@@ -436,6 +437,8 @@ impl Inner {
         for row in parents_first(rows)? {
             self.table.write().insert(Entry::new(row, Local::new()));
         }
+        self.load_snapshots(pool, newest)?;
+        let snapshots = self.table.read().snapshots_by_number();
         let text = |value: Vec<u8>| {
             String::from_utf8(value).map_err(|_| {
                 let source = DecodeError::Text { structure: "property", field: "value" };
@@ -445,7 +448,12 @@ impl Inner {
         for item in self.items_of(meta_keys::DATASET_PROPERTY) {
             let (MetaKey::DatasetProperty(id, name), value) = item? else { continue };
             let value = text(value)?;
-            if let Some(entry) = self.table.write().get_mut(id) {
+            let mut table = self.table.write();
+            let of_snapshot =
+                snapshots.get(&id).and_then(|(of, txg)| table.get_mut(*of)?.snapshots.get_mut(txg));
+            if let Some(snapshot) = of_snapshot {
+                snapshot.props.insert(name, value);
+            } else if let Some(entry) = table.get_mut(id) {
                 entry.props.insert(name, value);
             }
         }
@@ -474,7 +482,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_format::{SegmentId, Txg};
+    use steadfast_format::SegmentId;
 
     use super::*;
 

@@ -34,6 +34,7 @@ use crate::interval::Interval;
 use crate::log_device::LogDevice;
 use crate::quotas::Quotas;
 use crate::scrub::Scan;
+use crate::snapshots::Request;
 use crate::spares::Spare;
 use crate::table::Table;
 use crate::trim::Trims;
@@ -212,6 +213,13 @@ pub(crate) struct Inner {
     pub searching: AtomicBool,
     /// What devices did of late.
     pub diagnosis: Diagnosis,
+    /// Snapshots that the next commits take.
+    pub asked: Mutex<Vec<Request>>,
+    /// Txg of the last commit that took the snapshots asked for.
+    pub snapped: AtomicU64,
+    /// Held for writing while rows, snapshots and cells go from what the last commit stored to what the next one will: what is
+    /// summed up of them under it is of one commit.
+    pub figures: RwLock<()>,
 }
 
 impl Inner {

@@ -18,6 +18,7 @@ mod commit;
 pub mod create;
 mod damage;
 mod datasets;
+mod deaths;
 mod diagnose;
 mod error;
 mod events;
@@ -41,6 +42,7 @@ mod rows;
 pub mod scan;
 mod scrub;
 mod scrub_walk;
+mod snapshots;
 mod spares;
 mod table;
 mod trim;
@@ -81,6 +83,7 @@ pub use moves::move_word;
 pub use owners::OwnerUse;
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::ScrubCommand;
+pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
@@ -99,6 +102,7 @@ pub struct Pool {
 /// A dataset in use.
 pub struct DatasetHandle {
     dataset: Arc<Dataset>,
+    snapshots: SnapshotsOf,
     uses: Arc<AtomicUsize>,
 }
 
@@ -107,6 +111,12 @@ impl DatasetHandle {
     #[must_use]
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// Its snapshots.
+    #[must_use]
+    pub fn snapshots(&self) -> SnapshotsOf {
+        self.snapshots.clone()
     }
 }
 
@@ -645,9 +655,9 @@ impl Pool {
         self.inner.create_dataset(name, props, key)
     }
 
-    /// Destroys a dataset without children that nobody uses; its space comes back in the background.
+    /// Destroys a dataset without children and snapshots that nobody uses; its space comes back in the background.
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
-        self.inner.destroy_dataset(name)
+        self.inner.destroy_dataset(name, false)
     }
 
     /// Moves a dataset, with all below it, to another name of the same pool. Durable when it returns.
@@ -699,7 +709,8 @@ impl Pool {
         let entry = table.get(id).filter(|entry| !entry.row.destroying);
         let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
         entry.uses.fetch_add(1, Ordering::AcqRel);
-        Ok(DatasetHandle { dataset, uses: Arc::clone(&entry.uses) })
+        let snapshots = SnapshotsOf { inner: Arc::downgrade(&self.inner), id };
+        Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
     }
 
     /// Full name of the root dataset: that of the pool.

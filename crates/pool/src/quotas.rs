@@ -7,10 +7,10 @@
 //!
 //! ```text
 //! own(d)     = referenced(d) + promised(d)
-//! used(d)    = max(own(d), refreservation(d)) + sum of charged(c) over its children c
+//! used(d)    = max(own(d), refreservation(d)) + kept by its snapshots + sum of charged(c) over its children c
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
-//! These are the sums of ZFS's `dsl_dir`; a snapshot's own space will be part of used.
+//! These are the sums of ZFS's `dsl_dir`.
 //!
 //! ## Invariants
 //! (Q1) An operation that may take more is admitted only if afterwards own(d) <= refquota(d), used(a) <= quota(a) for d and
@@ -88,6 +88,8 @@ struct Node {
     limits: Limits,
     /// Bytes of its own as of the last commit.
     referenced: u64,
+    /// Bytes that only its snapshots hold.
+    kept: u64,
     /// Bytes of content before compression and on devices, here and below.
     logical: u64,
     data: u64,
@@ -116,7 +118,7 @@ impl Node {
     }
 
     fn used_if(&self, own: u64, children: u64) -> u64 {
-        own.max(self.limits.refreservation) + children
+        own.max(self.limits.refreservation) + self.kept + children
     }
 
     fn used(&self) -> u64 {
@@ -154,7 +156,7 @@ pub(crate) struct Measure {
 #[derive(Default)]
 struct Tree {
     nodes: HashMap<DatasetId, Node>,
-    /// What all have of their own.
+    /// What all have of their own, and what their snapshots hold.
     own: u64,
     /// A reservation is set somewhere, so what one dataset takes another may lack.
     reserving: bool,
@@ -190,8 +192,9 @@ impl Quotas {
                 parent: (id != ROOT).then_some(entry.row.parent),
                 limits,
                 referenced: referenced(entry),
-                logical: entry.row.logical,
-                data: entry.row.data,
+                kept: entry.row.lineage.kept,
+                logical: entry.row.logical + entry.row.lineage.kept_logical,
+                data: entry.row.data + entry.row.lineage.kept,
                 promised: known.promised,
                 promised_in,
                 freeing: entry.open.as_ref().is_some_and(|open| open.head.owes_frees()),
@@ -214,7 +217,7 @@ impl Quotas {
         let available = tree.available(id, free).saturating_add(kept);
         let room = bound(node.limits.refquota).saturating_sub(node.own());
         Some(Measure {
-            used: node.referenced + by_refreservation + below,
+            used: node.referenced + node.kept + by_refreservation + below,
             by_children: below,
             logical: node.logical,
             data: node.data,
@@ -299,9 +302,9 @@ impl Quotas {
     }
 }
 
-/// Bytes that a dataset refers to.
+/// Bytes that a dataset refers to, without what is its origin's.
 fn referenced(entry: &Entry) -> u64 {
-    entry.row.used
+    entry.row.used.saturating_sub(entry.row.lineage.shared)
 }
 
 fn slot(txg: Txg) -> usize {
@@ -323,7 +326,7 @@ impl Tree {
             deepest_first.push((depth, id));
         }
         deepest_first.sort_unstable_by(|a, b| b.cmp(a));
-        self.own = self.nodes.values().map(Node::own).sum();
+        self.own = self.nodes.values().map(|node| node.own() + node.kept).sum();
         for (_, id) in deepest_first {
             let node = self.nodes.get_mut(&id).expect("just listed");
             node.promised_below += node.all_promised();
@@ -466,7 +469,7 @@ impl Inner {
     pub(crate) fn update_quotas(&self, done: Option<Txg>) {
         let accounting = self.space.accounting();
         let table = self.table.read();
-        let datasets: u64 = table.iter().map(|(_, entry)| referenced(entry)).sum();
+        let datasets: u64 = table.iter().map(|(_, entry)| referenced(entry) + entry.row.lineage.kept).sum();
         let other = accounting.live_bytes.saturating_sub(datasets);
         let room = accounting.capacity_bytes.saturating_sub(other);
         self.admission.for_datasets.store(room, Ordering::Relaxed);

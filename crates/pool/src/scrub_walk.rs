@@ -23,7 +23,7 @@ use steadfast_env::Job;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::node::Node;
-use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId};
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId, Txg};
 use steadfast_segment::ReadError;
 
 use crate::inner::Inner;
@@ -53,8 +53,18 @@ impl Tally {
 
 /// A block to be looked at.
 enum Visit {
-    Node(DatasetId, BlockPointer),
-    Content { dataset: DatasetId, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
+    Node(Tree, BlockPointer),
+    Content { tree: Tree, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
+}
+
+/// Whose a block is, and which of its blocks are looked at.
+#[derive(Clone, Copy)]
+struct Tree {
+    dataset: DatasetId,
+    /// Of a snapshot those that were born after the one before it: what is older was looked at there.
+    after: Txg,
+    /// It is what the dataset is now, so damage is that of a file.
+    is_head: bool,
 }
 
 /// How far a walk is.
@@ -73,7 +83,14 @@ impl Inner {
             let table = self.table.read();
             for (id, entry) in table.iter() {
                 let roots = [entry.row.extents, entry.row.names].into_iter().flatten();
-                walk.todo.extend(roots.map(|root| Visit::Node(id, root)));
+                let tree = Tree { dataset: id, after: Txg(0), is_head: true };
+                walk.todo.extend(roots.map(|root| Visit::Node(tree, root)));
+                for (txg, snapshot) in &entry.snapshots {
+                    let tree = Tree { after: entry.neighbours(*txg).0, is_head: false, ..tree };
+                    let roots = [snapshot.row.extents, snapshot.row.names].into_iter().flatten();
+                    let newer = roots.filter(|root| root.birth > tree.after);
+                    walk.todo.extend(newer.map(|root| Visit::Node(tree, root)));
+                }
             }
             walk.todo.reverse();
         }
@@ -97,7 +114,7 @@ impl Inner {
     pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
         let most = if small { FEW_BYTES } else { TOGETHER_BYTES };
         match walk.todo.pop()? {
-            Visit::Node(dataset, pointer) => Some(self.visit_node(walk, dataset, &pointer)),
+            Visit::Node(tree, pointer) => Some(self.visit_node(walk, tree, &pointer)),
             content => {
                 let (mut some, mut bytes) = (vec![content], 0);
                 while bytes < most
@@ -111,7 +128,8 @@ impl Inner {
         }
     }
 
-    fn visit_node(&self, walk: &mut Walk, dataset: DatasetId, pointer: &BlockPointer) -> Tally {
+    fn visit_node(&self, walk: &mut Walk, tree: Tree, pointer: &BlockPointer) -> Tally {
+        let dataset = tree.dataset;
         let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
         let (keys, encrypted) = {
             let table = self.table.read();
@@ -128,7 +146,8 @@ impl Inner {
         let Ok(node) = Node::decode(&bytes) else { return tally };
         if node.level() > 0 {
             let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
-            let children: Vec<Visit> = children.map(|child| Visit::Node(dataset, child)).collect();
+            let newer = children.filter(|child| child.birth > tree.after);
+            let children: Vec<Visit> = newer.map(|child| Visit::Node(tree, child)).collect();
             walk.todo.extend(children.into_iter().rev());
         } else if pointer.kind == BlockKind::Extents {
             let mut content = Vec::new();
@@ -139,7 +158,9 @@ impl Inner {
                 let Ok(extent) = Extent::decode(entry.value) else { continue };
                 for (pointer, shown) in steadfast_dataset::blocks_of(&extent) {
                     let range = offset + shown.start..offset + shown.end;
-                    content.push(Visit::Content { dataset, inode, range, pointer });
+                    if pointer.birth > tree.after {
+                        content.push(Visit::Content { tree, inode, range, pointer });
+                    }
                 }
             }
             walk.todo.extend(content.into_iter().rev());
@@ -154,14 +175,15 @@ impl Inner {
             let whole = &whole;
             Box::new(move || {
                 for visit in some {
-                    let Visit::Content { dataset, inode, range, pointer } = visit else { continue };
+                    let Visit::Content { tree, inode, range, pointer } = visit else { continue };
                     if !self.is_single(pointer) {
                         continue;
                     }
                     let tally = self.look_at(pointer);
                     whole.lock().add(tally);
                     if tally.lost > 0
-                        && let Some(open) = self.table.read().get(*dataset).and_then(|e| e.open.as_ref())
+                        && tree.is_head
+                        && let Some(open) = self.table.read().get(tree.dataset).and_then(|e| e.open.as_ref())
                     {
                         open.head.note_damage(*inode, range.clone());
                     }

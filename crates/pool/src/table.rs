@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast_crypto::{BlockKeys, UserKey};
 use steadfast_dataset::Dataset;
-use steadfast_format::{DatasetId, DatasetRow};
+use steadfast_format::{DatasetId, DatasetRow, Txg};
 use steadfast_property::{Local, Resolved};
 
 use crate::blocks::DatasetBlocks;
+use crate::deaths::Deaths;
 use crate::error::{Error, Result};
+use crate::snapshots::Snapshot;
 
 /// The root dataset of every pool.
 pub(crate) const ROOT: DatasetId = DatasetId(1);
@@ -49,12 +51,34 @@ pub(crate) struct Entry {
     pub row_dirty: bool,
     /// Property names to write or remove at the next commit.
     pub props_dirty: BTreeSet<String>,
+    /// By the txg whose roots they keep.
+    pub snapshots: BTreeMap<Txg, Snapshot>,
+    /// Snapshots to write or remove at the next commit.
+    pub snapshots_dirty: BTreeSet<Txg>,
+    /// Cells that are being freed: from one txg up to below another.
+    pub dead: BTreeMap<Txg, Txg>,
+    /// Dead ranges to write or remove at the next commit.
+    pub dead_dirty: BTreeSet<Txg>,
+    /// Where what it lets go belongs.
+    pub deaths: Arc<Deaths>,
 }
 
 impl Entry {
     pub fn new(row: DatasetRow, props: Local) -> Entry {
-        let (props_dirty, uses) = (BTreeSet::new(), Arc::default());
-        Entry { row, props, keys: None, open: None, uses, row_dirty: false, props_dirty }
+        Entry {
+            row,
+            props,
+            keys: None,
+            open: None,
+            uses: Arc::default(),
+            row_dirty: false,
+            props_dirty: BTreeSet::new(),
+            snapshots: BTreeMap::new(),
+            snapshots_dirty: BTreeSet::new(),
+            dead: BTreeMap::new(),
+            dead_dirty: BTreeSet::new(),
+            deaths: Arc::default(),
+        }
     }
 
     /// True while somebody holds it open (a mount).
@@ -106,6 +130,11 @@ impl Table {
         let entry = self.entries.remove(&id)?;
         self.removed.push((id, entry.props.keys().chain(&entry.props_dirty).cloned().collect()));
         Some(entry)
+    }
+
+    /// The next commit removes these properties of a snapshot that is gone.
+    pub fn remove_props(&mut self, snapshot: DatasetId, names: Vec<String>) {
+        self.removed.push((snapshot, names));
     }
 
     pub fn take_removed(&mut self) -> Vec<(DatasetId, Vec<String>)> {

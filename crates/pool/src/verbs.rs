@@ -1,9 +1,11 @@
 //! The verbs of a pool that move devices and what lies on them.
 
+use steadfast_property::Local;
+
 use crate::create::DeviceHandle;
 use crate::error::Result;
 use crate::scrub::ScrubCommand;
-use crate::{Pool, ScanKind, ScanState};
+use crate::{Pool, ScanKind, ScanState, SnapshotInfo};
 
 impl Pool {
     /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
@@ -52,5 +54,40 @@ impl Pool {
         let row = self.inner.move_status().filter(|row| row.state == ScanState::Active);
         // A removal is over when its devices have left.
         row.map(|row| (row.kind, row.total.saturating_sub(row.read).max(1))).or_else(leaving)
+    }
+
+    /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties. Durable when it returns.
+    pub fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
+        self.inner.take_snapshots(names, props)
+    }
+
+    /// Destroys snapshots, all or none; space comes back in the background.
+    pub fn destroy_snapshots(&self, names: &[String]) -> Result<()> {
+        self.inner.destroy_snapshots(names)
+    }
+
+    /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.
+    pub fn destroy_with_snapshots(&self, name: &str) -> Result<()> {
+        self.inner.destroy_dataset(name, true)
+    }
+
+    /// Bytes that would come back if these snapshots were destroyed together.
+    pub fn reclaimable(&self, names: &[String]) -> Result<u64> {
+        self.inner.reclaimable(names)
+    }
+
+    /// Names of a dataset's snapshots (what follows the `@`), oldest first.
+    pub fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
+        self.inner.snapshot_names(dataset)
+    }
+
+    /// Measured values of a dataset's snapshots, oldest first, or of the one of that name.
+    pub fn snapshot_infos(&self, dataset: &str, only: Option<&str>) -> Result<Vec<SnapshotInfo>> {
+        self.inner.snapshot_infos(dataset, only)
+    }
+
+    /// Bytes that a dataset refers to and a snapshot of it does not.
+    pub fn written_since(&self, dataset: &str, snapshot: &str) -> Result<u64> {
+        self.inner.written_since_name(dataset, snapshot)
     }
 }

@@ -130,6 +130,13 @@ impl FileSystem {
         Ok(fs)
     }
 
+    /// Takes a dataset over that is only read: nothing of it changes, not even what it remembers of being read.
+    #[must_use]
+    pub fn of_snapshot(dataset: Arc<Dataset>, options: Options) -> FileSystem {
+        let options = RwLock::new(Options { atime: Atime::Off, ..options });
+        FileSystem { dataset, names: Mutex::new(()), options, acls: AtomicBool::new(false) }
+    }
+
     /// The dataset.
     #[must_use]
     pub fn dataset(&self) -> &Arc<Dataset> {

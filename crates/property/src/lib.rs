@@ -23,7 +23,7 @@ mod table;
 mod value;
 
 pub use elsewhere::why_not_here;
-pub use name::{NameError, check_dataset_name, check_pool_name};
+pub use name::{NameError, check_dataset_name, check_pool_name, check_snapshot_name};
 pub use owner::OwnerProperty;
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};

@@ -59,11 +59,20 @@ pub enum NameError {
         pool: String,
     },
     /// A snapshot or bookmark where a file system is wanted.
-    #[error("'{mark}' names a snapshot or a bookmark, which is not yet built: name a file system")]
+    #[error("'{mark}' names a snapshot or a bookmark, and a file system is wanted here")]
     Snapshot {
         /// `@` or `#`.
         mark: char,
     },
+    /// A file system where a snapshot is wanted.
+    #[error("a snapshot is named FILESYSTEM@NAME, and this name has no '@'")]
+    NoSnapshot,
+    /// Nothing after the `@`.
+    #[error("nothing follows the '@': a snapshot is named FILESYSTEM@NAME")]
+    EmptySnapshot,
+    /// More than one `@` or `#`.
+    #[error("a name has one '@' or one '#' at most: FILESYSTEM@NAME")]
+    TwoMarks,
     /// A pool's name ends in a space.
     #[error("the name ends in a space")]
     TrailingSpace,
@@ -131,6 +140,28 @@ pub fn check_dataset_name(name: &str) -> Result<(), NameError> {
     }
 }
 
+/// Checks the name of a snapshot, its file system's included (`tank/home@monday`).
+///
+/// # Errors
+/// [`NameError`], which prints as one sentence.
+pub fn check_snapshot_name(name: &str) -> Result<(), NameError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong { bytes: name.len() });
+    }
+    let Some((dataset, snapshot)) = name.split_once('@') else { return Err(NameError::NoSnapshot) };
+    check_dataset_name(dataset)?;
+    if snapshot.is_empty() {
+        return Err(NameError::EmptySnapshot);
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ');
+    match snapshot.chars().find(|&c| !allowed(c)) {
+        Some('@' | '#') => Err(NameError::TwoMarks),
+        Some(character) => Err(NameError::Character { character }),
+        None if snapshot == "." || snapshot == ".." => Err(NameError::Dots { part: snapshot.to_owned() }),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +184,22 @@ mod tests {
         assert_eq!(check_pool_name("1tank"), Err(NameError::NoLetter { character: '1' }));
         assert_eq!(check_pool_name("-tank"), Err(NameError::NoLetter { character: '-' }));
         assert_eq!(check_dataset_name("tank@now"), Err(NameError::Snapshot { mark: '@' }));
+    }
+
+    #[test]
+    fn a_snapshot_has_a_file_system_and_a_name() {
+        for name in ["tank@a", "tank/home@2026-11-22_10:00", "tank@a b.c"] {
+            assert_eq!(check_snapshot_name(name), Ok(()), "{name}");
+        }
+        assert_eq!(check_snapshot_name("tank"), Err(NameError::NoSnapshot));
+        assert_eq!(check_snapshot_name("tank@"), Err(NameError::EmptySnapshot));
+        assert_eq!(check_snapshot_name("tank@a@b"), Err(NameError::TwoMarks));
+        assert_eq!(check_snapshot_name("@a"), Err(NameError::EmptyPart));
+        assert_eq!(check_snapshot_name("tank@a/b"), Err(NameError::Character { character: '/' }));
+        assert_eq!(check_snapshot_name("tank@a%b"), Err(NameError::Character { character: '%' }));
+        assert!(matches!(check_snapshot_name("tank@.."), Err(NameError::Dots { .. })));
+        let long = format!("tank@{}", "a".repeat(251));
+        assert_eq!(check_snapshot_name(&long), Err(NameError::TooLong { bytes: 256 }));
     }
 
     #[test]

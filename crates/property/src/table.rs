@@ -297,7 +297,7 @@ pub const POOL: &[Property] = &[
 
 /// Properties of a file system.
 pub const DATASET: &[Property] = &[
-    measured("type", "TYPE", "filesystem", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
+    measured("type", "TYPE", "filesystem | snapshot", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
     measured("creation", "CREATION", "<date>", Kind::Date, "When it was made."),
     measured("used", "USED", "<size>", Kind::Bytes, "Bytes it and its children occupy."),
     measured("available", "AVAIL", "<size>", Kind::Bytes, "Bytes that can still be written to it."),
@@ -504,7 +504,13 @@ pub const DATASET: &[Property] = &[
         "What is kept in memory: content and metadata, or metadata only, which always is.",
     )
     .inherited(),
-    measured("usedbysnapshots", "USEDSNAP", "<size>", Kind::Bytes, "Part of `used` that only its snapshots hold."),
+    measured(
+        "usedbysnapshots",
+        "USEDSNAP",
+        "<size>",
+        Kind::Bytes,
+        "Part of `used` that only its snapshots hold: what would come back if all of them were destroyed.",
+    ),
     measured("usedbydataset", "USEDDS", "<size>", Kind::Bytes, "Part of `used` that is its own."),
     measured(
         "usedbyrefreservation",
@@ -514,6 +520,13 @@ pub const DATASET: &[Property] = &[
         "Part of `used` that `refreservation` keeps and that is not written yet.",
     ),
     measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` that is its children's."),
+    measured(
+        "written",
+        "WRITTEN",
+        "<size>",
+        Kind::Bytes,
+        "Bytes it refers to that the snapshot before it did not; `written@NAME` is the same since another one.",
+    ),
     measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Its number within the pool."),
     setting("dedup", "DEDUP", "off", Kind::Only("off"), "off", "Store equal blocks once (not yet built).")
         .inherited(),
@@ -548,6 +561,17 @@ pub const DATASET: &[Property] = &[
          snapshot, and a full pool or quota is told by `fsync` or `close` instead of `write`. Not in ZFS.",
     )
     .inherited(),
+    setting(
+        "snapdir",
+        "SNAPDIR",
+        "hidden | visible",
+        Kind::Words { allowed: &["hidden", "visible"], later: &["disabled"] },
+        "hidden",
+        "Is the folder `.zfs`, with its snapshots, listed at the top of it? It can be entered in either case.",
+    )
+    .inherited(),
+    measured("defer_destroy", "DEFER_DESTROY", "on | off", SWITCH, "Does a snapshot go when nothing keeps it any more?"),
+    measured("userrefs", "USERREFS", "<number>", UNLIMITED, "Holds that keep a snapshot (`zfs hold`)."),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
     setting(

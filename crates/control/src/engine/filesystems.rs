@@ -111,8 +111,21 @@ impl Engine {
             let what = format!("'{name}' has children: {children}");
             return Err(Refusal::new(Code::FsChildren, what).with("fs", name));
         }
+        let mut gone: Vec<String> = Vec::new();
+        for name in &doomed {
+            let snapshots = held.pool.snapshot_names(name).map_err(refuse::pool)?;
+            let snapshots: Vec<String> =
+                snapshots.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
+            if !snapshots.is_empty() && !request.recursive {
+                let list = snapshots.join(", ");
+                let what = format!("'{name}' has snapshots: {list}");
+                return Err(Refusal::new(Code::FsSnapshots, what).with("fs", name).with("snapshots", list));
+            }
+            gone.extend(snapshots);
+            gone.push(name.clone());
+        }
         if request.dry_run {
-            return Ok(Outcome { touched: doomed, warnings: Vec::new() });
+            return Ok(Outcome { touched: gone, warnings: Vec::new() });
         }
         if held.pool.is_read_only() {
             let what = "the pool is imported read-only";
@@ -121,14 +134,14 @@ impl Engine {
         let places: Vec<PathBuf> = doomed.iter().filter_map(|name| held.mounted_at(name)).collect();
         self.unmount_below(&held, name, request.force)?;
         for name in &doomed {
-            held.pool.destroy_dataset(name).map_err(refuse::pool)?;
+            held.pool.destroy_with_snapshots(name).map_err(refuse::pool)?;
         }
         for at in places.iter().filter(|at| held.is_inside_ours(at)) {
             // Its mountpoint goes with it, unless somebody keeps something there.
             let _ = std::fs::remove_dir(at);
         }
         self.log(&held, caller);
-        Ok(Outcome { touched: doomed, warnings: Vec::new() })
+        Ok(Outcome { touched: gone, warnings: Vec::new() })
     }
 
     pub(super) fn inherit_fs(&self, caller: &Caller, request: &FsInherit) -> Result<Outcome, Refusal> {
@@ -193,6 +206,9 @@ impl Engine {
             let value = value.clone().unwrap_or_else(|| "(inherited)".into());
             let fields = [("dataset", name.to_owned()), ("property", property.clone()), ("value", value)];
             self.post("property_change", &held.pool, &held.pool.name(), &fields);
+        }
+        if touches(&["snapdir"]) {
+            held.note_snapshots(name);
         }
         let mut warnings = Vec::new();
         if place {

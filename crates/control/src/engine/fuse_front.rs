@@ -65,6 +65,10 @@ impl Mounted for MountedFs {
         MountedFs::unmount(self, force).map_err(|error| refusal(&error))
     }
 
+    fn note_snapshots(&self) {
+        MountedFs::note_snapshots(self);
+    }
+
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {
         let at = self.mountpoint();
         let mut flags = MountFlags::empty();

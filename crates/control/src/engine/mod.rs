@@ -25,6 +25,7 @@ mod pools;
 mod refuse;
 mod rename;
 mod report;
+mod snapshots;
 mod spares;
 mod upkeep;
 

@@ -78,6 +78,9 @@ pub trait Mounted: Send + Sync {
     /// # Errors
     /// [`Code::FsBusy`] if files are open for writing and it is to be read-only, [`Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
+
+    /// Snapshots came or went, or are listed now or no more.
+    fn note_snapshots(&self);
 }
 
 /// One entry of the mount table.
@@ -91,6 +94,14 @@ pub(super) struct Mount {
 }
 
 impl Held {
+    /// Tells mounts at and below a name that their snapshots are not what they were.
+    pub(super) fn note_snapshots(&self, name: &str) {
+        let below = format!("{name}/");
+        let mounts = self.mounts.lock();
+        let touched = mounts.iter().filter(|(n, _)| *n == name || n.starts_with(&below));
+        touched.for_each(|(_, mount)| mount.served.note_snapshots());
+    }
+
     /// Forgets mounts that someone unmounted behind our back.
     pub(super) fn reap(&self) {
         self.mounts.lock().retain(|_, mount| !mount.served.has_ended());

@@ -77,6 +77,12 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::HasChildren { name, children } => {
             with(Code::FsChildren).with("fs", name).with("children", children.join(","))
         }
+        Error::NoSuchSnapshot { name } => with(Code::SnapshotAbsent).with("snapshot", name),
+        Error::SnapshotExists { name } => with(Code::SnapshotExists).with("snapshot", name),
+        Error::SnapshotTwice { name } => with(Code::SnapshotTwice).with("fs", name),
+        Error::HasSnapshots { name, snapshots } => {
+            with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
+        }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
         Error::FilesystemLimit { name, .. } => with(Code::PropSpace).with("fs", name),

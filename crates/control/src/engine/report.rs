@@ -162,7 +162,7 @@ impl Engine {
         Ok(found)
     }
 
-    fn fs_info(&self, held: &Held, name: &str) -> Result<FsInfo, Refusal> {
+    pub(super) fn fs_info(&self, held: &Held, name: &str) -> Result<FsInfo, Refusal> {
         let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
         let mut properties: BTreeMap<String, Value> = BTreeMap::new();
         let base = self.mount_base();
@@ -181,10 +181,11 @@ impl Engine {
         measure("used", info.used.to_string());
         measure("available", info.available.to_string());
         measure("referenced", info.referenced.to_string());
-        measure("usedbydataset", info.referenced.to_string());
+        measure("usedbysnapshots", info.used_by_snapshots.to_string());
+        measure("usedbydataset", info.used_by_dataset.to_string());
         measure("usedbychildren", info.used_by_children.to_string());
-        measure("usedbysnapshots", "0".into());
         measure("usedbyrefreservation", info.used_by_refreservation.to_string());
+        measure("written", info.written.to_string());
         measure("logicalused", info.logical_used.to_string());
         measure("logicalreferenced", info.logical.to_string());
         measure("filecount", info.files.to_string());
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     /// Names of user properties set on a file system or above it.
-    fn user_properties(&self, held: &Held, name: &str) -> Result<Vec<String>, Refusal> {
+    pub(super) fn user_properties(&self, held: &Held, name: &str) -> Result<Vec<String>, Refusal> {
         let mut names: Vec<String> = Vec::new();
         let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
         for end in ends {

@@ -14,6 +14,7 @@ struct FakeFs {
     key: Option<Key>,
     loaded: bool,
     mounted: bool,
+    snapshots: Vec<String>,
 }
 
 #[derive(Default)]
@@ -184,7 +185,7 @@ impl Host for FakeHost {
             local.insert("mountpoint".into(), mountpoint);
         }
         let (loaded, mounted) = (request.key.is_some(), local.get("mountpoint").is_none_or(|m| m != "none"));
-        let root = FakeFs { local, key: request.key, loaded, mounted };
+        let root = FakeFs { local, key: request.key, loaded, mounted, snapshots: Vec::new() };
         let pool = FakePool {
             guid: 15_220_353_080_205_405_147,
             devices,
@@ -547,7 +548,10 @@ impl Host for FakeHost {
         if request.key.is_some() {
             local.entry("keylocation".into()).or_insert("prompt".into());
         }
-        pool.filesystems.insert(request.name.clone(), FakeFs { local, key: request.key, loaded, mounted });
+        pool.filesystems.insert(
+            request.name.clone(),
+            FakeFs { local, key: request.key, loaded, mounted, snapshots: Vec::new() },
+        );
         pool.history.push(record(caller));
         touched(&request.name)
     }
@@ -664,5 +668,49 @@ impl Host for FakeHost {
             return Err(Refusal::new(Code::PoolBusy, "files are open"));
         }
         Ok(())
+    }
+}
+
+impl SnapshotHost for FakeHost {
+    fn fs_snapshot(&self, _: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal> {
+        for name in &request.names {
+            let (fs, snapshot) = name.split_once('@').expect("names are checked before");
+            self.with_fs(fs, |fs, _| {
+                fs.snapshots.push(snapshot.to_owned());
+                touched(name)
+            })?;
+        }
+        Ok(Outcome { touched: request.names, warnings: Vec::new() })
+    }
+
+    fn fs_snapshot_destroy(&self, _: &Caller, request: FsSnapshotDestroy) -> Result<Reclaimed, Refusal> {
+        self.with_fs(&request.name, |fs, _| {
+            fs.snapshots.retain(|name| request.dry_run || *name != request.snapshots);
+            touched(&request.name)
+        })?;
+        let name = format!("{}@{}", request.name, request.snapshots);
+        Ok(Reclaimed { touched: vec![name], bytes: 4096 })
+    }
+
+    fn fs_list_all(&self, caller: &Caller, request: FsListAll) -> Result<Vec<FsInfo>, Refusal> {
+        let named: Vec<String> = request.names.iter().filter(|name| !name.contains('@')).cloned().collect();
+        let mut found = Vec::new();
+        for fs in self.fs_list(caller, FsList { names: named, depth: request.depth })? {
+            let mut snapshots = Vec::new();
+            self.with_fs(&fs.name, |fs, _| {
+                snapshots.clone_from(&fs.snapshots);
+                touched("")
+            })?;
+            let info = |snapshot: String| FsInfo {
+                name: format!("{}@{snapshot}", fs.name),
+                createtxg: 9,
+                mounted_at: None,
+                properties: [("type".to_owned(), Value::measured("snapshot"))].into(),
+            };
+            let snapshots: Vec<FsInfo> = snapshots.into_iter().map(info).collect();
+            found.extend(Some(fs).filter(|_| request.filesystems));
+            found.extend(snapshots.into_iter().filter(|_| request.snapshots));
+        }
+        Ok(found)
     }
 }

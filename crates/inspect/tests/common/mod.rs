@@ -14,8 +14,8 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::{
     BlockKind, BlockPointer, CommitTail, DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature,
-    GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, MetaKey, PoolGuid, PoolState,
-    Txg, Uberblock, medium,
+    GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, Lineage, MetaKey, PoolGuid,
+    PoolState, Txg, Uberblock, medium,
 };
 use steadfast_inspect::{Finding, Leaf, Request, Summary};
 use steadfast_segment::{Geometry, Redundancy, Space};
@@ -181,6 +181,7 @@ impl Fixture {
                     next_inode: 2,
                     hash_seed: [0; 16],
                     destroying: false,
+                    lineage: Lineage::default(),
                     encryption,
                 },
                 used,

@@ -1,0 +1,233 @@
+//! Verbs of snapshots.
+
+use super::{Engine, Held, refuse};
+use crate::api::{
+    Caller, FsInfo, FsListAll, FsSnapshot, FsSnapshotDestroy, Outcome, Reclaimed, SnapshotHost, Source, Value,
+};
+use crate::refusal::{Code, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use steadfast_pool::SnapshotInfo;
+use steadfast_property::is_user_property;
+
+impl SnapshotHost for Engine {
+    fn fs_snapshot(&self, caller: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let mut by_pool: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in &request.names {
+            let pool = name.split(['/', '@']).next().unwrap_or(name);
+            by_pool.entry(pool.to_owned()).or_default().push(name.clone());
+        }
+        if by_pool.len() > 1 {
+            let what = "snapshots of several pools cannot be taken at one moment: name those of one pool";
+            return Err(Refusal::new(Code::ApiRequest, what));
+        }
+        let mut touched = Vec::new();
+        for (pool, names) in by_pool {
+            let held = self.held(&pool)?;
+            for name in names {
+                let (dataset, snapshot) = halves(&name)?;
+                held.pool.dataset_info(dataset).map_err(refuse::pool)?;
+                let below = format!("{dataset}/");
+                let all = held.pool.datasets();
+                let of = all.iter().filter(|n| *n == dataset || request.recursive && n.starts_with(&below));
+                touched.extend(of.map(|n| format!("{n}@{snapshot}")));
+            }
+            if held.pool.is_read_only() {
+                let what = "the pool is imported read-only";
+                return Err(Refusal::new(Code::PoolReadonly, what).with("pool", pool));
+            }
+            held.pool.take_snapshots(&touched, &request.properties).map_err(refuse::pool)?;
+            touched
+                .iter()
+                .filter_map(|name| name.split_once('@'))
+                .for_each(|(fs, _)| held.note_snapshots(fs));
+            self.log(&held, caller);
+        }
+        Ok(Outcome { touched, warnings: Vec::new() })
+    }
+
+    fn fs_snapshot_destroy(&self, caller: &Caller, request: FsSnapshotDestroy) -> Result<Reclaimed, Refusal> {
+        let _turn = self.verbs.lock();
+        let name = request.name.as_str();
+        let held = self.held(name)?;
+        held.pool.dataset_info(name).map_err(refuse::pool)?;
+        let below = format!("{name}/");
+        let all = held.pool.datasets();
+        let mut doomed = Vec::new();
+        for dataset in all.iter().filter(|n| *n == name || request.recursive && n.starts_with(&below)) {
+            let there = held.pool.snapshot_names(dataset).map_err(refuse::pool)?;
+            doomed.extend(chosen(&request.snapshots, &there).into_iter().map(|s| format!("{dataset}@{s}")));
+        }
+        if doomed.is_empty() {
+            let what = format!("there is no snapshot '{name}@{}'", request.snapshots);
+            return Err(Refusal::new(Code::SnapshotAbsent, what).with("fs", name));
+        }
+        let bytes = held.pool.reclaimable(&doomed).map_err(refuse::pool)?;
+        if !request.dry_run {
+            if held.pool.is_read_only() {
+                let what = "the pool is imported read-only";
+                return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
+            }
+            held.pool.destroy_snapshots(&doomed).map_err(refuse::pool)?;
+            held.note_snapshots(name);
+            self.log(&held, caller);
+        }
+        Ok(Reclaimed { touched: doomed, bytes })
+    }
+
+    fn fs_list_all(&self, _: &Caller, request: FsListAll) -> Result<Vec<FsInfo>, Refusal> {
+        let starts = match request.names.is_empty() {
+            true => self.select(&[])?.into_iter().map(|(name, _)| name).collect(),
+            false => request.names.clone(),
+        };
+        let mut found: Vec<FsInfo> = Vec::new();
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let mut add = |found: &mut Vec<FsInfo>, info: FsInfo| {
+            if seen.insert(info.name.clone()) {
+                found.push(info);
+            }
+        };
+        for start in starts {
+            if let Some((dataset, snapshot)) = start.split_once('@') {
+                let held = self.held(dataset)?;
+                for info in held.pool.snapshot_infos(dataset, Some(snapshot)).map_err(refuse::pool)? {
+                    add(&mut found, self.snapshot_info(&held, dataset, info, &request.wanted)?);
+                }
+                continue;
+            }
+            let held = self.held(&start)?;
+            let all = held.pool.datasets();
+            if !all.contains(&start) {
+                let what = format!("there is no file system '{start}'");
+                return Err(Refusal::new(Code::FsAbsent, what).with("fs", &start));
+            }
+            let below = format!("{start}/");
+            for name in all {
+                let depth = match name.strip_prefix(&below) {
+                    Some(tail) => u32::try_from(tail.matches('/').count()).unwrap_or(u32::MAX - 2) + 1,
+                    None if name == start => 0,
+                    None => continue,
+                };
+                let within = |depth: u32| request.depth.is_none_or(|most| depth <= most);
+                // Asked for snapshots, and told no depth, one means those of what is named.
+                let only = request.snapshots && !request.filesystems && request.depth == Some(0);
+                // It may be destroyed since it was listed.
+                let gone = |refusal: &Refusal| refusal.code == Code::FsAbsent;
+                if request.filesystems && within(depth) {
+                    match self.fs_info(&held, &name) {
+                        Ok(info) => add(&mut found, info),
+                        Err(refusal) if gone(&refusal) => continue,
+                        Err(refusal) => return Err(refusal),
+                    }
+                }
+                if request.snapshots && (within(depth + 1) || only && depth == 0) {
+                    let infos = match held.pool.snapshot_infos(&name, None).map_err(refuse::pool) {
+                        Ok(infos) => infos,
+                        Err(refusal) if gone(&refusal) => continue,
+                        Err(refusal) => return Err(refusal),
+                    };
+                    for info in infos {
+                        add(&mut found, self.snapshot_info(&held, &name, info, &request.wanted)?);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Engine {
+    /// A snapshot and its properties.
+    fn snapshot_info(
+        &self,
+        held: &Held,
+        dataset: &str,
+        info: SnapshotInfo,
+        wanted: &[String],
+    ) -> Result<FsInfo, Refusal> {
+        let mut properties: BTreeMap<String, Value> = BTreeMap::new();
+        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+        let mut measure = |name: &str, value: String| {
+            if is_wanted(name) {
+                properties.insert(name.to_owned(), Value::measured(value));
+            }
+        };
+        measure("type", "snapshot".into());
+        measure("creation", info.created_seconds.to_string());
+        measure("createtxg", info.txg.0.to_string());
+        measure("guid", info.guid.to_string());
+        measure("objsetid", info.number.0.to_string());
+        measure("used", info.used.to_string());
+        measure("referenced", info.referenced.to_string());
+        measure("written", info.written.to_string());
+        measure("logicalreferenced", info.logical.to_string());
+        measure("filecount", info.files.to_string());
+        measure("defer_destroy", if info.deferred { "on" } else { "off" }.into());
+        measure("userrefs", "0".into());
+        let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
+        measure("compressratio", format!("{:.2}", ratio.max(1.0)));
+        // Settings of users: its own, and those of its file system.
+        if wanted.is_empty() || wanted.iter().any(|name| is_user_property(name)) {
+            for name in self.user_properties(held, dataset)?.into_iter().filter(|name| is_wanted(name)) {
+                let resolved = held.pool.resolve(dataset, &name, "/").map_err(refuse::pool)?;
+                let Some(resolved) = resolved else { continue };
+                let mut value = Value::from(resolved);
+                if value.source == Source::Local {
+                    value.source = Source::Inherited(dataset.to_owned());
+                }
+                properties.insert(name, value);
+            }
+        }
+        for (name, value) in info.props.into_iter().filter(|(name, _)| is_wanted(name)) {
+            properties.insert(name, Value { value, source: Source::Local });
+        }
+        Ok(FsInfo { name: info.name, createtxg: info.txg.0, mounted_at: None, properties })
+    }
+}
+
+/// File system and snapshot of a full name.
+fn halves(name: &str) -> Result<(&str, &str), Refusal> {
+    name.split_once('@').ok_or_else(|| {
+        Refusal::new(Code::NameInvalid, "a snapshot is named FILESYSTEM@NAME, and this name has no '@'")
+    })
+}
+
+/// The snapshots that names and ranges (`a,c%f,%b`) choose of those that are there, in the order of their making.
+fn chosen<'n>(list: &str, there: &'n [String]) -> Vec<&'n str> {
+    let mut chosen = vec![false; there.len()];
+    let at = |name: &str| there.iter().position(|known| known == name);
+    for part in list.split(',') {
+        let range = match part.split_once('%') {
+            None => at(part).map(|index| (index, index)),
+            Some((from, to)) => {
+                let from = if from.is_empty() { Some(0) } else { at(from) };
+                let to = if to.is_empty() { there.len().checked_sub(1) } else { at(to) };
+                from.zip(to)
+            }
+        };
+        if let Some((from, to)) = range.filter(|(from, to)| from <= to) {
+            chosen[from..=to].fill(true);
+        }
+    }
+    there.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ranges_choose_what_is_there() {
+        let there: Vec<String> = ["a", "b", "c", "d"].map(String::from).to_vec();
+        let of = |list: &str| chosen(list, &there).join("");
+        assert_eq!(of("b"), "b");
+        assert_eq!(of("b%c"), "bc");
+        assert_eq!(of("%b"), "ab");
+        assert_eq!(of("c%"), "cd");
+        assert_eq!(of("%"), "abcd");
+        assert_eq!(of("d,a"), "ad");
+        assert_eq!(of("c%b"), "", "a range goes from older to younger");
+        assert_eq!(of("x,a%x"), "");
+        assert_eq!(chosen("%", &[]), Vec::<&str>::new());
+    }
+}

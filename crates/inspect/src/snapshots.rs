@@ -1,0 +1,209 @@
+//! Snapshots and cells, held against each other and against the heads. `docs/decisions/0090-snapshots.md`.
+//!
+//! Heads are walked before this: what they reach is marked and seen. Then every place of every cell is marked, each once and none that a
+//! head reached. Then the snapshots of each dataset are walked from the youngest to the oldest, skipping what was seen before: what
+//! such a walk sees for the first time is what its snapshot refers to and nothing younger does, and that is, to the byte, what the
+//! cells say was let go between it and the next one. So nothing a snapshot needs is free, and nothing is kept for nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use steadfast_crypto::BlockKeys;
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::ExtentsKey;
+use steadfast_format::{BlockKind, BlockPointer, CellId, CellPlace, DatasetId, DatasetRow, SnapshotRow, Txg};
+
+use crate::check::Summary;
+use crate::finding::{At, Bookmark};
+use crate::meta::Meta;
+use crate::view::View;
+use crate::walk::{Item, Visit, Walk};
+use crate::{Finding, Found};
+
+/// Marks what is in cells and compares their sums. After the heads.
+pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
+    let unit = u64::from(view.table.geometry.unit);
+    let mut runs: BTreeMap<(DatasetId, CellId), [u64; 3]> = BTreeMap::new();
+    for (id, cell, places) in &meta.runs {
+        let sum = runs.entry((*id, *cell)).or_default();
+        for place in places {
+            sum[0] += 1;
+            sum[1] += u64::from(place.psize).next_multiple_of(unit);
+            sum[2] += u64::from(place.logical);
+            mark(view, *id, *cell, place, found);
+        }
+    }
+    let mut kept: BTreeMap<DatasetId, [u64; 2]> = BTreeMap::new();
+    for (&(id, cell), stored) in &meta.cells {
+        let counted = runs.remove(&(id, cell)).unwrap_or_default();
+        for (field, stored, counted) in [
+            ("places of a cell", stored.places, counted[0]),
+            ("bytes of a cell", stored.bytes, counted[1]),
+            ("content of a cell", stored.logical, counted[2]),
+        ] {
+            if stored != counted {
+                found(Finding::Count { dataset: id, field, stored, found: counted });
+            }
+        }
+        let held = meta.snapshots.range((id, cell.born.next())..=(id, cell.left)).next().is_some();
+        let dead = meta.dead.iter().any(|(of, after, before)| {
+            *of == id && cell.born >= *after && cell.left > *after && cell.left < *before
+        });
+        if held {
+            let sum = kept.entry(id).or_default();
+            sum[0] += stored.bytes;
+            sum[1] += stored.logical;
+        }
+        // Held and dead is as wrong as neither.
+        if held == dead {
+            found(Finding::CellStray { dataset: id, left: cell.left, born: cell.born });
+        }
+    }
+    for ((dataset, cell), counted) in runs {
+        let (left, born) = (cell.left, cell.born);
+        found(Finding::CellStray { dataset, left, born });
+        found(Finding::Count { dataset, field: "places of a cell", stored: 0, found: counted[0] });
+    }
+    for row in &meta.datasets {
+        let counted = kept.get(&row.id).copied().unwrap_or_default();
+        for (field, stored, counted) in
+            [("kept", row.lineage.kept, counted[0]), ("kept_logical", row.lineage.kept_logical, counted[1])]
+        {
+            if stored != counted {
+                found(Finding::Count { dataset: row.id, field, stored, found: counted });
+            }
+        }
+    }
+}
+
+fn mark(view: &mut View, dataset: DatasetId, cell: CellId, place: &CellPlace, found: &mut Found<'_>) {
+    let at = At::Cell { left: cell.left, born: cell.born };
+    let kind = if place.logical > 0 { BlockKind::Data } else { BlockKind::Extents };
+    let bookmark = || Bookmark { dataset, kind, level: 0, at: at.clone() };
+    let address = place.address;
+    let Some(pieces) = view.table.resolve(address, place.psize) else {
+        return found(Finding::PointerUnallocated { bookmark: bookmark(), address });
+    };
+    let (mut dead, mut twice) = (0, 0);
+    for piece in pieces {
+        let marked = view.table.mark(piece);
+        dead += marked.dead;
+        twice += marked.twice;
+    }
+    if dead > 0 {
+        found(Finding::PointerDead { bookmark: bookmark(), address, units: dead });
+    }
+    if twice > 0 {
+        found(Finding::Overlap { bookmark: bookmark(), address, units: twice });
+    }
+}
+
+/// Walks the snapshots of a dataset, youngest first. After [`check_cells`].
+pub(crate) fn check_snapshots(
+    view: &mut View,
+    meta: &Meta,
+    row: &DatasetRow,
+    keys: &Option<Arc<BlockKeys>>,
+    summary: &mut Summary,
+    found: &mut Found<'_>,
+) {
+    let of_dataset = (row.id, Txg(0))..=(row.id, Txg(u64::MAX));
+    let mut younger = Txg(u64::MAX);
+    for (&(_, txg), snapshot) in meta.snapshots.range(of_dataset).rev() {
+        summary.snapshots += 1;
+        let mut seen = Seen { dataset: row.id, keys: keys.clone(), bytes: 0, blocks: 0, whole: true };
+        seen.walk(view, snapshot, found);
+        summary.blocks += seen.blocks;
+        summary.bytes += seen.bytes;
+        let cells = meta.cells.range(
+            (row.id, CellId { left: txg, born: Txg(0) })..(row.id, CellId { left: younger, born: Txg(0) }),
+        );
+        let stored: u64 = cells.filter(|((_, cell), _)| cell.born < txg).map(|(_, sum)| sum.bytes).sum();
+        if seen.whole && stored != seen.bytes {
+            let field = "what was let go since a snapshot";
+            found(Finding::Count { dataset: row.id, field, stored, found: seen.bytes });
+        }
+        younger = txg;
+    }
+}
+
+/// What a snapshot reaches that nothing younger does.
+struct Seen {
+    dataset: DatasetId,
+    keys: Option<Arc<BlockKeys>>,
+    bytes: u64,
+    blocks: u64,
+    whole: bool,
+}
+
+impl Seen {
+    fn walk(&mut self, view: &mut View, snapshot: &SnapshotRow, found: &mut Found<'_>) {
+        for (kind, root) in [(BlockKind::Names, snapshot.names), (BlockKind::Extents, snapshot.extents)] {
+            let Some(root) = root else { continue };
+            let walk = Walk { dataset: self.dataset, kind, keys: self.keys.clone(), root };
+            self.whole &= walk.run(view, self, found);
+        }
+    }
+
+    /// True if the block was not seen before.
+    fn see(
+        &mut self,
+        view: &mut View,
+        pointer: &BlockPointer,
+        bookmark: &Bookmark,
+        found: &mut Found<'_>,
+    ) -> bool {
+        let mut fresh = false;
+        for &address in &pointer.copies[..pointer.copy_count()] {
+            let Some(pieces) = view.table.resolve(address, pointer.psize) else {
+                found(Finding::PointerUnallocated { bookmark: bookmark.clone(), address });
+                continue;
+            };
+            let mut lost = 0;
+            for piece in pieces {
+                let sight = view.table.see(piece);
+                fresh |= sight.fresh > 0;
+                lost += sight.unmarked;
+            }
+            if lost > 0 {
+                found(Finding::SnapshotLost { bookmark: bookmark.clone(), address, units: lost });
+            }
+        }
+        if fresh {
+            self.blocks += 1;
+            self.bytes += u64::from(pointer.asize(view.table.geometry.unit)) * pointer.copy_count() as u64;
+        }
+        fresh
+    }
+}
+
+impl Visit for Seen {
+    fn node(
+        &mut self,
+        view: &mut View,
+        pointer: &BlockPointer,
+        bookmark: &Bookmark,
+        found: &mut Found<'_>,
+    ) -> bool {
+        self.see(view, pointer, bookmark, found)
+    }
+
+    fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
+        if item.leaf.kind == BlockKind::Names {
+            return;
+        }
+        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(item.key) else { return };
+        let Ok(extent) = Extent::decode(item.value) else {
+            self.whole = false;
+            return found(item.bad("not an extent"));
+        };
+        for pointer in extent.pointers() {
+            let at = At::File { inode, offset };
+            let bookmark =
+                Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
+            if self.see(view, pointer, &bookmark, found) {
+                view.read(pointer, &bookmark, self.keys.as_deref(), found);
+            }
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! Snapshots of datasets: taken, measured, read, destroyed. `docs/decisions/0090-snapshots.md`.
+//!
+//! A snapshot is taken by a commit, between the sync of the datasets and the writing of their rows: it is the roots that this
+//! commit stores. Several that are asked for together are one commit, all or none. Destroying takes the row out at once and leaves
+//! what only that snapshot held in a dead range, which later commits free (`deaths.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use steadfast_dataset::Dataset;
+use steadfast_format::{DatasetId, MetaKey, SnapshotRow, Txg, meta_keys};
+use steadfast_property::Local;
+
+use crate::deaths::Sum;
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::table::{Entry, Table};
+
+/// Feature of pools with snapshots.
+pub(crate) const FEATURE: &str = "snapshots";
+
+/// One snapshot of a dataset.
+pub(crate) struct Snapshot {
+    pub row: SnapshotRow,
+    /// Properties of users.
+    pub props: Local,
+    /// Names of properties to write or remove at the next commit.
+    pub props_dirty: Vec<String>,
+    /// While somebody reads it.
+    open: Weak<Dataset>,
+    /// Held for reading by whoever reads it; true once it is destroyed.
+    gone: Arc<RwLock<bool>>,
+}
+
+impl Snapshot {
+    pub fn new(row: SnapshotRow, props: Local) -> Snapshot {
+        let props_dirty = props.keys().cloned().collect();
+        Snapshot { row, props, props_dirty, open: Weak::new(), gone: Arc::default() }
+    }
+}
+
+/// What `zfs list` and `zfs get` measure of a snapshot.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SnapshotInfo {
+    /// Full name, with its dataset's.
+    pub name: String,
+    /// Number.
+    pub number: DatasetId,
+    /// Names it wherever it goes.
+    pub guid: u64,
+    /// Txg whose roots it keeps.
+    pub txg: Txg,
+    /// Seconds since 1970.
+    pub created_seconds: u64,
+    /// Bytes it refers to.
+    pub referenced: u64,
+    /// Bytes that only it holds.
+    pub used: u64,
+    /// Bytes it refers to that the snapshot before it did not.
+    pub written: u64,
+    /// Bytes of its data before compression.
+    pub logical: u64,
+    /// Bytes of its data on devices.
+    pub data: u64,
+    /// Inodes.
+    pub files: u64,
+    /// It goes when nothing keeps it any more.
+    pub deferred: bool,
+    /// Properties of users.
+    pub props: Local,
+}
+
+/// A snapshot that is read.
+#[derive(Clone)]
+pub struct SnapshotHandle {
+    dataset: Arc<Dataset>,
+    number: DatasetId,
+    gone: Arc<RwLock<bool>>,
+}
+
+impl SnapshotHandle {
+    /// Number.
+    #[must_use]
+    pub fn number(&self) -> DatasetId {
+        self.number
+    }
+
+    /// Reads from it, if it is still there. While `read` runs nothing of it is freed.
+    pub fn with<R>(&self, read: impl FnOnce(&Arc<Dataset>) -> R) -> Option<R> {
+        let gone = self.gone.read();
+        (!*gone).then(|| read(&self.dataset))
+    }
+}
+
+/// The snapshots of a dataset that is in use.
+#[derive(Clone)]
+pub struct SnapshotsOf {
+    pub(crate) inner: Weak<Inner>,
+    pub(crate) id: DatasetId,
+}
+
+impl SnapshotsOf {
+    /// Names and numbers, oldest first.
+    #[must_use]
+    pub fn list(&self) -> Vec<(String, DatasetId)> {
+        let Some(inner) = self.inner.upgrade() else { return Vec::new() };
+        let table = inner.table.read();
+        let Some(entry) = table.get(self.id) else { return Vec::new() };
+        entry.snapshots.values().map(|s| (s.row.name.clone(), s.row.number)).collect()
+    }
+
+    /// True if they are to be listed at the top of the file system (`snapdir`).
+    #[must_use]
+    pub fn is_visible(&self) -> bool {
+        let value =
+            self.inner.upgrade().and_then(|inner| inner.table.read().resolve(self.id, "snapdir", "/"));
+        value.is_some_and(|resolved| resolved.value == "visible")
+    }
+
+    /// Opens one for reading.
+    #[must_use]
+    pub fn open(&self, name: &str) -> Option<SnapshotHandle> {
+        let inner = self.inner.upgrade()?;
+        inner.open_snapshot(self.id, name).ok()
+    }
+}
+
+/// Snapshots that a commit takes together.
+pub(crate) struct Request {
+    /// Txg that was open when it was asked for: that or a later one takes them.
+    open: Txg,
+    of: Vec<(DatasetId, String)>,
+    props: Local,
+    answer: Arc<Mutex<Option<Result<()>>>>,
+}
+
+impl Entry {
+    /// The txg of a snapshot by its name.
+    pub fn snapshot(&self, name: &str) -> Option<Txg> {
+        self.snapshots.iter().find(|(_, snapshot)| snapshot.row.name == name).map(|(txg, _)| *txg)
+    }
+
+    /// Tells who decides about frees which snapshots there are.
+    pub fn note_snapshots(&self) {
+        self.deaths.set_snapshots(self.snapshots.keys().copied());
+    }
+
+    /// The snapshots before and after a txg: where nothing is, 0 and the end of time.
+    pub fn neighbours(&self, txg: Txg) -> (Txg, Txg) {
+        let before = self.snapshots.range(..txg).next_back().map_or(Txg(0), |(txg, _)| *txg);
+        let after = self.snapshots.range(txg.next()..).next().map_or(Txg(u64::MAX), |(txg, _)| *txg);
+        (before, after)
+    }
+}
+
+impl Table {
+    /// Dataset and txg of each snapshot by its number.
+    pub fn snapshots_by_number(&self) -> BTreeMap<DatasetId, (DatasetId, Txg)> {
+        let of = |(id, entry): (DatasetId, &Entry)| {
+            let numbers = entry.snapshots.iter().map(|(txg, s)| (s.row.number, (id, *txg)));
+            numbers.collect::<Vec<_>>()
+        };
+        self.iter_all().flat_map(of).collect()
+    }
+
+    /// Dataset and txg of a snapshot by its full name.
+    pub fn find_snapshot(&self, name: &str) -> Result<(DatasetId, Txg)> {
+        let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let (dataset, snapshot) = name.split_once('@').ok_or_else(missing)?;
+        let id = self.find(dataset)?;
+        let txg = self.get(id).and_then(|entry| entry.snapshot(snapshot)).ok_or_else(missing)?;
+        Ok((id, txg))
+    }
+}
+
+impl Inner {
+    /// `zfs snapshot`: all of them, as of one moment, or none. Durable when it returns.
+    pub(crate) fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
+        self.check_writable()?;
+        self.need_feature(FEATURE)?;
+        let of = {
+            let table = self.table.read();
+            let mut of: Vec<(DatasetId, String)> = Vec::new();
+            for name in names {
+                let missing = || Error::NoSuchSnapshot { name: name.clone() };
+                let (dataset, snapshot) = name.split_once('@').ok_or_else(missing)?;
+                let id = table.find(dataset)?;
+                if of.iter().any(|(other, _)| *other == id) {
+                    return Err(Error::SnapshotTwice { name: dataset.to_owned() });
+                }
+                of.push((id, snapshot.to_owned()));
+            }
+            of
+        };
+        for (id, _) in &of {
+            self.check_snapshot(*id)?;
+        }
+        let answer = Arc::new(Mutex::new(None));
+        let open = self.txgs.gate.open_txg();
+        let request = Request { open, of, props: props.clone(), answer: Arc::clone(&answer) };
+        self.asked.lock().push(request);
+        loop {
+            self.commit_changes()?;
+            if let Some(answer) = answer.lock().take() {
+                return answer;
+            }
+        }
+    }
+
+    /// Refuses a snapshot that would not hold what was promised.
+    fn check_snapshot(&self, id: DatasetId) -> Result<()> {
+        if self.holds_log_of(id) {
+            return Err(Error::KeyNotLoaded { name: self.dataset_name(id) });
+        }
+        Ok(())
+    }
+
+    /// Takes the snapshots that were asked for before `txg` closed. Sync context, under `figures`, when rows have the new roots.
+    pub(crate) fn take_asked(&self, txg: Txg) {
+        self.snapped.store(txg.0, std::sync::atomic::Ordering::Release);
+        let asked = std::mem::take(&mut *self.asked.lock());
+        for request in asked {
+            let mut table = self.table.write();
+            let taken = |(id, _): &(DatasetId, String)| {
+                table.get(*id).is_some_and(|entry| entry.snapshots.contains_key(&txg))
+            };
+            // A commit takes one snapshot of a dataset.
+            if request.open > txg || request.of.iter().any(taken) {
+                drop(table);
+                self.asked.lock().push(request);
+                self.changed.store(true, std::sync::atomic::Ordering::Release);
+                continue;
+            }
+            let refused = request.of.iter().find_map(|(id, name)| {
+                let full = || format!("{}@{name}", table.full_name(*id));
+                match table.get(*id) {
+                    None => Some(Error::NoSuchDataset { name: format!("<{id}>") }),
+                    Some(entry) if entry.row.destroying => Some(Error::NoSuchDataset { name: full() }),
+                    Some(entry) if entry.snapshot(name).is_some() => {
+                        Some(Error::SnapshotExists { name: full() })
+                    }
+                    Some(_) => None,
+                }
+            });
+            if let Some(refused) = refused {
+                *request.answer.lock() = Some(Err(refused));
+                continue;
+            }
+            let created_ns = self.now_ns();
+            for (id, name) in request.of {
+                let number = table.take_id();
+                let entry = table.get_mut(id).expect("looked at just now");
+                let row = SnapshotRow {
+                    number,
+                    guid: self.env.random.nonzero_u64(),
+                    created_ns,
+                    names: entry.row.names,
+                    extents: entry.row.extents,
+                    used: entry.row.used,
+                    data: entry.row.data,
+                    logical: entry.row.logical,
+                    files: entry.row.files,
+                    next_inode: entry.row.next_inode,
+                    deferred: false,
+                    name,
+                };
+                entry.snapshots.insert(txg, Snapshot::new(row, request.props.clone()));
+                entry.snapshots_dirty.insert(txg);
+                entry.note_snapshots();
+            }
+            *request.answer.lock() = Some(Ok(()));
+        }
+    }
+
+    /// `zfs destroy` of snapshots of one dataset, all or none. Durable when it returns; space comes back in the background.
+    pub(crate) fn destroy_snapshots(&self, names: &[String]) -> Result<()> {
+        self.check_writable()?;
+        {
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
+            for name in names {
+                let (id, txg) = table.find_snapshot(name)?;
+                doomed.entry(id).or_default().push(txg);
+            }
+            for (id, txgs) in &doomed {
+                self.remove_snapshots(&mut table, *id, txgs)?;
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// Takes snapshots out of the table and leaves what only they held in dead ranges. Under `figures`.
+    pub(crate) fn remove_snapshots(&self, table: &mut Table, id: DatasetId, txgs: &[Txg]) -> Result<()> {
+        let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
+        // Nothing is changed before all is known.
+        let runs = {
+            let entry = table.get(id).expect("it has snapshots");
+            let runs = entry.runs_of(txgs, snapped);
+            let mut sums = Vec::new();
+            for &(after, before) in &runs {
+                sums.push((after, before, self.held_within(id, entry, after, before)?));
+            }
+            sums
+        };
+        let mut removed = Vec::new();
+        let entry = table.get_mut(id).expect("looked at just now");
+        for txg in txgs {
+            if let Some(snapshot) = entry.snapshots.remove(txg) {
+                entry.snapshots_dirty.insert(*txg);
+                removed.push(snapshot);
+            }
+        }
+        for (after, before, sum) in runs {
+            let inside: Vec<Txg> =
+                entry.dead.range(after..).filter(|(_, end)| **end <= before).map(|(at, _)| *at).collect();
+            for at in inside {
+                entry.dead.remove(&at);
+                entry.dead_dirty.insert(at);
+            }
+            entry.dead.insert(after, before);
+            entry.dead_dirty.insert(after);
+            let lineage = &mut entry.row.lineage;
+            lineage.kept = lineage.kept.saturating_sub(sum.bytes);
+            lineage.kept_logical = lineage.kept_logical.saturating_sub(sum.logical);
+            entry.row_dirty = true;
+        }
+        entry.note_snapshots();
+        for snapshot in removed {
+            // Whoever reads it has read before this returns, and nobody does afterwards.
+            *snapshot.gone.write() = true;
+            let names = snapshot.props.into_keys().chain(snapshot.props_dirty);
+            table.remove_props(snapshot.row.number, names.collect());
+        }
+        Ok(())
+    }
+
+    /// What snapshots hold of the cells between two txgs, as a dead range would name them.
+    fn held_within(&self, id: DatasetId, entry: &Entry, after: Txg, before: Txg) -> Result<Sum> {
+        let mut sum = Sum::default();
+        self.visit_cells(id, after.next()..before, after..before, |cell, held| {
+            if entry.deaths.holds(cell) {
+                sum.add(&held);
+            }
+            true
+        })?;
+        Ok(sum)
+    }
+
+    /// Bytes that would come back if these snapshots of one dataset were destroyed.
+    pub(crate) fn reclaimable(&self, names: &[String]) -> Result<u64> {
+        let _figures = self.figures.read();
+        let table = self.table.read();
+        let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
+        for name in names {
+            let (id, txg) = table.find_snapshot(name)?;
+            doomed.entry(id).or_default().push(txg);
+        }
+        let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
+        let mut bytes = 0;
+        for (id, txgs) in doomed {
+            let entry = table.get(id).expect("just found");
+            for (after, before) in entry.runs_of(&txgs, snapped) {
+                bytes += self.held_within(id, entry, after, before)?.bytes;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes that a dataset refers to and one of its snapshots does not: `written@`. Under `figures`.
+    fn written_since(&self, id: DatasetId, entry: &Entry, since: Txg, until: Option<Txg>) -> Result<u64> {
+        let now = match until {
+            Some(txg) => entry.snapshots[&txg].row.used,
+            None => entry.row.used,
+        };
+        let Some(snapshot) = entry.snapshots.get(&since) else { return Ok(now) };
+        let left = self.sum_of_cells(id, since..until.unwrap_or(Txg(u64::MAX)), Txg(0)..since)?;
+        Ok((now + left.bytes).saturating_sub(snapshot.row.used))
+    }
+
+    /// Bytes that a dataset has written since its youngest snapshot. Under `figures`.
+    pub(crate) fn written(&self, id: DatasetId, entry: &Entry) -> Result<u64> {
+        let last = entry.snapshots.keys().next_back().copied();
+        self.written_since(id, entry, last.unwrap_or(Txg(0)), None)
+    }
+
+    /// Bytes that a dataset has written since the snapshot of that name.
+    pub(crate) fn written_since_name(&self, dataset: &str, snapshot: &str) -> Result<u64> {
+        let _figures = self.figures.read();
+        let table = self.table.read();
+        let name = format!("{dataset}@{snapshot}");
+        let (id, txg) = table.find_snapshot(&name)?;
+        self.written_since(id, table.get(id).expect("just found"), txg, None)
+    }
+
+    /// Measured values of all snapshots of a dataset, oldest first, or of one.
+    pub(crate) fn snapshot_infos(&self, dataset: &str, only: Option<&str>) -> Result<Vec<SnapshotInfo>> {
+        let _figures = self.figures.read();
+        let table = self.table.read();
+        let id = table.find(dataset)?;
+        let entry = table.get(id).expect("just found");
+        let mut infos = Vec::new();
+        for (&txg, snapshot) in &entry.snapshots {
+            let row = &snapshot.row;
+            if only.is_some_and(|only| only != row.name) {
+                continue;
+            }
+            let (before, after) = entry.neighbours(txg);
+            infos.push(SnapshotInfo {
+                name: format!("{dataset}@{}", row.name),
+                number: row.number,
+                guid: row.guid,
+                txg,
+                created_seconds: row.created_ns / 1_000_000_000,
+                referenced: row.used,
+                used: self.sum_of_cells(id, txg..after, before..txg)?.bytes,
+                written: self.written_since(id, entry, before, Some(txg))?,
+                logical: row.logical,
+                data: row.data,
+                files: row.files,
+                deferred: row.deferred,
+                props: snapshot.props.clone(),
+            });
+        }
+        if infos.is_empty()
+            && let Some(only) = only
+        {
+            return Err(Error::NoSuchSnapshot { name: format!("{dataset}@{only}") });
+        }
+        Ok(infos)
+    }
+
+    /// Names of a dataset's snapshots, oldest first.
+    pub(crate) fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
+        let table = self.table.read();
+        let id = table.find(dataset)?;
+        let entry = table.get(id).expect("just found");
+        Ok(entry.snapshots.values().map(|snapshot| snapshot.row.name.clone()).collect())
+    }
+
+    /// Opens a snapshot for reading; those who read it share what is open.
+    fn open_snapshot(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
+        self.open_head(id)?;
+        let settings = self.settings_of(id);
+        let mut table = self.table.write();
+        let full = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let entry = table.get_mut(id).ok_or_else(full)?;
+        let txg = entry.snapshot(name).ok_or_else(full)?;
+        let blocks = Arc::clone(&entry.open.as_ref().ok_or_else(full)?.blocks);
+        let mut row = entry.row.clone();
+        let snapshot = entry.snapshots.get_mut(&txg).ok_or_else(full)?;
+        let (number, gone) = (snapshot.row.number, Arc::clone(&snapshot.gone));
+        if let Some(dataset) = snapshot.open.upgrade() {
+            return Ok(SnapshotHandle { dataset, number, gone });
+        }
+        row.names = snapshot.row.names;
+        row.extents = snapshot.row.extents;
+        (row.used, row.data, row.logical) = (snapshot.row.used, snapshot.row.data, snapshot.row.logical);
+        (row.files, row.next_inode) = (snapshot.row.files, snapshot.row.next_inode);
+        let dataset = Arc::new(Dataset::open(self.parts(&row, &blocks, settings))?);
+        snapshot.open = Arc::downgrade(&dataset);
+        Ok(SnapshotHandle { dataset, number, gone })
+    }
+
+    /// Snapshots, as stored.
+    pub(crate) fn load_snapshots(&self, pool: &str, newest: Txg) -> Result<()> {
+        self.snapped.store(newest.0, std::sync::atomic::Ordering::Release);
+        let mut names: BTreeSet<(DatasetId, String)> = BTreeSet::new();
+        for item in self.items_of(meta_keys::SNAPSHOT) {
+            let (MetaKey::Snapshot(id, txg), value) = item? else { continue };
+            let row = SnapshotRow::decode(&value);
+            let row = row.map_err(|source| self.corrupt(pool, "a snapshot row", source))?;
+            let mut table = self.table.write();
+            let bad = |reason: String| Error::BadDataset { dataset: id, reason };
+            if row.number >= table.next_id() || txg.0 == 0 || txg > newest {
+                return Err(bad(format!("its snapshot {:?} contradicts the rest of the pool", row.name)));
+            }
+            if steadfast_property::check_snapshot_name(&format!("p@{}", row.name)).is_err() {
+                return Err(bad(format!("the name {:?} of its snapshot is none", row.name)));
+            }
+            let Some(entry) = table.get_mut(id) else {
+                return Err(bad(format!("it has a snapshot {:?} and is not there", row.name)));
+            };
+            if !names.insert((id, row.name.clone())) {
+                return Err(bad(format!("it has two snapshots {:?}", row.name)));
+            }
+            let mut snapshot = Snapshot::new(row, Local::new());
+            snapshot.props_dirty.clear();
+            entry.snapshots.insert(txg, snapshot);
+        }
+        self.load_dead(pool)?;
+        self.table.read().iter_all().for_each(|(_, entry)| entry.note_snapshots());
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// Dead ranges that are left when snapshots go, one for each run of neighbours among them.
+    fn runs_of(&self, txgs: &[Txg], snapped: Txg) -> Vec<(Txg, Txg)> {
+        let mut runs: Vec<(Txg, Txg)> = Vec::new();
+        let mut after = Txg(0);
+        let mut open = false;
+        for &txg in self.snapshots.keys() {
+            if txgs.contains(&txg) {
+                open = true;
+                continue;
+            }
+            if std::mem::take(&mut open) {
+                runs.push((after, txg));
+            }
+            after = txg;
+        }
+        if open {
+            // Cells of snapshots that are long gone may lie above the youngest one; those to come are younger than this commit.
+            runs.push((after, snapped.next()));
+        }
+        runs
+    }
+}

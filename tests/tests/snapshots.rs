@@ -1,0 +1,123 @@
+//! Snapshots through the command line and a real mount.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use steadfast_tests::Host;
+
+/// Bytes that do not compress.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let draw = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(draw).collect()
+}
+
+/// The first column of a listing, line by line.
+fn names(listing: &str) -> Vec<&str> {
+    listing.lines().map(|line| line.split('\t').next().unwrap_or(line)).collect()
+}
+
+#[test]
+fn a_snapshot_is_taken_read_listed_and_destroyed() {
+    let Some(host) = Host::with_tank("snapshots") else { return };
+    host.shell("zfs create tank/home && zfs create tank/home/ann").ok();
+    let top = host.at("t/home");
+    fs::write(top.join("letter"), "first").expect("written");
+    fs::create_dir(top.join("deep")).expect("made");
+    fs::write(top.join("deep/file"), noise(300_000)).expect("written");
+    host.shell("zfs snapshot -o org:why=test tank/home@monday").ok();
+    fs::write(top.join("letter"), "second, and longer").expect("written");
+    fs::remove_dir_all(top.join("deep")).expect("removed");
+    fs::write(top.join("new"), "later").expect("written");
+
+    // As it was, though nothing lists the folder.
+    let snapshot = top.join(".zfs/snapshot/monday");
+    assert_eq!(fs::read_to_string(snapshot.join("letter")).expect("read"), "first");
+    assert_eq!(fs::read(snapshot.join("deep/file")).expect("read"), noise(300_000));
+    assert!(!snapshot.join("new").exists());
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second, and longer");
+    let listed = |folder: &std::path::Path| {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .expect("listed")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(listed(&snapshot), ["ann", "deep", "letter"], "with the place where a file system is mounted");
+    assert_eq!(listed(&top), ["ann", "letter", "new"]);
+    assert_eq!(listed(&top.join(".zfs")), ["snapshot"]);
+    assert_eq!(listed(&top.join(".zfs/snapshot")), ["monday"]);
+    // One mount, and no two files of one number: tools tell a file from its older self.
+    let (now, then) = (fs::metadata(top.join("letter")), fs::metadata(snapshot.join("letter")));
+    let (now, then) = (now.expect("there"), then.expect("there"));
+    assert_eq!(now.dev(), then.dev());
+    assert_ne!(now.ino(), then.ino());
+    host.shell("cp t/home/.zfs/snapshot/monday/letter t/home/letter && grep -q first t/home/letter").ok();
+    host.shell("tar -C t/home/.zfs/snapshot/monday -cf t.tar . && tar -tf t.tar").ok().says("./deep/file");
+
+    // Nothing of it changes.
+    for line in
+        ["echo x > letter", "touch new", "rm letter", "mkdir d", "mv letter other", "chmod 600 letter"]
+    {
+        host.shell(&format!("cd t/home/.zfs/snapshot/monday && {line}")).fails(1);
+    }
+    host.shell("mkdir t/home/.zfs").fails(1);
+    host.shell("rmdir t/home/.zfs").fails(1);
+
+    host.shell("zfs set snapdir=visible tank/home").ok();
+    assert_eq!(listed(&top), [".zfs", "ann", "letter", "new"]);
+    host.shell("zfs set snapdir=hidden tank/home").ok();
+    assert_eq!(listed(&top), ["ann", "letter", "new"]);
+
+    let list = host.shell("zfs list -H -t snapshot -o name,used,referenced,org:why").ok().out;
+    assert_eq!(names(&list), ["tank/home@monday"]);
+    assert!(list.contains("test"), "{list}");
+    let all = host.shell("zfs list -H -t all -o name").ok().out;
+    assert_eq!(names(&all), ["tank", "tank/home", "tank/home@monday", "tank/home/ann"]);
+    assert_eq!(names(&host.shell("zfs list -H -o name tank/home@monday").ok().out), ["tank/home@monday"]);
+    assert_eq!(names(&host.shell("zfs list -H -o name").ok().out), ["tank", "tank/home", "tank/home/ann"]);
+    host.shell("zfs get -H -o value type,org:why tank/home@monday").ok().says("snapshot").says("test");
+
+    // A tree of one moment, a range, and what would come back.
+    host.shell("zfs snapshot -r tank/home@a && zfs snapshot tank/home@b tank/home/ann@b").ok();
+    host.shell("zfs snapshot tank/home@c tank/home@d").fails(1);
+    host.shell("zfs snapshot tank/home@a").fails(1).says("SNAP-EXISTS");
+    let all = host.shell("zfs list -H -r -t snapshot -o name tank/home").ok().out;
+    let expected = ["tank/home@monday", "tank/home@a", "tank/home@b", "tank/home/ann@a", "tank/home/ann@b"];
+    assert_eq!(names(&all), expected);
+    let would = host.shell("zfs destroy -nvp tank/home@%a").ok().out;
+    assert_eq!(names(&would), ["destroy", "destroy", "reclaim"], "{would}");
+    let promised: u64 =
+        would.lines().last().and_then(|line| line.split('\t').nth(1)).unwrap().parse().unwrap();
+    assert!(promised >= 300_000, "{would}");
+    let kept = |host: &Host| -> u64 {
+        let out = host.shell("zpool sync tank && zfs get -Hp -o value usedbysnapshots tank/home").ok().out;
+        out.trim().parse().expect("a number")
+    };
+    let before = kept(&host);
+    host.shell("zfs destroy -v tank/home@%a").ok().says("will destroy tank/home@monday").says("will reclaim");
+    assert_eq!(before - kept(&host), promised);
+    assert!(!snapshot.exists(), "it is gone from the mount as well");
+    assert_eq!(listed(&top.join(".zfs/snapshot")), ["b"]);
+    host.shell("zfs destroy tank/home@monday").fails(1).says("SNAP-ABSENT");
+    host.shell("zfs destroy tank/home@").fails(1);
+    host.shell("zfs destroy tank/home/ann").fails(1).says("FS-SNAPSHOTS");
+    host.shell("zfs destroy -r tank/home@b").ok();
+    assert_eq!(
+        names(&host.shell("zfs list -H -r -t snapshot -o name tank/home").ok().out),
+        ["tank/home/ann@a"]
+    );
+
+    // They outlive an import, and go with their file system if that is said.
+    host.shell("zfs snapshot tank/home@last && zpool export tank && zpool import -d $PWD tank").ok();
+    assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/last/letter")).expect("read"), "first");
+    host.shell("zfs destroy -r tank/home").ok();
+    host.shell("zpool wait -t free tank && zpool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("leaked_units=0");
+}
