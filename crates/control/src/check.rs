@@ -158,6 +158,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::DaemonPing(_)
         | Request::PoolClear(_)
         | Request::PoolActivities(_)
+        | Request::PoolReguid(_)
         | Request::PoolUpgrade(_)
         | Request::PoolIostat(_)
         | Request::PoolEvents(_)

@@ -38,6 +38,7 @@ mod moves;
 mod owners;
 mod quotas;
 mod rename;
+mod renumber;
 mod rows;
 pub mod scan;
 mod scrub;
@@ -224,7 +225,12 @@ impl Pool {
     /// Number that identifies the pool.
     #[must_use]
     pub fn guid(&self) -> PoolGuid {
-        self.inner.guid
+        self.inner.known_as()
+    }
+
+    /// Gives the pool another number. Refused unless all its devices are here. Durable when it returns.
+    pub fn reguid(&self) -> Result<()> {
+        self.inner.reguid()
     }
 
     /// True if nothing may be changed.
