@@ -121,3 +121,59 @@ fn a_snapshot_is_taken_read_listed_and_destroyed() {
     host.shell("zpool wait -t free tank && zpool export tank").ok();
     host.run("inspect check {}/tank.img").ok().says("leaked_units=0");
 }
+
+#[test]
+fn snapshots_are_gone_back_to_kept_and_renamed() {
+    let Some(host) = Host::with_tank("rollback") else { return };
+    host.shell("zfs create tank/home && zfs create tank/home/ann").ok();
+    let top = host.at("t/home");
+    fs::write(top.join("letter"), "first").expect("written");
+    fs::write(top.join("big"), noise(400_000)).expect("written");
+    host.shell("zfs snapshot -r tank/home@a").ok();
+    fs::write(top.join("letter"), "second").expect("written");
+    fs::remove_file(top.join("big")).expect("removed");
+    host.shell("zpool sync tank && zfs snapshot tank/home@b").ok();
+    fs::write(top.join("later"), noise(500_000)).expect("written");
+    host.shell("zpool sync tank").ok();
+    let number =
+        |host: &Host, words: &str| -> u64 { host.shell(words).ok().out.trim().parse().expect("a number") };
+    let since_a = number(&host, "zfs get -Hp -o value written@a tank/home");
+    let since_b = number(&host, "zfs get -Hp -o value written tank/home");
+    assert_eq!(since_b, number(&host, "zfs get -Hp -o value written@b tank/home"));
+    assert!(since_a >= since_b && since_b >= 4096, "{since_a} {since_b}");
+
+    host.shell("zfs rollback tank/home@a").fails(1).says("SNAP-YOUNGER").says("tank/home@b");
+    host.shell("zfs rollback tank/home@none").fails(1).says("SNAP-ABSENT");
+    // Who has a file open is not robbed of it.
+    let open = fs::File::open(top.join("letter")).expect("open");
+    host.shell("zfs rollback tank/home@b").fails(1).says("FS-BUSY");
+    drop(open);
+    host.shell("zfs rollback tank/home@b").ok();
+    assert!(!top.join("later").exists());
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second");
+    host.shell("zfs rollback -r tank/home@a").ok();
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "first");
+    assert_eq!(fs::read(top.join("big")).expect("read"), noise(400_000));
+    host.shell("mountpoint -q t/home/ann").ok();
+    assert_eq!(number(&host, "zfs get -Hp -o value usedbysnapshots tank/home"), 0);
+
+    host.shell("zfs hold -r keep tank/home@a").ok();
+    host.shell("zfs hold keep tank/home@a").fails(1).says("HOLD-EXISTS");
+    let holds = host.shell("zfs holds -rH tank/home@a").ok().out;
+    assert_eq!(names(&holds), ["tank/home@a", "tank/home/ann@a"]);
+    host.shell("zfs get -Hp -o value userrefs tank/home@a").ok().says("1");
+    host.shell("zfs destroy tank/home@a").fails(1).says("SNAP-HELD").says("keep");
+    host.shell("zfs destroy -r tank/home").fails(1).says("SNAP-HELD");
+    host.shell("zfs rename -r tank/home@a tank/home@renamed").ok();
+    host.shell("zfs rename tank/home@renamed tank@renamed").fails(1);
+    // Tags outlive an import.
+    host.shell("zpool export tank && zpool import -d $PWD tank").ok();
+    host.shell("zfs destroy -d tank/home@renamed").ok();
+    host.shell("zfs get -Hp -o value defer_destroy tank/home@renamed").ok().says("on");
+    host.shell("zfs release none tank/home@renamed").fails(1).says("HOLD-ABSENT");
+    host.shell("zfs release keep tank/home@renamed").ok();
+    host.shell("zfs list tank/home@renamed").fails(1);
+    host.shell("zfs release keep tank/home/ann@renamed && zfs list tank/home/ann@renamed").ok();
+    host.shell("zfs destroy -r tank/home && zpool wait -t free tank && zpool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("leaked_units=0");
+}

@@ -5,12 +5,12 @@ use crate::json;
 use crate::key;
 use crate::options::{Flag, Parsed, Syntax, flag, valued};
 use crate::table::{Column, render, tame};
-use crate::zfs_rename;
 use crate::zfs_snapshots::{self, Kinds};
 use crate::zfs_userspace;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
 };
+use crate::{zfs_keep, zfs_rename};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,8 +51,6 @@ pub const FAMILY: Family = Family {
         ("bookmark", "snapshots come in a later version"),
         ("clone", "snapshots come in a later version"),
         ("diff", "snapshots come in a later version"),
-        ("hold", "snapshots come in a later version"),
-        ("holds", "snapshots come in a later version"),
         ("jail", "it is a thing of FreeBSD"),
         ("program", "the JSON output (-j) is for programs"),
         ("project", "FUSE does not carry the numbers of projects"),
@@ -61,9 +59,7 @@ pub const FAMILY: Family = Family {
         ("receive", "snapshots come in a later version"),
         ("recv", "snapshots come in a later version"),
         ("redact", "snapshots come in a later version"),
-        ("release", "snapshots come in a later version"),
         ("rewrite", ""),
-        ("rollback", "snapshots come in a later version"),
         ("send", "snapshots come in a later version"),
         ("share", "export a mountpoint with the tools of your NFS or SMB server"),
         ("unallow", ""),
@@ -93,6 +89,10 @@ pub const FAMILY: Family = Family {
             run: create,
         },
         zfs_snapshots::TAKE,
+        zfs_keep::ROLLBACK,
+        zfs_keep::HOLD,
+        zfs_keep::RELEASE,
+        zfs_keep::HOLDS,
         Command {
             names: &["destroy"],
             syntax: Syntax {
@@ -206,14 +206,14 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     flag('f', "even if files are open"),
                     flag('p', "missing parents of the new name too"),
-                    flag('r', "snapshots of all children, which are not yet built"),
+                    flag('r', "snapshots of all children too"),
                     flag('u', "leave mounted where it is what is mounted"),
                 ],
-                operands: "filesystem newname",
+                operands: "filesystem|snapshot newname",
                 least: 2,
                 most: 2,
             },
-            doc: "Moves a file system, with all below it, to another name in its pool.",
+            doc: "Moves a file system, with all below it, to another name in its pool, or gives a snapshot another name.",
             run: zfs_rename::rename,
         },
         Command {

@@ -12,8 +12,12 @@ use steadfast_control::{Code, KeyFormat, Refusal};
 pub(crate) fn rename(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let (name, to) = (parsed.operands[0].clone(), parsed.operands[1].clone());
     let doing = || format!("cannot rename '{}'", tame(&name));
-    if parsed.has('r') || name.contains('@') {
-        return Err(Refusal::new(Code::Later, "snapshots are not yet built")).doing(doing);
+    if name.contains('@') {
+        return crate::zfs_keep::rename(session, parsed);
+    }
+    if parsed.has('r') {
+        let what = "-r is for snapshots; a file system takes all below it along";
+        return Err(Refusal::new(Code::NameInvalid, what)).doing(doing);
     }
     let request = FsRename {
         name: name.clone(),

@@ -20,7 +20,7 @@ use steadfast_control::api::{
 use steadfast_control::check::vdev_word;
 use steadfast_control::inject::STERN_FLAG;
 use steadfast_control::{Code, KeyFormat, Refusal};
-use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup};
+use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup, nice_bytes};
 
 const MANY: usize = usize::MAX;
 const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
@@ -46,6 +46,7 @@ pub const FAMILY: Family = Family {
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
         ("prefetch", ""),
+        ("reguid", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
         ("split", ""),
     ],
@@ -319,12 +320,6 @@ pub const FAMILY: Family = Family {
             syntax: Syntax { flags: &[], operands: "pool...", least: 1, most: MANY },
             doc: "Begins a resilver from the beginning.",
             run: zpool_moves::resilver,
-        },
-        Command {
-            names: &["reguid"],
-            syntax: Syntax { flags: &[], operands: "pool", least: 1, most: 1 },
-            doc: "Gives a pool another number, so that a copy of its devices is another pool.",
-            run: zpool_moves::reguid,
         },
         Command {
             names: &["online"],
@@ -654,6 +649,9 @@ fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
 pub(crate) fn shown(scope: Scope, name: &str, value: &str, exact: bool) -> String {
     let value = tame(value);
     match lookup(scope, name) {
+        None if is_since(name) && !exact => value
+            .parse()
+            .map_or(value, |bytes: u64| if bytes == 0 { "0B".to_owned() } else { nice_bytes(bytes) }),
         // What is read of users and groups says by itself whether it counts bytes.
         Some(property) if !exact && !property.name.ends_with("...") => match (property.kind, value.parse()) {
             (Kind::Date, Ok(seconds)) => date::creation(seconds),
@@ -670,7 +668,7 @@ pub(crate) fn shown(scope: Scope, name: &str, value: &str, exact: bool) -> Strin
 pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Failure> {
     let mut columns = Vec::new();
     for name in lists.iter().flat_map(|list| list.split(',')) {
-        if name == "name" || is_user_property(name) {
+        if name == "name" || is_user_property(name) || scope == Scope::Dataset && is_since(name) {
             columns.push(name.to_owned());
         } else if let Some(property) = lookup(scope, name) {
             let one_of_many = property.name.ends_with("...");
@@ -684,13 +682,18 @@ pub(crate) fn columns_of(scope: Scope, lists: &[&str]) -> Result<Vec<String>, Fa
     Ok(columns)
 }
 
+/// Is it what was written since a snapshot, as in `written@monday`?
+pub(crate) fn is_since(name: &str) -> bool {
+    name.strip_prefix("written@").is_some_and(|snapshot| !snapshot.is_empty())
+}
+
 /// The heading of a column, and whether it holds numbers.
 pub(crate) fn column(scope: Scope, name: &str) -> Column {
     match lookup(scope, name) {
         Some(property) if !property.name.ends_with("...") => {
             Column { heading: property.heading.to_owned(), right: property.is_numeric() }
         }
-        _ => Column { heading: name.to_uppercase(), right: false },
+        _ => Column { heading: name.to_uppercase(), right: is_since(name) },
     }
 }
 

@@ -3,9 +3,12 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
-pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver};
+pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolResilver};
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
-pub use crate::api_snapshots::{FsListAll, FsSnapshot, FsSnapshotDestroy, Reclaimed, SnapshotHost};
+pub use crate::api_snapshots::{
+    FsHold, FsHolds, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename, HeldBy,
+    Reclaimed, SnapshotHost,
+};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -1112,8 +1115,6 @@ pub trait Host: SnapshotHost + Send + Sync {
     fn pool_rebalance(&self, caller: &Caller, request: PoolRebalance) -> Result<Outcome, Refusal>;
     /// Begins a resilver anew.
     fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal>;
-    /// Gives a pool another number.
-    fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1219,7 +1220,6 @@ verbs! {
     PoolDetach pool_detach -> Outcome;
     PoolRebalance pool_rebalance -> Outcome;
     PoolResilver pool_resilver -> Outcome;
-    PoolReguid pool_reguid -> Outcome;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;
@@ -1236,6 +1236,10 @@ verbs! {
     FsSnapshot fs_snapshot -> Outcome;
     FsSnapshotDestroy fs_snapshot_destroy -> Reclaimed;
     FsListAll fs_list_all -> Vec<FsInfo>;
+    FsRollback fs_rollback -> Outcome;
+    FsHold fs_hold -> Outcome;
+    FsHolds fs_holds -> Vec<HeldBy>;
+    FsSnapshotRename fs_snapshot_rename -> Outcome;
     FsInherit fs_inherit -> Outcome;
     FsMount fs_mount -> Outcome;
     FsUnmount fs_unmount -> Outcome;

@@ -52,10 +52,3 @@ pub struct PoolInitialize {
     /// What.
     pub command: TrimCommand,
 }
-
-/// Give the pool another number.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct PoolReguid {
-    /// Name.
-    pub name: String,
-}

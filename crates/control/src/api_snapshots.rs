@@ -55,6 +55,61 @@ pub struct FsListAll {
     pub wanted: Vec<String>,
 }
 
+/// Go back to a snapshot.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsRollback {
+    /// Full name of the snapshot.
+    pub name: String,
+    /// Destroy the snapshots that are younger (`-r`).
+    pub destroy_younger: bool,
+    /// Even if files are open (`-f`).
+    pub force: bool,
+}
+
+/// Keep snapshots by a tag, or take it away.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsHold {
+    /// Full names of snapshots.
+    pub names: Vec<String>,
+    /// The tag.
+    pub tag: String,
+    /// The same snapshots of all file systems below too (`-r`).
+    pub recursive: bool,
+    /// Take it away.
+    pub release: bool,
+}
+
+/// List the tags that keep snapshots.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsHolds {
+    /// Full names of snapshots.
+    pub names: Vec<String>,
+    /// The same snapshots of all file systems below too (`-r`).
+    pub recursive: bool,
+}
+
+/// A tag that keeps a snapshot.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct HeldBy {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// The tag.
+    pub tag: String,
+    /// When it was set, seconds since 1970.
+    pub time: u64,
+}
+
+/// Give snapshots another name.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct FsSnapshotRename {
+    /// Full name of the snapshot.
+    pub name: String,
+    /// What is to follow the `@`.
+    pub to: String,
+    /// The same snapshots of all file systems below too (`-r`).
+    pub recursive: bool,
+}
+
 /// The part of a host that serves the verbs of snapshots.
 #[allow(clippy::missing_errors_doc)] // As in `Host`.
 pub trait SnapshotHost {
@@ -62,6 +117,14 @@ pub trait SnapshotHost {
     fn fs_snapshot(&self, caller: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal>;
     /// Destroys snapshots, all or none.
     fn fs_snapshot_destroy(&self, caller: &Caller, request: FsSnapshotDestroy) -> Result<Reclaimed, Refusal>;
+    /// Goes back to a snapshot.
+    fn fs_rollback(&self, caller: &Caller, request: FsRollback) -> Result<Outcome, Refusal>;
+    /// Keeps snapshots by a tag, or takes it away.
+    fn fs_hold(&self, caller: &Caller, request: FsHold) -> Result<Outcome, Refusal>;
+    /// Lists the tags that keep snapshots.
+    fn fs_holds(&self, caller: &Caller, request: FsHolds) -> Result<Vec<HeldBy>, Refusal>;
+    /// Gives snapshots another name.
+    fn fs_snapshot_rename(&self, caller: &Caller, request: FsSnapshotRename) -> Result<Outcome, Refusal>;
     /// File systems and snapshots, each file system before its snapshots and these before its children.
     fn fs_list_all(&self, caller: &Caller, request: FsListAll) -> Result<Vec<FsInfo>, Refusal>;
 }

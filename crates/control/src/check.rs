@@ -13,6 +13,9 @@ use steadfast_property::{
     is_user_property, lookup, parse_assignment,
 };
 
+/// Bytes of a tag that keeps a snapshot, as in ZFS.
+const TAG_BYTES_MAX: usize = 255;
+
 /// Checks a request and brings its values into exact form.
 ///
 /// # Errors
@@ -97,6 +100,22 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_snapshot_name(&format!("p@{name}")).map_err(name_refusal)?;
             }
         }
+        Request::FsRollback(r) => check_snapshot_name(&r.name).map_err(name_refusal)?,
+        Request::FsSnapshotRename(r) => {
+            check_snapshot_name(&r.name).map_err(name_refusal)?;
+            let fs = r.name.split('@').next().unwrap_or_default();
+            check_snapshot_name(&format!("{fs}@{}", r.to)).map_err(name_refusal)?;
+        }
+        Request::FsHold(r) => {
+            r.names.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
+            if r.tag.is_empty() || r.tag.len() > TAG_BYTES_MAX || r.tag.chars().any(char::is_control) {
+                let what = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, and no control characters");
+                return Err(Refusal::new(Code::NameInvalid, what));
+            }
+        }
+        Request::FsHolds(r) => {
+            r.names.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
+        }
         Request::FsListAll(r) => {
             for name in &r.names {
                 let is_snapshot = name.contains('@');
@@ -158,7 +177,6 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::DaemonPing(_)
         | Request::PoolClear(_)
         | Request::PoolActivities(_)
-        | Request::PoolReguid(_)
         | Request::PoolUpgrade(_)
         | Request::PoolIostat(_)
         | Request::PoolEvents(_)

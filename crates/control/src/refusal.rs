@@ -143,8 +143,6 @@ codes! {
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
     PoolDevices "POOL-DEVICES" "A pool without redundancy needs all its devices."
         "Bring the device back or say where it is with -d, then import again.";
-    PoolNotWhole "POOL-NOT-WHOLE" "Every device has to say the new number, or one that is away would belong to another pool afterwards."
-        "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
     PoolDamaged "POOL-DAMAGED" "What the devices hold is not a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed; its bytes are still there until something else is written to its devices."
@@ -212,6 +210,14 @@ codes! {
         "`zfs list -t snapshot` shows those that exist.";
     SnapshotTwice "SNAP-TWICE" "Snapshots that are named together are of one moment, so two of one file system would be the same."
         "Take them one after the other.";
+    SnapshotHeld "SNAP-HELD" "A tag keeps the snapshot from being destroyed."
+        "Take the tag away with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists them), or destroy it with -d, so that it goes with its last tag.";
+    SnapshotYounger "SNAP-YOUNGER" "Going back to a snapshot undoes all that came after it, younger snapshots among it."
+        "Add -r to destroy them, or read the old files below .zfs/snapshot.";
+    HoldExists "HOLD-EXISTS" "A tag is on a snapshot once."
+        "Choose another tag; `zfs holds {snapshot}` lists those there are.";
+    HoldAbsent "HOLD-ABSENT" "No such tag keeps the snapshot."
+        "`zfs holds {snapshot}` lists those that do.";
     FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
         "Use `zpool destroy {pool}` to destroy the pool.";
     FsPlace "FS-PLACE" "A file system moves within its pool, not below itself, and stays encrypted (or not) as it was."

@@ -456,11 +456,18 @@ impl Inner {
                     let value = snapshot.props.get(&name).map(|value| value.clone().into_bytes());
                     items.insert(MetaKey::DatasetProperty(snapshot.row.number, name).encode(), value);
                 }
+                for tag in std::mem::take(&mut snapshot.holds_dirty) {
+                    let time = snapshot.holds.get(&tag).map(|time| time.to_le_bytes().to_vec());
+                    items.insert(MetaKey::Hold(snapshot.row.number, tag).encode(), time);
+                }
             }
             for after in std::mem::take(&mut entry.dead_dirty) {
                 let range = entry.dead.get(&after).map(|before| DeadRange { before: *before }.encode());
                 items.insert(MetaKey::DeadRange(id, after).encode(), range);
             }
+        }
+        for (snapshot, tag) in table.take_released() {
+            items.insert(MetaKey::Hold(snapshot, tag).encode(), None);
         }
         for (id, names) in table.take_removed() {
             items.insert(MetaKey::Dataset(id).encode(), None);

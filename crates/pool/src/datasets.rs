@@ -348,6 +348,10 @@ impl Inner {
             }
             let alone = table.owned_alone(id).is_some();
             let entry = table.get_mut(id).expect("just found");
+            if let Some(held) = entry.snapshots.values().find(|snapshot| !snapshot.holds.is_empty()) {
+                let tags = held.holds.keys().cloned().collect();
+                return Err(Error::SnapshotHeld { name: format!("{name}@{}", held.row.name), tags });
+            }
             if entry.is_in_use() {
                 return Err(Error::Busy { name: name.to_owned() });
             }

@@ -61,12 +61,7 @@ impl Deaths {
         let mut state = self.state.lock();
         let Some(&left) = state.snapshots.last().filter(|txg| **txg >= pointer.birth) else { return false };
         let cell = CellId { left, born: state.gap(pointer.birth) };
-        let places = state.pending.entry(cell).or_default();
-        for (copy, &address) in pointer.copies[..pointer.copy_count()].iter().enumerate() {
-            let is_content = copy == 0 && pointer.kind == BlockKind::Data;
-            let logical = if is_content { pointer.lsize } else { 0 };
-            places.push(CellPlace { address, psize: pointer.psize, logical });
-        }
+        state.pending.entry(cell).or_default().extend(places_of(pointer));
         true
     }
 
@@ -80,6 +75,14 @@ impl Deaths {
     fn take(&self) -> BTreeMap<CellId, Vec<CellPlace>> {
         std::mem::take(&mut self.state.lock().pending)
     }
+}
+
+/// The copies of a block, as a cell has them.
+pub(crate) fn places_of(pointer: &BlockPointer) -> impl Iterator<Item = CellPlace> + '_ {
+    pointer.copies[..pointer.copy_count()].iter().enumerate().map(|(copy, &address)| {
+        let is_content = copy == 0 && pointer.kind == BlockKind::Data;
+        CellPlace { address, psize: pointer.psize, logical: if is_content { pointer.lsize } else { 0 } }
+    })
 }
 
 /// What cells hold together.
@@ -148,15 +151,10 @@ impl Inner {
 
     /// Writes what was let go in this commit into its cells. Sync context, under `figures`.
     pub(crate) fn note_cells(&self) -> Result<()> {
-        let unit = 1_u64 << self.ashift;
         let mut table = self.table.write();
         for (id, entry) in table.iter_mut() {
             for (cell, places) in entry.deaths.take() {
-                let mut sum = Sum::default();
-                for place in &places {
-                    sum.bytes += u64::from(place.psize).next_multiple_of(unit);
-                    sum.logical += u64::from(place.logical);
-                }
+                let sum = self.sum_of(&places);
                 self.put(id, cell, &places, sum)?;
                 if entry.deaths.holds(cell) {
                     entry.row.lineage.kept += sum.bytes;
@@ -168,8 +166,19 @@ impl Inner {
         Ok(())
     }
 
+    /// What places occupy.
+    pub(crate) fn sum_of(&self, places: &[CellPlace]) -> Sum {
+        let unit = 1_u64 << self.ashift;
+        let mut sum = Sum::default();
+        for place in places {
+            sum.bytes += u64::from(place.psize).next_multiple_of(unit);
+            sum.logical += u64::from(place.logical);
+        }
+        sum
+    }
+
     /// Adds places to a cell: its last run is filled up first, so that a cell is as short as it can be.
-    fn put(&self, id: DatasetId, cell: CellId, mut places: &[CellPlace], more: Sum) -> Result<()> {
+    pub(crate) fn put(&self, id: DatasetId, cell: CellId, mut places: &[CellPlace], more: Sum) -> Result<()> {
         let corrupt = |what, error| self.corrupt(&self.name(), what, error);
         let key = MetaKey::Cell(id, cell).encode();
         let mut sum = match self.meta.get(&key)? {

@@ -172,14 +172,6 @@ pub enum Error {
         /// Device.
         path: String,
     },
-    /// A device is not here, or out of use.
-    #[error("{path} of the pool '{pool}' is not here, or out of use")]
-    NotWhole {
-        /// Pool.
-        pool: String,
-        /// Device.
-        path: String,
-    },
     /// A device's label names another pool than the others'.
     #[error("{path} is not a device of pool '{pool}'")]
     ForeignDevice {
@@ -439,6 +431,38 @@ pub enum Error {
     SnapshotTwice {
         /// Dataset.
         name: String,
+    },
+    /// Tags keep a snapshot.
+    #[error("'{name}' is held: {}", tags.join(", "))]
+    SnapshotHeld {
+        /// Full name.
+        name: String,
+        /// What keeps it.
+        tags: Vec<String>,
+    },
+    /// A snapshot is held by that tag already.
+    #[error("'{name}' is held by '{tag}' already")]
+    HoldExists {
+        /// Full name.
+        name: String,
+        /// Tag as given.
+        tag: String,
+    },
+    /// A snapshot is not held by that tag.
+    #[error("'{name}' is not held by '{tag}'")]
+    NoSuchHold {
+        /// Full name.
+        name: String,
+        /// Tag as given.
+        tag: String,
+    },
+    /// Only the youngest snapshot can be gone back to.
+    #[error("there are snapshots younger than '{name}': {}", snapshots.join(", "))]
+    YoungerSnapshots {
+        /// Full name.
+        name: String,
+        /// Full names.
+        snapshots: Vec<String>,
     },
     /// A dataset has snapshots.
     #[error("'{name}' has snapshots: {}", snapshots.join(", "))]

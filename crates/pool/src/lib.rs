@@ -26,6 +26,7 @@ pub mod groups;
 mod grow;
 mod held;
 mod history;
+mod holds;
 mod import;
 pub mod inject;
 mod inner;
@@ -35,10 +36,11 @@ mod keys;
 mod log_device;
 mod memory;
 mod moves;
+mod newer;
 mod owners;
 mod quotas;
 mod rename;
-mod renumber;
+mod rollback;
 mod rows;
 pub mod scan;
 mod scrub;
@@ -75,6 +77,7 @@ pub use error::{Error, Result};
 pub use events::{Event, EventKind};
 pub use groups::{is_enough, redundancy_of, word as group_word};
 pub use grow::{Growth, check_unoccupied};
+pub use holds::Hold;
 pub use import::ImportSpec;
 pub use intent::LogStatus;
 pub use keys::new_user_key;
@@ -225,12 +228,7 @@ impl Pool {
     /// Number that identifies the pool.
     #[must_use]
     pub fn guid(&self) -> PoolGuid {
-        self.inner.known_as()
-    }
-
-    /// Gives the pool another number. Refused unless all its devices are here. Durable when it returns.
-    pub fn reguid(&self) -> Result<()> {
-        self.inner.reguid()
+        self.inner.guid
     }
 
     /// True if nothing may be changed.

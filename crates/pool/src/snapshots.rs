@@ -27,6 +27,10 @@ pub(crate) struct Snapshot {
     pub props: Local,
     /// Names of properties to write or remove at the next commit.
     pub props_dirty: Vec<String>,
+    /// Tags that keep it, and when they were set, in nanoseconds since 1970.
+    pub holds: BTreeMap<String, u64>,
+    /// Tags to write or remove at the next commit.
+    pub holds_dirty: BTreeSet<String>,
     /// While somebody reads it.
     open: Weak<Dataset>,
     /// Held for reading by whoever reads it; true once it is destroyed.
@@ -36,7 +40,15 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub fn new(row: SnapshotRow, props: Local) -> Snapshot {
         let props_dirty = props.keys().cloned().collect();
-        Snapshot { row, props, props_dirty, open: Weak::new(), gone: Arc::default() }
+        Snapshot {
+            row,
+            props,
+            props_dirty,
+            holds: BTreeMap::new(),
+            holds_dirty: BTreeSet::new(),
+            open: Weak::new(),
+            gone: Arc::default(),
+        }
     }
 }
 
@@ -67,6 +79,8 @@ pub struct SnapshotInfo {
     pub files: u64,
     /// It goes when nothing keeps it any more.
     pub deferred: bool,
+    /// Tags that keep it.
+    pub holds: u64,
     /// Properties of users.
     pub props: Local,
 }
@@ -144,6 +158,18 @@ impl Entry {
     /// Tells who decides about frees which snapshots there are.
     pub fn note_snapshots(&self) {
         self.deaths.set_snapshots(self.snapshots.keys().copied());
+    }
+
+    /// Cells from one txg up to below another are to be freed; what was to be freed within that is a part of it.
+    pub fn add_dead(&mut self, after: Txg, before: Txg) {
+        let inside: Vec<Txg> =
+            self.dead.range(after..).filter(|(_, end)| **end <= before).map(|(at, _)| *at).collect();
+        for at in inside {
+            self.dead.remove(&at);
+            self.dead_dirty.insert(at);
+        }
+        self.dead.insert(after, before);
+        self.dead_dirty.insert(after);
     }
 
     /// The snapshots before and after a txg: where nothing is, 0 and the end of time.
@@ -274,15 +300,27 @@ impl Inner {
     }
 
     /// `zfs destroy` of snapshots of one dataset, all or none. Durable when it returns; space comes back in the background.
-    pub(crate) fn destroy_snapshots(&self, names: &[String]) -> Result<()> {
+    pub(crate) fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         self.check_writable()?;
         {
             let _figures = self.figures.write();
             let mut table = self.table.write();
             let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
+            let mut deferred = Vec::new();
             for name in names {
                 let (id, txg) = table.find_snapshot(name)?;
-                doomed.entry(id).or_default().push(txg);
+                let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+                match snapshot.holds.is_empty() {
+                    true => doomed.entry(id).or_default().push(txg),
+                    false if defer => deferred.push((id, txg)),
+                    false => {
+                        let tags = snapshot.holds.keys().cloned().collect();
+                        return Err(Error::SnapshotHeld { name: name.clone(), tags });
+                    }
+                }
+            }
+            for (id, txg) in deferred {
+                self.defer(&mut table, id, txg);
             }
             for (id, txgs) in &doomed {
                 self.remove_snapshots(&mut table, *id, txgs)?;
@@ -313,14 +351,7 @@ impl Inner {
             }
         }
         for (after, before, sum) in runs {
-            let inside: Vec<Txg> =
-                entry.dead.range(after..).filter(|(_, end)| **end <= before).map(|(at, _)| *at).collect();
-            for at in inside {
-                entry.dead.remove(&at);
-                entry.dead_dirty.insert(at);
-            }
-            entry.dead.insert(after, before);
-            entry.dead_dirty.insert(after);
+            entry.add_dead(after, before);
             let lineage = &mut entry.row.lineage;
             lineage.kept = lineage.kept.saturating_sub(sum.bytes);
             lineage.kept_logical = lineage.kept_logical.saturating_sub(sum.logical);
@@ -331,7 +362,8 @@ impl Inner {
             // Whoever reads it has read before this returns, and nobody does afterwards.
             *snapshot.gone.write() = true;
             let names = snapshot.props.into_keys().chain(snapshot.props_dirty);
-            table.remove_props(snapshot.row.number, names.collect());
+            let tags = snapshot.holds.into_keys().chain(snapshot.holds_dirty);
+            table.remove_traces(snapshot.row.number, names.collect(), tags.collect());
         }
         Ok(())
     }
@@ -420,6 +452,7 @@ impl Inner {
                 data: row.data,
                 files: row.files,
                 deferred: row.deferred,
+                holds: snapshot.holds.len() as u64,
                 props: snapshot.props.clone(),
             });
         }
@@ -490,6 +523,7 @@ impl Inner {
             entry.snapshots.insert(txg, snapshot);
         }
         self.load_dead(pool)?;
+        self.load_holds(pool)?;
         self.table.read().iter_all().for_each(|(_, entry)| entry.note_snapshots());
         Ok(())
     }

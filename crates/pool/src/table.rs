@@ -98,11 +98,19 @@ pub(crate) struct Table {
     next_id: DatasetId,
     /// Ids whose rows and properties the next commit removes.
     removed: Vec<(DatasetId, Vec<String>)>,
+    /// Tags of snapshots that the next commit removes.
+    released: Vec<(DatasetId, String)>,
 }
 
 impl Table {
     pub fn new(pool: &str, next_id: DatasetId) -> Table {
-        Table { pool: pool.to_owned(), entries: BTreeMap::new(), next_id, removed: Vec::new() }
+        Table {
+            pool: pool.to_owned(),
+            entries: BTreeMap::new(),
+            next_id,
+            removed: Vec::new(),
+            released: Vec::new(),
+        }
     }
 
     pub fn next_id(&self) -> DatasetId {
@@ -132,9 +140,14 @@ impl Table {
         Some(entry)
     }
 
-    /// The next commit removes these properties of a snapshot that is gone.
-    pub fn remove_props(&mut self, snapshot: DatasetId, names: Vec<String>) {
+    /// The next commit removes these properties and tags of a snapshot that is gone.
+    pub fn remove_traces(&mut self, snapshot: DatasetId, names: Vec<String>, tags: Vec<String>) {
         self.removed.push((snapshot, names));
+        self.released.extend(tags.into_iter().map(|tag| (snapshot, tag)));
+    }
+
+    pub fn take_released(&mut self) -> Vec<(DatasetId, String)> {
+        std::mem::take(&mut self.released)
     }
 
     pub fn take_removed(&mut self) -> Vec<(DatasetId, Vec<String>)> {

@@ -5,7 +5,7 @@ use steadfast_property::Local;
 use crate::create::DeviceHandle;
 use crate::error::Result;
 use crate::scrub::ScrubCommand;
-use crate::{Pool, ScanKind, ScanState, SnapshotInfo};
+use crate::{Hold, Pool, ScanKind, ScanState, SnapshotInfo};
 
 impl Pool {
     /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
@@ -61,9 +61,35 @@ impl Pool {
         self.inner.take_snapshots(names, props)
     }
 
-    /// Destroys snapshots, all or none; space comes back in the background.
-    pub fn destroy_snapshots(&self, names: &[String]) -> Result<()> {
-        self.inner.destroy_snapshots(names)
+    /// Destroys snapshots, all or none; space comes back in the background. Those that tags keep are refused, or with `defer` go
+    /// when nothing keeps them any more.
+    pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+        self.inner.destroy_snapshots(names, defer)
+    }
+
+    /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it returns.
+    pub fn rollback(&self, name: &str) -> Result<()> {
+        self.inner.rollback(name)
+    }
+
+    /// Keeps snapshots by a tag, all or none.
+    pub fn hold(&self, names: &[String], tag: &str) -> Result<()> {
+        self.inner.hold(names, tag)
+    }
+
+    /// Takes a tag away from snapshots, all or none.
+    pub fn release(&self, names: &[String], tag: &str) -> Result<()> {
+        self.inner.release(names, tag)
+    }
+
+    /// Tags that keep a snapshot, and when they were set.
+    pub fn holds(&self, name: &str) -> Result<Vec<Hold>> {
+        self.inner.holds(name)
+    }
+
+    /// Gives snapshots another name (what follows the `@`), all or none.
+    pub fn rename_snapshots(&self, names: &[String], to: &str) -> Result<()> {
+        self.inner.rename_snapshots(names, to)
     }
 
     /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.

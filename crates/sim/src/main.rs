@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast_device::Operation;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
-use steadfast_sim::verbs::{VERBS, double_faults};
+use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
 use steadfast_sim::{Bug, Number, SETTINGS};
 
 const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly] [--two [--part I/N] [--at CHUNK]] [--faults]
@@ -101,7 +101,7 @@ fn cut_verbs() -> ExitCode {
             println!("{name}: BROKEN: {what}");
         }
     };
-    for verb in VERBS {
+    for verb in VERBS.iter().chain(SNAPSHOT_VERBS) {
         let counts = verb.explore(1);
         tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));
     }

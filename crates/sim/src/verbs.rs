@@ -185,16 +185,6 @@ pub const VERBS: &[Verb] = &[
         act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
     },
     Verb {
-        name: "reguid",
-        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
-        spare: 0,
-        before: nothing,
-        act: |_, pool| {
-            pool.reguid().map_err(said)?;
-            pool.reguid().map_err(said)
-        },
-    },
-    Verb {
         name: "resilver what was missed",
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 0,
@@ -211,6 +201,101 @@ pub const VERBS: &[Verb] = &[
         },
     },
 ];
+
+/// Verbs of snapshots, which are cut too: a commit or a few, so there are few states.
+pub const SNAPSHOT_VERBS: &[Verb] = &[
+    Verb {
+        name: "take a snapshot",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: nothing,
+        act: |_, pool| take(pool, "a"),
+    },
+    Verb {
+        name: "take a snapshot of what changes",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            take(pool, "a")?;
+            machine.change(pool)
+        },
+        act: |_, pool| take(pool, "b"),
+    },
+    Verb {
+        name: "destroy a snapshot between others",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            for name in ["a", "b", "c"] {
+                take(pool, name)?;
+                machine.change(pool)?;
+            }
+            Ok(())
+        },
+        act: |machine, pool| {
+            pool.destroy_snapshots(&["tank@b".into()], false).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "destroy all snapshots",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            for name in ["a", "b"] {
+                take(pool, name)?;
+                machine.change(pool)?;
+            }
+            Ok(())
+        },
+        act: |machine, pool| {
+            pool.destroy_snapshots(&["tank@a".into(), "tank@b".into()], false).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "roll back",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            take(pool, "a")?;
+            machine.change(pool)?;
+            take(pool, "b")?;
+            machine.change(pool)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| {
+            pool.rollback("tank@b").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+];
+
+/// What a pool holds: its files, and what they were at each snapshot.
+#[derive(Debug, PartialEq)]
+struct State {
+    files: Tree,
+    snapshots: Vec<(String, Tree)>,
+}
+
+impl State {
+    fn difference(&self, other: &State) -> String {
+        let names =
+            |state: &State| -> Vec<String> { state.snapshots.iter().map(|(name, _)| name.clone()).collect() };
+        if names(self) != names(other) {
+            return format!("snapshots {:?} and {:?}", names(self), names(other));
+        }
+        let changed = self.snapshots.iter().zip(&other.snapshots).find(|(ours, theirs)| ours != theirs);
+        match changed {
+            Some(((name, ours), (_, theirs))) => format!("snapshot {name}: {}", ours.difference(theirs)),
+            None => self.files.difference(&other.files),
+        }
+    }
+}
+
+fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
+    pool.take_snapshots(&[format!("tank@{name}")], &Default::default()).map_err(said)
+}
 
 impl Verb {
     fn setting(&self) -> Setting {
@@ -271,13 +356,13 @@ impl Verb {
         Ok(counts)
     }
 
-    fn tree_of(&self, images: &[Image]) -> Result<Tree, Failure> {
+    fn tree_of(&self, images: &[Image]) -> Result<State, Failure> {
         let disks = Disks::new(&self.setting(), images);
         let pool = world::import(&world::env(0xc0f, None), &disks).map_err(said)?;
         tree(&pool)
     }
 
-    fn judge(&self, images: &[Image], allowed: &[&Tree]) -> Result<(), Failure> {
+    fn judge(&self, images: &[Image], allowed: &[&State]) -> Result<(), Failure> {
         let attempt = || {
             let machine =
                 Machine { env: world::env(0xc0f, None), disks: Disks::new(&self.setting(), images) };
@@ -344,57 +429,6 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
         }
     }
     unreachable!("faults come to an end")
-}
-
-/// As many devices of a group as it can spare return with what they held some commits ago, labels and all, as after the restoration of an
-/// image: nothing of it is believed, and two scrubs later the group is whole.
-///
-/// # Errors
-/// What is not so.
-pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> {
-    let groups: &'static [(Redundancy, usize)] = match (redundancy, count) {
-        (Redundancy::Mirror, 3) => &[(Redundancy::Mirror, 3)],
-        (Redundancy::Raidz(1), 4) => &[(Redundancy::Raidz(1), 4)],
-        (Redundancy::Raidz(2), 5) => &[(Redundancy::Raidz(2), 5)],
-        (Redundancy::Raidz(3), 6) => &[(Redundancy::Raidz(3), 6)],
-        other => return Err(format!("no such group here: {other:?}")),
-    };
-    let verb =
-        Verb { name: "a device returns with old content", groups, spare: 0, before: nothing, act: nothing };
-    let (machine, pool) = verb.begin()?;
-    let old = machine.disks.images();
-    for _ in 0..4 {
-        machine.change(&pool)?;
-    }
-    let expected = tree(&pool)?;
-    drop(pool);
-    let new = machine.disks.images();
-    let spared = redundancy.spared(u32::try_from(count).map_err(|error| error.to_string())?) as usize;
-    for first in 0..count {
-        let is_old = |at: usize| (0..spared).any(|step| (first + step) % count == at);
-        let images: Vec<Image> =
-            (0..count).map(|at| if is_old(at) { &old[at] } else { &new[at] }).cloned().collect();
-        let told = |what: String| format!("{redundancy:?}, old from {first}: {what}");
-        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(&verb.setting(), &images) };
-        let pool = world::import(&machine.env, &machine.disks).map_err(said).map_err(told)?;
-        let found = tree(&pool).map_err(told)?;
-        if found != expected {
-            return Err(told(expected.difference(&found)));
-        }
-        machine.finish(&pool).map_err(told)?;
-        pool.scrub(ScrubCommand::Start).map_err(said).map_err(told)?;
-        machine.finish(&pool).map_err(told)?;
-        machine.whole(&pool).map_err(told)?;
-        // It is needed now, and right.
-        for at in (0..count).filter(|at| !is_old(*at)).take(spared) {
-            pool.offline(&machine.path(at)).map_err(said).map_err(told)?;
-        }
-        let found = tree(&pool).map_err(told)?;
-        if found != expected {
-            return Err(told(expected.difference(&found)));
-        }
-    }
-    Ok(())
 }
 
 impl Machine {
@@ -501,12 +535,18 @@ impl Machine {
     }
 }
 
-fn tree(pool: &Pool) -> Result<Tree, Failure> {
+fn tree(pool: &Pool) -> Result<State, Failure> {
     let (fs, handle) = world::files(pool, "tank").map_err(said)?;
-    let tree = Tree::of(&fs).map_err(|error| error.to_string());
+    let files = Tree::of(&fs).map_err(|error| error.to_string());
     fs.forget_all();
+    let mut snapshots = Vec::new();
+    for (name, _) in handle.snapshots().list() {
+        let opened = handle.snapshots().open(&name).ok_or_else(|| format!("{name} does not open"))?;
+        let tree = opened.with(|dataset| Tree::of(&world::snapshot(dataset)).map_err(|e| e.to_string()));
+        snapshots.push((name, tree.ok_or("it is gone")??));
+    }
     drop((fs, handle));
-    tree
+    Ok(State { files: files?, snapshots })
 }
 
 /// Some files of some sizes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_anchor::AnchorRecord;
+use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
 use steadfast_format::KeyFormat;
@@ -373,18 +374,27 @@ pub fn mount(pool: Pool) -> Result<Mounted, Error> {
     Ok(Mounted { fs, handle, pool })
 }
 
+fn options() -> Options {
+    Options {
+        atime: Atime::Off,
+        usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 32 << 20 }),
+        block_bytes: 4096,
+    }
+}
+
+/// The files of a snapshot.
+#[must_use]
+pub fn snapshot(dataset: &Arc<Dataset>) -> FileSystem {
+    FileSystem::of_snapshot(Arc::clone(dataset), options())
+}
+
 /// The files of a dataset.
 ///
 /// # Errors
 /// What the pool says.
 pub fn files(pool: &Pool, dataset: &str) -> Result<(FileSystem, DatasetHandle), Error> {
     let handle = pool.open_dataset(dataset)?;
-    let options = Options {
-        atime: Atime::Off,
-        usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 32 << 20 }),
-        block_bytes: 4096,
-    };
-    let fs = FileSystem::new(Arc::clone(handle.dataset()), options);
+    let fs = FileSystem::new(Arc::clone(handle.dataset()), options());
     let fs =
         fs.map_err(|errno| Error::Suspended { pool: pool.name(), reason: format!("mount: {errno:?}") })?;
     Ok((fs, handle))

@@ -29,7 +29,6 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::MissingDevices { pool, missing } => {
             with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
         }
-        Error::NotWhole { pool, path } => with(Code::PoolNotWhole).with("pool", pool).with("device", path),
         Error::ForeignDevice { path, pool } => {
             with(Code::PoolDamaged).with("device", path).with("pool", pool)
         }
@@ -81,6 +80,12 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoSuchSnapshot { name } => with(Code::SnapshotAbsent).with("snapshot", name),
         Error::SnapshotExists { name } => with(Code::SnapshotExists).with("snapshot", name),
         Error::SnapshotTwice { name } => with(Code::SnapshotTwice).with("fs", name),
+        Error::SnapshotHeld { name, tags } => {
+            with(Code::SnapshotHeld).with("snapshot", name).with("tag", tags.join(" "))
+        }
+        Error::HoldExists { name, tag } => with(Code::HoldExists).with("snapshot", name).with("tag", tag),
+        Error::NoSuchHold { name, tag } => with(Code::HoldAbsent).with("snapshot", name).with("tag", tag),
+        Error::YoungerSnapshots { name, .. } => with(Code::SnapshotYounger).with("snapshot", name),
         Error::HasSnapshots { name, snapshots } => {
             with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
         }

@@ -80,8 +80,33 @@ impl Engine {
         Ok(Outcome { touched: remounted, warnings })
     }
 
+    /// Mounts again what was mounted, where it was.
+    pub(super) fn mount_placed(
+        &self,
+        held: &Arc<Held>,
+        placed: Vec<(String, Option<PathBuf>)>,
+    ) -> Vec<Refusal> {
+        let mut warnings = Vec::new();
+        for (name, at) in placed {
+            if held.mounted_at(&name).is_some() {
+                continue;
+            }
+            let overlay = at.is_some();
+            let request = FsMount { name: name.clone(), at, options: Vec::new(), overlay };
+            if let Err(mut refusal) = self.mount(held, &request) {
+                refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
+                warnings.push(refusal);
+            }
+        }
+        warnings
+    }
+
     /// What is mounted at and below a name, outermost first, and where, if that is not where its mountpoint says.
-    fn placed_below(&self, held: &Arc<Held>, name: &str) -> Result<Vec<(String, Option<PathBuf>)>, Refusal> {
+    pub(super) fn placed_below(
+        &self,
+        held: &Arc<Held>,
+        name: &str,
+    ) -> Result<Vec<(String, Option<PathBuf>)>, Refusal> {
         let mut placed = Vec::new();
         for name in held.mounted_below(name) {
             let own = self.mountpoint(held, &name)?;

@@ -2,12 +2,16 @@
 
 use super::{Engine, Held, refuse};
 use crate::api::{
-    Caller, FsInfo, FsListAll, FsSnapshot, FsSnapshotDestroy, Outcome, Reclaimed, SnapshotHost, Source, Value,
+    Caller, FsHold, FsHolds, FsInfo, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename,
+    HeldBy, Outcome, Reclaimed, SnapshotHost, Source, Value,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use steadfast_pool::SnapshotInfo;
 use steadfast_property::is_user_property;
+
+/// What the name of a property begins with that tells what was written since a snapshot.
+const SINCE: &str = "written@";
 
 impl SnapshotHost for Engine {
     fn fs_snapshot(&self, caller: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal> {
@@ -32,10 +36,7 @@ impl SnapshotHost for Engine {
                 let of = all.iter().filter(|n| *n == dataset || request.recursive && n.starts_with(&below));
                 touched.extend(of.map(|n| format!("{n}@{snapshot}")));
             }
-            if held.pool.is_read_only() {
-                let what = "the pool is imported read-only";
-                return Err(Refusal::new(Code::PoolReadonly, what).with("pool", pool));
-            }
+            self.check_writable(&held)?;
             held.pool.take_snapshots(&touched, &request.properties).map_err(refuse::pool)?;
             touched
                 .iter()
@@ -64,15 +65,31 @@ impl SnapshotHost for Engine {
         }
         let bytes = held.pool.reclaimable(&doomed).map_err(refuse::pool)?;
         if !request.dry_run {
-            if held.pool.is_read_only() {
-                let what = "the pool is imported read-only";
-                return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
-            }
-            held.pool.destroy_snapshots(&doomed).map_err(refuse::pool)?;
+            self.check_writable(&held)?;
+            held.pool.destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
             held.note_snapshots(name);
             self.log(&held, caller);
         }
         Ok(Reclaimed { touched: doomed, bytes })
+    }
+
+    fn fs_rollback(&self, caller: &Caller, request: FsRollback) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.roll_back(caller, &request)
+    }
+
+    fn fs_hold(&self, caller: &Caller, request: FsHold) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.hold_snapshots(caller, &request)
+    }
+
+    fn fs_holds(&self, _: &Caller, request: FsHolds) -> Result<Vec<HeldBy>, Refusal> {
+        self.list_holds(&request)
+    }
+
+    fn fs_snapshot_rename(&self, caller: &Caller, request: FsSnapshotRename) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.rename_snapshot(caller, &request)
     }
 
     fn fs_list_all(&self, _: &Caller, request: FsListAll) -> Result<Vec<FsInfo>, Refusal> {
@@ -115,7 +132,15 @@ impl SnapshotHost for Engine {
                 let gone = |refusal: &Refusal| refusal.code == Code::FsAbsent;
                 if request.filesystems && within(depth) {
                     match self.fs_info(&held, &name) {
-                        Ok(info) => add(&mut found, info),
+                        Ok(mut info) => {
+                            for property in request.wanted.iter().filter(|name| name.starts_with(SINCE)) {
+                                let snapshot = &property[SINCE.len()..];
+                                if let Ok(bytes) = held.pool.written_since(&name, snapshot) {
+                                    info.properties.insert(property.clone(), Value::measured(bytes));
+                                }
+                            }
+                            add(&mut found, info);
+                        }
                         Err(refusal) if gone(&refusal) => continue,
                         Err(refusal) => return Err(refusal),
                     }
@@ -137,6 +162,15 @@ impl SnapshotHost for Engine {
 }
 
 impl Engine {
+    /// Refuses what cannot be done to a pool that was imported to be read.
+    pub(super) fn check_writable(&self, held: &Held) -> Result<(), Refusal> {
+        if held.pool.is_read_only() {
+            let what = "the pool is imported read-only";
+            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
+        }
+        Ok(())
+    }
+
     /// A snapshot and its properties.
     fn snapshot_info(
         &self,
@@ -163,7 +197,7 @@ impl Engine {
         measure("logicalreferenced", info.logical.to_string());
         measure("filecount", info.files.to_string());
         measure("defer_destroy", if info.deferred { "on" } else { "off" }.into());
-        measure("userrefs", "0".into());
+        measure("userrefs", info.holds.to_string());
         let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
         measure("compressratio", format!("{:.2}", ratio.max(1.0)));
         // Settings of users: its own, and those of its file system.
@@ -186,7 +220,7 @@ impl Engine {
 }
 
 /// File system and snapshot of a full name.
-fn halves(name: &str) -> Result<(&str, &str), Refusal> {
+pub(super) fn halves(name: &str) -> Result<(&str, &str), Refusal> {
     name.split_once('@').ok_or_else(|| {
         Refusal::new(Code::NameInvalid, "a snapshot is named FILESYSTEM@NAME, and this name has no '@'")
     })

@@ -384,11 +384,6 @@ impl Host for FakeHost {
         touched(&request.name)
     }
 
-    fn pool_reguid(&self, _: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {
-        self.member(&request.name, &[])?;
-        touched(&request.name)
-    }
-
     fn pool_initialize(&self, _: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
         touched(&request.name)
@@ -695,6 +690,23 @@ impl SnapshotHost for FakeHost {
         })?;
         let name = format!("{}@{}", request.name, request.snapshots);
         Ok(Reclaimed { touched: vec![name], bytes: 4096 })
+    }
+
+    fn fs_rollback(&self, _: &Caller, request: FsRollback) -> Result<Outcome, Refusal> {
+        touched(&request.name)
+    }
+
+    fn fs_hold(&self, _: &Caller, request: FsHold) -> Result<Outcome, Refusal> {
+        Ok(Outcome { touched: request.names, warnings: Vec::new() })
+    }
+
+    fn fs_holds(&self, _: &Caller, request: FsHolds) -> Result<Vec<HeldBy>, Refusal> {
+        let held = |snapshot: String| HeldBy { snapshot, tag: "keep".into(), time: 1_795_238_707 };
+        Ok(request.names.into_iter().map(held).collect())
+    }
+
+    fn fs_snapshot_rename(&self, _: &Caller, request: FsSnapshotRename) -> Result<Outcome, Refusal> {
+        touched(&request.to)
     }
 
     fn fs_list_all(&self, caller: &Caller, request: FsListAll) -> Result<Vec<FsInfo>, Refusal> {

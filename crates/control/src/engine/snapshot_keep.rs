@@ -1,0 +1,103 @@
+//! Going back to snapshots, holding them, and their names.
+
+use super::{Engine, refuse, touched};
+use crate::api::{Caller, FsHold, FsHolds, FsRollback, FsSnapshotRename, HeldBy, Outcome};
+use crate::refusal::{Code, Refusal};
+
+impl Engine {
+    pub(super) fn roll_back(&self, caller: &Caller, request: &FsRollback) -> Result<Outcome, Refusal> {
+        let (fs, snapshot) = super::snapshots::halves(&request.name)?;
+        let held = self.held(fs)?;
+        self.check_writable(&held)?;
+        let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
+        let Some(at) = all.iter().position(|name| name == snapshot) else {
+            let what = format!("there is no snapshot '{}'", request.name);
+            return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", &request.name));
+        };
+        let younger: Vec<String> = all[at + 1..].iter().map(|name| format!("{fs}@{name}")).collect();
+        if !younger.is_empty() && !request.destroy_younger {
+            let list = younger.join(", ");
+            let what = format!("there are snapshots younger than '{}': {list}", request.name);
+            return Err(Refusal::new(Code::SnapshotYounger, what).with("snapshot", &request.name));
+        }
+        // What is mounted is mounted again as it was; what is below it, inside it, too.
+        let placed = self.placed_below(&held, fs)?;
+        self.unmount_below(&held, fs, request.force)?;
+        let rolled = match younger.is_empty() {
+            true => Ok(()),
+            false => held.pool.destroy_snapshots(&younger, false),
+        }
+        .and_then(|()| held.pool.rollback(&request.name));
+        let warnings = self.mount_placed(&held, placed);
+        rolled.map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(Outcome { touched: vec![fs.to_owned()], warnings })
+    }
+
+    /// Full names of the snapshots of one name in a tree of file systems; of the top alone if that is all that is asked.
+    fn in_tree(&self, name: &str, recursive: bool) -> Result<Vec<String>, Refusal> {
+        let (fs, snapshot) = super::snapshots::halves(name)?;
+        let held = self.held(fs)?;
+        held.pool.dataset_info(fs).map_err(refuse::pool)?;
+        let below = format!("{fs}/");
+        let mut found = Vec::new();
+        for dataset in
+            held.pool.datasets().into_iter().filter(|n| n == fs || recursive && n.starts_with(&below))
+        {
+            let names = held.pool.snapshot_names(&dataset).map_err(refuse::pool)?;
+            if names.iter().any(|known| known == snapshot) {
+                found.push(format!("{dataset}@{snapshot}"));
+            }
+        }
+        if found.is_empty() {
+            let what = format!("there is no snapshot '{name}'");
+            return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", name));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn hold_snapshots(&self, caller: &Caller, request: &FsHold) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        for name in &request.names {
+            let held = self.held(super::snapshots::halves(name)?.0)?;
+            self.check_writable(&held)?;
+            let names = self.in_tree(name, request.recursive)?;
+            match request.release {
+                false => held.pool.hold(&names, &request.tag),
+                true => held.pool.release(&names, &request.tag),
+            }
+            .map_err(refuse::pool)?;
+            self.log(&held, caller);
+            outcome.touched.extend(names);
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn list_holds(&self, request: &FsHolds) -> Result<Vec<HeldBy>, Refusal> {
+        let mut holds = Vec::new();
+        for name in &request.names {
+            let held = self.held(super::snapshots::halves(name)?.0)?;
+            for snapshot in self.in_tree(name, request.recursive)? {
+                for (tag, time) in held.pool.holds(&snapshot).map_err(refuse::pool)? {
+                    holds.push(HeldBy { snapshot: snapshot.clone(), tag, time });
+                }
+            }
+        }
+        Ok(holds)
+    }
+
+    pub(super) fn rename_snapshot(
+        &self,
+        caller: &Caller,
+        request: &FsSnapshotRename,
+    ) -> Result<Outcome, Refusal> {
+        let (fs, _) = super::snapshots::halves(&request.name)?;
+        let held = self.held(fs)?;
+        self.check_writable(&held)?;
+        let names = self.in_tree(&request.name, request.recursive)?;
+        held.pool.rename_snapshots(&names, &request.to).map_err(refuse::pool)?;
+        held.note_snapshots(fs);
+        self.log(&held, caller);
+        Ok(touched(&format!("{fs}@{}", request.to)))
+    }
+}

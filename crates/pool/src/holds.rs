@@ -1,0 +1,132 @@
+//! Holds: tags that keep a snapshot from being destroyed; and new names for snapshots.
+
+use steadfast_format::{MetaKey, Txg, meta_keys};
+
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+
+/// A tag and when it was set, in seconds since 1970.
+pub type Hold = (String, u64);
+
+impl Inner {
+    /// `zfs hold`: all of them, or none. Durable when it returns.
+    pub(crate) fn hold(&self, names: &[String], tag: &str) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut table = self.table.write();
+            let mut found = Vec::new();
+            for name in names {
+                let (id, txg) = table.find_snapshot(name)?;
+                let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+                if snapshot.holds.contains_key(tag) {
+                    return Err(Error::HoldExists { name: name.clone(), tag: tag.to_owned() });
+                }
+                found.push((id, txg));
+            }
+            let now = self.now_ns();
+            for (id, txg) in found {
+                let entry = table.get_mut(id).expect("just found");
+                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
+                snapshot.holds.insert(tag.to_owned(), now);
+                snapshot.holds_dirty.insert(tag.to_owned());
+                entry.snapshots_dirty.insert(txg);
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// `zfs release`: all of them, or none. A snapshot that was to go when nothing keeps it goes with its last tag. Durable when
+    /// it returns.
+    pub(crate) fn release(&self, names: &[String], tag: &str) -> Result<()> {
+        self.check_writable()?;
+        {
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            let mut found = Vec::new();
+            for name in names {
+                let (id, txg) = table.find_snapshot(name)?;
+                let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+                if !snapshot.holds.contains_key(tag) {
+                    return Err(Error::NoSuchHold { name: name.clone(), tag: tag.to_owned() });
+                }
+                found.push((id, txg));
+            }
+            let mut due = Vec::new();
+            for (id, txg) in found {
+                let entry = table.get_mut(id).expect("just found");
+                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
+                snapshot.holds.remove(tag);
+                snapshot.holds_dirty.insert(tag.to_owned());
+                entry.snapshots_dirty.insert(txg);
+                if snapshot.row.deferred && snapshot.holds.is_empty() {
+                    due.push((id, txg));
+                }
+            }
+            for (id, txg) in due {
+                self.remove_snapshots(&mut table, id, &[txg])?;
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// Tags of a snapshot.
+    pub(crate) fn holds(&self, name: &str) -> Result<Vec<Hold>> {
+        let table = self.table.read();
+        let (id, txg) = table.find_snapshot(name)?;
+        let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+        Ok(snapshot.holds.iter().map(|(tag, ns)| (tag.clone(), ns / 1_000_000_000)).collect())
+    }
+
+    /// `zfs rename` of snapshots, all or none: full name, and what is to follow the `@`. Durable when it returns.
+    pub(crate) fn rename_snapshots(&self, names: &[String], to: &str) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut table = self.table.write();
+            let mut found = Vec::new();
+            for name in names {
+                let (id, txg) = table.find_snapshot(name)?;
+                let entry = table.get(id).expect("just found");
+                if entry.snapshot(to).is_some_and(|other| other != txg) {
+                    let name = format!("{}@{to}", table.full_name(id));
+                    return Err(Error::SnapshotExists { name });
+                }
+                found.push((id, txg));
+            }
+            for (id, txg) in found {
+                let entry = table.get_mut(id).expect("just found");
+                to.clone_into(&mut entry.snapshots.get_mut(&txg).expect("just found").row.name);
+                entry.snapshots_dirty.insert(txg);
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// Tags, as stored.
+    pub(crate) fn load_holds(&self, pool: &str) -> Result<()> {
+        let numbers = self.table.read().snapshots_by_number();
+        for item in self.items_of(meta_keys::HOLD) {
+            let (MetaKey::Hold(number, tag), value) = item? else { continue };
+            let time = <[u8; 8]>::try_from(value.as_slice()).map_err(|_| {
+                let source =
+                    steadfast_format::DecodeError::Short { structure: "hold", need: 8, have: value.len() };
+                self.corrupt(pool, "a hold", source)
+            })?;
+            let Some((id, txg)) = numbers.get(&number) else { continue };
+            let mut table = self.table.write();
+            if let Some(snapshot) = table.get_mut(*id).and_then(|entry| entry.snapshots.get_mut(txg)) {
+                snapshot.holds.insert(tag, u64::from_le_bytes(time));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that snapshots go when nothing keeps them any more; those that nothing keeps go at once. Under `figures`.
+    pub(crate) fn defer(&self, table: &mut crate::table::Table, id: steadfast_format::DatasetId, txg: Txg) {
+        if let Some(entry) = table.get_mut(id)
+            && let Some(snapshot) = entry.snapshots.get_mut(&txg)
+        {
+            snapshot.row.deferred = true;
+            entry.snapshots_dirty.insert(txg);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Back to a snapshot.
+//!
+//! The dataset gets the snapshot's roots. What it had written since is not freed here: it goes into the cell of what was born after that
+//! snapshot and let go now, which nobody holds, and from there it is freed like what a destroyed snapshot held. What it had let
+//! go since lives again: those cells are dropped. Row and cells change in one commit, so a crash leaves all of it or nothing. It
+//! costs the nodes that changed since the snapshot, not the file system.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use steadfast_format::{Cell, CellId, CellPlace, DatasetId, MetaKey, Txg};
+
+use crate::deaths::{Sum, places_of};
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::newer;
+use crate::table::Entry;
+
+impl Inner {
+    /// `zfs rollback`: to the youngest snapshot of a dataset that nobody uses. Durable when it returns.
+    pub(crate) fn rollback(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let (id, txg) = self.table.read().find_snapshot(name)?;
+        self.open_head(id)?;
+        self.check_rollback(name, id, txg)?;
+        // All that was written is in the row's trees from here on.
+        self.commit_changes()?;
+        let turn = self.sync_turn.lock();
+        self.check_rollback(name, id, txg)?;
+        self.roll(name, id, txg)?;
+        drop(turn);
+        self.open_head(id)?;
+        self.commit_changes()
+    }
+
+    fn check_rollback(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
+        let table = self.table.read();
+        let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let entry = table.get(id).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
+        if !entry.snapshots.contains_key(&txg) {
+            return Err(missing());
+        }
+        let dataset = table.full_name(id);
+        let younger: Vec<String> =
+            entry.snapshots.range(txg.next()..).map(|(_, s)| format!("{dataset}@{}", s.row.name)).collect();
+        if !younger.is_empty() {
+            return Err(Error::YoungerSnapshots { name: name.to_owned(), snapshots: younger });
+        }
+        if entry.is_in_use() {
+            return Err(Error::Busy { name: dataset });
+        }
+        Ok(())
+    }
+
+    /// The change itself, under `sync_turn`: no commit sees a part of it.
+    fn roll(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
+        let _figures = self.figures.write();
+        let mut table = self.table.write();
+        let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let entry = table.get_mut(id).ok_or_else(missing)?;
+        let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+        let snapped = Txg(self.snapped.load(Ordering::Acquire));
+
+        // Everything that can fail comes before the first change.
+        let mut newer_places: Vec<CellPlace> = Vec::new();
+        for root in [entry.row.names, entry.row.extents] {
+            newer::visit(&open.blocks, root, txg, |pointer| newer_places.extend(places_of(pointer)))?;
+        }
+        let mut alive: BTreeMap<CellId, Cell> = BTreeMap::new();
+        self.visit_cells(id, txg..Txg(u64::MAX), Txg(0)..txg, |cell, sum| {
+            alive.insert(cell, sum);
+            true
+        })?;
+
+        let renewed = self.renew(entry, (id, txg, snapped), &newer_places, alive);
+        if let Err(error) = &renewed {
+            // A part of it is in the tree that the next commit would store.
+            self.suspend(error);
+        }
+        renewed
+    }
+
+    /// The snapshot's trees in place of the head's, and cells as that leaves them.
+    fn renew(
+        &self,
+        entry: &mut Entry,
+        (id, txg, snapped): (DatasetId, Txg, Txg),
+        newer_places: &[CellPlace],
+        alive: BTreeMap<CellId, Cell>,
+    ) -> Result<()> {
+        // Nobody uses it; whoever opens it next finds the snapshot's trees.
+        entry.open = None;
+        let snapshot = &entry.snapshots[&txg].row;
+        let row = &mut entry.row;
+        row.names = snapshot.names;
+        row.extents = snapshot.extents;
+        (row.used, row.data, row.logical) = (snapshot.used, snapshot.data, snapshot.logical);
+        // Numbers of inodes are never given out twice.
+        (row.files, row.next_inode) = (snapshot.files, row.next_inode.max(snapshot.next_inode));
+        let mut back = Sum::default();
+        for (cell, sum) in alive {
+            back.add(&sum);
+            for number in 0..sum.next {
+                self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
+            }
+            self.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+        }
+        row.lineage.kept = row.lineage.kept.saturating_sub(back.bytes);
+        row.lineage.kept_logical = row.lineage.kept_logical.saturating_sub(back.logical);
+        entry.row_dirty = true;
+        if !newer_places.is_empty() {
+            let cell = CellId { left: snapped, born: txg };
+            self.put(id, cell, newer_places, self.sum_of(newer_places))?;
+            entry.add_dead(txg, snapped.next());
+        }
+        Ok(())
+    }
+}
