@@ -46,7 +46,6 @@ pub const FAMILY: Family = Family {
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
         ("prefetch", ""),
-        ("reguid", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
         ("split", ""),
     ],
@@ -320,6 +319,12 @@ pub const FAMILY: Family = Family {
             syntax: Syntax { flags: &[], operands: "pool...", least: 1, most: MANY },
             doc: "Begins a resilver from the beginning.",
             run: zpool_moves::resilver,
+        },
+        Command {
+            names: &["reguid"],
+            syntax: Syntax { flags: &[], operands: "pool", least: 1, most: 1 },
+            doc: "Gives a pool another number, so that a copy of its devices is another pool.",
+            run: zpool_moves::reguid,
         },
         Command {
             names: &["online"],

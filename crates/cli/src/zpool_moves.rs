@@ -8,7 +8,7 @@ use crate::zpool::device_path;
 use crate::zpool_trim::{duration, wait_for};
 use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::api::{
-    PoolAttach, PoolDetach, PoolRebalance, PoolRemove, PoolResilver, ScanReport, ScrubCommand,
+    PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, ScanReport, ScrubCommand,
 };
 use steadfast_property::nice_bytes;
 
@@ -78,6 +78,14 @@ pub(crate) fn resilver(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result
         let request = PoolResilver { name: name.clone() };
         session.ask(request).doing(|| format!("cannot resilver '{}'", tame(name)))?;
     }
+    Ok(())
+}
+
+pub(crate) fn reguid(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let request = PoolReguid { name: name.clone() };
+    let outcome = session.ask(request).doing(|| format!("cannot reguid '{}'", tame(&name)))?;
+    session.warn(&format!("'{name}' has another number, but"), &outcome.warnings);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
-pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolResilver};
+pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver};
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
 pub use crate::api_snapshots::{
     FsHold, FsHolds, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename, HeldBy,
@@ -1115,6 +1115,8 @@ pub trait Host: SnapshotHost + Send + Sync {
     fn pool_rebalance(&self, caller: &Caller, request: PoolRebalance) -> Result<Outcome, Refusal>;
     /// Begins a resilver anew.
     fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal>;
+    /// Gives a pool another number.
+    fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1220,6 +1222,7 @@ verbs! {
     PoolDetach pool_detach -> Outcome;
     PoolRebalance pool_rebalance -> Outcome;
     PoolResilver pool_resilver -> Outcome;
+    PoolReguid pool_reguid -> Outcome;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

@@ -52,3 +52,10 @@ pub struct PoolInitialize {
     /// What.
     pub command: TrimCommand,
 }
+
+/// Give the pool another number.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolReguid {
+    /// Name.
+    pub name: String,
+}

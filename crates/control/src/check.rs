@@ -177,6 +177,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::DaemonPing(_)
         | Request::PoolClear(_)
         | Request::PoolActivities(_)
+        | Request::PoolReguid(_)
         | Request::PoolUpgrade(_)
         | Request::PoolIostat(_)
         | Request::PoolEvents(_)

@@ -143,6 +143,8 @@ codes! {
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
     PoolDevices "POOL-DEVICES" "A pool without redundancy needs all its devices."
         "Bring the device back or say where it is with -d, then import again.";
+    PoolNotWhole "POOL-NOT-WHOLE" "Every device has to say the new number, or one that is away would belong to another pool afterwards."
+        "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
     PoolDamaged "POOL-DAMAGED" "What the devices hold is not a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one.";
     PoolDestroyed "POOL-DESTROYED" "The pool was destroyed; its bytes are still there until something else is written to its devices."

@@ -77,12 +77,13 @@ impl Feature {
         ("spares", Need::Read, "devices may wait to step in for others"),
         ("owner_accounting", Need::Read, "datasets may know what each user and group takes up"),
         ("cache_devices", Need::Read, "devices may keep what was read from others"),
+        ("renumbered", Need::Read, "the pool may be known by another number than its blocks are bound to"),
         ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
     pub const STRUCTURAL: &'static [&'static str] =
-        &["sealed_metadata", "anchor", "log_device", "redundancy", "spares", "cache_devices"];
+        &["sealed_metadata", "anchor", "log_device", "redundancy", "spares", "cache_devices", "renumbered"];
 
     /// The feature of that name, if this code knows it.
     #[must_use]

@@ -166,7 +166,10 @@ pub struct AuxConfig {
 /// | 104 |   2 | location_len | length of the key's location                                     |
 /// | 106 |   2 | aux          | number of auxiliary devices                                      |
 /// | 108 |   1 | groups       | number of groups                                                 |
-/// | 109 |  83 | reserved     | zero                                                             |
+/// | 109 |   3 | reserved     | zero                                                             |
+/// | 112 |   8 | known_as     | number by which people know the pool; 0: by `pool`               |
+/// | 120 |   8 | becoming     | number by which it is about to be known; else 0                  |
+/// | 128 |  64 | reserved     | zero                                                             |
 /// | 192 |     | name         | pool's name, UTF-8                                               |
 /// |     |     | host         | host that wrote the label, UTF-8                                 |
 /// |     |     | location     | `prompt` or `file://...`; empty unless sealed                    |
@@ -177,8 +180,12 @@ pub struct AuxConfig {
 /// |     |     | group ...    | a group, `groups` times                                          |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelConfig {
-    /// Pool.
+    /// Pool: what its blocks, uberblocks and keys are bound to, for its life.
     pub pool: PoolGuid,
+    /// Number by which people know it, if not by that. Feature `renumbered`.
+    pub known_as: Option<PoolGuid>,
+    /// Number by which it is about to be known.
+    pub becoming: Option<PoolGuid>,
     /// Pool's name.
     pub name: String,
     /// This device.
@@ -238,7 +245,10 @@ impl LabelConfig {
             ("location_len", 104, 2),
             ("aux", 106, 2),
             ("groups", 108, 1),
-            ("reserved", 109, 83),
+            ("reserved", 109, 3),
+            ("known_as", 112, 8),
+            ("becoming", 120, 8),
+            ("reserved", 128, 64),
         ],
         &["name", "host", "location", "wrapped", "leaf", "feature", "aux", "group"],
     );
@@ -248,6 +258,12 @@ impl LabelConfig {
     pub const LEAVES_MAX: usize = 255;
     /// Most groups.
     pub const GROUPS_MAX: usize = 255;
+
+    /// Number by which people know the pool.
+    #[must_use]
+    pub fn guid(&self) -> PoolGuid {
+        self.known_as.unwrap_or(self.pool)
+    }
 
     /// Bytes of a slot on a leaf.
     #[must_use]
@@ -302,6 +318,8 @@ impl LabelConfig {
         out.u16("name_len", short(self.name.len())?).u16("host_len", short(self.host.len())?);
         out.u16("location_len", short(location.len())?).u16("aux", short(self.aux.len())?);
         out.u8("groups", u8::try_from(self.groups.len()).ok()?).reserved();
+        let number = |guid: Option<PoolGuid>| guid.map_or(0, |guid| guid.0);
+        out.u64("known_as", number(self.known_as)).u64("becoming", number(self.becoming)).reserved();
         out.tail("name", self.name.as_bytes()).tail("host", self.host.as_bytes());
         out.tail("location", location.as_bytes()).tail("wrapped", wrapped);
         let bytes = out.tail("leaf", &leaves).tail("feature", &features).tail("aux", &aux);
@@ -374,6 +392,9 @@ impl LabelConfig {
         let aux_count = from.u16("aux");
         let group_count = usize::from(from.u8("groups"));
         from.reserved()?;
+        let number = |guid: u64| (guid != 0).then_some(PoolGuid(guid));
+        let (known_as, becoming) = (number(from.u64("known_as")), number(from.u64("becoming")));
+        from.reserved()?;
         let name = from.tail_text("name", name_len.into())?;
         let host = from.tail_text("host", host_len.into())?;
         let location = from.tail_text("location", location_len.into())?;
@@ -433,6 +454,8 @@ impl LabelConfig {
         }
         Ok(LabelConfig {
             pool,
+            known_as,
+            becoming,
             name,
             device,
             device_guid,
@@ -639,6 +662,8 @@ mod tests {
     fn sample() -> LabelConfig {
         LabelConfig {
             pool: PoolGuid(1),
+            known_as: None,
+            becoming: None,
             name: "tank".into(),
             device: DeviceId(1),
             device_guid: 2,

@@ -185,6 +185,8 @@ fn labels() {
     let checksum = |_: &[u8]| [0xcc; 32];
     let plain = LabelConfig {
         pool: PoolGuid(0x0123_4567_89ab_cdef),
+        known_as: None,
+        becoming: None,
         name: "tank".into(),
         device: DeviceId(2),
         device_guid: 22,
@@ -239,6 +241,12 @@ fn labels() {
         ],
         ..plain.clone()
     };
+    let renumbered = LabelConfig {
+        known_as: Some(PoolGuid(0x1122_3344)),
+        becoming: Some(PoolGuid(0x5566_7788)),
+        features: vec![Feature::known("renumbered").unwrap()],
+        ..plain.clone()
+    };
     let cached = LabelConfig {
         device: DeviceId(0),
         device_guid: 66,
@@ -264,6 +272,7 @@ fn labels() {
         ("label_anchored", anchored),
         ("label_logged", logged),
         ("label_cached", cached),
+        ("label_renumbered", renumbered),
         ("label_mirrored", mirrored),
     ];
     for (name, value) in all {

@@ -171,6 +171,8 @@ impl Plan {
         Inner {
             env: self.env,
             guid: self.guid,
+            known_as: RwLock::default(),
+            becoming: RwLock::default(),
             created_ns: self.created_ns,
             name: RwLock::new(self.name),
             host: self.host,

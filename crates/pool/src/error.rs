@@ -172,6 +172,14 @@ pub enum Error {
         /// Device.
         path: String,
     },
+    /// A device is not here, or out of use.
+    #[error("{path} of the pool '{pool}' is not here, or out of use")]
+    NotWhole {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+    },
     /// A device's label names another pool than the others'.
     #[error("{path} is not a device of pool '{pool}'")]
     ForeignDevice {

@@ -175,6 +175,7 @@ impl Pool {
             plan.build(Some(uberblock.meta), uberblock.txg, state, table, Local::new(), tail.next_history);
         *inner.log_devices.write() = logs.devices;
         *inner.spares.write() = spares;
+        *inner.known_as.write() = Some(found.guid).filter(|guid| *guid != config.pool);
         inner.load_space(&config.name)?;
         inner.load_table(&config.name, uberblock.txg)?;
         inner.update_quotas(None);

@@ -129,6 +129,9 @@ pub(crate) struct CommitState {
 pub(crate) struct Inner {
     pub env: Env,
     pub guid: PoolGuid,
+    /// By which people know it, if not by that; and by which they are about to.
+    pub known_as: RwLock<Option<PoolGuid>>,
+    pub becoming: RwLock<Option<PoolGuid>>,
     pub created_ns: u64,
     pub name: RwLock<String>,
     pub host: String,
@@ -338,6 +341,8 @@ impl Inner {
         let own = leaf.config();
         LabelConfig {
             pool: self.guid,
+            known_as: *self.known_as.read(),
+            becoming: *self.becoming.read(),
             name: self.name(),
             device: own.id,
             device_guid: own.guid,

@@ -40,6 +40,7 @@ mod newer;
 mod owners;
 mod quotas;
 mod rename;
+mod renumber;
 mod rollback;
 mod rows;
 pub mod scan;
@@ -228,7 +229,12 @@ impl Pool {
     /// Number that identifies the pool.
     #[must_use]
     pub fn guid(&self) -> PoolGuid {
-        self.inner.guid
+        self.inner.known_as()
+    }
+
+    /// Gives the pool another number. Refused unless all its devices are here. Durable when it returns.
+    pub fn reguid(&self) -> Result<()> {
+        self.inner.reguid()
     }
 
     /// True if nothing may be changed.

@@ -54,6 +54,8 @@ pub struct FoundDevice {
 /// A pool of which at least one device was found.
 #[derive(Clone)]
 pub struct FoundPool {
+    /// Number by which people know it.
+    pub guid: PoolGuid,
     /// The newest label among its devices.
     pub config: LabelConfig,
     /// Devices that were found.
@@ -66,31 +68,43 @@ pub struct FoundPool {
 pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
     let mut pools: Vec<FoundPool> = Vec::new();
     let mut others = Vec::new();
+    let mut labelled = Vec::new();
     for handle in handles {
         match label_of(&*handle.device) {
             Err(error) => others.push((handle, error)),
-            Ok(label) => {
-                let found = FoundDevice { handle, label: label.clone() };
-                match pools.iter_mut().find(|pool| pool.config.pool == label.pool) {
-                    Some(pool) => {
-                        // One device seen by two paths counts once. So does a copy of an image, and of the two the one
-                        // that was used later is meant: the other would take the pool back to when it was copied.
-                        let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
-                        match pool.devices.iter_mut().find(same) {
-                            None => pool.devices.push(found),
-                            Some(known) if known.label.txg < label.txg => *known = found,
-                            Some(_) => {}
-                        }
-                        // What a leaf says counts before what a log device does, which may have been given up.
-                        let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg);
-                        if rank(&label) > rank(&pool.config) {
-                            pool.config = label;
-                        }
-                    }
-                    None => {
-                        pools.push(FoundPool { config: label, devices: vec![found], missing: Vec::new() });
-                    }
+            Ok(label) => labelled.push((handle, label)),
+        }
+    }
+    // A pool that was being given another number is known by it as soon as one device says so.
+    let numbers: Vec<(PoolGuid, PoolGuid)> =
+        labelled.iter().map(|(_, label)| (label.pool, label.guid())).collect();
+    let number_of = |label: &LabelConfig| match label.becoming {
+        Some(next) if numbers.contains(&(label.pool, next)) => next,
+        _ => label.guid(),
+    };
+    for (handle, label) in labelled {
+        let number = number_of(&label);
+        let found = FoundDevice { handle, label: label.clone() };
+        let is_it = |pool: &&mut FoundPool| pool.config.pool == label.pool && pool.guid == number;
+        match pools.iter_mut().find(is_it) {
+            Some(pool) => {
+                // One device seen by two paths counts once. So does a copy of an image, and of the two the one
+                // that was used later is meant: the other would take the pool back to when it was copied.
+                let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
+                match pool.devices.iter_mut().find(same) {
+                    None => pool.devices.push(found),
+                    Some(known) if known.label.txg < label.txg => *known = found,
+                    Some(_) => {}
                 }
+                // What a leaf says counts before what a log device does, which may have been given up.
+                let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == number);
+                if rank(&label) > rank(&pool.config) {
+                    pool.config = label;
+                }
+            }
+            None => {
+                let missing = Vec::new();
+                pools.push(FoundPool { guid: number, config: label, devices: vec![found], missing });
             }
         }
     }

@@ -185,6 +185,16 @@ pub const VERBS: &[Verb] = &[
         act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
     },
     Verb {
+        name: "reguid",
+        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
+        spare: 0,
+        before: nothing,
+        act: |_, pool| {
+            pool.reguid().map_err(said)?;
+            pool.reguid().map_err(said)
+        },
+    },
+    Verb {
         name: "resilver what was missed",
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 0,
@@ -429,6 +439,57 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
         }
     }
     unreachable!("faults come to an end")
+}
+
+/// As many devices of a group as it can spare return with what they held some commits ago, labels and all, as after the restoration of an
+/// image: nothing of it is believed, and two scrubs later the group is whole.
+///
+/// # Errors
+/// What is not so.
+pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> {
+    let groups: &'static [(Redundancy, usize)] = match (redundancy, count) {
+        (Redundancy::Mirror, 3) => &[(Redundancy::Mirror, 3)],
+        (Redundancy::Raidz(1), 4) => &[(Redundancy::Raidz(1), 4)],
+        (Redundancy::Raidz(2), 5) => &[(Redundancy::Raidz(2), 5)],
+        (Redundancy::Raidz(3), 6) => &[(Redundancy::Raidz(3), 6)],
+        other => return Err(format!("no such group here: {other:?}")),
+    };
+    let verb =
+        Verb { name: "a device returns with old content", groups, spare: 0, before: nothing, act: nothing };
+    let (machine, pool) = verb.begin()?;
+    let old = machine.disks.images();
+    for _ in 0..4 {
+        machine.change(&pool)?;
+    }
+    let expected = tree(&pool)?;
+    drop(pool);
+    let new = machine.disks.images();
+    let spared = redundancy.spared(u32::try_from(count).map_err(|error| error.to_string())?) as usize;
+    for first in 0..count {
+        let is_old = |at: usize| (0..spared).any(|step| (first + step) % count == at);
+        let images: Vec<Image> =
+            (0..count).map(|at| if is_old(at) { &old[at] } else { &new[at] }).cloned().collect();
+        let told = |what: String| format!("{redundancy:?}, old from {first}: {what}");
+        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(&verb.setting(), &images) };
+        let pool = world::import(&machine.env, &machine.disks).map_err(said).map_err(told)?;
+        let found = tree(&pool).map_err(told)?;
+        if found != expected {
+            return Err(told(expected.difference(&found)));
+        }
+        machine.finish(&pool).map_err(told)?;
+        pool.scrub(ScrubCommand::Start).map_err(said).map_err(told)?;
+        machine.finish(&pool).map_err(told)?;
+        machine.whole(&pool).map_err(told)?;
+        // It is needed now, and right.
+        for at in (0..count).filter(|at| !is_old(*at)).take(spared) {
+            pool.offline(&machine.path(at)).map_err(said).map_err(told)?;
+        }
+        let found = tree(&pool).map_err(told)?;
+        if found != expected {
+            return Err(told(expected.difference(&found)));
+        }
+    }
+    Ok(())
 }
 
 impl Machine {

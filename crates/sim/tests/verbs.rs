@@ -1,7 +1,8 @@
 //! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while one is replaced.
 
 use steadfast_device::Operation;
-use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
+use steadfast_pool::Redundancy;
+use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults, old_content};
 
 /// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
 const EVERY: u64 = 11;
@@ -33,5 +34,17 @@ fn a_second_fault_during_a_resilver_loses_nothing() {
     for (operation, every) in [(Operation::Read, 7), (Operation::Write, 9), (Operation::Flush, 3)] {
         let struck = double_faults(operation, every).unwrap_or_else(|what| panic!("{what}"));
         assert!(struck > 0, "{operation:?}");
+    }
+}
+
+#[test]
+fn devices_that_return_with_old_content_are_not_believed() {
+    for (redundancy, count) in [
+        (Redundancy::Mirror, 3),
+        (Redundancy::Raidz(1), 4),
+        (Redundancy::Raidz(2), 5),
+        (Redundancy::Raidz(3), 6),
+    ] {
+        old_content(redundancy, count).unwrap_or_else(|what| panic!("{what}"));
     }
 }

@@ -125,7 +125,7 @@ fn is_candidate(path: &Path) -> bool {
 /// If one cannot be opened, or holds another pool by now.
 pub(super) fn reopen(found: &FoundPool, read_only: bool) -> Result<FoundPool, Refusal> {
     let paths: Vec<PathBuf> = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
-    open_pool(&paths, found.config.pool.0, read_only)
+    open_pool(&paths, found.guid.0, read_only)
 }
 
 /// Opens devices for use and puts together the pool of this number.
@@ -142,7 +142,7 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
         }
     }
     let (pools, others) = scan(handles);
-    let found = pools.into_iter().find(|pool| pool.config.pool.0 == guid);
+    let found = pools.into_iter().find(|pool| pool.guid.0 == guid);
     // Without a log device it may be opened, if the operator says so: that is the import's to decide. And groups may do without
     // some of their devices.
     if let Some(found) = found.filter(|found| refused.is_none() || steadfast_pool::is_enough(found)) {

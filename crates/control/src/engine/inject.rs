@@ -73,7 +73,7 @@ fn open_spoilt(held: &Held, path: &str, extent: Extent) -> Result<(File, u64, u6
     let label = steadfast_pool::label_of(&*peek.device).map_err(refuse::pool)?;
     let leaves = held.pool.state().leaves;
     let is_it = leaves.iter().any(|leaf| leaf.config.path == path && leaf.config.guid == label.device_guid);
-    if !is_it || label.pool != held.pool.guid() {
+    if !is_it || label.guid() != held.pool.guid() {
         let what = format!("{path} is not the device that the pool uses under this name");
         return Err(Refusal::new(Code::VdevForeign, what).with("device", path));
     }

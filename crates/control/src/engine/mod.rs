@@ -36,8 +36,8 @@ use crate::api::{
     OwnerEntry, PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy,
     PoolDetach, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan,
     PoolInfo, PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
-    PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync, PoolTrim,
-    PoolUpgrade,
+    PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync,
+    PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::inject::{Injections, PoolInject};
@@ -349,6 +349,11 @@ impl Host for Engine {
     fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.resilver(caller, &request)
+    }
+
+    fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.reguid(caller, &request)
     }
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {

@@ -2,8 +2,8 @@
 
 use super::{Engine, Held, refuse, report, touched};
 use crate::api::{
-    Caller, Outcome, PoolAttach, PoolDetach, PoolRebalance, PoolRemove, PoolResilver, ScrubCommand,
-    VdevClass, VdevKind, VdevSpec,
+    Caller, Outcome, PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver,
+    ScrubCommand, VdevClass, VdevKind, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
 use std::path::Path;
@@ -118,6 +118,15 @@ impl Engine {
         held.pool.rebalance(command).map_err(|error| with_pool(error, &request.name))?;
         self.log(&held, caller);
         Ok(touched(&request.name))
+    }
+
+    pub(super) fn reguid(&self, caller: &Caller, request: &PoolReguid) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        held.pool.reguid().map_err(|error| with_pool(error, &request.name))?;
+        self.post("pool_reguid", &held.pool, &request.name, &[]);
+        self.log(&held, caller);
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![request.name.clone()], warnings })
     }
 
     pub(super) fn resilver(&self, caller: &Caller, request: &PoolResilver) -> Result<Outcome, Refusal> {

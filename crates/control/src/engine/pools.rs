@@ -224,7 +224,7 @@ impl Engine {
     ) -> Result<Vec<PoolCandidate>, Refusal> {
         let mut search = devices::search(&self.places(search))?;
         let held: Vec<u64> = self.pools.read().values().map(|held| held.pool.guid().0).collect();
-        search.pools.retain(|found| !held.contains(&found.config.pool.0));
+        search.pools.retain(|found| !held.contains(&found.guid.0));
         search.pools.retain(|found| (found.config.state == PoolState::Destroyed) == destroyed);
         if search.pools.is_empty()
             && let Some(refusal) = search.refused.into_iter().next()
@@ -318,7 +318,7 @@ impl Engine {
         });
         PoolCandidate {
             name: name.clone(),
-            guid: config.pool.0,
+            guid: found.guid.0,
             state,
             importable: !missing,
             sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
@@ -407,7 +407,7 @@ impl Engine {
         let mut search = devices::search(&places)?;
         let mut found: Vec<FoundPool> = Vec::new();
         for pool in search.pools.drain(..) {
-            if is_wanted(&pool.config.name, pool.config.pool.0) {
+            if is_wanted(&pool.config.name, pool.guid.0) {
                 found.push(pool);
             }
         }
@@ -423,7 +423,7 @@ impl Engine {
                 Refusal::new(Code::PoolNotFound, what).with("pool", wanted)
             })),
             _ => {
-                let ids: Vec<String> = found.iter().map(|pool| pool.config.pool.0.to_string()).collect();
+                let ids: Vec<String> = found.iter().map(|pool| pool.guid.0.to_string()).collect();
                 let what = format!("several pools are called '{wanted}': {}", ids.join(", "));
                 Err(Refusal::new(Code::PoolAmbiguous, what).with("pool", wanted).with("ids", ids.join(",")))
             }

@@ -29,6 +29,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::MissingDevices { pool, missing } => {
             with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
         }
+        Error::NotWhole { pool, path } => with(Code::PoolNotWhole).with("pool", pool).with("device", path),
         Error::ForeignDevice { path, pool } => {
             with(Code::PoolDamaged).with("device", path).with("pool", pool)
         }

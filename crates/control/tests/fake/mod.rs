@@ -384,6 +384,11 @@ impl Host for FakeHost {
         touched(&request.name)
     }
 
+    fn pool_reguid(&self, _: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &[])?;
+        touched(&request.name)
+    }
+
     fn pool_initialize(&self, _: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
         touched(&request.name)

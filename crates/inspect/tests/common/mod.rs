@@ -397,6 +397,8 @@ impl Fixture {
         for (device, leaf) in self.devices.iter().zip(&leaves) {
             let label = LabelConfig {
                 pool: POOL,
+                known_as: None,
+                becoming: None,
                 name: "tank".into(),
                 device: leaf.id,
                 device_guid: leaf.guid,
