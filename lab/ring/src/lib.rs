@@ -5,7 +5,7 @@
 //! rest of the lab needs no `unsafe`.
 //!
 //! ## States of a slot
-//! free ─[start]→ in flight ─[wait]→ free
+//! free ─`start`→ in flight ─`wait`→ free
 //!
 //! ## Invariants
 //! (U1) A buffer is touched by nobody but the kernel while its slot is in flight.   assert: `buffer`, `start`
