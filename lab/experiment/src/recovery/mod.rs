@@ -468,7 +468,7 @@ fn empty(request: &RecoveryRequest, context: &Context, device_bytes: u64) -> Rec
             format!(
                 "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {MODEL}`): one head, a seek where a \
                  transfer does not begin where the last one ended, bytes at that rate, no cache. A cache device in front of the \
-                 pool does not exist here; a log device does."
+                 pool was not part of this experiment; a log device was."
             ),
         ],
         commands: Vec::new(),
