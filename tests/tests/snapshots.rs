@@ -177,3 +177,34 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
     host.shell("zfs destroy -r tank/home && zpool wait -t free tank && zpool export tank").ok();
     host.run("inspect check {}/tank.img").ok().says("leaked_units=0");
 }
+
+#[test]
+fn a_snapshot_has_what_the_kernel_holds_back() {
+    const BLOCKS: usize = 700;
+    let Some(host) = Host::with_tank("snapshots-collected") else { return };
+    host.shell("zfs create -o writeback_cache=on tank/home").ok();
+    let top = host.at("t/home");
+    let content = noise(4096 * BLOCKS);
+    for round in 0..3 {
+        let file = top.join(format!("file{round}"));
+        // Another process, which neither closes the file nor starts processes: a copy of its descriptor that is closed would have the kernel
+        // hand everything over.
+        let mut writer = std::process::Command::new("dd")
+            .args(["bs=4096", "iflag=fullblock", "status=none"])
+            .arg(format!("of={}", file.display()))
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("dd runs");
+        let mut pipe = writer.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut pipe, &content).expect("written");
+        let has_all = || fs::metadata(&file).is_ok_and(|about| about.len() == content.len() as u64);
+        while !has_all() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        host.shell(&format!("zfs snapshot tank/home@at{round}")).ok();
+        let kept = fs::read(top.join(format!(".zfs/snapshot/at{round}/file{round}"))).expect("read");
+        assert!(kept == content, "round {round}: {} bytes of {}", kept.len(), content.len());
+        drop(pipe);
+        assert!(writer.wait().expect("it ends").success());
+    }
+}

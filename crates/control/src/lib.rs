@@ -14,6 +14,7 @@
 //! - [`mount`]: a dataset behind the kernel's protocol, with its snapshots beside it.
 //! - [`cachefile`]: the pools to import again at the next start.
 //! - [`engine`]: the host that holds real pools and mounts them.
+//! - [`date`]: the calendar.
 //! - [`owners`]: names of users and groups.
 //! - [`inject`]: faults on purpose.
 //!
@@ -33,6 +34,7 @@ pub mod cachefile;
 pub mod check;
 pub mod client;
 pub mod daemon;
+pub mod date;
 pub mod engine;
 pub mod inject;
 pub mod memory;

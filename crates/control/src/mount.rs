@@ -120,6 +120,16 @@ impl MountedFs {
         self.session.mountpoint()
     }
 
+    /// Has the kernel hand over what it collected of programs' writes, in its page cache and in memory that files are mapped to, and waits
+    /// until that is done. What programs write meanwhile may be among it.
+    ///
+    /// # Errors
+    /// The mount cannot be reached, or what was collected could not be written.
+    pub fn settle(&self) -> std::io::Result<()> {
+        let top = std::fs::File::open(self.mountpoint())?;
+        Ok(rustix::fs::syncfs(top)?)
+    }
+
     /// Tells the kernel that the listings of snapshots, and of the top folder that may name them, are not what they were. What it
     /// does not know by heart is no error.
     pub fn note_snapshots(&self) {

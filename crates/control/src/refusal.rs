@@ -226,6 +226,8 @@ codes! {
         "Choose another name; to move data elsewhere copy it.";
     FsBusy "FS-BUSY" "Programs have files of it open, or stand in one of its folders."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
+    FsCollected "FS-COLLECTED" "The kernel holds what programs wrote and nobody asked to have stored, and it cannot be written: the snapshot does not have it."
+        "Find the cause in `zpool status` or make room; the programs hear of it from `fsync` or `close`. Then take another snapshot.";
     FsMounted "FS-MOUNTED" "It is mounted already."
         "Nothing needs to be done; `zfs mount` lists what is mounted where.";
     FsNotMounted "FS-NOT-MOUNTED" "It is not mounted."

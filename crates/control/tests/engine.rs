@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use steadfast_control::api::*;
 use steadfast_control::check::check;
 use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf};
 use steadfast_control::runtime::Surroundings;
 use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret};
-use steadfast_env::Env;
+use steadfast_env::{Clock, Env};
 use steadfast_pool::{DatasetHandle, Memory};
 use steadfast_posix::{Atime, FileSystem, Options};
 
@@ -85,6 +86,10 @@ impl Mounted for Scene {
         Ok(())
     }
 
+    fn settle(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     fn note_snapshots(&self) {
         self.stage.noted.lock().unwrap().push(self.at.clone());
     }
@@ -99,7 +104,28 @@ impl Mounted for Scene {
 struct House {
     folder: PathBuf,
     stage: Arc<Stage>,
+    env: Env,
     engine: Option<Engine>,
+}
+
+/// A clock that shows what it is told, and goes on as clocks do.
+struct Shown {
+    real: Arc<dyn Clock>,
+    wall_seconds: AtomicU64,
+}
+
+impl Clock for Shown {
+    fn wall_ns(&self) -> i128 {
+        i128::from(self.wall_seconds.load(Ordering::SeqCst)) * 1_000_000_000
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.real.monotonic_ns()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.real.sleep(duration);
+    }
 }
 
 const MEMORY: Memory =
@@ -107,10 +133,14 @@ const MEMORY: Memory =
 
 impl House {
     fn new(name: &str) -> House {
+        House::within(Env::real(), name)
+    }
+
+    fn within(env: Env, name: &str) -> House {
         let folder = std::env::temp_dir().join(format!("steadfast-engine-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let mut house = House { folder, stage: Arc::default(), engine: None };
+        let mut house = House { folder, stage: Arc::default(), env, engine: None };
         house.start();
         house
     }
@@ -124,7 +154,7 @@ impl House {
         // As an ordinary user, so that mountpoints lie in the test's own folder.
         let runtime = Runtime::locate(&around, 12_345);
         let front = Arc::new(StageFront(Arc::clone(&self.stage)));
-        self.engine = Some(Engine::start(Env::real(), runtime, MEMORY, front).unwrap());
+        self.engine = Some(Engine::start(self.env.clone(), runtime, MEMORY, front).unwrap());
     }
 
     /// Ends the daemon and starts another one.
@@ -840,4 +870,135 @@ fn counters_and_events_tell_what_was_done() {
     let gone = house.host().pool_events_clear(&caller(), PoolEventsClear {}).unwrap();
     assert_eq!(gone.touched.len(), told.len());
     assert!(classes(&house).is_empty());
+}
+
+#[test]
+fn a_policy_takes_snapshots_and_removes_old_ones() {
+    /// Sunday, 22 November 2026, 14:38:20 UTC.
+    const NOW: u64 = 1_795_358_300;
+    let real = Env::real();
+    let clock = Arc::new(Shown { real: Arc::clone(&real.clock), wall_seconds: AtomicU64::new(NOW) });
+    let shown: Arc<dyn Clock> = Arc::<Shown>::clone(&clock);
+    let mut house = House::within(Env { clock: shown, ..real }, "policy");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    house.create_fs("tank/b", &[("steadfast:auto-snapshot", "off")], None).unwrap();
+    house
+        .create_fs(
+            "tank/sealed",
+            &[("encryption", "on"), ("keyformat", "passphrase")],
+            Some(passphrase("correct horse")),
+        )
+        .unwrap();
+    let policy = "steadfast:auto-snapshot";
+    let there = |house: &House, name: &str| -> Vec<String> {
+        let request = FsListAll {
+            names: vec![name.into()],
+            depth: Some(0),
+            filesystems: false,
+            snapshots: true,
+            wanted: Vec::new(),
+        };
+        let listed = house.host().fs_list_all(&caller(), request).unwrap();
+        listed.iter().map(|info| info.name.split_once('@').unwrap().1.to_owned()).collect()
+    };
+    let look_at = |house: &House, seconds: u64| {
+        clock.wall_seconds.store(seconds, Ordering::SeqCst);
+        house.host().snapshot_by_policy();
+    };
+    let snapshot = |house: &House, name: &str| {
+        let request =
+            FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
+        house.host().fs_snapshot(&caller(), request).unwrap();
+    };
+    assert_eq!(house.set("tank", policy, "hourly").unwrap_err().code, Code::PropValue);
+    look_at(&house, NOW);
+    assert!(there(&house, "tank").is_empty(), "without a policy nothing is taken");
+
+    house.set("tank", policy, "hourly=2,daily=1").unwrap();
+    snapshot(&house, "tank@mine");
+    snapshot(&house, "tank@auto-hourly-of-mine");
+    look_at(&house, NOW + 60);
+    let first = ["auto-hourly-2026-11-22_14:00", "auto-daily-2026-11-22"];
+    assert_eq!(there(&house, "tank/a"), first);
+    assert_eq!(there(&house, "tank/sealed"), first);
+    assert!(there(&house, "tank/b").is_empty());
+    assert_eq!(there(&house, "tank").len(), 4);
+    let list = FsListAll {
+        names: vec!["tank".into()],
+        depth: None,
+        filesystems: false,
+        snapshots: true,
+        wanted: vec!["createtxg".into()],
+    };
+    let txgs: Vec<u64> = house
+        .host()
+        .fs_list_all(&caller(), list)
+        .unwrap()
+        .iter()
+        .filter(|info| info.name.contains("_14:00"))
+        .map(|info| info.createtxg)
+        .collect();
+    assert!(txgs.len() == 3 && txgs.iter().all(|txg| *txg == txgs[0]), "one commit for all: {txgs:?}");
+
+    // Within the hour nothing more, not even what a user destroyed.
+    let destroy = FsSnapshotDestroy {
+        name: "tank/a".into(),
+        snapshots: first[0].into(),
+        recursive: false,
+        dry_run: false,
+        defer: false,
+    };
+    house.host().fs_snapshot_destroy(&caller(), destroy).unwrap();
+    look_at(&house, NOW + 120);
+    assert_eq!(there(&house, "tank/a"), first[1..]);
+
+    // A day on, and what is held stays beyond the count.
+    let hold = FsHold {
+        names: vec![format!("tank@{}", first[0])],
+        tag: "keep".into(),
+        recursive: false,
+        release: false,
+    };
+    house.host().fs_hold(&caller(), hold).unwrap();
+    for hour in 1..=24 {
+        look_at(&house, NOW + hour * 3_600);
+    }
+    let kept = ["auto-hourly-2026-11-23_13:00", "auto-hourly-2026-11-23_14:00", "auto-daily-2026-11-23"];
+    let sorted = |house: &House, name: &str| {
+        let mut names = there(house, name);
+        names.sort();
+        names
+    };
+    let mut expected = kept.map(str::to_owned).to_vec();
+    expected.sort();
+    assert_eq!(sorted(&house, "tank/a"), expected);
+    expected.extend(["mine", "auto-hourly-of-mine", first[0]].map(str::to_owned));
+    expected.sort();
+    assert_eq!(sorted(&house, "tank"), expected, "users' own and what is held stay");
+
+    // A daemon that was away takes one for the hour it comes back in; a clock that was set back, one for the hour it shows.
+    house.restart();
+    look_at(&house, NOW + 30 * 3_600);
+    assert!(there(&house, "tank/a").contains(&"auto-hourly-2026-11-23_20:00".to_owned()));
+    look_at(&house, NOW - 300 * 3_600);
+    assert!(there(&house, "tank/a").contains(&"auto-hourly-2026-11-10_02:00".to_owned()));
+    assert_eq!(there(&house, "tank/a").iter().filter(|name| name.starts_with("auto-hourly")).count(), 2);
+
+    // A smaller count counts at once; without a policy everything stays as it is.
+    house.set("tank", policy, "hourly=0").unwrap();
+    look_at(&house, NOW - 299 * 3_600);
+    assert!(there(&house, "tank/a").iter().all(|name| !name.starts_with("auto-hourly")));
+    assert!(there(&house, "tank/a").iter().any(|name| name.starts_with("auto-daily")));
+    house.set("tank", policy, "off").unwrap();
+    let before = there(&house, "tank/a");
+    look_at(&house, NOW - 200 * 3_600);
+    assert_eq!(there(&house, "tank/a"), before);
+    let past = house.host().pool_history(&caller(), PoolHistory::default()).unwrap();
+    assert!(
+        past[0]
+            .records
+            .iter()
+            .any(|record| record.internal && record.text.contains("tank/a@auto-hourly-2026-11-23_20:00"))
+    );
 }

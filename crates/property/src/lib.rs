@@ -17,6 +17,7 @@
 mod elsewhere;
 mod name;
 mod owner;
+mod policy;
 mod resolve;
 mod size;
 mod table;
@@ -25,6 +26,7 @@ mod value;
 pub use elsewhere::why_not_here;
 pub use name::{NameError, check_dataset_name, check_pool_name, check_snapshot_name};
 pub use owner::OwnerProperty;
+pub use policy::{AUTO_SNAPSHOT, Period, Policy};
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};

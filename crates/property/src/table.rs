@@ -557,8 +557,8 @@ pub const DATASET: &[Property] = &[
         SWITCH,
         "off",
         "The kernel collects what programs write, as it does for ext4, instead of handing each `write` over at once: many times \
-         faster where pages are written again and again, as in databases and images of disks. What is collected is not in a \
-         snapshot, and a full pool or quota is told by `fsync` or `close` instead of `write`. Not in ZFS.",
+         faster where pages are written again and again, as in databases and images of disks. A \
+         full pool or quota is told by `fsync` or `close` instead of `write`. Not in ZFS.",
     )
     .inherited(),
     setting(
@@ -648,7 +648,8 @@ pub fn document() -> String {
          Names, values and defaults of what `zpool get`, `zpool set`, `zfs get` and `zfs set` know. This page is written \
          by\n`UPDATE=1 cargo test -p steadfast-property` and compared with the program by the same test.\n\n\
          When: *always*, at *creation*, at *import* (for as long as the pool stays imported), or *never* by hand. A \
-         property of\nyour own has a `:` in its name; children inherit it.\n",
+         property of\nyour own has a `:` in its name; children inherit it. One of these means something to the daemon:\n\
+         `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` takes snapshots and removes old ones (docs/OPERATIONS.md).\n",
     );
     for (title, table) in [("Pools", POOL), ("File systems", DATASET)] {
         text.push_str(&format!(

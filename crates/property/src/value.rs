@@ -2,6 +2,7 @@
 
 use crate::elsewhere::why_not_here;
 use crate::owner::OwnerProperty;
+use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
 
@@ -71,6 +72,14 @@ pub enum PropertyError {
         /// The rule.
         rule: &'static str,
     },
+    /// A policy that nobody can carry out.
+    #[error("'{name}' cannot be set: {why}")]
+    Policy {
+        /// Property.
+        name: &'static str,
+        /// What is allowed.
+        why: String,
+    },
 }
 
 /// Finds a property by name or, in any case, by heading.
@@ -117,6 +126,13 @@ pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError>
     }
     if value.len() > 8192 {
         return refuse("the value has more than 8192 bytes");
+    }
+    if name == AUTO_SNAPSHOT {
+        Policy::parse(value).map_err(|why| PropertyError::Policy { name: AUTO_SNAPSHOT, why })?;
+    } else if name.starts_with(RESERVED_PREFIX) {
+        return refuse(
+            "what begins with 'steadfast:' is reserved, and of these there is only 'steadfast:auto-snapshot'",
+        );
     }
     Ok(())
 }
@@ -413,5 +429,8 @@ mod tests {
             assert!(matches!(dataset(text), Err(PropertyError::User { .. })), "{text}");
         }
         assert!(dataset(&format!("a:b={}", "x".repeat(8193))).is_err());
+        assert_eq!(exact("steadfast:auto-snapshot=hourly=24,daily=7"), "hourly=24,daily=7");
+        assert!(matches!(dataset("steadfast:auto-snapshot=hourly"), Err(PropertyError::Policy { .. })));
+        assert!(matches!(dataset("steadfast:auto-snapshots=hourly=1"), Err(PropertyError::User { .. })));
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::number;
 use crate::recovery::{self, RecoveryRequest};
 use crate::site::{self, AllRequest};
+use crate::snapshots::{self, SnapshotsRequest};
 
 /// Help.
 pub const USAGE: &str = "\
@@ -25,6 +26,7 @@ experiments:
   cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
   journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
   recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
+  snapshots       what snapshots cost to take, have, list and destroy, beside btrfs
   bench           what the lab's engine costs, beside a bare loop of pread and fio
   all             each of them, and one page that leads to all reports (--quick, --only NAMES, --out DIR)
 
@@ -61,6 +63,8 @@ pub enum Request {
     Beside(BesideRequest),
     /// Run `recovery`.
     Recovery(RecoveryRequest),
+    /// Run `snapshots`.
+    Snapshots(SnapshotsRequest),
     /// Run `bench`.
     Bench(BenchRequest),
     /// Run all of them.
@@ -75,6 +79,7 @@ impl Request {
             Request::Engine(request) => request.json,
             Request::Beside(request) => request.json,
             Request::Recovery(request) => request.json,
+            Request::Snapshots(request) => request.json,
             Request::Bench(request) => request.json,
             Request::Help | Request::List | Request::Show { .. } | Request::All(_) => false,
         }
@@ -137,6 +142,9 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
                 Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
             }
             Some("bench") => Ok(bench::args::parse(words.as_slice())?.map_or(Request::Help, Request::Bench)),
+            Some("snapshots") => {
+                Ok(snapshots::args::parse(words.as_slice())?.map_or(Request::Help, Request::Snapshots))
+            }
             Some("all") => Ok(site::parse(words.as_slice())?.map_or(Request::Help, Request::All)),
             Some("recovery") => {
                 Ok(recovery::args::parse(words.as_slice())?.map_or(Request::Help, Request::Recovery))
@@ -253,7 +261,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
     }
     let Some(named) = request else {
         return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, bench or all"
+            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, snapshots, bench or all"
                 .to_owned(),
         ));
     };
@@ -262,7 +270,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
         return Err(usage(format!(
             "there is no experiment `{}`: {}",
             named.experiment,
-            names.join(", ") + ", engine, cow, journal, recovery, bench or all"
+            names.join(", ") + ", engine, cow, journal, recovery, snapshots, bench or all"
         )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))

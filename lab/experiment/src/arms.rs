@@ -155,12 +155,13 @@ impl Arm {
         self.home.join("mnt")
     }
 
-    fn runtime(&self) -> PathBuf {
+    /// Where its daemon lives.
+    pub(crate) fn runtime(&self) -> PathBuf {
         self.home.join("run")
     }
 
     /// `steadfast` with a daemon of its own: counters and caches are then this arm's alone.
-    fn ours(&self, words: &str) -> String {
+    pub(crate) fn ours(&self, words: &str) -> String {
         format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.runtime().display().to_string()))
     }
 

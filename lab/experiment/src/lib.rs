@@ -14,8 +14,8 @@
 //!
 //! ## Reading order
 //! [`report`] (what a result is), [`experiment`] (what an experiment is and how one is conducted), `compression` and
-//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`], [`beside`] and [`recovery`], which compare many file
-//! systems.
+//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`], [`beside`], [`recovery`] and [`snapshots`], which compare many
+//! file systems.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -36,6 +36,7 @@ pub mod recovery;
 mod results;
 mod shell;
 mod site;
+pub mod snapshots;
 mod sources;
 mod space;
 pub mod target;
@@ -89,10 +90,11 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
         Request::Help => say(&format!(
-            "{USAGE}\n{}\n{}\n{}\n{}",
+            "{USAGE}\n{}\n{}\n{}\n{}\n{}",
             engine::USAGE,
             beside::USAGE,
             recovery::USAGE,
+            snapshots::USAGE,
             bench::USAGE
         )),
         Request::List => say(&site::list()),
@@ -136,6 +138,7 @@ fn perform(request: &Request, context: &Context, stop: &AtomicBool) -> Result<Op
         Request::Engine(request) => engine::run(request, context, stop)?.into(),
         Request::Beside(request) => beside::run(request, context, stop)?.into(),
         Request::Recovery(request) => recovery::run(request, context, stop)?.into(),
+        Request::Snapshots(request) => snapshots::run(request, context, stop)?.into(),
         Request::Bench(request) => bench::run(request, context, stop)?.into(),
         Request::Help | Request::List | Request::Show { .. } | Request::All(_) => return Ok(None),
     }))

@@ -24,7 +24,7 @@ pub(crate) struct Entry {
 }
 
 /// All of them, the quickest first.
-pub(crate) const ENTRIES: [Entry; 7] = [
+pub(crate) const ENTRIES: [Entry; 8] = [
     Entry {
         name: "bench",
         question: "What does the lab's own engine cost, beside a bare loop of pread and fio?",
@@ -72,6 +72,13 @@ pub(crate) const ENTRIES: [Entry; 7] = [
         question: "How long do scrub, healing and resilvering take, beside a plain clone?",
         source: "source report 003",
         time: "30 minutes; --quick 5",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "snapshots",
+        question: "What do many snapshots cost, and do unique blocks add up?",
+        source: "source report 001",
+        time: "20 minutes; --quick 2",
         quick: &["--quick"],
     },
 ];
@@ -248,7 +255,7 @@ mod tests {
             .into_iter()
             .map(|e| e.name())
             .chain(crate::beside::loads::LOADS.iter().map(|l| l.name));
-        for name in named.chain(["engine", "recovery", "bench"]) {
+        for name in named.chain(["engine", "recovery", "snapshots", "bench"]) {
             assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
             assert!(text.contains(name), "{name}");
         }

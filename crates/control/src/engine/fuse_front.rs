@@ -65,6 +65,10 @@ impl Mounted for MountedFs {
         MountedFs::unmount(self, force).map_err(|error| refusal(&error))
     }
 
+    fn settle(&self) -> std::io::Result<()> {
+        MountedFs::settle(self)
+    }
+
     fn note_snapshots(&self) {
         MountedFs::note_snapshots(self);
     }

@@ -11,6 +11,7 @@
 //! (E4) What a verb refuses, it has not begun: everything that can be checked is checked before the first change.
 
 mod anchors;
+mod auto_snapshot;
 mod devices;
 mod events;
 mod filesystems;
@@ -66,6 +67,8 @@ pub struct Engine {
     events: Mutex<events::Ring>,
     /// Devices that were looked at as replacements, by path: which device it was.
     tried: Mutex<BTreeMap<PathBuf, (u64, u64)>>,
+    /// Snapshots that policies ask for.
+    diary: Mutex<auto_snapshot::Diary>,
 }
 
 /// An imported pool.
@@ -112,6 +115,7 @@ impl Engine {
             verbs: Mutex::default(),
             events: Mutex::default(),
             tried: Mutex::default(),
+            diary: Mutex::default(),
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {

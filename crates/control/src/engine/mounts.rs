@@ -79,13 +79,19 @@ pub trait Mounted: Send + Sync {
     /// [`Code::FsBusy`] if files are open for writing and it is to be read-only, [`Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 
+    /// Waits until all that programs have written is with the file system, whatever the kernel collected of it.
+    ///
+    /// # Errors
+    /// What was collected could not be written.
+    fn settle(&self) -> std::io::Result<()>;
+
     /// Snapshots came or went, or are listed now or no more.
     fn note_snapshots(&self);
 }
 
 /// One entry of the mount table.
 pub(super) struct Mount {
-    pub served: Box<dyn Mounted>,
+    pub served: Arc<dyn Mounted>,
     pub at: PathBuf,
     /// Folders we made for it, outermost first; we remove them again.
     pub made: Vec<PathBuf>,
@@ -100,6 +106,28 @@ impl Held {
         let mounts = self.mounts.lock();
         let touched = mounts.iter().filter(|(n, _)| *n == name || n.starts_with(&below));
         touched.for_each(|(_, mount)| mount.served.note_snapshots());
+    }
+
+    /// Waits until mounted file systems, those of `chosen`, have what the kernel collected for them, so that a snapshot has it too, and warns of
+    /// those that it cannot be written to. Must not be called by who holds the turn of verbs: writes wait for a pool that is suspended, and it is
+    /// verbs that end that.
+    pub(super) fn settle(&self, chosen: impl Fn(&str) -> bool) -> Vec<Refusal> {
+        if self.pool.is_read_only() || self.pool.suspended().is_some() {
+            return Vec::new();
+        }
+        let mounts: Vec<(String, Arc<dyn Mounted>)> = {
+            let mounts = self.mounts.lock();
+            let live = mounts.iter().filter(|(name, mount)| chosen(name) && !mount.served.has_ended());
+            live.map(|(name, mount)| (name.clone(), Arc::clone(&mount.served))).collect()
+        };
+        let settle = |(name, served): (String, Arc<dyn Mounted>)| match served.settle() {
+            Err(error) if !served.has_ended() => {
+                let what = format!("what the kernel collected for '{name}' cannot be written: {error}");
+                Some(Refusal::new(Code::FsCollected, what).with("fs", name))
+            }
+            _ => None,
+        };
+        mounts.into_iter().filter_map(settle).collect()
     }
 
     /// Forgets mounts that someone unmounted behind our back.
@@ -231,7 +259,9 @@ impl Engine {
         let called = Arc::new(Mutex::new(name.to_owned()));
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
-                held.mounts.lock().insert(name.to_owned(), Mount { served, at, made, name: called });
+                held.mounts
+                    .lock()
+                    .insert(name.to_owned(), Mount { served: Arc::from(served), at, made, name: called });
                 Ok(())
             }
             Err(refusal) => {

@@ -15,6 +15,7 @@ const SINCE: &str = "written@";
 
 impl SnapshotHost for Engine {
     fn fs_snapshot(&self, caller: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal> {
+        let warnings = self.settle(&request);
         let _turn = self.verbs.lock();
         let mut by_pool: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in &request.names {
@@ -44,7 +45,7 @@ impl SnapshotHost for Engine {
                 .for_each(|(fs, _)| held.note_snapshots(fs));
             self.log(&held, caller);
         }
-        Ok(Outcome { touched, warnings: Vec::new() })
+        Ok(Outcome { touched, warnings })
     }
 
     fn fs_snapshot_destroy(&self, caller: &Caller, request: FsSnapshotDestroy) -> Result<Reclaimed, Refusal> {
@@ -162,6 +163,20 @@ impl SnapshotHost for Engine {
 }
 
 impl Engine {
+    /// Has the file systems of which snapshots are to be taken get what the kernel holds for them, and warns of those that cannot. What cannot be found
+    /// is refused later.
+    fn settle(&self, request: &FsSnapshot) -> Vec<Refusal> {
+        let mut warnings = Vec::new();
+        for name in &request.names {
+            let dataset = name.split('@').next().unwrap_or(name);
+            let below = format!("{dataset}/");
+            let Ok(held) = self.held(dataset) else { continue };
+            warnings
+                .extend(held.settle(|name| name == dataset || request.recursive && name.starts_with(&below)));
+        }
+        warnings
+    }
+
     /// Refuses what cannot be done to a pool that was imported to be read.
     pub(super) fn check_writable(&self, held: &Held) -> Result<(), Refusal> {
         if held.pool.is_read_only() {

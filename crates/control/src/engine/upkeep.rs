@@ -18,6 +18,7 @@ const LOOK: Duration = Duration::from_secs(2);
 impl Engine {
     /// Looks after the pools from now on, in the background, until the engine is dropped.
     pub fn tend(self: &Arc<Self>) {
+        self.carry_out_policies();
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
         let clock = Arc::clone(&env.clock);
         let job = Box::new(move || {

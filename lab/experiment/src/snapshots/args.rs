@@ -1,0 +1,140 @@
+//! The command line of `steadfast lab run snapshots`.
+
+use std::path::PathBuf;
+
+use crate::args::{Words, count, usage};
+use crate::error::Error;
+
+/// Help, for the text of `steadfast lab --help`.
+pub const USAGE: &str = "\
+options of run snapshots (needs root):
+  --rounds N      rounds; the middle is reported   (default: 2, with --quick 1)
+  --most N        snapshots at the end             (default: 10000, with --quick 1000)
+  --quick         fewer snapshots, a smaller file; the report says so
+  --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
+  --out DIR       where the results go             (default: lab-snapshots-DATE in this directory)
+  --markdown FILE writes table and pictures into FILE, between its marks <!-- snapshots --> and <!-- /snapshots -->
+";
+
+/// What `run snapshots` was given.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SnapshotsRequest {
+    /// `--quick`.
+    pub quick: bool,
+    /// `--rounds`.
+    pub rounds: u32,
+    /// `--most`.
+    pub most: u32,
+    /// `--dir`.
+    pub dir: Option<PathBuf>,
+    /// `--out`.
+    pub out: Option<PathBuf>,
+    /// `--markdown`.
+    pub markdown: Option<PathBuf>,
+    /// `--json`.
+    pub json: bool,
+}
+
+impl SnapshotsRequest {
+    /// Bytes of the file that is written to.
+    pub(crate) fn file(&self) -> u64 {
+        if self.quick { 64 << 20 } else { 256 << 20 }
+    }
+
+    /// Bytes of each image.
+    pub(crate) fn image(&self) -> u64 {
+        if self.quick { 3 << 30 } else { 8 << 30 }
+    }
+
+    /// Writes of 4 KiB that are timed.
+    pub(crate) fn writes(&self) -> u64 {
+        if self.quick { 8_192 } else { 32_768 }
+    }
+
+    /// How many snapshots there are where something is measured, rising.
+    pub(crate) fn counts(&self) -> Vec<u32> {
+        let mut counts: Vec<u32> =
+            [0, 10, 100, 1_000].into_iter().filter(|count| *count < self.most).collect();
+        counts.push(self.most);
+        counts
+    }
+}
+
+/// Reads the words after `steadfast lab run`, one of which is `snapshots`. `None` if help is asked for.
+pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> {
+    let mut words = Words::new(args);
+    let (mut rounds, mut most) = (None, None);
+    let mut request = SnapshotsRequest {
+        quick: false,
+        rounds: 2,
+        most: 10_000,
+        dir: None,
+        out: None,
+        markdown: None,
+        json: false,
+    };
+    while let Some(word) = words.next() {
+        match word {
+            "snapshots" => {}
+            "-h" | "--help" => return Ok(None),
+            "--quick" => request.quick = true,
+            "--json" => request.json = true,
+            "--rounds" => rounds = Some(count(word, words.value(word)?, 1, 100)?),
+            "--most" => most = Some(count(word, words.value(word)?, 20, 100_000)?),
+            "--dir" | "--work" => request.dir = Some(PathBuf::from(words.value(word)?)),
+            "--out" => request.out = Some(PathBuf::from(words.value(word)?)),
+            "--markdown" => request.markdown = Some(PathBuf::from(words.value(word)?)),
+            _ => return Err(usage(format!("lab run snapshots knows no option {word}"))),
+        }
+    }
+    request.rounds = rounds.unwrap_or(if request.quick { 1 } else { 2 });
+    request.most = most.unwrap_or(if request.quick { 1_000 } else { 10_000 });
+    Ok(Some(request))
+}
+
+/// The command that repeats a run.
+pub(crate) fn repeat(request: &SnapshotsRequest) -> String {
+    let mut line = "steadfast lab run snapshots".to_owned();
+    let usual = if request.quick { (1, 1_000) } else { (2, 10_000) };
+    if request.quick {
+        line.push_str(" --quick");
+    }
+    if request.rounds != usual.0 {
+        line.push_str(&format!(" --rounds {}", request.rounds));
+    }
+    if request.most != usual.1 {
+        line.push_str(&format!(" --most {}", request.most));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Option<SnapshotsRequest>, Error> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read_and_repeated() {
+        for line in [
+            "snapshots",
+            "snapshots --quick",
+            "snapshots --quick --rounds 3 --most 50",
+            "snapshots --rounds 1",
+        ] {
+            assert_eq!(repeat(&words(line).unwrap().unwrap()), format!("steadfast lab run {line}"));
+        }
+        assert_eq!(words("snapshots --most 50").unwrap().unwrap().counts(), [0, 10, 50]);
+        assert_eq!(words("snapshots").unwrap().unwrap().counts(), [0, 10, 100, 1_000, 10_000]);
+        for (line, word) in [
+            ("snapshots --fast", "--fast"),
+            ("snapshots --most 1", "--most 1"),
+            ("snapshots --out", "needs a value"),
+        ] {
+            let error = words(line).unwrap_err();
+            assert!(error.exit_status() == 2 && error.to_string().contains(word), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! `steadfast lab run snapshots`: what snapshots cost, to take, to have, to list and to destroy, beside btrfs.
+//!
+//! One file in one file system, of which more and more snapshots are taken. At each count: single commands that take one more, 4 KiB
+//! writes at random places into the file that all of them share, a listing. At the end all of them are destroyed at once.
+//! Then the claim of source report 001, that unique blocks add up: a share of the file is written anew and a snapshot taken, over and over,
+//! and the room is drawn beside what was written.
+
+pub(crate) mod args;
+mod host;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use crate::arms::{Arms, Kind, Recipe};
+use crate::engine::data::{Axis, Chart, EngineReport, Heading, Series};
+use crate::engine::work::{self, Blocks, Noise};
+use crate::error::Error;
+use crate::figures::goals::{Bound, bound};
+use crate::figures::{self, Goal, Row};
+use crate::number::{self, MIB};
+use crate::progress::Progress;
+use crate::report::Conditions;
+use crate::shell::Shell;
+use crate::target::check_fuse;
+use crate::workdir::Workdir;
+use crate::{Context, engine, machine, results, space};
+
+pub use args::{SnapshotsRequest, USAGE};
+use host::Host;
+
+/// One line for `lab list`.
+pub const ABOUT: &str = "what snapshots cost to take, have, list and destroy, beside btrfs";
+
+/// Commands that are timed one by one at each count.
+const SAMPLES: u32 = 5;
+/// Percent of the file that is written anew between two snapshots.
+const CHANGES: [u64; 2] = [1, 10];
+
+fn steps(request: &SnapshotsRequest) -> u64 {
+    if request.quick { 8 } else { 16 }
+}
+
+/// A count with commas.
+fn many(count: u32) -> String {
+    match count / 1_000 {
+        0 => count.to_string(),
+        thousands => format!("{thousands},{:03}", count % 1_000),
+    }
+}
+
+fn with(count: u32) -> String {
+    match count {
+        0 => "without snapshots".to_owned(),
+        count => format!("with {} snapshots", many(count)),
+    }
+}
+
+fn row_of(what: &str, count: u32) -> Row {
+    let key = format!("{what}{count}");
+    match what {
+        "take" => Row::new(
+            &key,
+            &format!("a snapshot taken {}", with(count)),
+            "ms",
+            false,
+            "One command from its start to its end, durable.",
+        ),
+        "writes" => Row::new(
+            &key,
+            &format!("4 KiB random writes {}", with(count)),
+            "1/s",
+            true,
+            "fsync at the end; a snapshot was taken just before, so that all of them part from it.",
+        ),
+        _ => Row::new(
+            &key,
+            &format!("all listed, {}", with(count)),
+            "ms",
+            false,
+            "Ours with the room of each; btrfs without.",
+        ),
+    }
+}
+
+/// Figures of an experiment while it runs.
+struct Run<'a> {
+    request: &'a SnapshotsRequest,
+    context: &'a Context,
+    arms: Arms,
+    shell: Shell,
+    progress: Progress,
+    stop: &'a AtomicBool,
+    report: EngineReport,
+    /// Milliseconds of taking one and rates of writing, by count; bytes by number of snapshots; one line an arm and kind.
+    lines: Vec<(&'static str, Series)>,
+}
+
+/// Runs it and writes the reports.
+///
+/// # Errors
+/// Whatever keeps it from its end. What is merely not installed does not.
+pub fn run(
+    request: &SnapshotsRequest,
+    context: &Context,
+    stop: &AtomicBool,
+) -> Result<results::Results<EngineReport>, Error> {
+    check_fuse()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Missing {
+            what: "This needs root: it mounts loop devices.".to_owned(),
+            action: "type `sudo steadfast lab run snapshots`.".to_owned(),
+        });
+    }
+    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let (available, needed) = (space::available(&parent)?, 2 * request.image());
+    if available < needed {
+        return Err(Error::Missing {
+            what: format!(
+                "{} has {} free, and this needs {}.",
+                parent.display(),
+                number::bytes(available),
+                number::bytes(needed)
+            ),
+            action: "name another directory with --dir DIR, or measure less with --quick.".to_owned(),
+        });
+    }
+    let out = results::directory("snapshots", request.out.as_deref())?;
+    let (started, clock) = (SystemTime::now(), Instant::now());
+    let workdir = Workdir::create(&parent)?;
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut machine = machine::describe(&parent);
+    machine.busy_before_percent = machine::busy();
+    let recipes = vec![
+        Recipe {
+            key: "btrfs",
+            label: "btrfs",
+            kind: Kind::Loop { file_system: "btrfs", words: "-q", options: "" },
+            image_bytes: request.image(),
+        },
+        Recipe {
+            key: "steadfast",
+            label: "steadfast",
+            kind: Kind::Ours { words: "-O compression=off", property: None },
+            image_bytes: request.image(),
+        },
+    ];
+    let arms = Arms::new(recipes, &workdir, context, &mut shell)?;
+    let report = EngineReport::with_heading(
+        Heading {
+            name: "snapshots".to_owned(),
+            title: "What snapshots cost".to_owned(),
+            question: "Many snapshots of one file system: what does it cost to take one more, to write, to list them, to be rid of them, and do unique blocks add up?".to_owned(),
+            base: ("btrfs".to_owned(), "btrfs".to_owned()),
+        },
+        Conditions {
+            target: format!("Steadfast {} through FUSE", context.version),
+            repeat: args::repeat(request),
+            rounds: request.rounds,
+            machine,
+            ..Conditions::default()
+        },
+        format!("a file of {}, images of {}", number::bytes(request.file()), number::bytes(request.image())),
+        arms.info(),
+    );
+    let total = f64::from(request.rounds) * 2.0 * (f64::from(request.most) + 2_000.0);
+    let mut run = Run {
+        request,
+        context,
+        arms,
+        shell,
+        progress: Progress::new(total),
+        stop,
+        report,
+        lines: Vec::new(),
+    };
+    let done = (0..request.rounds).try_for_each(|round| run.round(round));
+    run.progress.end();
+    let Run { arms, shell, mut report, lines, .. } = run;
+    drop(arms);
+    done?;
+    report.charts = charts(request, lines);
+    report.conditions.started = machine::stamp(started);
+    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.goals = judge(request, &report.rows);
+    report.summary = figures::goals::summary(&report.goals);
+    report.commands = shell.history();
+    report.notes = vec![
+        "btrfs takes its snapshots read-only, as these are. Its listing has no room of each: that needs quota groups, which it does not keep unless asked, and which slow it down.".to_owned(),
+        "A listing of ours tells how much would come back if that snapshot alone were destroyed.".to_owned(),
+        "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
+    ];
+    let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
+    let figures = engine::markdown::figures(&whole, &heading);
+    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+}
+
+impl Run<'_> {
+    fn round(&mut self, round: u32) -> Result<(), Error> {
+        let mut keys = ["btrfs", "steadfast"];
+        // Each round begins with the other.
+        keys.rotate_left(round as usize % 2);
+        for key in keys {
+            if self.arms.get(key).is_some() {
+                self.many(key, round)?;
+                for percent in CHANGES {
+                    self.unique(key, percent, round)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a figure down, and in the first round draws it.
+    fn note(&mut self, key: &'static str, row: &Row, value: f64) {
+        figures::add(&mut self.report.rows, row, key, value);
+    }
+
+    fn draw(&mut self, chart: &'static str, label: String, round: u32, point: (f64, f64)) {
+        if round > 0 {
+            return;
+        }
+        match self.lines.iter_mut().find(|(of, series)| *of == chart && series.label == label) {
+            Some((_, series)) => series.points.push(point),
+            None => self.lines.push((chart, Series { label, calculated: false, points: vec![point] })),
+        }
+    }
+
+    /// More and more snapshots of one file.
+    fn many(&mut self, key: &'static str, round: u32) -> Result<(), Error> {
+        let request = self.request;
+        let mut noise = Noise::new(u64::from(round) + 1);
+        let mut there = 0;
+        let file = {
+            let arm = self.arms.get(key).expect("it takes part");
+            let folder = Host::new(arm, &self.context.steadfast).folder(&mut self.shell)?;
+            folder.join("file")
+        };
+        self.progress.begin(&format!("round {}: {key}, a file", round + 1));
+        work::write(&file, request.file(), &mut Blocks::new(u64::from(round) + 7, 1.0))
+            .map_err(Error::io("write", &file))?;
+        for count in request.counts() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            self.progress.begin(&format!("round {}: {key} {}", round + 1, with(count)));
+            let arm = self.arms.get(key).expect("it takes part");
+            let host = Host::new(arm, &self.context.steadfast);
+            let before = host.used(&mut self.shell)?;
+            let mut each = None;
+            if count > there {
+                each = Some(host.take_many(there, count, &mut self.shell)?);
+                self.progress.advance(f64::from(count - there), "");
+                let grown = (host.used(&mut self.shell)? - before) / f64::from(count - there);
+                if count == request.most {
+                    let row = Row::new(
+                        "room",
+                        "room of a snapshot of what did not change",
+                        "B",
+                        false,
+                        "Of everything allocated, snapshots that follow each other with nothing written between.",
+                    );
+                    figures::add(&mut self.report.rows, &row, key, grown.max(0.0));
+                }
+                there = count;
+            }
+            let mut taken: Vec<f64> = Vec::new();
+            for _ in 0..SAMPLES {
+                taken.push(host.take(there)?);
+                there += 1;
+            }
+            taken.sort_by(f64::total_cmp);
+            let took = taken[taken.len() / 2];
+            let (listed, lines) = host.list()?;
+            if lines < there as usize {
+                return Err(Error::Answer {
+                    line: format!("the listing of {key}"),
+                    answer: format!("{lines} lines"),
+                    expected: "a line for each snapshot",
+                });
+            }
+            let rate = work::random_writes(&file, request.writes(), false, &mut noise)
+                .map_err(Error::io("write", &file))?;
+            arm.settle(&mut self.shell)?;
+            self.note(key, &row_of("take", count), took);
+            self.note(key, &row_of("list", count), listed);
+            self.note(key, &row_of("writes", count), rate);
+            let x = f64::from(count.max(1));
+            self.draw("take", key.to_owned(), round, (x, took));
+            self.draw("writes", key.to_owned(), round, (x, rate));
+            if count == request.most {
+                let row = Row::new(
+                    "each",
+                    "one of many taken in a row by a script",
+                    "ms",
+                    false,
+                    "With the start of the command.",
+                );
+                self.note(key, &row, each.unwrap_or(took));
+            }
+            self.progress.advance(100.0, &format!("{took:.1} ms, {rate:.0}/s"));
+        }
+        self.progress.begin(&format!("round {}: {key}, all destroyed", round + 1));
+        let arm = self.arms.get(key).expect("it takes part");
+        let host = Host::new(arm, &self.context.steadfast);
+        let (returned, done) = host.destroy(&mut self.shell)?;
+        let row = Row::new(
+            "destroy",
+            "all of them destroyed, the command",
+            "s",
+            false,
+            "One range; btrfs is given all names at once.",
+        );
+        self.note(key, &row, returned);
+        let row = Row::new(
+            "freed",
+            "until their room is free again",
+            "s",
+            false,
+            "zpool wait -t free; btrfs subvolume sync.",
+        );
+        self.note(key, &row, done);
+        self.progress.advance(200.0, "");
+        Ok(())
+    }
+
+    /// A share of the file is written anew and a snapshot taken, over and over.
+    fn unique(&mut self, key: &'static str, percent: u64, round: u32) -> Result<(), Error> {
+        let request = self.request;
+        let mut noise = Noise::new(100 + percent);
+        let arm = self.arms.get(key).expect("it takes part");
+        let host = Host::new(arm, &self.context.steadfast);
+        let file = host.folder(&mut self.shell)?.join("file");
+        work::write(&file, request.file(), &mut Blocks::new(3, 1.0)).map_err(Error::io("write", &file))?;
+        let before = host.used(&mut self.shell)?;
+        let writes = request.file() / work::SMALL as u64 * percent / 100;
+        let mut points = vec![(0.0, 0.0)];
+        for step in 1..=steps(request) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            self.progress.begin(&format!("round {}: {key}, {percent} % changed, {step}", round + 1));
+            host.take(1_000_000 + step as u32)?;
+            work::random_writes(&file, writes, false, &mut noise).map_err(Error::io("write", &file))?;
+            points.push((step as f64, (host.used(&mut self.shell)? - before) / MIB));
+            self.progress.advance(20.0, "");
+        }
+        host.destroy(&mut self.shell)?;
+        let written = (steps(request) * writes * work::SMALL as u64) as f64 / MIB;
+        let row = Row::new(
+            &format!("unique{percent}"),
+            &format!(
+                "room of {} snapshots, {percent} % changed between, of what was written",
+                steps(request)
+            ),
+            "times",
+            false,
+            "4 KiB at random places; 1 is each byte written once more kept.",
+        );
+        let last = points.last().map_or(0.0, |point| point.1);
+        self.note(key, &row, last / written);
+        for point in points {
+            self.draw("unique", format!("{key}, {percent} % changed"), round, point);
+        }
+        if key == "steadfast" && round == 0 {
+            let per_step = written / steps(request) as f64;
+            let points = (0..=steps(request)).map(|step| (step as f64, step as f64 * per_step)).collect();
+            self.lines.push((
+                "unique",
+                Series { label: format!("written, {percent} %"), calculated: true, points },
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn charts(request: &SnapshotsRequest, lines: Vec<(&'static str, Series)>) -> Vec<Chart> {
+    let of = |key: &str| {
+        lines.iter().filter(|(chart, _)| *chart == key).map(|(_, series)| series.clone()).collect()
+    };
+    vec![
+        Chart {
+            key: "snapshots_take".to_owned(),
+            title: "Taking a snapshot against how many there are".to_owned(),
+            how: "The middle of five commands each; none is drawn at 1.".to_owned(),
+            x: Axis::log("snapshots"),
+            y: Axis::linear("ms"),
+            limit: None,
+            series: of("take"),
+        },
+        Chart {
+            key: "snapshots_writes".to_owned(),
+            title: "Writing against how many snapshots there are".to_owned(),
+            how: format!(
+                "{} writes of 4 KiB at random places of the file that all of them share.",
+                figures::shown(request.writes() as f64)
+            ),
+            x: Axis::log("snapshots"),
+            y: Axis::linear("writes a second"),
+            limit: None,
+            series: of("writes"),
+        },
+        Chart {
+            key: "snapshots_unique".to_owned(),
+            title: "Unique blocks add up".to_owned(),
+            how: "A snapshot, then a share of the file written anew, over and over.".to_owned(),
+            x: Axis::linear("snapshots, each followed by a change"),
+            y: Axis::linear("MiB more than before"),
+            limit: None,
+            series: of("unique"),
+        },
+    ]
+}
+
+fn judge(request: &SnapshotsRequest, rows: &[Row]) -> Vec<Goal> {
+    let most = request.most;
+    let mut goals = Vec::new();
+    for count in [0, most] {
+        let text = format!("a snapshot taken {}: under 5 ms", with(count));
+        goals.extend(bound(rows, &format!("take{count}"), "steadfast", Bound::AtMost(5.0), &text));
+    }
+    let text = format!("{} snapshots listed in under 0.5 s", many(most));
+    goals.extend(bound(rows, &format!("list{most}"), "steadfast", Bound::AtMost(500.0), &text));
+    // Writing with many beside writing with few, of the same file system.
+    let rate = |count: u32| rows.iter().find(|row| row.key == format!("writes{count}"))?.median("steadfast");
+    let first = request.counts().into_iter().nth(1).unwrap_or(most);
+    if let (Some(few), Some(with_most)) = (rate(first), rate(most)) {
+        let mut row = Row::new("slower", "", "times", true, "");
+        row.values.insert("steadfast".to_owned(), vec![with_most / few]);
+        let text =
+            format!("writing with {} snapshots at least 0.9 of writing with {}", many(most), many(first));
+        goals.extend(bound(&[row], "slower", "steadfast", Bound::AtLeast(0.9), &text));
+    }
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_judged_by_what_was_measured() {
+        let request =
+            args::parse(&["snapshots".to_owned(), "--most".to_owned(), "50".to_owned()]).unwrap().unwrap();
+        let mut rows = Vec::new();
+        for (row, value) in [
+            (row_of("take", 0), 4.0),
+            (row_of("take", 50), 6.0),
+            (row_of("list", 50), 20.0),
+            (row_of("writes", 10), 1_000.0),
+            (row_of("writes", 50), 800.0),
+        ] {
+            figures::add(&mut rows, &row, "steadfast", value);
+        }
+        let goals = judge(&request, &rows);
+        let verdicts: Vec<&str> = goals.iter().map(|goal| goal.verdict.text()).collect();
+        assert_eq!(verdicts, ["met", "not met", "met", "not met"]);
+    }
+}
