@@ -47,6 +47,7 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
     let space = Arc::new(Space::new(geometry, vec![(DeviceId(1), 255, device)], env.clone()));
     let io = BlockIo::new(Arc::clone(&space), env, PoolGuid(1), 0);
     let request = |block: &'_ [u8]| WriteRequest {
+        small_bytes_max: 0,
         kind: BlockKind::Data,
         level: 0,
         dataset: DatasetId(1),

@@ -45,6 +45,8 @@ pub struct WriteRequest<'a> {
     pub compression: CompressionSetting,
     /// Seals it; `None` stores it open.
     pub keys: Option<&'a BlockKeys>,
+    /// Content that takes so many bytes at most as it is stored goes to special groups, as metadata does.
+    pub small_bytes_max: u32,
     /// Its bytes, 1 to 16 MiB.
     pub data: Cow<'a, [u8]>,
 }
@@ -80,6 +82,7 @@ struct Sealed<'a> {
     bytes: Cow<'a, [u8]>,
     pointer: BlockPointer,
     owner: DatasetId,
+    small_bytes_max: u32,
 }
 
 impl BlockIo {
@@ -455,13 +458,14 @@ impl BlockIo {
         add(&self.counters.blocks_written, 1);
         add(&self.counters.logical_bytes_written, lsize.into());
         add(&self.counters.blocks_compressed, u64::from(compression != Compression::Off));
-        Ok(Sealed { bytes, pointer, owner: request.owner })
+        Ok(Sealed { bytes, pointer, owner: request.owner, small_bytes_max: request.small_bytes_max })
     }
 
     /// Appends the copies.
     fn place(&self, sealed: &Sealed<'_>) -> Result<BlockPointer, Error> {
         let mut pointer = sealed.pointer;
         let (owner, classes): (DatasetId, &[Class]) = match pointer.kind {
+            BlockKind::Data if pointer.psize <= sealed.small_bytes_max => (sealed.owner, &[Class::Small]),
             BlockKind::Data => (sealed.owner, &[Class::Data]),
             BlockKind::Names | BlockKind::Extents => (sealed.owner, &[Class::Meta0, Class::Meta1]),
             BlockKind::Meta | BlockKind::Tail => (DatasetId(0), &[Class::Pool0, Class::Pool1]),

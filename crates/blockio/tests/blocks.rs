@@ -70,6 +70,7 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
 
 fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> WriteRequest<'a> {
     WriteRequest {
+        small_bytes_max: 0,
         kind,
         level: 0,
         dataset: DatasetId(3),
@@ -320,6 +321,7 @@ fn swapped_blocks_are_noticed() {
 fn right_bytes_that_do_not_decompress_are_malformed() {
     let Fixture { io, .. } = fixture(true);
     let off = WriteRequest {
+        small_bytes_max: 0,
         compression: CompressionSetting::Off,
         ..request(BlockKind::Data, noise(1, 5000), None)
     };

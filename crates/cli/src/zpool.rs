@@ -580,6 +580,7 @@ pub(crate) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             _ => None,
         };
         let named_class = match word.as_str() {
+            "special" => Some(VdevClass::Special),
             "log" => Some(VdevClass::Log),
             "cache" => Some(VdevClass::Cache),
             "spare" => Some(VdevClass::Spare),
@@ -592,7 +593,7 @@ pub(crate) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<V
             vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
         } else if let Some(named) = named_class {
             (class, group) = (named, None);
-        } else if word == "special" || word == "dedup" || word.starts_with("draid") {
+        } else if word == "dedup" || word.starts_with("draid") {
             return Err(later(word));
         } else if word.contains("://") {
             return Err(Refusal::new(
@@ -754,6 +755,7 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
             let mut section = None;
             for vdev in reports.iter().flat_map(|report| &report.vdevs) {
                 let heading = match vdev.class {
+                    VdevClass::Special => Some("special"),
                     VdevClass::Log => Some("logs"),
                     VdevClass::Cache => Some("cache"),
                     _ => None,

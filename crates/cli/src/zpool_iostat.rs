@@ -110,6 +110,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         Flow {
             depth: 1,
             section: match device.class {
+                VdevClass::Special => Some(SPECIAL),
                 VdevClass::Log => Some("logs"),
                 VdevClass::Cache => Some("cache"),
                 _ => None,
@@ -130,7 +131,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             Some(last) if !group.is_empty() && last.name == group => last.take(flow),
             _ if group.is_empty() => devices.push(flow),
             _ => {
-                let mut whole = Flow::group(group, seconds);
+                let mut whole = Flow { section: flow.section, ..Flow::group(group, seconds) };
                 whole.take(flow);
                 devices.push(whole);
             }
@@ -143,10 +144,10 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         guid: pool.guid,
         allocated: devices
             .iter()
-            .filter(|device| device.section.is_none())
+            .filter(|device| device.holds_segments())
             .map(|device| device.allocated)
             .sum(),
-        free: devices.iter().filter(|device| device.section.is_none()).map(|device| device.free).sum(),
+        free: devices.iter().filter(|device| device.holds_segments()).map(|device| device.free).sum(),
         seconds,
         calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
         devices,
@@ -178,7 +179,15 @@ fn sum<'a>(counts: impl Iterator<Item = &'a CallCount>) -> CallCount {
     all
 }
 
+/// Heading of devices for metadata and small blocks.
+const SPECIAL: &str = "special";
+
 impl Flow {
+    /// Whether what is free there is free for segments.
+    fn holds_segments(&self) -> bool {
+        self.section.is_none_or(|section| section == SPECIAL)
+    }
+
     /// A group of devices, none yet.
     fn group(name: &str, seconds: f64) -> Flow {
         Flow {

@@ -245,7 +245,8 @@ pub(crate) fn config(name: &str, state: Health, vdevs: &[VdevReport], counters: 
 }
 
 /// What comes after the devices that hold data, each under its heading.
-const SECTIONS: [(VdevClass, &str); 5] = [
+const SECTIONS: [(VdevClass, &str); 6] = [
+    (VdevClass::Special, "special"),
     (VdevClass::Log, "logs"),
     (VdevClass::Cache, "cache"),
     (VdevClass::Spare, "spares"),
@@ -284,7 +285,8 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
         let needed = || pool.vdevs.iter().filter(|vdev| vdev.class != VdevClass::Cache);
         let sum = |field: fn(&VdevReport) -> u64| needed().map(field).sum::<u64>();
         let room = |field: fn(&VdevReport) -> u64| {
-            pool.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main).map(field).sum::<u64>()
+            let holds = |vdev: &&VdevReport| matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+            pool.vdevs.iter().filter(holds).map(field).sum::<u64>()
         };
         let root = json!({
             "name": pool.name,

@@ -297,7 +297,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zpool offline tank ~/tank.img", "VDEV-NEEDED"),
         ("zpool online tank ~/other.img", "VDEV-MISSING"),
         ("zpool iostat nothing", "POOL-ABSENT"),
-        ("zpool add tank special a b", "LATER"),
+        ("zpool add tank dedup a b", "LATER"),
         ("zpool labelclear ~/missing.img", "VDEV-MISSING"),
         ("zfs diff tank@a", "LATER"),
         ("zfs projectspace tank", "LATER"),

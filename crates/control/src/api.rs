@@ -131,6 +131,8 @@ impl Health {
 pub enum VdevClass {
     /// Holds segments.
     Main,
+    /// Holds segments of metadata and small blocks.
+    Special,
     /// Intent log.
     Log,
     /// Second-level cache.

@@ -283,7 +283,8 @@ fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
         let is_built = vdev.class != VdevClass::Parity;
-        if !is_built || vdev.class != VdevClass::Main && vdev.kind != VdevKind::Plain {
+        let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+        if !is_built || !may_be_group && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
                 VdevClass::Log => "log mirror",
                 VdevClass::Spare => "spare mirror",
@@ -324,6 +325,7 @@ pub fn vdev_word(class: VdevClass, kind: VdevKind) -> &'static str {
         (VdevClass::Spare, _) => "spare",
         (VdevClass::Anchor, _) => "anchor",
         (VdevClass::Parity, _) => "parity",
+        (VdevClass::Special, _) => "special",
         (VdevClass::Main, VdevKind::Plain) => "disk",
         (VdevClass::Main, VdevKind::Mirror) => "mirror",
         (VdevClass::Main, VdevKind::Raidz1) => "raidz1",

@@ -78,12 +78,21 @@ impl Feature {
         ("owner_accounting", Need::Read, "datasets may know what each user and group takes up"),
         ("cache_devices", Need::Read, "devices may keep what was read from others"),
         ("renumbered", Need::Read, "the pool may be known by another number than its blocks are bound to"),
+        ("special_devices", Need::Read, "groups of devices may be kept for metadata and small blocks"),
         ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
-    pub const STRUCTURAL: &'static [&'static str] =
-        &["sealed_metadata", "anchor", "log_device", "redundancy", "spares", "cache_devices", "renumbered"];
+    pub const STRUCTURAL: &'static [&'static str] = &[
+        "sealed_metadata",
+        "anchor",
+        "log_device",
+        "redundancy",
+        "spares",
+        "cache_devices",
+        "renumbered",
+        "special_devices",
+    ];
 
     /// The feature of that name, if this code knows it.
     #[must_use]

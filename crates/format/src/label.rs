@@ -80,7 +80,8 @@ pub enum GroupKind {
 /// |   2 |   1 | parity   | columns of parity, 1 to 3; 0 of a mirror                       |
 /// |   3 |   1 | width    | columns of a new segment: 1 to 4 of a mirror, parity + 1 to 32 |
 /// |   4 |   4 | column   | bytes of a slot on its leaves                                  |
-/// |   8 |   8 | reserved | zero                                                           |
+/// |   8 |   1 | class    | 0 holds everything, 1 special: metadata and small blocks       |
+/// |   9 |   7 | reserved | zero                                                           |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupConfig {
     /// Group.
@@ -91,6 +92,19 @@ pub struct GroupConfig {
     pub width: u8,
     /// Bytes of a slot on its leaves: what a column of a segment takes.
     pub column: u32,
+    /// What it holds. Feature `special_devices`.
+    pub class: GroupClass,
+}
+
+/// What a group holds.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum GroupClass {
+    /// Everything.
+    #[default]
+    Normal = 0,
+    /// Metadata, and small blocks of file content.
+    Special = 1,
 }
 
 /// What an auxiliary device is for.
@@ -532,7 +546,8 @@ impl GroupConfig {
             ("parity", 2, 1),
             ("width", 3, 1),
             ("column", 4, 4),
-            ("reserved", 8, 8),
+            ("class", 8, 1),
+            ("reserved", 9, 7),
         ],
         &[],
     );
@@ -546,7 +561,7 @@ impl GroupConfig {
         };
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u8("id", self.id).u8("kind", kind).u8("parity", parity).u8("width", self.width);
-        out.u32("column", self.column).reserved().finish()
+        out.u32("column", self.column).u8("class", self.class as u8).reserved().finish()
     }
 
     /// Reads a group.
@@ -563,7 +578,13 @@ impl GroupConfig {
             (1 | 2, _) => return Err(from.refuse("parity", parity)),
             _ => return Err(from.refuse("kind", kind)),
         };
-        let group = GroupConfig { id, kind, width: from.u8("width"), column: from.u32("column") };
+        let (width, column) = (from.u8("width"), from.u32("column"));
+        let class = match from.u8("class") {
+            0 => GroupClass::Normal,
+            1 => GroupClass::Special,
+            other => return Err(from.refuse("class", other)),
+        };
+        let group = GroupConfig { id, kind, width, column, class };
         if !group.width_is_possible() {
             return Err(from.refuse("width", group.width));
         }
@@ -698,7 +719,10 @@ mod tests {
 
     #[test]
     fn groups_are_read_back_and_impossible_ones_refused() {
-        let group = |id, kind, width| GroupConfig { id, kind, width, column: 1 << 18 };
+        let group = |id, kind, width| {
+            let class = if id == 5 { GroupClass::Special } else { GroupClass::Normal };
+            GroupConfig { id, kind, width, column: 1 << 18, class }
+        };
         let groups = vec![group(2, GroupKind::Raidz(2), 4), group(5, GroupKind::Mirror, 2)];
         let mut leaves: Vec<_> = (1..=5).map(|id| leaf(id, 2)).chain((6..=7).map(|id| leaf(id, 5))).collect();
         leaves[3].state = LeafState::Faulted;
@@ -714,7 +738,7 @@ mod tests {
         ] {
             assert!(LabelConfig::decode(&wrong.encode(hash).unwrap(), hash).is_err());
         }
-        for (at, value) in [(0, 0), (1, 3), (2, 4), (3, 2), (3, 33), (5, 1), (9, 1)] {
+        for (at, value) in [(0, 0), (1, 3), (2, 4), (3, 2), (3, 33), (5, 1), (8, 2), (9, 1)] {
             let mut bad = groups[0].encode();
             bad[at] = value;
             assert!(GroupConfig::decode(&bad).is_err(), "byte {at}");

@@ -49,7 +49,8 @@ pub use held_log::HeldLog;
 pub use history_entry::HistoryEntry;
 pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
 pub use label::{
-    AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState, Standing,
+    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
+    Standing,
 };
 pub use log_group::{LogHeader, LogRecord};
 pub use meta_keys::{CellId, MetaKey};

@@ -44,7 +44,7 @@ pub enum Placement {
 /// | off | len | field       | meaning                                                       |
 /// |-----|-----|-------------|---------------------------------------------------------------|
 /// |   0 |   1 | layout      | 1 one column holds all bytes, 2 mirror, 3 raidz               |
-/// |   1 |   1 | class       | 1 data, 2 meta0, 3 meta1, 4 clean, 5 pool0, 6 pool1, 7 log    |
+/// |   1 |   1 | class       | 1 data, 2 meta0, 3 meta1, 4 clean, 5 pool0, 6 pool1, 7 log, 8 small |
 /// |   2 |   1 | columns     | number of columns, 1 to 32; of a mirror 1 to 4                |
 /// |   3 |   1 | dead_map    | 1 if a map of dead units follows, else 0                      |
 /// |   4 |   4 | filled      | bytes written, a multiple of the allocation unit              |
@@ -57,7 +57,7 @@ pub enum Placement {
 /// |     |     | dead        | bit per unit below `filled`, set if dead; lowest bit first    |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SegmentRow {
-    /// Class number, as the room `segment` gives it; 1 to 6.
+    /// Class number, as the room `segment` gives it; 1 to 8.
     pub class: u8,
     /// Owner, 0 if shared.
     pub owner: DatasetId,
@@ -231,7 +231,7 @@ impl SegmentRow {
     /// The row's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        assert!((1..=7).contains(&self.class));
+        assert!((1..=8).contains(&self.class));
         let dead = self.dead.as_deref().unwrap_or_default();
         assert!(dead.len() <= Self::DEAD_BYTES_MAX);
         let shape = self.place.shape();
@@ -251,7 +251,7 @@ impl SegmentRow {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         let layout = from.u8("layout");
         let class = from.u8("class");
-        if !(1..=7).contains(&class) {
+        if !(1..=8).contains(&class) {
             return Err(from.refuse("class", class));
         }
         let count = from.u8("columns");

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use steadfast_format::anchor;
 use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::label::{
-    AuxClass, AuxConfig, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
+    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
 };
 use steadfast_format::layout::Layout;
 use steadfast_format::{
@@ -205,7 +205,22 @@ fn labels() {
     let mirrored = LabelConfig {
         features: vec![Feature::known("redundancy").unwrap()],
         leaves: plain.leaves.iter().map(|leaf| LeafConfig { group: 1, ..leaf.clone() }).collect(),
-        groups: vec![GroupConfig { id: 1, kind: GroupKind::Mirror, width: 2, column: 1 << 20 }],
+        groups: vec![GroupConfig {
+            id: 1,
+            kind: GroupKind::Mirror,
+            width: 2,
+            column: 1 << 20,
+            class: GroupClass::Normal,
+        }],
+        ..plain.clone()
+    };
+    let mirror = |id, class| GroupConfig { id, kind: GroupKind::Mirror, width: 1, column: 1 << 20, class };
+    let special = LabelConfig {
+        features: ["redundancy", "special_devices"].map(|name| Feature::known(name).unwrap()).to_vec(),
+        leaves: [1, 2]
+            .map(|id| LeafConfig { group: u8::try_from(id).unwrap(), ..plain.leaves[id - 1].clone() })
+            .to_vec(),
+        groups: vec![mirror(1, GroupClass::Normal), mirror(2, GroupClass::Special)],
         ..plain.clone()
     };
     let anchored = LabelConfig {
@@ -274,6 +289,7 @@ fn labels() {
         ("label_cached", cached),
         ("label_renumbered", renumbered),
         ("label_mirrored", mirrored),
+        ("label_special", special),
     ];
     for (name, value) in all {
         let bytes = value.encode(checksum).unwrap();

@@ -369,7 +369,7 @@ impl Reach {
 fn class_fits(kind: BlockKind, copy: usize, class: u8) -> bool {
     let Some(class) = Class::from_u8(class) else { return false };
     match kind {
-        BlockKind::Data => matches!(class, Class::Data | Class::Clean),
+        BlockKind::Data => matches!(class, Class::Data | Class::Clean | Class::Small),
         BlockKind::Names | BlockKind::Extents => class == [Class::Meta0, Class::Meta1][copy],
         BlockKind::Meta | BlockKind::Tail => class == [Class::Pool0, Class::Pool1][copy],
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
-use steadfast_format::SegmentId;
+use steadfast_format::{GroupClass, SegmentId};
 use steadfast_inspect::{Finding, Leaf, Request, Severity, Summary};
 use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Memory, Pool, Redundancy};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
@@ -29,7 +29,11 @@ impl Machine {
         };
         let spec = CreateSpec {
             name: "tank".into(),
-            groups: vec![GroupHandles { redundancy, devices: devices.iter().map(handle).collect() }],
+            groups: vec![GroupHandles {
+                redundancy,
+                class: GroupClass::Normal,
+                devices: devices.iter().map(handle).collect(),
+            }],
             ashift: 12,
             force: false,
             pool_props: Default::default(),

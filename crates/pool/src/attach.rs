@@ -29,8 +29,8 @@
 use std::sync::Arc;
 
 use steadfast_format::{
-    DeviceId, Feature, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement, PoolState,
-    ScanKind, SegmentRow, medium,
+    DeviceId, Feature, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement,
+    PoolState, ScanKind, SegmentRow, medium,
 };
 use steadfast_segment::{MemberSpec, Redundancy};
 
@@ -56,7 +56,8 @@ impl Inner {
             let last = before.0.iter().map(|group| group.id).max().unwrap_or(0);
             let id = last.checked_add(1).ok_or(Error::TooManyGroups)?;
             let kind = GroupKind::Mirror;
-            self.groups.write().push(GroupConfig { id, kind, width: 1, column: self.slot_size });
+            let (column, class) = (self.slot_size, GroupClass::Normal);
+            self.groups.write().push(GroupConfig { id, kind, width: 1, column, class });
             leaf.config.write().group = id;
             if !self.has_feature(groups::FEATURE) {
                 self.features.write().extend(Feature::known(groups::FEATURE));

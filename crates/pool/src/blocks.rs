@@ -1,7 +1,7 @@
 //! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
@@ -37,6 +37,7 @@ impl NodeStore for MetaStore {
             txg,
             compression: CompressionSetting::Lz4,
             keys: self.keys.as_deref(),
+            small_bytes_max: 0,
             data: data.into(),
         });
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)
@@ -55,6 +56,8 @@ pub(crate) struct DatasetBlocks {
     pub keys: Option<Arc<BlockKeys>>,
     /// For file content; metadata is always compressed with LZ4.
     pub compression: RwLock<CompressionSetting>,
+    /// Content of so many stored bytes at most goes to special groups.
+    pub small_bytes_max: AtomicU32,
     pub unit: u32,
     /// Content is kept in the block cache.
     pub cached: AtomicBool,
@@ -67,6 +70,7 @@ pub(crate) struct DatasetBlocks {
 impl Blocks for DatasetBlocks {
     fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
         let content = *self.compression.read();
+        let small_bytes_max = self.small_bytes_max.load(Ordering::Relaxed);
         let requests = blocks.into_iter().map(|block| WriteRequest {
             kind: block.kind,
             level: block.level,
@@ -75,6 +79,7 @@ impl Blocks for DatasetBlocks {
             txg,
             compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
             keys: self.keys.as_deref(),
+            small_bytes_max,
             data: block.data,
         });
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)

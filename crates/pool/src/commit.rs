@@ -501,6 +501,7 @@ impl Inner {
         let next = rows::NextIds { dataset: self.table.read().next_id(), history: self.history.lock().next };
         let data = rows::tail_of(self.space.tail()?, txg, next).encode();
         Ok(self.blockio.write(WriteRequest {
+            small_bytes_max: 0,
             kind: BlockKind::Tail,
             level: 0,
             dataset: DatasetId(0),

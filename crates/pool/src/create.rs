@@ -11,8 +11,8 @@ use steadfast_crypto::{BlockKeys, Key};
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, Feature, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid, PoolState, Txg,
-    medium,
+    AuxConfig, DatasetId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid,
+    PoolState, Txg, medium,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
@@ -49,6 +49,8 @@ pub struct DeviceHandle {
 pub struct GroupHandles {
     /// How they keep segments together. [`Redundancy::None`]: each stands alone.
     pub redundancy: Redundancy,
+    /// What for.
+    pub class: GroupClass,
     /// The devices.
     pub devices: Vec<DeviceHandle>,
 }
@@ -57,7 +59,7 @@ impl GroupHandles {
     /// Devices of which each stands alone.
     #[must_use]
     pub fn alone(devices: Vec<DeviceHandle>) -> Vec<GroupHandles> {
-        vec![GroupHandles { redundancy: Redundancy::None, devices }]
+        vec![GroupHandles { redundancy: Redundancy::None, class: GroupClass::Normal, devices }]
     }
 }
 
@@ -89,6 +91,9 @@ pub struct CreateSpec {
 pub(crate) fn block_bytes_max(slot_size: u32) -> u32 {
     (slot_size / 4).min(steadfast_format::BlockPointer::LSIZE_MAX)
 }
+
+/// A special device counts as so many times as large where slots are sized.
+const SPECIAL_SHARE: u64 = 4;
 
 /// What create and import know before an [`Inner`] stands.
 pub(crate) struct Plan {
@@ -251,7 +256,9 @@ impl Pool {
         // What a column of a group may be smaller than a segment: a group of k columns of data is as if it had k times the size.
         let smallest = spec.groups.iter().map(|group| {
             let least = group.devices.iter().map(size).min().unwrap_or(0);
-            least.saturating_mul(crate::groups::data_columns(group).into())
+            // Special devices are small beside the others, and do with fewer slots.
+            let share = if group.class == GroupClass::Special { SPECIAL_SHARE } else { 1 };
+            least.saturating_mul(u64::from(crate::groups::data_columns(group)) * share)
         });
         let smallest = smallest.min().expect("a pool has a device");
         let slot_size = medium::slot_size_for(smallest);
@@ -282,6 +289,7 @@ impl Pool {
             "sealed_metadata" => sealing.is_some(),
             crate::anchor::FEATURE => anchor.is_some(),
             crate::groups::FEATURE => !groups.is_empty(),
+            crate::groups::SPECIAL => groups.iter().any(|group| group.class == GroupClass::Special),
             name => !Feature::STRUCTURAL.contains(&name),
         };
         let features = features.filter(wanted);

@@ -1,7 +1,7 @@
 //! Datasets of an imported pool: create, destroy, properties.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
@@ -171,6 +171,7 @@ impl Inner {
             owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner),
             keys,
             compression: RwLock::new(compression),
+            small_bytes_max: AtomicU32::new(0),
             unit: 1 << self.ashift,
             cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
@@ -178,12 +179,15 @@ impl Inner {
         })
     }
 
-    /// What of a dataset's content is kept in memory, and whether it is read ahead.
+    /// What of a dataset's content is kept in memory, whether it is read ahead, and how large what goes to special groups is.
     fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
         blocks.ahead.store(is_all("prefetch"), Ordering::Relaxed);
+        let small = table.resolve(id, "special_small_blocks", "/").map(|resolved| resolved.value);
+        let small = small.and_then(|value| value.parse().ok()).unwrap_or(0);
+        blocks.small_bytes_max.store(small, Ordering::Relaxed);
     }
 
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).

@@ -143,12 +143,14 @@ pub enum Error {
     #[error("the pool cannot number any more groups or devices in groups")]
     TooManyGroups,
     /// Devices of a pool that were not found.
-    #[error("pool '{pool}' lacks {}", missing.join(", "))]
+    #[error("pool '{pool}' lacks {}{}", missing.join(", "), lost_metadata(special))]
     MissingDevices {
         /// Pool.
         pool: String,
         /// Last known paths.
         missing: Vec<String>,
+        /// Those of them that are special devices.
+        special: Vec<String>,
     },
     /// A device is being trimmed already, or initialized.
     #[error("{path} is being {} already", what.passive())]
@@ -655,4 +657,16 @@ pub enum Error {
     /// The anchor failed.
     #[error(transparent)]
     Anchor(#[from] steadfast_anchor::Error),
+}
+
+/// What it means that special devices are missing.
+#[must_use]
+pub fn lost_metadata(special: &[String]) -> String {
+    match special {
+        [] => String::new(),
+        special => format!(
+            "; special devices ({}) hold its metadata, without which no file is found",
+            special.join(", ")
+        ),
+    }
 }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use steadfast_env::Env;
 use steadfast_format::{
-    DeviceId, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement, SegmentRow, medium,
+    DeviceId, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement, SegmentRow,
+    medium,
 };
 use steadfast_segment::{Geometry, Redundancy};
 
@@ -33,6 +34,8 @@ use crate::scan::FoundPool;
 
 /// Feature of pools with groups.
 pub(crate) const FEATURE: &str = "redundancy";
+/// Feature of pools that have had special groups.
+pub(crate) const SPECIAL: &str = "special_devices";
 
 /// Greatest number of a device of a group: uberblocks have two bytes for it.
 const DEVICE_ID_MAX: u64 = u16::MAX as u64;
@@ -78,7 +81,7 @@ pub(crate) fn check(group: &GroupHandles) -> Result<()> {
     }
     let whole = group.devices.iter().find(|handle| !handle.device.character().appendable);
     match whole {
-        Some(handle) if group.redundancy != Redundancy::None => {
+        Some(handle) if group.redundancy != Redundancy::None || group.class == GroupClass::Special => {
             Err(Error::GroupOfObjects { path: handle.path.clone(), group: word(group.redundancy) })
         }
         _ => Ok(()),
@@ -94,10 +97,20 @@ pub(crate) fn add(
     groups: &mut Vec<GroupConfig>,
     leaves: &mut Vec<Arc<Leaf>>,
 ) -> Result<()> {
+    let is_special = handles.class == GroupClass::Special;
+    if is_special && handles.redundancy == Redundancy::None && handles.devices.len() > 1 {
+        // Each is a group of its own.
+        return handles.devices.into_iter().try_for_each(|device| {
+            let one = GroupHandles { devices: vec![device], ..handles };
+            add(env, events, geometry, one, groups, leaves)
+        });
+    }
     let width = u32::try_from(handles.devices.len()).expect("checked");
     let column = handles.redundancy.column_bytes(width, geometry);
     let id = groups.last().map_or(0, |group| group.id);
     let kind = match handles.redundancy {
+        // A group says what it holds, so a special device is a mirror of one column.
+        Redundancy::None if is_special => Some(GroupKind::Mirror),
         Redundancy::None => None,
         Redundancy::Mirror => Some(GroupKind::Mirror),
         Redundancy::Raidz(parity) => Some(GroupKind::Raidz(parity)),
@@ -107,7 +120,7 @@ pub(crate) fn add(
         Some(kind) => {
             let id = id.checked_add(1).ok_or(Error::TooManyGroups)?;
             let width = u8::try_from(width).expect("checked");
-            groups.push(GroupConfig { id, kind, width, column });
+            groups.push(GroupConfig { id, kind, width, column, class: handles.class });
             id
         }
     };
@@ -128,6 +141,17 @@ pub(crate) fn add(
         leaves.push(Arc::new(Leaf::new(config, handle.device, env, events)));
     }
     Ok(())
+}
+
+/// Those of some paths that are of special devices.
+#[must_use]
+pub fn special_among(config: &LabelConfig, paths: &[String]) -> Vec<String> {
+    let is_special = |leaf: &&LeafConfig| {
+        let group = config.groups.iter().find(|group| group.id == leaf.group);
+        group.is_some_and(|group| group.class == GroupClass::Special)
+    };
+    let leaves = config.leaves.iter().filter(is_special);
+    leaves.filter(|leaf| paths.contains(&leaf.path)).map(|leaf| leaf.path.clone()).collect()
 }
 
 /// True if import can do without the devices that were not found.

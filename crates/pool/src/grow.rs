@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use steadfast_format::{Feature, LabelConfig, PoolState, medium};
+use steadfast_format::{Feature, GroupClass, GroupConfig, LabelConfig, PoolState, medium};
 
 use crate::create::{DeviceHandle, GroupHandles};
 use crate::error::{Error, Result};
@@ -82,6 +82,10 @@ impl Inner {
             if !listed.is_empty() && !self.has_feature(groups::FEATURE) {
                 self.features.write().extend(Feature::known(groups::FEATURE));
             }
+            let is_special = |group: &GroupConfig| group.class == GroupClass::Special;
+            if listed.iter().any(is_special) && !self.has_feature(groups::SPECIAL) {
+                self.features.write().extend(Feature::known(groups::SPECIAL));
+            }
             if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
                 // What some labels list by now is not part of any root.
                 (*self.leaves.write(), *self.groups.write(), *self.features.write()) = old;
@@ -89,6 +93,9 @@ impl Inner {
             }
             for group in crate::create::group_specs(self.slot_size, &listed, &added) {
                 assert!(self.space.add_group(group), "the ids are more than the greatest");
+            }
+            if listed.iter().any(is_special) {
+                self.space.close_misplaced()?;
             }
         }
         self.commit_changes()?;

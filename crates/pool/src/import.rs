@@ -66,8 +66,10 @@ impl Pool {
         // A label is a stranger's word; names go into paths, messages and names of threads.
         steadfast_property::check_pool_name(&name)
             .map_err(|source| Error::BadName { name: name.clone(), source })?;
-        crate::groups::check_present(&found)
-            .map_err(|missing| Error::MissingDevices { pool: config.name.clone(), missing })?;
+        crate::groups::check_present(&found).map_err(|missing| {
+            let special = crate::groups::special_among(config, &missing);
+            Error::MissingDevices { pool: config.name.clone(), missing, special }
+        })?;
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let leaves = leaves_of(env, &events, &found)?;
         let random = |out: &mut [u8]| env.random.fill(out);

@@ -24,7 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use steadfast_format::{Checksums, DeviceId, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId};
+use steadfast_format::{
+    Checksums, DeviceId, GroupClass, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId,
+};
 use steadfast_segment::Moved;
 
 use crate::error::{Error, Result};
@@ -95,7 +97,13 @@ impl Inner {
             }
         }
         let Some(first) = leaving.first() else { return Ok(()) };
-        if leaving.len() == self.leaves().len() {
+        // Content does not go to special groups.
+        let special: Vec<u8> = {
+            let groups = self.groups.read();
+            groups.iter().filter(|group| group.class == GroupClass::Special).map(|group| group.id).collect()
+        };
+        let stays = |leaf: &Arc<Leaf>| !leaving.iter().any(|other| other.id() == leaf.id());
+        if !self.leaves().iter().any(|leaf| stays(leaf) && !special.contains(&leaf.config().group)) {
             return Err(Error::LastGroup { pool: self.name(), path: first.path() });
         }
         let ids: Vec<DeviceId> = leaving.iter().map(|leaf| leaf.id()).collect();

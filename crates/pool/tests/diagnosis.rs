@@ -8,7 +8,7 @@ use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
-use steadfast_format::{LeafState, SegmentId};
+use steadfast_format::{GroupClass, LeafState, SegmentId};
 use steadfast_pool::{
     Cause, CreateSpec, ERRORS_MAX, EventKind, GroupHandles, Pool, Redundancy, ScrubCommand, WINDOW,
 };
@@ -48,7 +48,8 @@ impl Machine {
     fn new(redundancy: Redundancy, count: usize) -> Machine {
         let device = |at| Arc::new(MemoryDevice::new(&format!("device {at}"), 128 << 20));
         let machine = Machine { env: Env::simulated(7), devices: (0..count).map(device).collect() };
-        let group = GroupHandles { redundancy, devices: handles(&machine.devices) };
+        let group =
+            GroupHandles { redundancy, class: GroupClass::Normal, devices: handles(&machine.devices) };
         let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
         let pool = Pool::create(&machine.env, spec).expect("a pool");
         let (fs, handle) = mount(&pool, "tank");

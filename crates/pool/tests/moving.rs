@@ -10,7 +10,7 @@ use steadfast_device::memory::Fate;
 use steadfast_device::{Character, Device, MemoryDevice, Place, Presence, Result as DeviceResult};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{LeafState, SegmentId, Txg};
+use steadfast_format::{GroupClass, LeafState, SegmentId, Txg};
 use steadfast_pool::{
     CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
 };
@@ -113,7 +113,11 @@ impl Machine {
     }
 
     fn group(&self, redundancy: Redundancy, devices: &[usize]) -> GroupHandles {
-        GroupHandles { redundancy, devices: devices.iter().map(|&at| self.handle(at)).collect() }
+        GroupHandles { redundancy, class: GroupClass::Normal, devices: self.handles(devices) }
+    }
+
+    fn handles(&self, devices: &[usize]) -> Vec<DeviceHandle> {
+        devices.iter().map(|&at| self.handle(at)).collect()
     }
 
     fn create(&self, groups: Vec<GroupHandles>) -> Pool {
@@ -354,7 +358,11 @@ fn a_group_is_removed_while_the_pool_is_used() {
             check(&pool, 0, "removed and imported");
             assert!(matches!(pool.remove(&[expected[0].clone()], false), Err(Error::LastGroup { .. })));
             // What was removed is blank, and can be added again.
-            let alone = GroupHandles { redundancy: Redundancy::None, devices: vec![machine.handle(gone[0])] };
+            let alone = GroupHandles {
+                redundancy: Redundancy::None,
+                class: GroupClass::Normal,
+                devices: vec![machine.handle(gone[0])],
+            };
             pool.add_groups(vec![alone], false, false).expect("added");
             pool.export().expect("exported");
         }

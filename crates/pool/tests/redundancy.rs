@@ -8,7 +8,7 @@ use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;
-use steadfast_format::LeafState;
+use steadfast_format::{GroupClass, LeafState};
 use steadfast_pool::{
     CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
 };
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     fn create(&self, redundancy: Redundancy) -> Pool {
-        let group = GroupHandles { redundancy, devices: handles(&self.devices) };
+        let group = GroupHandles { redundancy, class: GroupClass::Normal, devices: handles(&self.devices) };
         let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
         let pool = Pool::create(&self.env, spec).expect("a pool");
         (0..FILES).for_each(|file| write_file(&pool, file, &content(file)));
@@ -304,7 +304,7 @@ fn a_device_that_fails_is_faulted_and_the_pool_goes_on_until_too_many_do() {
 fn groups_that_cannot_be_are_refused() {
     let machine = Machine::new(5);
     let create = |redundancy, devices: &[Arc<MemoryDevice>]| {
-        let group = GroupHandles { redundancy, devices: handles(devices) };
+        let group = GroupHandles { redundancy, class: GroupClass::Normal, devices: handles(devices) };
         Pool::create(&machine.env, CreateSpec { groups: vec![group], ..spec(Vec::new(), None) }).map(drop)
     };
     let devices = &machine.devices;

@@ -8,7 +8,7 @@ use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;
-use steadfast_format::LeafState;
+use steadfast_format::{GroupClass, LeafState};
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, EventKind, GroupHandles, Pool, Redundancy};
 
 const FILES: u64 = 12;
@@ -54,7 +54,11 @@ impl Machine {
         let device = |at| Arc::new(MemoryDevice::new(&format!("device {at}"), 128 << 20));
         let devices: Vec<Arc<MemoryDevice>> = (0..=count).map(device).collect();
         let machine = Machine { env: Env::simulated(5), devices };
-        let group = GroupHandles { redundancy, devices: handles(&machine.devices[..count]) };
+        let group = GroupHandles {
+            redundancy,
+            class: GroupClass::Normal,
+            devices: handles(&machine.devices[..count]),
+        };
         let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
         let pool = Pool::create(&machine.env, spec).expect("a pool");
         pool.add_spares(handles(&machine.devices[count..]), false, false).expect("added");

@@ -24,7 +24,6 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("sharenfs", "export the mountpoint with the tools of your NFS server"),
     ("sharesmb", "export the mountpoint with the tools of your SMB server"),
     ("snapdev", "volumes are not yet built"),
-    ("special_small_blocks", "special devices are not yet built"),
     ("version", "file systems have no version of their own; `zpool upgrade` enables a pool's features"),
     ("volblocksize", "volumes are not yet built"),
     ("volmode", "volumes are not yet built"),

@@ -29,6 +29,11 @@ pub enum Change {
 pub enum Kind {
     /// Bytes.
     Bytes,
+    /// Bytes, so many at most.
+    BytesUpTo {
+        /// Greatest value.
+        max: u64,
+    },
     /// Bytes, a power of two within these bounds.
     PowerOfTwo {
         /// Least value.
@@ -107,6 +112,7 @@ impl Property {
             Kind::Bytes
                 | Kind::Limit
                 | Kind::CountLimit
+                | Kind::BytesUpTo { .. }
                 | Kind::PowerOfTwo { .. }
                 | Kind::Number { .. }
                 | Kind::Identifier
@@ -121,11 +127,13 @@ impl Property {
         match self.kind {
             Kind::Limit | Kind::CountLimit if exact == "0" => "none".to_owned(),
             Kind::CountLimit => exact.parse().map_or_else(|_| exact.to_owned(), nice_number),
-            Kind::Bytes | Kind::Limit | Kind::PowerOfTwo { .. } => exact.parse().map_or_else(
-                |_| exact.to_owned(),
-                // Sizes in tables carry a unit letter from 1K on, and a plain B below.
-                |bytes: u64| if bytes == 0 { "0B".to_owned() } else { nice_bytes(bytes) },
-            ),
+            Kind::Bytes | Kind::Limit | Kind::BytesUpTo { .. } | Kind::PowerOfTwo { .. } => {
+                exact.parse().map_or_else(
+                    |_| exact.to_owned(),
+                    // Sizes in tables carry a unit letter from 1K on, and a plain B below.
+                    |bytes: u64| if bytes == 0 { "0B".to_owned() } else { nice_bytes(bytes) },
+                )
+            }
             Kind::Percent if parse_size(exact).is_some() => format!("{exact}%"),
             Kind::Ratio if exact != "-" => format!("{exact}x"),
             _ => exact.to_owned(),
@@ -568,6 +576,15 @@ pub const DATASET: &[Property] = &[
         Kind::Words { allowed: &["hidden", "visible"], later: &["disabled"] },
         "hidden",
         "Is the folder `.zfs`, with its snapshots, listed at the top of it? It can be entered in either case.",
+    )
+    .inherited(),
+    setting(
+        "special_small_blocks",
+        "SPECIAL_SMALL_BLOCKS",
+        "<size up to 16M>, or 0 for none",
+        Kind::BytesUpTo { max: 16 << 20 },
+        "0",
+        "Blocks of content that take so many bytes at most as they are stored go to special devices, as metadata does.",
     )
     .inherited(),
     measured("defer_destroy", "DEFER_DESTROY", "on | off", SWITCH, "Does a snapshot go when nothing keeps it any more?"),

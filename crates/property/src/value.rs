@@ -178,6 +178,9 @@ impl Property {
             Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::Limit | Kind::CountLimit if text == "none" => Ok("0".to_owned()),
             Kind::Limit | Kind::CountLimit => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
+            Kind::BytesUpTo { max } => {
+                parse_size(text).filter(|n| *n <= max).map(|n| n.to_string()).ok_or_else(wrong)
+            }
             Kind::PowerOfTwo { min, max } => match parse_size(text) {
                 Some(n) if n.is_power_of_two() && (min..=max).contains(&n) => Ok(n.to_string()),
                 _ => Err(wrong()),

@@ -22,7 +22,7 @@ pub struct Accounting {
     pub emptied_slots: u64,
     /// Open segments.
     pub open_slots: u64,
-    /// Bytes that may live at most: all slots less the reserve.
+    /// Bytes that may live at most: all slots less the reserve; of special groups what lives there.
     pub capacity_bytes: u64,
     /// Bytes kept for the cleaner, for commits and for deleting on a full pool.
     pub reserve_bytes: u64,

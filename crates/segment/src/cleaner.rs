@@ -9,6 +9,7 @@ use steadfast_format::{Address, Column, DatasetId, Placement, SegmentId};
 use crate::Class;
 use crate::error::Error;
 use crate::room::node_units;
+use crate::sides::Side;
 use crate::space::{CleanerRoom, Space, lock};
 use crate::table::Row;
 use steadfast_device::Place;
@@ -47,6 +48,10 @@ const NOTE_RUNS: u32 = 16;
 const TXG_BLOCKS_MIN: u64 = 64;
 /// File content that a txg may hold however dear cleaning is, if there is room for it.
 const TXG_BYTES_MIN: u64 = 2 << 20;
+/// A victim on a special group gives back this part of a slot at least: what is full of what lives is left alone.
+const SPECIAL_SHARE: u32 = 8;
+/// Slots of the special side wanted whatever it costs are no more than this part of it.
+const SPECIAL_SPARE_SHARE: u32 = 8;
 
 /// Room for what is written against what is wanted, in units.
 struct Pressure {
@@ -109,45 +114,58 @@ struct Victim {
 }
 
 impl Space {
-    /// How room stands, and what is wanted.
-    fn pressure(&self) -> Pressure {
+    /// How room stands on a side, and what is wanted there.
+    fn pressure(&self, side: Side) -> Pressure {
         let table_overhead = self.commit_room(self.geometry.unit).overhead(TXG_BLOCKS_MIN);
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
-        let slots = table.total_slots();
+        let slots = table.total_of(side);
         let spare = (slots / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
-        let live = u32::try_from(table.live_units / slot_units.unsigned_abs()).unwrap_or(u32::MAX);
+        let live =
+            u32::try_from(table.live_units_of_side(side) / slot_units.unsigned_abs()).unwrap_or(u32::MAX);
         let cheap = ((slots - slots / 8).saturating_sub(live) / CHEAP_SHARE).min(CHEAP_MAX);
-        let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX);
+        let unit = u64::from(self.geometry.unit);
+        if side == Side::Special {
+            let least = i64::from(spare.min(slots / SPECIAL_SPARE_SHARE).max(1)) * slot_units;
+            let after = table.after_commit(table.headroom(0), None);
+            return Pressure {
+                room: after.special + table.open_room_units(&[Class::Small]),
+                target: least + i64::from(cheap) * slot_units,
+                least,
+                content: i64::MAX,
+                urgent: URGENT_SLOTS * slot_units,
+                unit,
+            };
+        }
         let metadata = table_overhead / u64::from(self.geometry.unit);
         let owners = u32::try_from(table.owners.len()).unwrap_or(u32::MAX);
         let begun = table.open_room_units(&[Class::Data]).min(slot_units);
         let content = table.content_headroom_units(Self::CLEANER_SLOTS) + begun;
         let least = i64::from(spare) * slot_units + i64::try_from(metadata).unwrap_or(i64::MAX);
+        let after = table.after_commit(table.headroom(Self::CLEANER_SLOTS + (owners - 1)), None);
         Pressure {
             content,
-            room: table.headroom_units(Self::CLEANER_SLOTS + (owners - 1))
-                + table.open_room_units(&[Class::Data, Class::Clean])
-                + emptied * slot_units,
+            room: after.content() + table.open_room_units(&[Class::Data, Class::Clean]),
             target: least + i64::from(cheap) * slot_units,
             least,
             urgent: URGENT_SLOTS * slot_units,
-            unit: u64::from(self.geometry.unit),
+            unit,
         }
     }
 
-    /// True if slots are short and there is something to gain, whether or not anything is written.
+    /// True if slots are short and there is something to gain, whether or not anything is written. Special groups are cleaned in commits that
+    /// are made anyway.
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
-        let pressure = self.pressure();
-        pressure.room < pressure.least && !self.candidates(pressure.is_urgent()).is_empty()
+        let pressure = self.pressure(Side::Normal);
+        pressure.room < pressure.least && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty()
     }
 
     /// True if slots are short and there is nothing to gain, because what has dead units cannot be read.
     #[must_use]
     pub fn is_barren(&self) -> bool {
-        let pressure = self.pressure();
-        pressure.room < pressure.target && self.candidates(pressure.is_urgent()).is_empty()
+        let pressure = self.pressure(Side::Normal);
+        pressure.room < pressure.target && self.candidates(Side::Normal, pressure.is_urgent()).is_empty()
     }
 
     /// Bytes of file content that operations should have reserved at once at most, if each commit's cleaner copies
@@ -160,7 +178,7 @@ impl Space {
     #[must_use]
     pub fn txg_bytes_max(&self, block_bytes_max: u32, clean_bytes: u64, need_thousandths: u64) -> u64 {
         let room = self.room_for_txg_bytes(block_bytes_max);
-        let pressure = self.pressure();
+        let pressure = self.pressure(Side::Normal);
         let live = self.read_state().victim_live.max(0.01);
         let gain = (clean_bytes as f64 * (1.0 - live).max(0.0) / live) as u64;
         let above = (pressure.room - pressure.least).max(0).unsigned_abs() * pressure.unit;
@@ -182,28 +200,60 @@ impl Space {
     ) -> Result<CleanReport, Error> {
         let _sync = lock(&self.sync);
         let mut report = CleanReport::default();
-        let slot_size = u64::from(self.geometry.slot_size);
         let unit = u64::from(self.geometry.unit);
         let appended = unit * std::mem::take(&mut self.write_state().table.appended_units);
-        let pressure = self.pressure();
-        let alone = appended == 0 && pressure.is_urgent();
         let promised_units = u32::try_from(promised_bytes.div_ceil(unit)).unwrap_or(u32::MAX);
-        self.write_state().cleaner_room = CleanerRoom { alone, promised_units, pool_units: 0 };
-        let wanted = pressure.wanted(appended);
-        if wanted == 0 {
-            return Ok(report);
+        let pressure = self.pressure(Side::Normal);
+        let alone = appended == 0 && pressure.is_urgent();
+        let room = CleanerRoom { alone, promised_units, pool_units: 0, emptying: Side::Normal };
+        self.clean_side(
+            room,
+            &pressure,
+            pressure.wanted(appended),
+            budget_bytes,
+            metadata_bytes,
+            &mut report,
+        )?;
+        if self.read_state().table.has_special() {
+            let special = unit * self.read_state().table.special_units;
+            let pressure = self.pressure(Side::Special);
+            let room = CleanerRoom { alone: false, emptying: Side::Special, ..room };
+            // Its devices are others, so what was copied on the other side counts for nothing here.
+            let budget = budget_bytes + report.bytes_moved;
+            self.clean_side(room, &pressure, pressure.wanted(special), budget, metadata_bytes, &mut report)?;
+            // What was copied by the cleaner is nothing to give back for.
+            self.write_state().table.special_units = 0;
         }
-        let mut candidates = self.candidates(pressure.is_urgent());
+        Ok(report)
+    }
+
+    /// Cleans one side until so many bytes are gained or copied.
+    fn clean_side(
+        &self,
+        room: CleanerRoom,
+        pressure: &Pressure,
+        wanted: u64,
+        budget_bytes: u64,
+        metadata_bytes: &mut dyn FnMut() -> Option<u64>,
+        report: &mut CleanReport,
+    ) -> Result<(), Error> {
+        let slot_size = u64::from(self.geometry.slot_size);
+        let (emptied_before, moved_before) = (report.segments_emptied, report.bytes_moved);
+        self.write_state().cleaner_room = room;
+        if wanted == 0 {
+            return Ok(());
+        }
+        let mut candidates = self.candidates(room.emptying, pressure.is_urgent());
         let mut gained = 0;
         let mut count = || self.count_metadata(metadata_bytes);
         if !count() {
             report.stopped_for_space = true;
-            return Ok(report);
+            return Ok(());
         }
         while gained < wanted && report.bytes_moved < budget_bytes {
             let Some(candidate) = candidates.pop() else { break };
             let (before, emptied) = (report.bytes_moved, report.segments_emptied);
-            self.clean_segment(candidate.id, &mut report, &mut count)?;
+            self.clean_segment(candidate.id, report, &mut count)?;
             if report.stopped_for_space {
                 break;
             }
@@ -212,24 +262,32 @@ impl Space {
                 gained += slot_size - (report.bytes_moved - before);
             }
         }
-        if report.segments_emptied > 0 {
-            let live = report.bytes_moved as f64 / (u64::from(report.segments_emptied) * slot_size) as f64;
+        let emptied = report.segments_emptied - emptied_before;
+        if emptied > 0 && room.emptying == Side::Normal {
+            let moved = report.bytes_moved - moved_before;
+            let live = moved as f64 / (u64::from(emptied) * slot_size) as f64;
             let mut state = self.write_state();
             state.victim_live += (live - state.victim_live) / 4.0;
         }
-        Ok(report)
+        Ok(())
     }
 
-    /// Segments that may be taken.
-    fn candidates(&self, urgent: bool) -> BinaryHeap<Candidate> {
+    /// Segments of a side that may be taken.
+    fn candidates(&self, side: Side, urgent: bool) -> BinaryHeap<Candidate> {
         let state = self.read_state();
         let slot_units = u64::from(self.geometry.slot_units());
         let next = state.table.next_id.0;
         let closed = || {
-            state.table.rows.iter().filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
+            let rows = state.table.rows.iter();
+            rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
+                .filter(|(_, row)| state.table.side_of(row) == side)
         };
         let most = closed().map(|(_, row)| self.geometry.slot_units() - row.live).max().unwrap_or(0);
         let least = if urgent { 1 } else { most / WORTHWHILE_SHARE };
+        let least = match side {
+            Side::Normal => least,
+            Side::Special => least.max(self.geometry.slot_units() / SPECIAL_SHARE),
+        };
         let candidates = closed()
             .filter(|(_, row)| {
                 let dead = self.geometry.slot_units() - row.live;
@@ -318,7 +376,13 @@ impl Space {
         let (owner, class): (DatasetId, Class) = (victim.row.owner, victim.row.class.cleaned_into());
         let (mut rest, mut at) = (bytes, start);
         while !rest.is_empty() {
-            let (address, units) = match self.append_part(owner, class, rest) {
+            let part = match self.append_part(owner, class, rest) {
+                Err(Error::NoSpace) if class.elsewhere() != class => {
+                    self.append_part(owner, class.elsewhere(), rest)
+                }
+                part => part,
+            };
+            let (address, units) = match part {
                 Ok(part) => part,
                 Err(Error::NoSpace) => return Ok(false),
                 Err(error) => return Err(error),

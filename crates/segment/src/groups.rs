@@ -11,7 +11,7 @@
 //! else in this room calls free slots. While devices are away a segment has as many columns as devices are there, but never
 //! fewer than are needed to read it: what is missing is made up for by a resilver.
 
-use steadfast_format::{DeviceId, Placement};
+use steadfast_format::{DeviceId, GroupClass, Placement};
 use steadfast_vdev::{Layout, Stripe};
 
 use crate::Class;
@@ -63,6 +63,8 @@ impl Redundancy {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub redundancy: Redundancy,
+    /// What it holds.
+    pub class: GroupClass,
     /// Columns of a new segment, if all devices are there.
     pub width: u32,
     /// Bytes of a slot on its devices.
@@ -123,7 +125,7 @@ impl Group {
 /// Bytes of a chunk of a segment.
 pub(crate) fn chunk_bytes(class: Class, geometry: Geometry) -> u32 {
     match class {
-        Class::Data | Class::Clean => {
+        Class::Data | Class::Clean | Class::Small => {
             (geometry.slot_size / CHUNKS_MIN).min(CHUNK_BYTES_MAX).max(geometry.unit)
         }
         _ => geometry.unit,

@@ -96,6 +96,7 @@ mod pace;
 mod redundant;
 mod relocation;
 mod room;
+mod sides;
 mod single;
 mod slots;
 mod space;
@@ -138,12 +139,22 @@ pub enum Class {
     Pool1 = 6,
     /// The intent log.
     Log = 7,
+    /// File content in small blocks, on special groups.
+    Small = 8,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 7] =
-        [Class::Data, Class::Meta0, Class::Meta1, Class::Clean, Class::Pool0, Class::Pool1, Class::Log];
+    pub const ALL: [Class; 8] = [
+        Class::Data,
+        Class::Meta0,
+        Class::Meta1,
+        Class::Clean,
+        Class::Pool0,
+        Class::Pool1,
+        Class::Log,
+        Class::Small,
+    ];
 
     /// From its stored number.
     #[must_use]
@@ -163,7 +174,7 @@ impl Class {
         match self {
             Class::Meta0 | Class::Pool0 => Some(0),
             Class::Meta1 | Class::Pool1 => Some(1),
-            Class::Data | Class::Clean | Class::Log => None,
+            Class::Data | Class::Clean | Class::Log | Class::Small => None,
         }
     }
 
@@ -175,12 +186,13 @@ impl Class {
             Class::Meta1 => Some(Class::Meta0),
             Class::Pool0 => Some(Class::Pool1),
             Class::Pool1 => Some(Class::Pool0),
-            Class::Data | Class::Clean | Class::Log => None,
+            Class::Data | Class::Clean | Class::Log | Class::Small => None,
         }
     }
 
     /// Where the cleaner puts what lived in a segment of this class. Copies of metadata stay in streams of their
-    /// own, or cleaning would bring both into one segment.
+    /// own, or cleaning would bring both into one segment. Small blocks for which special groups have no room become content like
+    /// other.
     #[must_use]
     pub fn cleaned_into(self) -> Class {
         match self {

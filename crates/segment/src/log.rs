@@ -10,6 +10,7 @@ use steadfast_format::{Column, DatasetId, DeviceId, Placement, SegmentId};
 
 use crate::Class;
 use crate::error::Error;
+use crate::sides::Side;
 use crate::space::{Space, lock};
 
 /// Where a segment of the log lies.
@@ -56,8 +57,8 @@ impl Space {
         let mut state = self.write_state();
         let table = &mut state.table;
         // An eighth stays: what was admitted beside this commit is at most half of what is free, and the log a 32nd of the pool.
-        let kept = table.metadata_slots() + table.total_slots() / 8;
-        if table.free_slots() < kept + slots {
+        let kept = table.metadata_slots() + table.total_of(Side::Normal) / 8;
+        if table.free_for(Class::Log) < kept + slots {
             return Vec::new();
         }
         for _ in 0..slots {

@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::groups::{self, Redundancy};
 use crate::mend::Mended;
 use crate::redundant::checksum;
+use crate::sides::Side;
 use crate::space::{Space, lock};
 use crate::table::{Lost, Row, Table};
 
@@ -68,6 +69,13 @@ impl Table {
             }
             (_, Redundancy::Mirror) => row.class == Class::Log,
         }
+    }
+
+    /// The side where a segment belongs: what may lie on special groups, there, if there is room for more than what is written next.
+    fn home_of(&self, row: &Row) -> Side {
+        let here = self.side_of(row);
+        let room = row.class.may_be_special() && self.free_of(Side::Special) > self.small_floor();
+        if room && self.has_special() { Side::Special } else { here }
     }
 
     /// Whether all that lies on a group is to go to others.
@@ -182,12 +190,16 @@ impl Table {
         if row.class.is_pool() || row.class == Class::Log {
             return None;
         }
+        let home = self.home_of(row);
         let fits = |index: &usize| {
-            let parity = row.class.copy_index().is_none_or(|copy| index % 2 == copy);
-            *index != row.group && self.groups[*index].free > 0 && parity
+            let parity = row.class.copy_index().is_none_or(|copy| self.rank_on_side(*index) % 2 == copy);
+            let group = &self.groups[*index];
+            // Of special groups there is mostly one, and it takes both copies.
+            let parity = parity || home == Side::Special;
+            *index != row.group && group.free > 0 && group.side() == home && parity
         };
         let best = (0..self.groups.len()).filter(fits).max_by_key(|&at| (share(at, 1), Reverse(at)))?;
-        (share(best, 1) > share(row.group, 0)).then_some(best)
+        (home != self.side_of(row) || share(best, 1) > share(row.group, 0)).then_some(best)
     }
 }
 
@@ -207,6 +219,15 @@ impl Space {
         self.close_streams(|space, id| {
             let state = space.read_state();
             state.table.rows.get(&id).is_some_and(|row| state.table.is_group_leaving(row.group))
+        })
+    }
+
+    /// Ends the open segments of what belongs on special groups and lies on others: after a special group was added. Sync context only.
+    pub fn close_misplaced(&self) -> Result<(), Error> {
+        self.close_streams(|space, id| {
+            let state = space.read_state();
+            let row = state.table.rows.get(&id);
+            row.is_some_and(|row| row.class.may_be_special() && state.table.side_of(row) == Side::Normal)
         })
     }
 
@@ -235,8 +256,19 @@ impl Space {
         let (live, slots) = {
             let table = &self.read_state().table;
             let stays = |group: &&crate::groups::Group| !group.devices.iter().all(|id| devices.contains(id));
-            let slots = table.groups.iter().filter(stays).map(|group| u64::from(group.total)).sum::<u64>();
-            (table.live_units * u64::from(self.geometry.unit), slots)
+            let slots_of = |side| {
+                let groups = table.groups.iter().filter(stays).filter(|group| group.side() == side);
+                groups.map(|group| u64::from(group.total)).sum::<u64>()
+            };
+            let movable: u64 = Class::ALL
+                .into_iter()
+                .filter(|class| class.may_be_special())
+                .map(|class| table.class_live_units(class))
+                .sum();
+            // Segments lie whole, so of special slots a part stays empty.
+            let special = slots_of(Side::Special) * u64::from(self.geometry.slot_units()) / 2;
+            let live = table.live_units - movable.min(special);
+            (live * u64::from(self.geometry.unit), slots_of(Side::Normal))
         };
         (live, self.capacity_of(slots))
     }
@@ -253,11 +285,14 @@ impl Space {
         let target = {
             let table = &self.read_state().table;
             match table.rows.get(&id).filter(|row| !row.open && table.is_group_leaving(row.group)) {
-                Some(row) => table.choose_group(row.owner, row.class),
+                // Small blocks that find no room on special groups go where content goes.
+                Some(row) => table
+                    .choose_group(row.owner, row.class)
+                    .or_else(|| table.choose_group(row.owner, row.class.elsewhere())),
                 None => return Ok(Moved::Stays),
             }
         };
-        match target.filter(|_| self.has_room()) {
+        match target.filter(|group| self.has_room(*group)) {
             Some(group) => self.transfer(id, sums, group),
             None => Ok(Moved::NoRoom),
         }
@@ -275,16 +310,22 @@ impl Space {
             (table.uneven(row), table.emptier(row).filter(|_| groups))
         };
         match (uneven, emptier) {
-            (_, Some(group)) if self.has_room() => self.transfer(id, sums, group),
+            (_, Some(group)) if self.has_room(group) => self.transfer(id, sums, group),
             (Some((index, to)), _) => self.shift(id, index, to, sums),
             _ => Ok(Moved::Stays),
         }
     }
 
     /// (W4)
-    fn has_room(&self) -> bool {
+    fn has_room(&self, group: usize) -> bool {
         let table = &self.read_state().table;
-        table.content_headroom_units(Space::CLEANER_SLOTS) >= i64::from(self.geometry.slot_units())
+        let slot_units = i64::from(self.geometry.slot_units());
+        let mut headroom = table.content_headroom(Space::CLEANER_SLOTS);
+        match table.groups[group].side() {
+            Side::Normal => headroom.normal -= slot_units,
+            Side::Special => headroom.special -= slot_units,
+        }
+        headroom.content() >= 0
     }
 
     /// Rows do without the columns they have on a device, so many of them; their slots are free after the next commit. Gives how many

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
 use steadfast_env::{Env, Job};
 use steadfast_format::{
-    Address, Column, CommitTail, DatasetId, DeviceId, GroupConfig, GroupKind, LeafConfig, Placement,
-    SegmentId, SegmentRow,
+    Address, Column, CommitTail, DatasetId, DeviceId, GroupClass, GroupConfig, GroupKind, LeafConfig,
+    Placement, SegmentId, SegmentRow,
 };
 
 use crate::accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
@@ -16,6 +16,7 @@ use crate::devices::{Devices, Handle};
 use crate::error::{Error, ReadError};
 use crate::groups::Redundancy;
 use crate::redundant::GivenUp;
+use crate::sides::Side;
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
 use crate::table::{Freed, Geometry, Piece, Row, Table, Unallocated};
 use crate::{Class, SpaceChanges, SpaceTail};
@@ -58,6 +59,8 @@ pub struct Space {
 pub struct GroupSpec {
     /// How.
     pub redundancy: Redundancy,
+    /// What it holds.
+    pub class: GroupClass,
     /// Columns of a new segment.
     pub width: u32,
     /// Bytes of a slot on its devices ([`Redundancy::column_bytes`]).
@@ -93,6 +96,7 @@ pub fn groups_of(
             continue;
         }
         let listed = listed_groups.iter().find(|group| group.id == leaf.group);
+        let class = listed.map_or(GroupClass::Normal, |group| group.class);
         let (redundancy, width, column) = match listed {
             None => (Redundancy::None, 1, slot_size),
             Some(GroupConfig { kind: GroupKind::Mirror, width, column, .. }) => {
@@ -102,7 +106,7 @@ pub fn groups_of(
                 (Redundancy::Raidz(*parity), u32::from(*width), *column)
             }
         };
-        groups.push((leaf.group, GroupSpec { redundancy, width, column, members: vec![member] }));
+        groups.push((leaf.group, GroupSpec { redundancy, class, width, column, members: vec![member] }));
     }
     groups.into_iter().map(|(_, group)| group).collect()
 }
@@ -135,6 +139,8 @@ pub(crate) struct CleanerRoom {
     pub promised_units: u32,
     /// Units that this commit has yet to write of each copy of the pool's own metadata.
     pub pool_units: u32,
+    /// The side on which it empties segments.
+    pub emptying: Side,
 }
 
 /// A slot that a commit freed.
@@ -185,6 +191,7 @@ impl Space {
     pub fn new(geometry: Geometry, devices: Vec<(DeviceId, u32, SharedDevice)>, env: Env) -> Space {
         let single = |(id, slots, device)| GroupSpec {
             redundancy: Redundancy::None,
+            class: GroupClass::Normal,
             width: 1,
             column: geometry.slot_size,
             members: vec![MemberSpec { id, slots, device: Some(device) }],
@@ -242,7 +249,7 @@ impl Space {
             }
         }
         let table = &mut self.write_state().table;
-        let index = table.add_group(group.redundancy, group.width, group.column);
+        let index = table.add_group(group.redundancy, group.class, group.width, group.column);
         members.into_iter().for_each(|(id, slots, usable)| table.add_device(id, slots, index, usable));
         true
     }
@@ -251,6 +258,7 @@ impl Space {
     pub fn add_device(&self, id: DeviceId, slots: u32, device: SharedDevice) -> bool {
         self.add_group(GroupSpec {
             redundancy: Redundancy::None,
+            class: GroupClass::Normal,
             width: 1,
             column: self.geometry.slot_size,
             members: vec![MemberSpec { id, slots, device: Some(device) }],
@@ -350,7 +358,16 @@ impl Space {
 
     /// Appends a block to the open segment of its stream. Its bytes are in memory when this returns and on the device
     /// after [`Space::flush_open`] and [`Space::flush_devices`].
+    ///
+    /// Content in small blocks for which special groups have no room is stored as content.
     pub fn append(&self, owner: DatasetId, class: Class, bytes: &[u8]) -> Result<Address, Error> {
+        match self.append_as(owner, class, bytes) {
+            Err(Error::NoSpace) if class == Class::Small => self.append_as(owner, Class::Data, bytes),
+            result => result,
+        }
+    }
+
+    fn append_as(&self, owner: DatasetId, class: Class, bytes: &[u8]) -> Result<Address, Error> {
         assert!(!bytes.is_empty(), "a block has bytes");
         if bytes.len() > self.geometry.slot_size as usize {
             return Err(Error::TooLarge { bytes: bytes.len(), slot_size: self.geometry.slot_size });
@@ -792,7 +809,10 @@ impl Space {
         let table = &state.table;
         let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
         let slots = u64::from(table.total_slots());
-        let reserve_slots = self.reserve_slots(table);
+        // Content lies on the normal side; what lives on the other takes nothing from it (S2).
+        let normal = u64::from(table.total_of(Side::Normal));
+        let reserve_slots = self.reserve_of(table, normal);
+        let special_live = table.live_units_of_side(Side::Special) * unit;
         let open: Vec<&Row> = table.open.values().map(|id| &table.rows[id]).collect();
         let closed = (table.rows.len() - open.len()) as u64;
         let open_live: u64 = open.iter().map(|row| u64::from(row.live)).sum();
@@ -810,8 +830,8 @@ impl Space {
             free_slots: table.free_slots().into(),
             emptied_slots: table.emptied.len() as u64,
             open_slots: open.len() as u64,
-            capacity_bytes: slots.saturating_sub(reserve_slots) * slot_size,
-            reserve_bytes: reserve_slots.min(slots) * slot_size,
+            capacity_bytes: normal.saturating_sub(reserve_slots) * slot_size + special_live,
+            reserve_bytes: reserve_slots.min(normal) * slot_size,
             live_bytes: table.live_units * unit,
             dead_bytes: closed * slot_size - (table.live_units - open_live) * unit,
             open_room_bytes: open.len() as u64 * slot_size - open_filled * unit,
@@ -822,10 +842,6 @@ impl Space {
 
     /// max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of no
     /// use to others.
-    fn reserve_slots(&self, table: &Table) -> u64 {
-        self.reserve_of(table, table.total_slots().into())
-    }
-
     fn reserve_of(&self, table: &Table, slots: u64) -> u64 {
         let appendable = self.devices.values().all(|handle| handle.appendable);
         let least = if appendable { Self::RESERVE_SLOTS_MIN } else { Self::RESERVE_SLOTS_MIN_OBJECTS };
@@ -895,39 +911,56 @@ impl Space {
     /// commit would.
     fn floor(&self, state: &State, class: Class, for_cleaner: bool) -> Option<u32> {
         let slot_units = i64::from(self.geometry.slot_units());
+        let table = &state.table;
+        let beyond = || table.metadata_slots().saturating_sub(table.free_of(Side::Special));
         match class {
-            Class::Clean => (self.cleaner_headroom(state, slot_units) >= 0).then_some(0),
-            _ if for_cleaner => (self.cleaner_headroom(state, 0) >= 0).then_some(0),
-            Class::Data => Some(state.table.metadata_slots().saturating_sub(1)),
+            Class::Clean => (self.cleaner_headroom(state, class, slot_units) >= 0).then_some(0),
+            Class::Small => Some(table.small_floor()),
+            _ if for_cleaner => (self.cleaner_headroom(state, class, 0) >= 0).then_some(0),
+            Class::Data => Some(beyond().saturating_sub(1)),
             _ => Some(0),
         }
     }
 
-    /// Units that the cleaner may take, beside `slot` units that it needs at once; negative if others want more than there is.
+    /// Units that the cleaner may take of where a class goes, beside `slot` units that it needs at once; negative if others want more than
+    /// there is.
     /// What this commit has yet to write needs slots that are free now. What operations of the next one need, and the slots
     /// that keep the cleaner itself going, have to be there after this commit, which gives back what was emptied, the victim
     /// under way included; content that finds room in an open segment needs none. The slot that one of the cleaner's streams
     /// takes is not taken from operations: they have left it.
-    fn cleaner_headroom(&self, state: &State, slot: i64) -> i64 {
+    fn cleaner_headroom(&self, state: &State, class: Class, slot: i64) -> i64 {
         let (table, room) = (&state.table, &state.cleaner_room);
         let slot_units = i64::from(table.geometry.slot_units());
-        let kept = table.idle_commit_slots(room.pool_units);
-        let now = (i64::from(table.free_slots()) - i64::from(kept)) * slot_units - slot;
+        let kept = i64::from(table.idle_commit_slots(room.pool_units));
+        let [normal, special] = [Side::Normal, Side::Special].map(|side| i64::from(table.free_of(side)));
+        // What the commit needs beyond the special side's slots it takes of the normal ones.
+        let free = match class {
+            Class::Small => special - kept,
+            _ if class.may_be_special() => normal + special - kept,
+            _ => normal + (special - kept).min(0),
+        };
+        let now = free * slot_units - slot;
         if room.alone {
             return now;
         }
-        let emptied = i64::try_from(table.emptied.len()).unwrap_or(i64::MAX / slot_units - 1) + 1;
         let rest = i64::from(self.block_units_max.load(Ordering::Relaxed)) - 1;
         let begun = (table.open_room_units(&[Class::Data]) - rest).clamp(0, slot_units);
-        let after = table.content_headroom_units(Self::CLEANER_SLOTS) + emptied * slot_units;
         let promised = (i64::from(room.promised_units) - begun).max(0);
-        now.min(after - 2 * i64::from(room.pool_units) - promised)
+        let mut after = table.after_commit(table.content_headroom(Self::CLEANER_SLOTS), Some(room.emptying));
+        after.special -= 2 * i64::from(room.pool_units);
+        let content = after.content() - promised;
+        match class.may_be_special() && table.has_special() {
+            // What the special side can take is taken from nobody else.
+            true => now.min(content.max(after.special)),
+            false => now.min(content),
+        }
     }
 
     /// Units that the cleaner may append to an open segment. (C1) What it fills of a segment of metadata is room that the
     /// commit counted on: it leaves what keeps the stream from needing a slot more, unless that slot is there.
     fn cleaner_units(&self, state: &State, id: SegmentId) -> u32 {
-        let (table, headroom) = (&state.table, self.cleaner_headroom(state, 0));
+        let table = &state.table;
+        let headroom = self.cleaner_headroom(state, table.rows[&id].class, 0);
         let (room, kept) = table.room_beside_commit(id, state.cleaner_room);
         match u32::try_from(headroom) {
             Err(_) if headroom < 0 => 0,

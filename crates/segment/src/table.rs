@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
-    Address, Checksums, Column, DatasetId, DeviceId, Placement, RelocationRow, SegmentId, SegmentRow,
+    Address, Checksums, Column, DatasetId, DeviceId, GroupClass, Placement, RelocationRow, SegmentId,
+    SegmentRow,
 };
 
 use crate::bitmap::DeadUnits;
 use crate::error::TableError;
 use crate::groups::{self, Group, Redundancy};
 use crate::relocation::{Relocations, Run};
+use crate::sides::{Headroom, Side};
 use crate::slots::Slots;
 use crate::space::CleanerRoom;
 use crate::{Class, SpaceChanges};
@@ -136,6 +138,8 @@ pub(crate) struct Table {
     class_live: [u64; Class::ALL.len() + 1],
     /// Units of file content appended, but not by the cleaner, since it looked last.
     pub appended_units: u64,
+    /// The same of everything on special groups, the cleaner's copies among it.
+    pub special_units: u64,
     pub changed: BTreeSet<SegmentId>,
     /// Checksums of redundant segments that are open, or were closed since changes were last taken.
     pub sums: BTreeMap<SegmentId, Vec<[u8; Checksums::SIZE]>>,
@@ -169,6 +173,7 @@ impl Table {
             live_units: 0,
             class_live: Default::default(),
             appended_units: 0,
+            special_units: 0,
             changed: BTreeSet::new(),
             sums: BTreeMap::new(),
             sums_changed: BTreeSet::new(),
@@ -178,9 +183,18 @@ impl Table {
     }
 
     /// Adds a group without devices; gives its index.
-    pub fn add_group(&mut self, redundancy: Redundancy, width: u32, column: u32) -> usize {
+    pub fn add_group(&mut self, redundancy: Redundancy, class: GroupClass, width: u32, column: u32) -> usize {
         let devices = Vec::new();
-        self.groups.push(Group { redundancy, width, column, devices, free: 0, total: 0, live_units: 0 });
+        self.groups.push(Group {
+            redundancy,
+            class,
+            width,
+            column,
+            devices,
+            free: 0,
+            total: 0,
+            live_units: 0,
+        });
         self.groups.len() - 1
     }
 
@@ -412,7 +426,7 @@ impl Table {
         let wanted = match row.class {
             Class::Pool0 | Class::Pool1 => self.commit_units().max(beside.pool_units),
             Class::Meta0 | Class::Meta1 => self.commit_units(),
-            Class::Data | Class::Clean | Class::Log => 0,
+            Class::Data | Class::Clean | Class::Log | Class::Small => 0,
         };
         let counted = room < wanted && row.class.is_pool() && beside.alone;
         (room, if counted { 0 } else { wanted.min(room) })
@@ -428,10 +442,8 @@ impl Table {
         meta.sum::<u32>() + needs(DatasetId(0), Class::Pool0) + needs(DatasetId(0), Class::Pool1)
     }
 
-    /// Free slots, in units, less what is kept from file content: for each stream of metadata as much as it can fill before it
-    /// needs the slot after its present one, and `others` slots. Smooth on purpose: when a stream of metadata takes a slot,
-    /// its share of what is kept falls by as much. Negative if slots are short.
-    pub fn headroom_units(&self, others: u32) -> i64 {
+    /// Units that streams of metadata can fill before each needs the slot after its next one: what a commit may take of free slots.
+    pub fn metadata_units(&self) -> i64 {
         let slot_units = i64::from(self.geometry.slot_units());
         // What fills up rows at the commit is taken as well.
         let kept = |owner: DatasetId, class: Class| {
@@ -441,21 +453,42 @@ impl Table {
         };
         let meta: i64 =
             self.owners.iter().map(|&owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
-        let pool = kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1);
+        meta + kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1)
+    }
+
+    /// Free slots of each side, in units, less what is kept from file content: for each stream of metadata as much as it can fill
+    /// before it needs the slot after its present one, and `others` slots. Smooth on purpose: when a stream of metadata takes a
+    /// slot, its share of what is kept falls by as much.
+    pub fn headroom(&self, others: u32) -> Headroom {
+        let slot_units = i64::from(self.geometry.slot_units());
         let content = self.owners.len() as i64 * 2 * self.padding_units(Class::Data);
         let others = i64::from(others + COMMIT_MARGIN) * slot_units;
-        i64::from(self.free_slots()) * slot_units - meta - pool - content - others
+        Headroom {
+            normal: i64::from(self.free_of(Side::Normal)) * slot_units - content - others,
+            special: i64::from(self.free_of(Side::Special)) * slot_units - self.metadata_units(),
+        }
+    }
+
+    /// What of that content and deletes can take. Negative if slots are short.
+    pub fn headroom_units(&self, others: u32) -> i64 {
+        self.headroom(others).content()
     }
 
     /// What file content may take of that: less what the cleaner's streams can fill before they need the slots after their
     /// present ones, and `others` slots. Were it not kept, the cleaner would stop where one of them is full and little is
     /// left; writers would take the rest, and then all would wait until the slot that the cleaner takes next is gained again,
     /// which at 95 % means to copy seven.
-    pub fn content_headroom_units(&self, others: u32) -> i64 {
+    pub fn content_headroom(&self, others: u32) -> Headroom {
         let slot_units = i64::from(self.geometry.slot_units());
         let open = |owner| self.open.get(&(owner, Class::Clean));
         let kept = |&owner| open(owner).map_or(slot_units, |id| i64::from(self.rows[id].filled));
-        self.headroom_units(others) - self.owners.iter().map(kept).sum::<i64>()
+        let headroom = self.headroom(others);
+        Headroom { normal: headroom.normal - self.owners.iter().map(kept).sum::<i64>(), ..headroom }
+    }
+
+    /// The same as one number.
+    pub fn content_headroom_units(&self, others: u32) -> i64 {
+        self.content_headroom(others).content()
     }
 
     /// Units that live in segments of a class.
@@ -483,7 +516,7 @@ impl Table {
     /// Opens a segment for a stream, unless no more than `floor` slots are free.
     pub fn allocate(&mut self, owner: DatasetId, class: Class, floor: u32) -> Option<SegmentId> {
         assert!(!self.open.contains_key(&(owner, class)), "a stream has one open segment");
-        if self.free_slots() <= floor {
+        if self.free_for(class) <= floor {
             return None;
         }
         let group = self.choose_group(owner, class)?;
@@ -506,19 +539,24 @@ impl Table {
         Some(id)
     }
 
-    /// The group with the greatest share of free slots; for second copies, one that the first copies do not use if
-    /// there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
+    /// The group with the greatest share of free slots, of the first side that has any; for second copies, one that the first copies
+    /// do not use if there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
     /// apart when the cleaner moves them one by one.
     pub fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
+        self.sides_for(class).iter().find_map(|side| self.choose_on(*side, owner, class))
+    }
+
+    fn choose_on(&self, side: Side, owner: DatasetId, class: Class) -> Option<usize> {
         let sibling = class.sibling().and_then(|sibling| self.open.get(&(owner, sibling)));
         let avoided = sibling.and_then(|id| self.rows.get(id)).map(|row| row.group);
         let rank = |at: usize, group: &Group| {
             let apart = Some(at) != avoided;
-            let parity = class.copy_index().is_none_or(|copy| at % 2 == copy);
+            let parity = class.copy_index().is_none_or(|copy| self.rank_on_side(at) % 2 == copy);
             let share = u64::from(group.free) * (1 << 32) / u64::from(group.total.max(1));
             (apart, parity, share, std::cmp::Reverse(at))
         };
-        let with_room = self.groups.iter().enumerate().filter(|(_, group)| group.free > 0);
+        let with_room =
+            self.groups.iter().enumerate().filter(|(_, group)| group.free > 0 && group.side() == side);
         with_room.max_by_key(|&(at, group)| rank(at, group)).map(|(at, _)| at)
     }
 
@@ -624,6 +662,9 @@ impl Table {
         self.fresh.insert(id);
         if row.class == Class::Data {
             self.appended_units += u64::from(units);
+        }
+        if self.groups[row.group].side() == Side::Special {
+            self.special_units += u64::from(units);
         }
         self.changed.insert(id);
         self.live_units += u64::from(units);
@@ -982,6 +1023,9 @@ impl Table {
             }
         }
         let group = group.ok_or_else(|| wrong("none of its columns is there"))?;
+        if self.groups[group].side() == Side::Special && !class.may_be_special() {
+            return Err(wrong("content or the log lies on a special group"));
+        }
         let Group { redundancy, column, .. } = self.groups[group];
         let fits = match place {
             Placement::Plain(_) => column >= self.geometry.slot_size,
@@ -1090,6 +1134,9 @@ impl Table {
             }
             if row.filled > self.geometry.slot_units() {
                 return Err(format!("(G3) segment {id} is overfull"));
+            }
+            if self.side_of(row) == Side::Special && !row.class.may_be_special() {
+                return Err(format!("(S1) segment {id} of class {:?} lies on a special group", row.class));
             }
             if row.filled - row.dead.count(0, row.filled) != row.live {
                 return Err(format!("(G3) segment {id} counts {} live units", row.live));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use steadfast_device::{Device, Operation};
 use steadfast_env::Env;
-use steadfast_format::LeafState;
+use steadfast_format::{GroupClass, LeafState};
 use steadfast_inspect::{Finding, Leaf, Request, Severity, check};
 use steadfast_model::Model;
 use steadfast_pool::{DeviceHandle, GroupHandles, Pool, Redundancy, ScrubCommand};
@@ -142,12 +142,42 @@ pub const VERBS: &[Verb] = &[
         spare: 2,
         before: nothing,
         act: |machine, pool| {
-            let devices = vec![machine.handle(2), machine.handle(3)];
-            let group = GroupHandles { redundancy: Redundancy::Mirror, devices };
-            pool.add_groups(vec![group], false, false).map_err(said)?;
+            machine.add_mirror(pool, GroupClass::Normal)?;
             pool.rebalance(ScrubCommand::Start).map_err(said)?;
             machine.finish(pool)
         },
+    },
+    Verb {
+        name: "add a special mirror, and fill it",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 2,
+        before: nothing,
+        act: |machine, pool| {
+            machine.add_mirror(pool, GroupClass::Special)?;
+            pool.rebalance(ScrubCommand::Start).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "remove a special mirror",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 2,
+        before: |machine, pool| {
+            machine.add_mirror(pool, GroupClass::Special)?;
+            pool.set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| machine.remove(pool, 3),
+    },
+    Verb {
+        name: "replace a special device",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 3,
+        before: |machine, pool| {
+            machine.add_mirror(pool, GroupClass::Special)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| machine.replace(pool, 4, 5),
     },
     Verb {
         name: "a spare steps in",
@@ -320,6 +350,7 @@ impl Verb {
         let mut handles = machine.disks.handles().into_iter();
         let group = |(redundancy, count): &(Redundancy, usize)| GroupHandles {
             redundancy: *redundancy,
+            class: GroupClass::Normal,
             devices: handles.by_ref().take(*count).collect(),
         };
         let groups = self.groups.iter().map(group).collect();
@@ -516,6 +547,14 @@ impl Machine {
     fn replace(&self, pool: &Pool, old: usize, new: usize) -> Result<(), Failure> {
         pool.replace(&self.path(old), self.handle(new), false).map_err(said)?;
         self.finish(pool)
+    }
+
+    /// Adds the next two devices as a mirror.
+    fn add_mirror(&self, pool: &Pool, class: GroupClass) -> Result<(), Failure> {
+        let taken = pool.state().leaves.len();
+        let devices = vec![self.handle(taken), self.handle(taken + 1)];
+        let group = GroupHandles { redundancy: Redundancy::Mirror, class, devices };
+        pool.add_groups(vec![group], false, false).map_err(said)
     }
 
     fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {

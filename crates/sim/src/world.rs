@@ -6,7 +6,7 @@ use steadfast_anchor::AnchorRecord;
 use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
-use steadfast_format::KeyFormat;
+use steadfast_format::{GroupClass, KeyFormat};
 use steadfast_pool::{
     AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, GroupHandles, ImportSpec, Memory, NewKey,
     Pool, Redundancy, new_user_key, scan,
@@ -33,6 +33,8 @@ pub struct Setting {
     pub disks: usize,
     /// How they keep segments together; alone, if not at all.
     pub redundancy: Redundancy,
+    /// How many of the devices, the last ones, are a mirror for metadata and small blocks.
+    pub special: usize,
     /// Devices of the intent log's own.
     pub logs: usize,
     /// Log2 of the allocation unit.
@@ -68,6 +70,7 @@ const PLAIN: Setting = Setting {
     name: "plain",
     disks: 1,
     redundancy: Redundancy::None,
+    special: 0,
     logs: 0,
     ashift: 12,
     sector: 512,
@@ -168,6 +171,14 @@ pub const SETTINGS: &[Setting] = &[
         disks: 3,
         redundancy: Redundancy::Raidz(1),
         props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "raidz1 and a special mirror",
+        disks: 5,
+        redundancy: Redundancy::Raidz(1),
+        special: 2,
+        props: &[("recordsize", "16384"), ("special_small_blocks", "4096"), ("journal", "ordered")],
         ..PLAIN
     },
 ];
@@ -293,7 +304,13 @@ const SECRET: [u8; 32] = [7; 32];
 pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     let mut devices = disks.handles();
     let logs = devices.split_off(disks.setting.disks);
-    let pool = create_of(env, disks, vec![GroupHandles { redundancy: disks.setting.redundancy, devices }])?;
+    let special = devices.split_off(disks.setting.disks - disks.setting.special);
+    let group = |redundancy, class, devices| GroupHandles { redundancy, class, devices };
+    let mut groups = vec![group(disks.setting.redundancy, GroupClass::Normal, devices)];
+    if !special.is_empty() {
+        groups.push(group(Redundancy::Mirror, GroupClass::Special, special));
+    }
+    let pool = create_of(env, disks, groups)?;
     if !logs.is_empty() {
         pool.add_logs(logs, false, false)?;
     }

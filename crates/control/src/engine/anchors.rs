@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_anchor::{FileRegister, FileWitness, Register, Witness};
 use steadfast_env::Clock;
-use steadfast_format::PoolGuid;
+use steadfast_format::{GroupClass, PoolGuid};
 use steadfast_pool::{AnchorWish, DeviceHandle, GroupHandles, Redundancy, Registers};
 
 /// Registers are files by path; what this host remembers of each lies beside its list of pools.
@@ -28,7 +28,8 @@ impl Registers for Files {
 }
 
 /// Classes of devices that Steadfast divides into slots.
-const SLOTTED: [VdevClass; 4] = [VdevClass::Main, VdevClass::Log, VdevClass::Spare, VdevClass::Cache];
+const SLOTTED: [VdevClass; 5] =
+    [VdevClass::Main, VdevClass::Special, VdevClass::Log, VdevClass::Spare, VdevClass::Cache];
 
 /// The devices of a list that Steadfast divides into slots, class by class.
 pub(super) fn slotted(vdevs: &[VdevSpec]) -> Vec<VdevSpec> {
@@ -37,6 +38,7 @@ pub(super) fn slotted(vdevs: &[VdevSpec]) -> Vec<VdevSpec> {
 
 /// The opened devices of such a list by what they are for.
 pub(super) struct Sorted {
+    /// Main ones, then special ones.
     pub main: Vec<DeviceHandle>,
     pub logs: Vec<DeviceHandle>,
     pub spares: Vec<DeviceHandle>,
@@ -50,16 +52,19 @@ pub(super) fn sorted(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Sorted {
         of.map(|vdev| vdev.devices.len()).sum::<usize>()
     };
     let mut handles = handles.into_iter();
-    let [main, logs, spares, caches] = SLOTTED.map(|class| handles.by_ref().take(count(class)).collect());
+    let [mut main, special, logs, spares, caches]: [Vec<DeviceHandle>; 5] =
+        SLOTTED.map(|class| handles.by_ref().take(count(class)).collect());
+    main.extend(special);
     Sorted { main, logs, spares, caches }
 }
 
-/// The groups that a device list asks for, of its main devices in their order; single ones stand alone.
+/// The groups that a device list asks for, of its main devices in their order, then of its special ones; single ones stand alone.
 pub(super) fn groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<GroupHandles> {
     let mut handles = handles.into_iter();
-    let main = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main);
-    let group = main.map(|vdev| GroupHandles {
+    let of = |class| vdevs.iter().filter(move |vdev| vdev.class == class);
+    let group = of(VdevClass::Main).chain(of(VdevClass::Special)).map(|vdev| GroupHandles {
         redundancy: redundancy(vdev.kind),
+        class: if vdev.class == VdevClass::Special { GroupClass::Special } else { GroupClass::Normal },
         devices: handles.by_ref().take(vdev.devices.len()).collect(),
     });
     group.collect()
@@ -75,12 +80,17 @@ fn redundancy(kind: VdevKind) -> Redundancy {
     }
 }
 
-/// The groups that a pool has, each with its devices.
-pub(super) fn groups_of(held: &Held) -> Vec<(VdevKind, usize)> {
+/// The groups of a class that a pool has, each with its devices.
+pub(super) fn groups_of(held: &Held, class: GroupClass) -> Vec<(VdevKind, usize)> {
     let state = held.pool.state();
-    let alone = state.leaves.iter().filter(|leaf| leaf.config.group == 0).map(|_| (VdevKind::Plain, 1));
+    let alone = state.leaves.iter().filter(|leaf| leaf.config.group == 0 && class == GroupClass::Normal);
+    let alone = alone.map(|_| (VdevKind::Plain, 1));
     let of = |id| state.leaves.iter().filter(|leaf| leaf.config.group == id).count();
-    let groups = state.groups.iter().map(|group| (kind(steadfast_pool::redundancy_of(group)), of(group.id)));
+    let groups = state.groups.iter().filter(|group| group.class == class);
+    let groups = groups.map(|group| match of(group.id) {
+        1 => (VdevKind::Plain, 1),
+        devices => (kind(steadfast_pool::redundancy_of(group)), devices),
+    });
     alone.chain(groups).collect()
 }
 
@@ -96,15 +106,23 @@ pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
 }
 
 /// Refuses main devices of which one part survives more failures than another, as ZFS does: the pool is as weak as its weakest
-/// part. `existing` are the pool's own groups.
+/// part. `normal` and `special` are the pool's own groups. A special group of another kind that survives as many failures is alike: a
+/// pool that loses its metadata is as lost as one that loses content.
 pub(super) fn check_alike(
     vdevs: &[VdevSpec],
-    existing: &[(VdevKind, usize)],
+    [normal, special]: [&[(VdevKind, usize)]; 2],
     force: bool,
 ) -> Result<(), Refusal> {
-    let main = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Main);
-    let mut all: Vec<(VdevKind, usize)> = existing.to_vec();
-    all.extend(main.map(|vdev| (vdev.kind, vdev.devices.len())));
+    if force {
+        return Ok(());
+    }
+    let with = |existing: &[(VdevKind, usize)], class| {
+        let new = vdevs.iter().filter(|vdev| vdev.class == class);
+        let mut all: Vec<(VdevKind, usize)> = existing.to_vec();
+        all.extend(new.map(|vdev| (vdev.kind, vdev.devices.len())));
+        all
+    };
+    let all = with(normal, VdevClass::Main);
     let spared = |(kind, devices): (VdevKind, usize)| match kind {
         VdevKind::Plain => 0,
         VdevKind::Mirror => devices - 1,
@@ -113,15 +131,21 @@ pub(super) fn check_alike(
         VdevKind::Raidz3 => 3,
     };
     let other = all.windows(2).find(|pair| pair[0].0 != pair[1].0 || spared(pair[0]) != spared(pair[1]));
-    match other {
-        Some(pair) if !force => {
-            let [first, second] = [pair[0], pair[1]].map(|vdev| {
-                format!("{} of {} devices", crate::check::vdev_word(VdevClass::Main, vdev.0), vdev.1)
+    let other = other.map(|pair| (pair[0], pair[1], ""));
+    let special = with(special, VdevClass::Special);
+    let weaker =
+        special.into_iter().find(|group| all.first().is_some_and(|first| spared(*first) != spared(*group)));
+    let weaker = weaker.and_then(|group| Some((*all.first()?, group, "special ")));
+    match other.or(weaker) {
+        Some((first, second, word)) => {
+            let [first, second] = [first, second].map(|vdev| match vdev.0 {
+                VdevKind::Plain => "single devices".to_owned(),
+                kind => format!("{} of {} devices", crate::check::vdev_word(VdevClass::Main, kind), vdev.1),
             });
-            let what = format!("mismatched redundancy: {first} and {second} in one pool");
+            let what = format!("mismatched redundancy: {first} and {word}{second} in one pool");
             Err(Refusal::new(Code::VdevMismatch, what))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

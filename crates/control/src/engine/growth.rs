@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::{Device, FileDevice, OpenOptions};
-use steadfast_format::{Feature, LeafState, PoolState};
+use steadfast_format::{Feature, GroupClass, LeafState, PoolState};
 use steadfast_pool::DeviceHandle;
 
 impl Engine {
@@ -51,7 +51,9 @@ impl Engine {
         let (paths, handles) = self.open_new(&vdevs, request.force)?;
         let Sorted { main, logs, spares, caches } = anchors::sorted(&vdevs, handles);
         let groups = anchors::groups(&request.vdevs, main);
-        anchors::check_alike(&request.vdevs, &anchors::groups_of(&held), request.force)?;
+        let [normal, special] =
+            [GroupClass::Normal, GroupClass::Special].map(|class| anchors::groups_of(&held, class));
+        anchors::check_alike(&request.vdevs, [&normal, &special], request.force)?;
         let anchor = self.anchor_of(&request.vdevs);
         // (E4) All that can be refused is refused before the first change.
         if !logs.is_empty() {

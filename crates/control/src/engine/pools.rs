@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
-use steadfast_format::{AuxClass, PoolState};
+use steadfast_format::{AuxClass, GroupClass, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -54,7 +54,7 @@ impl Engine {
         {
             mounts::check(mountpoint, false)?;
         }
-        anchors::check_alike(&request.vdevs, &[], request.force)?;
+        anchors::check_alike(&request.vdevs, [&[], &[]], request.force)?;
         let vdevs = anchors::slotted(&request.vdevs);
         let (paths, handles) = self.open_new(&vdevs, request.force)?;
         let Sorted { main, logs, spares, caches } = anchors::sorted(&vdevs, handles);
@@ -249,7 +249,9 @@ impl Engine {
         let name = &config.name;
         let missing = !steadfast_pool::is_enough(found);
         let message = if missing {
-            let what = format!("devices are missing: {}", found.missing.join(", "));
+            let special = steadfast_pool::special_among(config, &found.missing);
+            let why = steadfast_pool::lost_metadata(&special);
+            let what = format!("devices are missing: {}{why}", found.missing.join(", "));
             Some(Refusal::new(Code::PoolDevices, what).with("pool", name))
         } else if config.state == PoolState::Destroyed {
             let what = format!("the pool '{name}' was destroyed");
@@ -277,7 +279,10 @@ impl Engine {
             VdevReport {
                 name: here.map_or(leaf.path.clone(), |device| device.handle.path.clone()),
                 guid: leaf.guid,
-                class: VdevClass::Main,
+                class: match config.groups.iter().find(|group| group.id == leaf.group) {
+                    Some(group) if group.class == GroupClass::Special => VdevClass::Special,
+                    _ => VdevClass::Main,
+                },
                 kind: VdevKind::Plain,
                 state: if here.is_some() { Health::Online } else { Health::Unavail },
                 size: u64::from(leaf.slots) * u64::from(config.slot_size),

@@ -26,7 +26,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::GroupSize { .. } | Error::GroupOfObjects { .. } | Error::TooManyGroups => {
             with(Code::VdevGroup)
         }
-        Error::MissingDevices { pool, missing } => {
+        Error::MissingDevices { pool, missing, .. } => {
             with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
         }
         Error::NotWhole { pool, path } => with(Code::PoolNotWhole).with("pool", pool).with("device", path),

@@ -9,7 +9,7 @@ use crate::api::{
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_format::{LeafState, ScanKind, ScanState};
+use steadfast_format::{GroupClass, LeafState, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, is_user_property};
 
@@ -57,7 +57,7 @@ impl Engine {
             histogram: count.histogram.to_vec(),
         };
         let device = |state: &Measured, leaf: &LeafStatus| DeviceIo {
-            class: VdevClass::Main,
+            class: class_of(state, leaf.config.group),
             group: if stands_alone(state, leaf) {
                 String::new()
             } else {
@@ -104,7 +104,12 @@ impl Engine {
                     flush: count(&sample.flush),
                     trim: count(&sample.trim),
                 });
-                state.leaves.iter().map(|leaf| device(&state, leaf)).chain(logs).chain(caches).collect()
+                let (special, main): (Vec<DeviceIo>, Vec<DeviceIo>) = state
+                    .leaves
+                    .iter()
+                    .map(|leaf| device(&state, leaf))
+                    .partition(|device| device.class == VdevClass::Special);
+                main.into_iter().chain(special).chain(logs).chain(caches).collect()
             },
         };
         Ok(self.select(names)?.into_iter().map(pool).collect())
@@ -404,6 +409,15 @@ pub(super) fn group_name(measured: &Measured, id: u8) -> String {
     }
 }
 
+/// What a group holds.
+fn class_of(measured: &Measured, id: u8) -> VdevClass {
+    let group = measured.groups.iter().find(|group| group.id == id);
+    match group.map(|group| group.class) {
+        Some(GroupClass::Special) => VdevClass::Special,
+        _ => VdevClass::Main,
+    }
+}
+
 /// Whether a device has no other of its group beside it: a mirror of one is shown like a device without a group.
 fn stands_alone(measured: &Measured, leaf: &LeafStatus) -> bool {
     let group = leaf.config.group;
@@ -451,7 +465,7 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
     VdevReport {
         name: group_name(measured, id),
         guid: 0,
-        class: VdevClass::Main,
+        class: class_of(measured, id),
         kind: super::anchors::kind(redundancy),
         state,
         size: children.iter().map(|child| child.size).sum(),
@@ -523,7 +537,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         },
         name: leaf.config.path.clone(),
         guid: leaf.config.guid,
-        class: VdevClass::Main,
+        class: class_of(&measured, leaf.config.group),
         kind: VdevKind::Plain,
         size: leaf.size_bytes,
         allocated: leaf.allocated_bytes,
@@ -582,26 +596,26 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         })
     });
     let errors: Vec<DataError> = errors.collect();
+    let first = |leaf: &LeafStatus| {
+        measured.leaves.iter().position(|l| l.config.group == leaf.config.group).expect("it is one of them")
+    };
+    let of_group = measured.leaves.iter().enumerate();
+    let of_group = of_group.filter(|(at, leaf)| leaf.config.group == 0 || first(leaf) == *at);
+    let mut groups: Vec<VdevReport> = of_group
+        .map(|(_, leaf)| match stands_alone(&measured, leaf) {
+            true => vdev(leaf),
+            false => group_report(&measured, leaf.config.group, &vdev),
+        })
+        .collect();
+    groups.sort_by_key(|vdev| vdev.class == VdevClass::Special);
     PoolReport {
         name: name.to_owned(),
         guid: held.pool.guid().0,
         state: health(&measured),
         txg: measured.txg.0,
         messages,
-        vdevs: measured
-            .leaves
-            .iter()
-            .enumerate()
-            .filter(|(at, leaf)| {
-                let first = |leaf: &&LeafStatus| {
-                    measured.leaves.iter().position(|l| l.config.group == leaf.config.group)
-                };
-                leaf.config.group == 0 || first(leaf) == Some(*at)
-            })
-            .map(|(_, leaf)| match stands_alone(&measured, leaf) {
-                true => vdev(leaf),
-                false => group_report(&measured, leaf.config.group, &vdev),
-            })
+        vdevs: groups
+            .into_iter()
             .chain(measured.log_devices.iter().map(log_vdev))
             .chain(measured.caches.iter().map(super::spares::cache_report))
             .chain(measured.spares.iter().map(super::spares::report))

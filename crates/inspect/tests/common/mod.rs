@@ -14,8 +14,8 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::{
     BlockKind, BlockPointer, CommitTail, DatasetEncryption, DatasetId, DatasetRow, DeviceId, Feature,
-    GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, Lineage, MetaKey, PoolGuid,
-    PoolState, Txg, Uberblock, medium,
+    GroupClass, GroupConfig, GroupKind, HistoryEntry, InodeId, LabelConfig, LeafConfig, Lineage, MetaKey,
+    PoolGuid, PoolState, Txg, Uberblock, medium,
 };
 use steadfast_inspect::{Finding, Leaf, Request, Summary};
 use steadfast_segment::{Geometry, Redundancy, Space};
@@ -50,6 +50,7 @@ impl Store {
         let compression =
             if self.kind == BlockKind::Data { CompressionSetting::Off } else { CompressionSetting::Lz4 };
         let request = WriteRequest {
+            small_bytes_max: 0,
             kind: self.kind,
             level,
             dataset: self.dataset,
@@ -331,6 +332,7 @@ impl Fixture {
         forge(&mut tail);
         let keys = self.sealed.as_ref().map(|(keys, ..)| Arc::clone(keys));
         let request = WriteRequest {
+            small_bytes_max: 0,
             kind: BlockKind::Tail,
             level: 0,
             dataset: DatasetId(0),
@@ -415,7 +417,13 @@ impl Fixture {
                     .collect(),
                 aux: Vec::new(),
                 groups: (0..u8::from(self.mirrored))
-                    .map(|_| GroupConfig { id: 1, kind: GroupKind::Mirror, width: 1, column: SLOT })
+                    .map(|_| GroupConfig {
+                        id: 1,
+                        kind: GroupKind::Mirror,
+                        width: 1,
+                        column: SLOT,
+                        class: GroupClass::Normal,
+                    })
                     .collect(),
                 key: self.sealed.as_ref().map(|(_, _, wrapped)| (wrapped.clone(), "prompt".into())),
             };

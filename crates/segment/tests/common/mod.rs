@@ -8,8 +8,8 @@ use steadfast_device::memory::Fate;
 use steadfast_device::{MemoryDevice, SharedDevice};
 use steadfast_env::Env;
 use steadfast_format::{
-    Address, BlockKind, BlockPointer, Checksums, CommitTail, Compression, DatasetId, DeviceId, Placement,
-    RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
+    Address, BlockKind, BlockPointer, Checksums, CommitTail, Compression, DatasetId, DeviceId, GroupClass,
+    Placement, RelocationRow, SegmentId, SegmentRow, Stamp, Txg,
 };
 use steadfast_segment::{
     Class, CleanReport, Error, Geometry, GroupSpec, MemberSpec, ReadError, Redundancy, Space, TableError,
@@ -134,11 +134,12 @@ impl MiniPool {
         });
         let groups = match group {
             Some((redundancy, width)) => {
-                let column = redundancy.column_bytes(width, geometry);
-                vec![GroupSpec { redundancy, width, column, members: members.collect() }]
+                let (column, class) = (redundancy.column_bytes(width, geometry), GroupClass::Normal);
+                vec![GroupSpec { redundancy, class, width, column, members: members.collect() }]
             }
             None => members
                 .map(|member| GroupSpec {
+                    class: GroupClass::Normal,
                     redundancy: Redundancy::None,
                     width: 1,
                     column: geometry.slot_size,

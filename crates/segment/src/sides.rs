@@ -1,0 +1,155 @@
+//! Two sides of a pool: its normal groups, and its special ones, if it has any.
+//!
+//! | class                             | where a new segment goes                                                  |
+//! |-----------------------------------|---------------------------------------------------------------------------|
+//! | metadata of datasets, of the pool | a special group with a free slot, else a normal one                       |
+//! | content in small blocks           | a special group, as long as a quarter of that side is free and metadata has what it may need; else it is stored as content |
+//! | content, what was cleaned, the log | a normal group                                                            |
+//!
+//! Content that does not fit on the normal side is refused, however much is free on the other: on the special side slots would be used up by
+//! what is written once and read in order, as everything that is free is written before anything is cleaned.
+//!
+//! ## Invariants
+//! (S1) A segment of content or of the log never lies on a special group.                     assert: `Table::check`
+//! (S2) Admission counts the normal side alone, less what metadata needs beyond what the special side has free: so what is let in finds
+//! room whatever becomes of the special side, and a special side that is full, or too small, is slower and nothing else.
+//! (S3) Content in small blocks leaves to metadata what (S2) counts on.                        `Table::small_floor`
+//!
+//! Each side is cleaned by its own need: a special side whose slots all hold something dead would send metadata to the other one. It is
+//! cleaned in commits that are made anyway, and only of victims of which an eighth is dead: where nearly all of it lives, the other side
+//! takes what is too much, and cleaning would gain nothing.
+
+use steadfast_format::GroupClass;
+
+use crate::Class;
+use crate::groups::Group;
+use crate::table::{Row, Table};
+
+/// Part of the special side that content in small blocks leaves to metadata. OpenZFS: `special_class_metadata_reserve_pct`, 25.
+const METADATA_SHARE: u32 = 4;
+
+/// Which groups.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Side {
+    #[default]
+    Normal,
+    Special,
+}
+
+/// Units that are free on each side, less what is kept there; either may be negative.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Headroom {
+    pub normal: i64,
+    /// Negative if metadata needs more than that side has: the normal one gives it.
+    pub special: i64,
+}
+
+impl Headroom {
+    /// What content may take (S2).
+    pub fn content(self) -> i64 {
+        self.normal + self.special.min(0)
+    }
+}
+
+impl Group {
+    pub fn side(&self) -> Side {
+        match self.class {
+            GroupClass::Normal => Side::Normal,
+            GroupClass::Special => Side::Special,
+        }
+    }
+}
+
+impl Class {
+    /// Where what has no room on special groups goes.
+    pub(crate) fn elsewhere(self) -> Class {
+        if self == Class::Small { Class::Clean } else { self }
+    }
+
+    /// Whether segments of this class may lie on special groups.
+    pub(crate) fn may_be_special(self) -> bool {
+        matches!(self, Class::Meta0 | Class::Meta1 | Class::Pool0 | Class::Pool1 | Class::Small)
+    }
+}
+
+impl Table {
+    fn of_side(&self, side: Side) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(move |group| group.side() == side)
+    }
+
+    /// Whether the pool has special groups.
+    pub fn has_special(&self) -> bool {
+        self.of_side(Side::Special).any(|group| !group.devices.is_empty())
+    }
+
+    pub fn free_of(&self, side: Side) -> u32 {
+        self.of_side(side).fold(0, |sum, group| group.free.saturating_add(sum))
+    }
+
+    pub fn total_of(&self, side: Side) -> u32 {
+        self.of_side(side).fold(0, |sum, group| group.total.saturating_add(sum))
+    }
+
+    pub fn live_units_of_side(&self, side: Side) -> u64 {
+        self.of_side(side).map(|group| group.live_units).sum()
+    }
+
+    pub fn side_of(&self, row: &Row) -> Side {
+        self.groups[row.group].side()
+    }
+
+    /// How many groups of its side come before a group.
+    pub fn rank_on_side(&self, index: usize) -> usize {
+        let side = self.groups[index].side();
+        self.groups[..index].iter().filter(|group| group.side() == side).count()
+    }
+
+    /// Segments of a side whose slots come back with a commit.
+    pub fn emptied_of(&self, side: Side) -> u32 {
+        let count = match self.has_special() {
+            true => self.emptied.values().filter(|emptied| self.side_of(&emptied.row) == side).count(),
+            false if side == Side::Normal => self.emptied.len(),
+            false => 0,
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Free slots that segments of a class can take.
+    pub fn free_for(&self, class: Class) -> u32 {
+        match class {
+            Class::Small => self.free_of(Side::Special),
+            _ if class.may_be_special() => self.free_slots(),
+            _ => self.free_of(Side::Normal),
+        }
+    }
+
+    /// Free slots of the special side that content in small blocks leaves alone (S3).
+    pub fn small_floor(&self) -> u32 {
+        let slot_units = i64::from(self.geometry.slot_units());
+        let needed = u32::try_from(self.metadata_units() / slot_units + 2).unwrap_or(u32::MAX);
+        needed.max(self.total_of(Side::Special) / METADATA_SHARE)
+    }
+
+    /// What is free on each side after a commit that gives back what was emptied, and a segment of one side that is being emptied.
+    pub fn after_commit(&self, headroom: Headroom, emptying: Option<Side>) -> Headroom {
+        let slot_units = i64::from(self.geometry.slot_units());
+        let back = |side| {
+            (i64::from(self.emptied_of(side)) + i64::from(emptying == Some(side)))
+                .min(i64::MAX / slot_units / 4)
+                * slot_units
+        };
+        Headroom {
+            normal: headroom.normal + back(Side::Normal),
+            special: headroom.special + back(Side::Special),
+        }
+    }
+
+    /// Where a new segment of a class goes by preference, and where else.
+    pub fn sides_for(&self, class: Class) -> &'static [Side] {
+        match class {
+            Class::Small => &[Side::Special],
+            _ if class.may_be_special() => &[Side::Special, Side::Normal],
+            _ => &[Side::Normal],
+        }
+    }
+}
