@@ -45,6 +45,8 @@ use crate::target::check_fuse;
 use crate::workdir::Workdir;
 use crate::{machine, number, sources, space};
 
+use steadfast_lab_workload::cpu::CpuSample;
+
 use bench::{Bench, Kind};
 use data::{Course, RecoveryReport, Reported, SCHEMA, VERSION};
 
@@ -223,9 +225,14 @@ impl Hands<'_> {
         for fill in FILLS {
             self.alive()?;
             self.progress.begin(&format!("round {}: {} at {fill} %", self.round, bench.key));
+            let before = CpuSample::take(&[]);
             let (bytes, seconds) = bench.fill(u64::from(fill), self.stop, self.shell)?;
+            let usage = CpuSample::take(&[]).since(&before);
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
+            // What neither idles nor waits for devices: with all of it the same work would go so much faster and no more.
+            let busy = (100.0 - usage.idle - usage.wait).clamp(0.0, 100.0) / 100.0;
+            self.note(bench.key, "fill_busy", "filling over what the processors allow", "times", busy);
             if let (Some(all), Some(parity)) = (all_at_once, bench.parity()) {
                 let width = bench.devices.len() as f64;
                 let share = all * (width - f64::from(parity)) / width;
@@ -488,6 +495,8 @@ fn judge(rows: &[Row]) -> Vec<figures::Goal> {
         let write =
             format!("{arm}: writing at least 0.7 of the data's share of what dd writes to all devices");
         found.extend(goals::bound(rows, "fill_all", arm, Bound::AtLeast(0.7), &write));
+        let write = format!("{arm}: writing at least 0.7 of what the processors allow");
+        found.extend(goals::bound(rows, "fill_busy", arm, Bound::AtLeast(0.7), &write));
         let degraded = format!("{arm}: degraded reads at most 2 times slower");
         found.extend(goals::bound(rows, "slower", arm, Bound::AtMost(2.0), &degraded));
         let copy = format!("{arm}: replacing a healthy device at least 0.8 of dd cloning it");
