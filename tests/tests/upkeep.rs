@@ -177,7 +177,14 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
     host.shell("truncate -s 128M blank && mv blank d1.img").ok();
     let told = status_without(&host, "UNAVAIL");
     assert!(told.contains("d1.img"), "{told}");
-    host.shell("zpool history tank").ok().says("(autoreplace)");
+    // The command is written down when it has returned, a moment after its device is seen.
+    let written_down = || {
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            host.shell("zpool history tank").ok().out.contains("(autoreplace)")
+        })
+    };
+    assert!(written_down(), "{}", host.shell("zpool history tank").ok().out);
     host.shell("zpool wait tank; zpool offline tank $PWD/d2.img").ok();
     for file in 0..10 {
         assert!(fs::read(host.at("t").join(format!("f{file}"))).expect("readable") == noise(file, 400_000));

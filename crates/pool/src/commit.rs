@@ -486,7 +486,8 @@ impl Inner {
         }
         drop(props);
         let mut history = self.history.lock();
-        for mut entry in std::mem::take(&mut history.pending) {
+        history.storing = std::mem::take(&mut history.pending);
+        for mut entry in history.storing.clone() {
             entry.txg = txg;
             items.insert(MetaKey::History(history.next).encode(), Some(entry.encode()));
             if history.next >= history::KEPT {

@@ -207,7 +207,7 @@ impl Plan {
             admission,
             table: RwLock::new(table),
             props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
-            history: Mutex::new(History { next: history_next, pending: Vec::new() }),
+            history: Mutex::new(History { next: history_next, pending: Vec::new(), storing: Vec::new() }),
             commit_state: Mutex::new(state),
             sync_turn: Mutex::new(()),
             syncing,

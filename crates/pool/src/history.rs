@@ -9,12 +9,19 @@ use crate::inner::Inner;
 pub(crate) struct History {
     pub next: u64,
     pub pending: Vec<HistoryEntry>,
+    /// Those that the last commit stores: not in what is read of the meta tree until it is over.
+    pub storing: Vec<HistoryEntry>,
 }
 
 /// Entries kept; older ones are removed as new ones come.
 pub(crate) const KEPT: u64 = 10_000;
 
 impl History {
+    /// What may not be read of the meta tree yet, oldest first.
+    pub fn recent(&self) -> Vec<HistoryEntry> {
+        self.storing.iter().chain(&self.pending).cloned().collect()
+    }
+
     pub fn add(&mut self, time_ns: u64, txg: Txg, uid: u32, internal: bool, host: &str, text: &str) {
         self.pending.push(HistoryEntry {
             time_ns,

@@ -566,6 +566,8 @@ impl Pool {
 
     /// The history, oldest first.
     pub fn history(&self) -> Result<Vec<HistoryEntry>> {
+        // Before what is stored is read: a commit meanwhile moves lines from here to there.
+        let recent = self.inner.history.lock().recent();
         let mut entries = Vec::new();
         for item in self.inner.items_of(meta_keys::HISTORY) {
             let (MetaKey::History(_), value) = item? else { continue };
@@ -573,7 +575,13 @@ impl Pool {
                 entries.push(entry);
             }
         }
-        entries.extend(self.inner.history.lock().pending.iter().cloned());
+        let tail = entries.len().saturating_sub(2 * recent.len());
+        // A commit writes its own txg into them.
+        let is_stored = |entry: &HistoryEntry| {
+            entries[tail..].iter().any(|known| known.time_ns == entry.time_ns && known.text == entry.text)
+        };
+        let missing: Vec<HistoryEntry> = recent.into_iter().filter(|entry| !is_stored(entry)).collect();
+        entries.extend(missing);
         Ok(entries)
     }
 
