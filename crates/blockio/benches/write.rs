@@ -50,7 +50,7 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
         small_bytes_max: 0,
         kind: BlockKind::Data,
         level: 0,
-        dataset: DatasetId(1),
+        family: DatasetId(1),
         owner: DatasetId(0),
         txg: Txg(1),
         compression: setting,
@@ -62,7 +62,7 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
     let pointers = io.write_many(requests).expect("there is room");
     let write = start.elapsed();
     space.flush_open().expect("memory takes bytes");
-    let context = ReadContext { dataset: DatasetId(1), keys, cache: false };
+    let context = ReadContext { dataset: DatasetId(1), family: DatasetId(1), keys, cache: false };
     let start = Instant::now();
     for pointer in &pointers {
         io.read(pointer, &context).expect("what was written is read");

@@ -28,7 +28,7 @@ use steadfast_crypto::BlockKeys;
 use steadfast_env::{Env, TaskHandle};
 use steadfast_format::{BlockPointer, DatasetId};
 
-use crate::io::BlockIo;
+use crate::io::{BlockIo, ReadContext};
 use steadfast_segment::READ_GAP_MAX;
 
 /// Blocks that wait and nobody waits for, at most: those of a few windows, also where records are in ten pieces.
@@ -47,6 +47,8 @@ const RUN_BYTES_MIN: u64 = 128 << 10;
 pub struct ReadAhead<'a> {
     /// Dataset.
     pub dataset: DatasetId,
+    /// Under whose number its blocks are sealed and kept.
+    pub family: DatasetId,
     /// Opens what is sealed.
     pub keys: Option<Arc<BlockKeys>>,
     /// Who will want them: a number of the caller's, for [`BlockIo::cancel_read_ahead`].
@@ -60,6 +62,7 @@ pub struct ReadAhead<'a> {
 struct Job {
     blockio: Arc<BlockIo>,
     dataset: DatasetId,
+    family: DatasetId,
     keys: Option<Arc<BlockKeys>>,
     stream: u64,
     pointer: BlockPointer,
@@ -97,10 +100,11 @@ impl Shared {
             if let Some(run) = state.take_run() {
                 drop(state);
                 let (first, pointers): (_, Vec<_>) = (&run[0], run.iter().map(|job| job.pointer).collect());
-                let keys = first.keys.as_deref();
+                let (dataset, family) = (first.dataset, first.family);
+                let context = ReadContext { dataset, family, keys: first.keys.as_deref(), cache: true };
                 match &pointers[..] {
-                    [pointer] => first.blockio.read_for_later(pointer, first.dataset, keys),
-                    pointers => first.blockio.read_run_for_later(pointers, first.dataset, keys),
+                    [pointer] => first.blockio.read_for_later(pointer, &context),
+                    pointers => first.blockio.read_run_for_later(pointers, &context),
                 }
                 drop(run);
                 state = self.lock();
@@ -194,8 +198,9 @@ impl Ahead {
             }
         }
         for pointer in wanted.pointers {
-            let (dataset, keys, stream) = (wanted.dataset, wanted.keys.clone(), wanted.stream);
-            let job = Job { blockio: Arc::clone(blockio), dataset, keys, stream, pointer: *pointer };
+            let (dataset, family) = (wanted.dataset, wanted.family);
+            let (keys, stream) = (wanted.keys.clone(), wanted.stream);
+            let job = Job { blockio: Arc::clone(blockio), dataset, family, keys, stream, pointer: *pointer };
             if wanted.urgent {
                 state.urgent.push_back(job);
             } else {

@@ -35,8 +35,8 @@ pub struct WriteRequest<'a> {
     pub kind: BlockKind,
     /// Height above the leaves; 0 for data.
     pub level: u8,
-    /// Dataset, 0 for the pool's own metadata.
-    pub dataset: DatasetId,
+    /// Under whose number it is sealed: a dataset's family, 0 for the pool's own metadata.
+    pub family: DatasetId,
     /// Encryption root in whose segments it goes, 0 for the shared ones.
     pub owner: DatasetId,
     /// Txg being synced.
@@ -54,8 +54,10 @@ pub struct WriteRequest<'a> {
 /// Who reads.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadContext<'a> {
-    /// Dataset, 0 for the pool's own metadata.
+    /// Dataset, 0 for the pool's own metadata: who is told of what is bad.
     pub dataset: DatasetId,
+    /// Under whose number its blocks are sealed and kept: a clone's are those of its origin.
+    pub family: DatasetId,
     /// Opens what is sealed. A dataset with keys accepts nothing that is not.
     pub keys: Option<&'a BlockKeys>,
     /// False if file content should not stay in the cache. Metadata never does: trees keep their own nodes.
@@ -153,7 +155,7 @@ impl BlockIo {
         if pointer.kind != BlockKind::Data {
             return self.read_stored(pointer, context);
         }
-        let lead = match self.cache.begin(context.dataset, pointer) {
+        let lead = match self.cache.begin(context.family, pointer) {
             Lookup::Hit(block) => {
                 add(&self.counters.cache_hits, 1);
                 return Ok(block);
@@ -240,7 +242,7 @@ impl BlockIo {
             .iter()
             .filter(|pointer| {
                 let readable = !pointer.is_sealed() || wanted.keys.is_some();
-                readable && pointer.kind == BlockKind::Data && !self.cache.expects(wanted.dataset, pointer)
+                readable && pointer.kind == BlockKind::Data && !self.cache.expects(wanted.family, pointer)
             })
             .copied()
             .collect();
@@ -267,32 +269,20 @@ impl BlockIo {
     }
 
     /// A block read ahead: unless it is here or under way it is read and kept. Errors are whoever asks for it gets.
-    pub(crate) fn read_for_later(
-        &self,
-        pointer: &BlockPointer,
-        dataset: DatasetId,
-        keys: Option<&BlockKeys>,
-    ) {
-        if let Lookup::Lead(lead) = self.cache.begin(dataset, pointer) {
-            let context = ReadContext { dataset, keys, cache: true };
-            if let Ok(block) = self.read_stored(pointer, &context) {
-                add(&self.counters.blocks_read_ahead, 1);
-                lead.land(pointer, &block, true);
-            }
+    pub(crate) fn read_for_later(&self, pointer: &BlockPointer, context: &ReadContext<'_>) {
+        if let Lookup::Lead(lead) = self.cache.begin(context.family, pointer)
+            && let Ok(block) = self.read_stored(pointer, context)
+        {
+            add(&self.counters.blocks_read_ahead, 1);
+            lead.land(pointer, &block, true);
         }
     }
 
     /// The same for blocks that lie side by side, in one transfer if that is still so.
-    pub(crate) fn read_run_for_later(
-        &self,
-        pointers: &[BlockPointer],
-        dataset: DatasetId,
-        keys: Option<&BlockKeys>,
-    ) {
-        let context = ReadContext { dataset, keys, cache: true };
+    pub(crate) fn read_run_for_later(&self, pointers: &[BlockPointer], context: &ReadContext<'_>) {
         let leads: Vec<_> = pointers
             .iter()
-            .filter_map(|pointer| match self.cache.begin(dataset, pointer) {
+            .filter_map(|pointer| match self.cache.begin(context.family, pointer) {
                 Lookup::Lead(lead) => Some((lead, pointer)),
                 _ => None,
             })
@@ -310,7 +300,7 @@ impl BlockIo {
                 self.offer_second(pointer, stored);
             }
             let opened = checked
-                .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, &context).ok())
+                .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, context).ok())
                 .map(Block::new);
             // What is not good is read by itself, which says what is wrong with it, and from another copy if there is one.
             let block = match opened {
@@ -319,7 +309,7 @@ impl BlockIo {
                     add(&self.counters.logical_bytes_read, block.len() as u64);
                     Some(block)
                 }
-                None => self.read_stored(pointer, &context).ok(),
+                None => self.read_stored(pointer, context).ok(),
             };
             if let Some(block) = block {
                 add(&self.counters.blocks_read_ahead, 1);
@@ -354,10 +344,10 @@ impl BlockIo {
         self.cache.remove(address);
     }
 
-    /// Drops opened bytes of a dataset from the cache: its key was unloaded, or it is gone.
-    pub fn forget(&self, dataset: DatasetId) {
+    /// Drops opened bytes of a dataset and of its family from the cache: its key was unloaded, or it is gone.
+    pub fn forget(&self, dataset: DatasetId, family: DatasetId) {
         self.ahead.cancel_dataset(dataset);
-        self.cache.forget(dataset);
+        self.cache.forget(family);
     }
 
     /// Counters.
@@ -432,7 +422,7 @@ impl BlockIo {
         let units = (request.data.len() + overhead).div_ceil(unit);
         let limit = ((units - 1) * unit).saturating_sub(overhead);
         let (compression, mut bytes) = self.compressor.compress(request.compression, request.data, limit);
-        let (dataset, birth, kind, level) = (request.dataset, request.txg, request.kind, request.level);
+        let (dataset, birth, kind, level) = (request.family, request.txg, request.kind, request.level);
         let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
         let stamp = match request.keys {
             Some(keys) => {
@@ -540,7 +530,7 @@ impl BlockIo {
                 return Err(blameless(Badness::Authentication, detail));
             }
             Some(keys) => {
-                let aad = Identity::of(self.pool, context.dataset, pointer).aad();
+                let aad = Identity::of(self.pool, context.family, pointer).aad();
                 let open = |mut bytes: Buffer| {
                     let length = keys.open_slice(&pointer.stamp, &aad, &mut bytes)?;
                     bytes.resize(length);

@@ -45,7 +45,7 @@ impl Identity {
     /// |-----|-----|-------------|---------------------------------|
     /// |   0 |   8 | version     | "SFblock" and 1                 |
     /// |   8 |   8 | pool        | pool's guid                     |
-    /// |  16 |   8 | dataset     | dataset, 0 for the pool's own   |
+    /// |  16 |   8 | dataset     | family of the dataset, or 0     |
     /// |  24 |   8 | birth       | txg that wrote it               |
     /// |  32 |   4 | lsize       | bytes after decompression       |
     /// |  36 |   1 | kind        | as in the block pointer         |

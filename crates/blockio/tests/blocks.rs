@@ -73,7 +73,7 @@ fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> W
         small_bytes_max: 0,
         kind,
         level: 0,
-        dataset: DatasetId(3),
+        family: DatasetId(3),
         owner: DatasetId(0),
         txg: Txg(9),
         compression: CompressionSetting::Lz4,
@@ -83,7 +83,7 @@ fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> W
 }
 
 fn reader(keys: Option<&BlockKeys>) -> ReadContext<'_> {
-    ReadContext { dataset: DatasetId(3), keys, cache: true }
+    ReadContext { dataset: DatasetId(3), family: DatasetId(3), keys, cache: true }
 }
 
 fn badness(result: Result<steadfast_blockio::Block, Error>) -> Badness {
@@ -300,7 +300,7 @@ fn a_block_opens_only_as_what_it_was_written_as() {
     for lie in lies {
         assert_eq!(badness(io.read(&lie, &context)), Badness::Authentication, "{lie:?}");
     }
-    let foreign = ReadContext { dataset: DatasetId(4), ..context };
+    let foreign = ReadContext { family: DatasetId(4), ..context };
     assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
     assert_eq!(badness(io.read(&pointer, &reader(Some(&keys(2))))), Badness::Authentication);
     assert!(matches!(io.read(&pointer, &reader(None)), Err(Error::KeyNotLoaded { .. })));
@@ -343,9 +343,9 @@ fn the_cache_asks_for_the_key() {
     assert!(io.read(&pointer, &reader(Some(&secret))).is_ok());
     assert_eq!(io.statistics().cache_hits, 1);
     assert!(matches!(io.read(&pointer, &reader(None)), Err(Error::KeyNotLoaded { .. })));
-    let foreign = ReadContext { dataset: DatasetId(4), ..reader(Some(&secret)) };
+    let foreign = ReadContext { family: DatasetId(4), ..reader(Some(&secret)) };
     assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
-    io.forget(DatasetId(3));
+    io.forget(DatasetId(3), DatasetId(3));
     assert_eq!(io.statistics().cache_bytes, 0);
     assert!(io.read(&pointer, &ReadContext { cache: false, ..reader(Some(&secret)) }).is_ok());
     assert_eq!(io.statistics().cache_bytes, 0, "asked not to keep it");
@@ -446,6 +446,7 @@ fn neighbours_are_read_in_one_transfer_and_each_is_judged() {
         let before = reads();
         io.read_ahead(ReadAhead {
             dataset: DatasetId(3),
+            family: DatasetId(3),
             keys: sealed.clone(),
             stream: 1,
             pointers: &pointers,

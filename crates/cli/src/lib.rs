@@ -26,6 +26,7 @@ pub mod steadfast;
 pub mod table;
 pub mod world;
 pub mod zfs;
+mod zfs_clones;
 mod zfs_keep;
 mod zfs_rename;
 mod zfs_snapshots;

@@ -10,7 +10,7 @@ use crate::zfs_userspace;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
 };
-use crate::{zfs_keep, zfs_rename};
+use crate::{zfs_clones, zfs_keep, zfs_rename};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,13 +49,11 @@ pub const FAMILY: Family = Family {
     later: &[
         ("allow", ""),
         ("bookmark", "snapshots come in a later version"),
-        ("clone", "snapshots come in a later version"),
         ("diff", "snapshots come in a later version"),
         ("jail", "it is a thing of FreeBSD"),
         ("program", "the JSON output (-j) is for programs"),
         ("project", "FUSE does not carry the numbers of projects"),
         ("projectspace", "FUSE does not carry the numbers of projects"),
-        ("promote", "snapshots come in a later version"),
         ("receive", "snapshots come in a later version"),
         ("recv", "snapshots come in a later version"),
         ("redact", "snapshots come in a later version"),
@@ -89,6 +87,8 @@ pub const FAMILY: Family = Family {
             run: create,
         },
         zfs_snapshots::TAKE,
+        zfs_clones::CLONE,
+        zfs_clones::PROMOTE,
         zfs_keep::ROLLBACK,
         zfs_keep::HOLD,
         zfs_keep::RELEASE,
@@ -332,6 +332,7 @@ fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     let request = FsDestroy {
         name: name.clone(),
         recursive: parsed.has('r') || parsed.has('R'),
+        clones: parsed.has('R'),
         force: parsed.has('f'),
         dry_run: parsed.has('n'),
     };

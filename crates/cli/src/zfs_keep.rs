@@ -71,7 +71,8 @@ pub(crate) const HOLDS: Command = Command {
 fn rollback(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let destroy_younger = parsed.has('r') || parsed.has('R');
-    let request = FsRollback { name: name.clone(), destroy_younger, force: parsed.has('f') };
+    let (clones, force) = (parsed.has('R'), parsed.has('f'));
+    let request = FsRollback { name: name.clone(), destroy_younger, clones, force };
     let outcome = session.ask(request).doing(|| format!("cannot rollback to '{}'", tame(&name)))?;
     session.warn(&format!("it is rolled back to '{name}', but"), &outcome.warnings);
     Ok(())

@@ -50,6 +50,8 @@ pub(crate) fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<
         name: name.to_owned(),
         snapshots: snapshots.to_owned(),
         recursive: parsed.has('r') || parsed.has('R'),
+        clones: parsed.has('R'),
+        force: parsed.has('f'),
         defer: parsed.has('d'),
         dry_run: parsed.has('n'),
     };

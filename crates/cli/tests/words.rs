@@ -302,7 +302,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
         ("zfs diff tank@a", "LATER"),
         ("zfs projectspace tank", "LATER"),
         ("zfs change-key tank", "KEY-NONE"),
-        ("zfs clone tank@now tank/now", "LATER"),
+        ("zfs redact tank@now book tank@then", "LATER"),
         ("zfs create tank", "FS-EXISTS"),
         ("zfs create tank/a/b", "FS-PARENT"),
         ("zfs create tank/a%b", "NAME-INVALID"),

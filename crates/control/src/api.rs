@@ -3,6 +3,7 @@
 //! Values are exact (bytes, seconds, words); making them readable is the command line's business. Requests carry
 //! absolute paths: the daemon's working folder is `/`.
 
+pub use crate::api_clones::{CloneHost, FsClone, FsPromote};
 pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver};
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
 pub use crate::api_snapshots::{
@@ -873,6 +874,9 @@ pub struct FsDestroy {
     pub name: String,
     /// Children too (`-r`).
     pub recursive: bool,
+    /// Clones of their snapshots too, wherever they are (`-R`).
+    #[serde(default)]
+    pub clones: bool,
     /// Even if files are open (`-f`).
     pub force: bool,
     /// Only say what would go (`-n`).
@@ -1062,7 +1066,7 @@ pub struct DaemonStop {
 ///
 /// Every error is a [`Refusal`]: a code of the catalogue, a sentence, a way out.
 #[allow(clippy::missing_errors_doc)] // Said above once, instead of twenty times below.
-pub trait Host: SnapshotHost + Send + Sync {
+pub trait Host: SnapshotHost + CloneHost + Send + Sync {
     /// Creates a pool, mounts its root file system, remembers it in the cache file.
     fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal>;
     /// Destroys a pool.
@@ -1245,6 +1249,8 @@ verbs! {
     FsHold fs_hold -> Outcome;
     FsHolds fs_holds -> Vec<HeldBy>;
     FsSnapshotRename fs_snapshot_rename -> Outcome;
+    FsClone fs_clone -> Outcome;
+    FsPromote fs_promote -> Outcome;
     FsInherit fs_inherit -> Outcome;
     FsMount fs_mount -> Outcome;
     FsUnmount fs_unmount -> Outcome;

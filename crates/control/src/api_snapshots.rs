@@ -24,6 +24,12 @@ pub struct FsSnapshotDestroy {
     pub snapshots: String,
     /// Of all file systems below too (`-r`).
     pub recursive: bool,
+    /// Their clones too (`-R`).
+    #[serde(default)]
+    pub clones: bool,
+    /// Clones even if files are open in them (`-f`).
+    #[serde(default)]
+    pub force: bool,
     /// Those that are kept go when nothing keeps them any more (`-d`).
     pub defer: bool,
     /// Only say what would go (`-n`).
@@ -62,6 +68,9 @@ pub struct FsRollback {
     pub name: String,
     /// Destroy the snapshots that are younger (`-r`).
     pub destroy_younger: bool,
+    /// And their clones (`-R`).
+    #[serde(default)]
+    pub clones: bool,
     /// Even if files are open (`-f`).
     pub force: bool,
 }

@@ -94,6 +94,12 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             }
             check_own(&mut r.properties)?;
         }
+        Request::FsClone(r) => {
+            check_snapshot_name(&r.snapshot).map_err(name_refusal)?;
+            check_dataset_name(&r.name).map_err(name_refusal)?;
+            r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
+        }
+        Request::FsPromote(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::FsSnapshotDestroy(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             for name in r.snapshots.split([',', '%']).filter(|name| !name.is_empty()) {

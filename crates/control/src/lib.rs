@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod api_clones;
 mod api_moves;
 mod api_owners;
 mod api_snapshots;

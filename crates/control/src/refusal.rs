@@ -216,6 +216,12 @@ codes! {
         "Take the tag away with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists them), or destroy it with -d, so that it goes with its last tag.";
     SnapshotYounger "SNAP-YOUNGER" "Going back to a snapshot undoes all that came after it, younger snapshots among it."
         "Add -r to destroy them, or read the old files below .zfs/snapshot.";
+    SnapshotClones "SNAP-CLONES" "What a clone and the snapshot it was made of have in common is the snapshot's."
+        "Destroy the clones first, or add -R to destroy them too; `zfs promote {clone}` makes the snapshot the clone's, and -d destroys a snapshot with its last clone.";
+    FsNotClone "FS-NOT-CLONE" "Only a file system that was made of a snapshot by `zfs clone` has an origin to change places with."
+        "`zfs list -o name,origin` shows which are clones.";
+    PromoteNames "PROMOTE-NAMES" "A promotion moves snapshots to the clone, where each needs a name of its own; nothing was changed."
+        "Rename or destroy those of the clone (`zfs rename`, `zfs destroy`), then try again.";
     HoldExists "HOLD-EXISTS" "A tag is on a snapshot once."
         "Choose another tag; `zfs holds {snapshot}` lists those there are.";
     HoldAbsent "HOLD-ABSENT" "No such tag keeps the snapshot."
@@ -261,6 +267,8 @@ codes! {
         "Type it again.";
     KeySource "KEY-SOURCE" "The key could not be read from where keylocation says."
         "Check the file, or say where the key is with -L.";
+    KeyShared "KEY-SHARED" "Others take their keys from it, and could not be opened any more without it."
+        "Give them keys of their own with `zfs change-key`, or destroy them first: {others}.";
     KeyBusy "KEY-BUSY" "A mounted file system needs the key."
         "Unmount it first: `zfs unmount {fs}`.";
     KeyRules "KEY-RULES" "encryption, keyformat and keylocation belong together."

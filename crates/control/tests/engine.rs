@@ -522,7 +522,7 @@ fn destroying_takes_children_only_when_told_to() {
     house.create_fs("tank/a", &[], None).unwrap();
     house.create_fs("tank/a/b", &[], None).unwrap();
     let destroy = |name: &str, recursive| {
-        let request = FsDestroy { name: name.into(), recursive, force: false, dry_run: false };
+        let request = FsDestroy { name: name.into(), recursive, clones: false, force: false, dry_run: false };
         house.host().fs_destroy(&caller(), request)
     };
     assert_eq!(destroy("tank", true).unwrap_err().code, Code::FsRoot);
@@ -800,7 +800,8 @@ fn a_key_is_changed_and_those_who_inherit_it_follow() {
     };
     assert_eq!(rename(&house, "tank/p/c/d", "tank/d"), Err(Code::FsPlace), "its key stays behind");
     rename(&house, "tank/p/c", "tank/c").unwrap();
-    let destroy = FsDestroy { name: "tank/p".into(), recursive: false, force: false, dry_run: false };
+    let destroy =
+        FsDestroy { name: "tank/p".into(), recursive: false, clones: false, force: false, dry_run: false };
     house.host().fs_destroy(&caller(), destroy).unwrap();
     house.host().pool_sync(&caller(), PoolSync::default()).unwrap();
     house.restart();
@@ -946,6 +947,8 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
         name: "tank/a".into(),
         snapshots: first[0].into(),
         recursive: false,
+        clones: false,
+        force: false,
         dry_run: false,
         defer: false,
     };

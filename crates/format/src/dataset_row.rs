@@ -16,6 +16,8 @@ pub struct Lineage {
     pub kept: u64,
     /// Content in them before compression.
     pub kept_logical: u64,
+    /// Content in `shared` before compression.
+    pub shared_logical: u64,
 }
 
 /// How a dataset is encrypted.
@@ -56,7 +58,7 @@ pub struct DatasetEncryption {
 /// | 352 |   8 | shared          | bytes of `used` that were born before its origin         |
 /// | 360 |   8 | kept            | bytes that only its snapshots hold                       |
 /// | 368 |   8 | kept_logical    | content in them before compression                       |
-/// | 376 |   8 | reserved        | zero (quotas)                                            |
+/// | 376 |   8 | shared_logical  | content in `shared` before compression                   |
 /// | 384 |     | name            | last component, UTF-8; empty for the root dataset        |
 /// |     |     | wrapped         | wrapped master key (120 bytes) if encrypted              |
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -122,12 +124,18 @@ impl DatasetRow {
             ("shared", 352, 8),
             ("kept", 360, 8),
             ("kept_logical", 368, 8),
-            ("reserved", 376, 8),
+            ("shared_logical", 376, 8),
         ],
         &["name", "wrapped"],
     );
     /// Longest name component.
     pub const NAME_MAX: usize = 255;
+
+    /// The dataset under whose number its blocks are sealed: itself, unless it or what it comes from began as a clone.
+    #[must_use]
+    pub fn family(&self) -> DatasetId {
+        if self.lineage.family.0 == 0 { self.id } else { self.lineage.family }
+    }
 
     /// The row's bytes.
     #[must_use]
@@ -150,7 +158,7 @@ impl DatasetRow {
         out.u64("data", self.data).u64("owner", owner);
         out.u64("family", self.lineage.family.0).u64("origin", self.lineage.origin.0);
         out.u64("shared", self.lineage.shared).u64("kept", self.lineage.kept);
-        out.u64("kept_logical", self.lineage.kept_logical).reserved();
+        out.u64("kept_logical", self.lineage.kept_logical).u64("shared_logical", self.lineage.shared_logical);
         let wrapped = self.encryption.as_ref().map(|e| e.wrapped.encode());
         out.tail("name", self.name.as_bytes());
         out.tail("wrapped", wrapped.as_ref().map_or(&[], |w| w.as_slice())).finish()
@@ -189,11 +197,14 @@ impl DatasetRow {
             shared: from.u64("shared"),
             kept: from.u64("kept"),
             kept_logical: from.u64("kept_logical"),
+            shared_logical: from.u64("shared_logical"),
         };
         if lineage.family == id {
             return Err(from.refuse("family", id.0));
         }
-        from.reserved()?;
+        if lineage.origin.0 == 0 && (lineage.shared, lineage.shared_logical) != (0, 0) {
+            return Err(from.refuse("shared", lineage.shared));
+        }
         let name = from.tail_text("name", name_len)?;
         let encryption = if root.0 == 0 {
             from.tail("wrapped", 0)?;
@@ -254,6 +265,7 @@ mod tests {
                 shared: 6,
                 kept: 7,
                 kept_logical: 8,
+                shared_logical: 9,
             },
         };
         let wrapped =
@@ -281,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_inside_itself_and_an_owner_without_a_key_are_refused() {
+    fn a_dataset_inside_itself_an_owner_without_a_key_and_a_share_of_nothing_are_refused() {
         let row = DatasetRow {
             id: DatasetId(2),
             parent: DatasetId(1),
@@ -300,7 +312,7 @@ mod tests {
             encryption: None,
             lineage: Lineage::default(),
         };
-        for (at, byte) in [(8, 2), (328, 3), (336, 2)] {
+        for (at, byte) in [(8, 2), (328, 3), (336, 2), (352, 1), (376, 1)] {
             let mut bytes = row.encode();
             bytes[at] = byte;
             assert!(DatasetRow::decode(&bytes).is_err(), "byte {at}");

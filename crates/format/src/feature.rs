@@ -80,6 +80,11 @@ impl Feature {
         ("renumbered", Need::Read, "the pool may be known by another number than its blocks are bound to"),
         ("special_devices", Need::Read, "groups of devices may be kept for metadata and small blocks"),
         ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
+        (
+            "clones",
+            Need::Read,
+            "datasets may begin as snapshots of others, with whose number their blocks are sealed",
+        ),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

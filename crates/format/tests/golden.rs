@@ -519,6 +519,7 @@ fn dataset_rows() {
             shared: 1 << 20,
             kept: 2 << 20,
             kept_logical: 3 << 20,
+            shared_logical: 4 << 20,
         },
         ..plain.clone()
     };

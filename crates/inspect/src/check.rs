@@ -19,6 +19,7 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId, DatasetRow, OwnerRow, Txg};
 use steadfast_segment::Class;
 
+use crate::clones::{self, Border, Shared};
 use crate::finding::{At, Bookmark, Severity};
 use crate::items;
 use crate::leaf::{COPIES, RingSlot, Tag};
@@ -133,18 +134,31 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     // Owners of which not everything was reached: what lives in their segments unseen is not called leaked.
     let mut partly: BTreeSet<DatasetId> = BTreeSet::new();
     let mut opened = Vec::new();
+    let owner_of =
+        |row: &DatasetRow| row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
     for row in &meta.datasets {
-        let owner = row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
         let keys = Meta::keys_of(&mut view, row, found);
-        if !check_dataset(&mut view, row, owner, &keys, summary, found) {
-            partly.insert(owner);
+        let base = meta.base(row.id);
+        let head = check_dataset(&mut view, row, (owner_of(row), base), &keys, summary, found);
+        if !head.whole {
+            partly.insert(owner_of(row));
         }
-        opened.push(keys);
+        opened.push((keys, head));
     }
     snapshots::check_cells(&mut view, &meta, found);
-    for (row, keys) in meta.datasets.iter().zip(opened) {
+    let unsure = meta.datasets.iter().filter(|row| partly.contains(&owner_of(row))).map(|row| row.id);
+    let unsure: BTreeSet<DatasetId> = unsure.collect();
+    clones::check_shadows(&view, &meta, &unsure, found);
+    for (row, (keys, head)) in meta.datasets.iter().zip(opened) {
         if let Ok(keys) = keys {
-            snapshots::check_snapshots(&mut view, &meta, row, &keys, summary, found);
+            let mut shared = Shared::new(row.id, keys, !unsure.contains(&row.id));
+            if meta.origins.contains_key(&row.id) {
+                shared.behind(&mut view, &head.border, found);
+                if head.whole {
+                    shared.compare(&meta, row, (head.bytes, head.data), found);
+                }
+            }
+            snapshots::check_snapshots(&mut view, &meta, row, &mut shared, summary, found);
         }
     }
     check_table(&view, &meta, &partly, summary, found);
@@ -204,29 +218,41 @@ fn check_rings(front: &Front, request: &Request<'_>, found: &mut Found<'_>) {
     }
 }
 
-/// Walks both trees of a dataset. False if not all of it was reached.
+/// What the walk of a head came to.
+struct Head {
+    /// False if not all of it was reached.
+    whole: bool,
+    /// Bytes that it reached, and how many of them are content.
+    bytes: u64,
+    data: u64,
+    /// Where it stopped, of a clone.
+    border: Border,
+}
+
+/// Walks both trees of a dataset, of a clone as far as they are its own: what was born after its base.
 fn check_dataset(
     view: &mut View,
     row: &DatasetRow,
-    owner: DatasetId,
+    (owner, base): (DatasetId, Txg),
     keys: &Result<Option<std::sync::Arc<steadfast_crypto::BlockKeys>>, ()>,
     summary: &mut Summary,
     found: &mut Found<'_>,
-) -> bool {
+) -> Head {
     let trees = [(BlockKind::Names, row.names), (BlockKind::Extents, row.extents)];
     let mut reach = Reach { owner, encrypted: row.encryption.is_some(), bytes: 0, data: 0, blocks: 0 };
-    let mut whole = keys.is_ok();
+    let (mut whole, mut border) = (keys.is_ok(), Border::new());
     for (kind, root) in trees {
         let Some(root) = root else { continue };
         let keys = keys.clone().unwrap_or_default();
         let walk = Walk { dataset: row.id, kind, keys: keys.clone(), root };
-        let mut blocks = Blocks { reach: &mut reach, dataset: row.id, keys, whole: true };
+        let mut blocks =
+            Blocks { reach: &mut reach, dataset: row.id, base, border: &mut border, keys, whole: true };
         whole &= walk.run(view, &mut blocks, found);
         whole &= blocks.whole;
     }
     summary.datasets += 1;
     reach.add_to(summary);
-    if whole && !row.destroying {
+    if whole && !row.destroying && base.0 == 0 {
         for (field, stored, found_bytes) in [("used", row.used, reach.bytes), ("data", row.data, reach.data)]
         {
             if stored != found_bytes {
@@ -234,7 +260,7 @@ fn check_dataset(
             }
         }
     }
-    whole
+    Head { whole, bytes: reach.bytes, data: reach.data, border }
 }
 
 /// Holds the table against what was reached.
@@ -379,8 +405,21 @@ fn class_fits(kind: BlockKind, copy: usize, class: u8) -> bool {
 struct Blocks<'r> {
     reach: &'r mut Reach,
     dataset: DatasetId,
+    /// What was born by then is its origin's, and not entered here.
+    base: Txg,
+    border: &'r mut Border,
     keys: Option<std::sync::Arc<steadfast_crypto::BlockKeys>>,
     whole: bool,
+}
+
+impl Blocks<'_> {
+    /// True if a block is the dataset's own; else it is noted as its border.
+    fn is_own(&mut self, pointer: &BlockPointer, bookmark: &Bookmark) -> bool {
+        if pointer.birth <= self.base {
+            self.border.push((*pointer, bookmark.clone()));
+        }
+        pointer.birth > self.base
+    }
 }
 
 impl Visit for Blocks<'_> {
@@ -391,7 +430,7 @@ impl Visit for Blocks<'_> {
         bookmark: &Bookmark,
         found: &mut Found<'_>,
     ) -> bool {
-        self.reach.judge(view, pointer, bookmark, found)
+        self.is_own(pointer, bookmark) && self.reach.judge(view, pointer, bookmark, found)
     }
 
     fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
@@ -438,7 +477,7 @@ impl Visit for Blocks<'_> {
                         let reason = format!("it is of kind {:?}, level {}", pointer.kind, pointer.level);
                         found(Finding::PointerOdd { bookmark: bookmark.clone(), reason });
                     }
-                    if self.reach.judge(view, pointer, &bookmark, found) {
+                    if self.is_own(pointer, &bookmark) && self.reach.judge(view, pointer, &bookmark, found) {
                         let content = view.read(pointer, &bookmark, self.keys.as_deref(), found);
                         debug_assert!(!matches!(content, Content::Locked) || self.keys.is_none());
                     }

@@ -400,6 +400,16 @@ pub enum Finding {
         /// Units that nothing keeps.
         units: u32,
     },
+    /// A clone shares a block with its origin that none of its relatives keeps.
+    #[error("{bookmark}: a clone shares segment {}, offset {}, of which {units} units are kept for nobody", address.segment, address.offset)]
+    CloneLost {
+        /// The block.
+        bookmark: Bookmark,
+        /// Which copy.
+        address: Address,
+        /// Units that nothing keeps.
+        units: u32,
+    },
     /// A cell that no snapshot holds is in no dead range, or one that is held is in one.
     #[error("dataset {dataset}: nobody knows whether the cell ({left}, {born}) is held")]
     CellStray {
@@ -647,6 +657,7 @@ impl Finding {
             Finding::Count { .. } => ("count", Leak),
             Finding::Leaked { .. } => ("leaked", Leak),
             Finding::SnapshotLost { .. } => ("snapshot-lost", Damage),
+            Finding::CloneLost { .. } => ("clone-lost", Damage),
             Finding::CellStray { .. } => ("cell-stray", Leak),
             Finding::ColumnMissing { .. } => ("column-missing", Degraded),
             Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),

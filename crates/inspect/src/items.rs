@@ -160,6 +160,8 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
                 .with("next_inode", row.next_inode)
                 .with("destroying", row.destroying)
                 .with("kept", row.lineage.kept)
+                .with_some("family", Some(row.lineage.family.0).filter(|family| *family != 0))
+                .with("shared", row.lineage.shared)
                 .with_some("origin", Some(row.lineage.origin.0).filter(|origin| *origin != 0))
                 .with_some("encryption_root", encryption.map(|e| e.root.0))
                 .with_some("keyformat", encryption.map(|e| e.wrapped.key_format.name()))

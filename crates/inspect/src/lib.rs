@@ -19,6 +19,7 @@
 
 pub mod anchor;
 pub mod check;
+mod clones;
 pub mod columns;
 mod dump;
 pub mod finding;

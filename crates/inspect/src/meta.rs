@@ -34,6 +34,8 @@ pub(crate) struct Meta {
     pub cells: BTreeMap<(DatasetId, CellId), Cell>,
     /// Places of cells, run by run.
     pub runs: Vec<(DatasetId, CellId, Vec<CellPlace>)>,
+    /// Of clones: dataset and txg of the snapshot that each is a clone of.
+    pub origins: BTreeMap<DatasetId, (DatasetId, Txg)>,
     /// Cells that are being freed: from one txg up to below another.
     pub dead: Vec<(DatasetId, Txg, Txg)>,
     tail_rows: BTreeSet<SegmentId>,
@@ -54,6 +56,7 @@ impl Meta {
             snapshots: BTreeMap::new(),
             cells: BTreeMap::new(),
             runs: Vec::new(),
+            origins: BTreeMap::new(),
             dead: Vec::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
@@ -73,6 +76,8 @@ impl Meta {
         view.table.runs.retain(|_, run| runs(run));
         meta.drop_orphans(found);
         meta.drop_strays(found);
+        meta.find_origins(found);
+        view.families = meta.datasets.iter().map(|row| (row.id, row.family())).collect();
         let root = meta.datasets.first().map(|row| row.id);
         if meta.whole && root != Some(DatasetId(1)) {
             found(Finding::Dataset { dataset: DatasetId(1), reason: "the root dataset has no row" });

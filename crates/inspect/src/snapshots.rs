@@ -6,14 +6,13 @@
 //! cells say was let go between it and the next one. So nothing a snapshot needs is free, and nothing is kept for nobody.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use steadfast_crypto::BlockKeys;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::{BlockKind, BlockPointer, CellId, CellPlace, DatasetId, DatasetRow, SnapshotRow, Txg};
 
 use crate::check::Summary;
+use crate::clones::Shared;
 use crate::finding::{At, Bookmark};
 use crate::meta::Meta;
 use crate::view::View;
@@ -30,7 +29,10 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
             sum[0] += 1;
             sum[1] += u64::from(place.psize).next_multiple_of(unit);
             sum[2] += u64::from(place.logical);
-            mark(view, *id, *cell, place, found);
+            // A shadow names what is its origin's, which marks it.
+            if cell.born >= meta.base(*id) {
+                mark(view, *id, *cell, place, found);
+            }
         }
     }
     let mut kept: BTreeMap<DatasetId, [u64; 2]> = BTreeMap::new();
@@ -45,17 +47,22 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
                 found(Finding::Count { dataset: id, field, stored, found: counted });
             }
         }
+        let base = meta.base(id);
         let held = meta.snapshots.range((id, cell.born.next())..=(id, cell.left)).next().is_some();
+        let is_shadow = cell.born < base;
+        if is_shadow && cell.left < base {
+            found(Finding::CellStray { dataset: id, left: cell.left, born: cell.born });
+        }
         let dead = meta.dead.iter().any(|(of, after, before)| {
             *of == id && cell.born >= *after && cell.left > *after && cell.left < *before
         });
-        if held {
+        if held && !is_shadow {
             let sum = kept.entry(id).or_default();
             sum[0] += stored.bytes;
             sum[1] += stored.logical;
         }
         // Held and dead is as wrong as neither.
-        if held == dead {
+        if (held || is_shadow) == dead {
             found(Finding::CellStray { dataset: id, left: cell.left, born: cell.born });
         }
     }
@@ -103,7 +110,7 @@ pub(crate) fn check_snapshots(
     view: &mut View,
     meta: &Meta,
     row: &DatasetRow,
-    keys: &Option<Arc<BlockKeys>>,
+    shared: &mut Shared,
     summary: &mut Summary,
     found: &mut Found<'_>,
 ) {
@@ -111,14 +118,18 @@ pub(crate) fn check_snapshots(
     let mut younger = Txg(u64::MAX);
     for (&(_, txg), snapshot) in meta.snapshots.range(of_dataset).rev() {
         summary.snapshots += 1;
-        let mut seen = Seen { dataset: row.id, keys: keys.clone(), bytes: 0, blocks: 0, whole: true };
+        let base = meta.base(row.id);
+        let mut seen = Seen { shared: &mut *shared, base, bytes: 0, blocks: 0, whole: true };
         seen.walk(view, snapshot, found);
         summary.blocks += seen.blocks;
         summary.bytes += seen.bytes;
         let cells = meta.cells.range(
             (row.id, CellId { left: txg, born: Txg(0) })..(row.id, CellId { left: younger, born: Txg(0) }),
         );
-        let stored: u64 = cells.filter(|((_, cell), _)| cell.born < txg).map(|(_, sum)| sum.bytes).sum();
+        let stored: u64 = cells
+            .filter(|((_, cell), _)| cell.born >= base && cell.born < txg)
+            .map(|(_, sum)| sum.bytes)
+            .sum();
         if seen.whole && stored != seen.bytes {
             let field = "what was let go since a snapshot";
             found(Finding::Count { dataset: row.id, field, stored, found: seen.bytes });
@@ -128,19 +139,20 @@ pub(crate) fn check_snapshots(
 }
 
 /// What a snapshot reaches that nothing younger does.
-struct Seen {
-    dataset: DatasetId,
-    keys: Option<Arc<BlockKeys>>,
+struct Seen<'s> {
+    /// What is its origin's.
+    shared: &'s mut Shared,
+    base: Txg,
     bytes: u64,
     blocks: u64,
     whole: bool,
 }
 
-impl Seen {
+impl Seen<'_> {
     fn walk(&mut self, view: &mut View, snapshot: &SnapshotRow, found: &mut Found<'_>) {
         for (kind, root) in [(BlockKind::Names, snapshot.names), (BlockKind::Extents, snapshot.extents)] {
             let Some(root) = root else { continue };
-            let walk = Walk { dataset: self.dataset, kind, keys: self.keys.clone(), root };
+            let walk = Walk { dataset: self.shared.dataset, kind, keys: self.shared.keys.clone(), root };
             self.whole &= walk.run(view, self, found);
         }
     }
@@ -153,6 +165,9 @@ impl Seen {
         bookmark: &Bookmark,
         found: &mut Found<'_>,
     ) -> bool {
+        if pointer.birth <= self.base {
+            return self.shared.look(view, pointer, bookmark, found);
+        }
         let mut fresh = false;
         for &address in &pointer.copies[..pointer.copy_count()] {
             let Some(pieces) = view.table.resolve(address, pointer.psize) else {
@@ -177,7 +192,7 @@ impl Seen {
     }
 }
 
-impl Visit for Seen {
+impl Visit for Seen<'_> {
     fn node(
         &mut self,
         view: &mut View,
@@ -200,9 +215,10 @@ impl Visit for Seen {
         for pointer in extent.pointers() {
             let at = At::File { inode, offset };
             let bookmark =
-                Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
-            if self.see(view, pointer, &bookmark, found) {
-                view.read(pointer, &bookmark, self.keys.as_deref(), found);
+                Bookmark { dataset: self.shared.dataset, kind: BlockKind::Data, level: pointer.level, at };
+            // What is its origin's is read there.
+            if self.see(view, pointer, &bookmark, found) && pointer.birth > self.base {
+                view.read(pointer, &bookmark, self.shared.keys.as_deref(), found);
             }
         }
     }

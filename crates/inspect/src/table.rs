@@ -154,6 +154,16 @@ impl Table {
         sight
     }
 
+    /// Units of `piece` that have no mark.
+    pub fn unkept(&self, piece: Piece) -> u32 {
+        let marks = self.marks.get(&piece.segment);
+        let is_marked = |unit: u32| {
+            let word = marks.and_then(|marks| marks.get((unit / 64) as usize));
+            word.is_some_and(|word| word >> (unit % 64) & 1 == 1)
+        };
+        (piece.unit..piece.unit + piece.units).map(|unit| u32::from(!is_marked(unit))).sum()
+    }
+
     /// Units of a segment that live and have no mark.
     pub fn unmarked(&self, id: SegmentId) -> u32 {
         let Some(row) = self.rows.get(&id) else { return 0 };

@@ -1,6 +1,7 @@
 //! From devices to a readable pool: label, key, ring, tail. What import does, except that every obstacle is a finding
 //! and that nothing is refused which can still be looked at.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_blockio::{BlockIo, Error as BlockError, ReadContext};
@@ -211,6 +212,8 @@ pub(crate) struct View {
     pub space: Arc<Space>,
     pub blockio: BlockIo,
     pub table: Table,
+    /// Under whose number the blocks of datasets are sealed, if not under their own.
+    pub families: BTreeMap<DatasetId, DatasetId>,
 }
 
 /// What reading a block gave.
@@ -273,7 +276,7 @@ impl View {
             rows: Vec::new(),
             runs: Vec::new(),
         };
-        let mut view = View { front, uberblock, tail, space, blockio, table };
+        let mut view = View { front, uberblock, tail, space, blockio, table, families: BTreeMap::new() };
         view.load_tail(places, found)?;
         Some(view)
     }
@@ -384,7 +387,8 @@ impl View {
         }
         // One copy at a time: the seal and the hash bind no address.
         let one = BlockPointer { copies: [address, Address::NONE], ..*pointer };
-        match self.blockio.read(&one, &ReadContext { dataset, keys, cache: false }) {
+        let family = self.families.get(&dataset).copied().unwrap_or(dataset);
+        match self.blockio.read(&one, &ReadContext { dataset, family, keys, cache: false }) {
             Ok(block) => Ok(Content::Open(block.to_vec())),
             Err(BlockError::Unallocated { .. }) => Err(nothing()),
             Err(BlockError::Bad(fault)) => {

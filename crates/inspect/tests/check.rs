@@ -6,7 +6,7 @@ use common::{Fixture, check, codes, leaves};
 use steadfast_device::{Device, Place};
 use steadfast_format::extent::{Base, Extent, Overlaid};
 use steadfast_format::overlay::Overlay;
-use steadfast_format::{Address, Checksums, DatasetId, MetaKey, SegmentId, Txg, Uberblock};
+use steadfast_format::{Address, Checksums, DatasetId, MetaKey, SegmentId, SnapshotRow, Txg, Uberblock};
 use steadfast_inspect::{Finding, Severity};
 
 const PLAIN: usize = 0;
@@ -164,6 +164,43 @@ fn a_wrong_count_is_found() {
             if *stored == found + 4096),
         "{findings:?}"
     );
+}
+
+#[test]
+fn an_origin_that_is_none_and_relatives_that_are_none_are_found() {
+    let snapshot = SnapshotRow {
+        number: DatasetId(12),
+        guid: 7,
+        created_ns: 1,
+        names: None,
+        extents: None,
+        used: 0,
+        data: 0,
+        logical: 0,
+        files: 0,
+        next_inode: 2,
+        deferred: false,
+        name: "monday".into(),
+    };
+    let told = |origin: u64, family: u64| {
+        let mut fixture = Fixture::new(false);
+        fixture.begin(NEXT);
+        fixture.commit_with(|fixture| {
+            let key = MetaKey::Snapshot(DatasetId(1), Txg(2)).encode();
+            fixture.meta.insert(&key, &snapshot.encode()).unwrap();
+            let lineage = &mut fixture.datasets[VAULT].row.lineage;
+            (lineage.origin, lineage.family) = (DatasetId(origin), DatasetId(family));
+        });
+        let (findings, _) = fixture.check(true);
+        let of_vault = findings.into_iter().find_map(|finding| match finding {
+            Finding::Dataset { dataset: DatasetId(2), reason } => Some(reason),
+            _ => None,
+        });
+        of_vault.unwrap_or("nothing")
+    };
+    assert_eq!(told(13, 1), "its origin does not exist");
+    assert_eq!(told(12, 0), "its blocks are sealed under another number than its origin's");
+    assert_eq!(told(12, 1), "its blocks lie in segments of another owner than its origin's");
 }
 
 #[test]

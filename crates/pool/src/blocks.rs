@@ -22,7 +22,12 @@ pub(crate) struct MetaStore {
 
 impl NodeStore for MetaStore {
     fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
-        let context = ReadContext { dataset: DatasetId(0), keys: self.keys.as_deref(), cache: false };
+        let context = ReadContext {
+            dataset: DatasetId(0),
+            family: DatasetId(0),
+            keys: self.keys.as_deref(),
+            cache: false,
+        };
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(block.to_vec())
     }
@@ -32,7 +37,7 @@ impl NodeStore for MetaStore {
         let requests = nodes.into_iter().map(|(level, data)| WriteRequest {
             kind: BlockKind::Meta,
             level,
-            dataset: DatasetId(0),
+            family: DatasetId(0),
             owner: DatasetId(0),
             txg,
             compression: CompressionSetting::Lz4,
@@ -52,6 +57,8 @@ impl NodeStore for MetaStore {
 pub(crate) struct DatasetBlocks {
     pub blockio: Arc<BlockIo>,
     pub dataset: DatasetId,
+    /// Under whose number they are sealed: its own, or that of what it was cloned from.
+    pub family: DatasetId,
     pub owner: DatasetId,
     pub keys: Option<Arc<BlockKeys>>,
     /// For file content; metadata is always compressed with LZ4.
@@ -74,7 +81,7 @@ impl Blocks for DatasetBlocks {
         let requests = blocks.into_iter().map(|block| WriteRequest {
             kind: block.kind,
             level: block.level,
-            dataset: self.dataset,
+            family: self.family,
             owner: self.owner,
             txg,
             compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
@@ -88,7 +95,8 @@ impl Blocks for DatasetBlocks {
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
         // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
         let cache = pointer.kind == BlockKind::Data && self.cached.load(Ordering::Relaxed);
-        let context = ReadContext { dataset: self.dataset, keys: self.keys.as_deref(), cache };
+        let (dataset, family) = (self.dataset, self.family);
+        let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache };
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(BlockBytes::new(block))
     }
@@ -98,8 +106,8 @@ impl Blocks for DatasetBlocks {
         if !self.cached.load(Ordering::Relaxed) {
             return;
         }
-        let (dataset, keys) = (self.dataset, self.keys.clone());
-        self.blockio.read_ahead(ReadAhead { dataset, keys, stream, pointers, urgent });
+        let (dataset, family, keys) = (self.dataset, self.family, self.keys.clone());
+        self.blockio.read_ahead(ReadAhead { dataset, family, keys, stream, pointers, urgent });
     }
 
     fn read_ahead_bytes_max(&self) -> u64 {

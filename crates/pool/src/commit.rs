@@ -505,7 +505,7 @@ impl Inner {
             small_bytes_max: 0,
             kind: BlockKind::Tail,
             level: 0,
-            dataset: DatasetId(0),
+            family: DatasetId(0),
             owner: DatasetId(0),
             txg,
             compression: CompressionSetting::Lz4,

@@ -15,7 +15,7 @@ use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::snapshots::Snapshot;
-use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT};
+use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
 
 /// Key of a dataset that becomes an encryption root.
 #[derive(Clone)]
@@ -67,6 +67,8 @@ pub struct DatasetInfo {
     pub encryption_root: Option<String>,
     /// True if encrypted and the key is loaded.
     pub key_loaded: bool,
+    /// Full name of the snapshot that it is a clone of, if it is one.
+    pub origin: Option<String>,
 }
 
 /// AAD under which a dataset's master key is wrapped.
@@ -168,6 +170,7 @@ impl Inner {
         Arc::new(DatasetBlocks {
             blockio: Arc::clone(&self.blockio),
             dataset: row.id,
+            family: row.family(),
             owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner),
             keys,
             compression: RwLock::new(compression),
@@ -314,16 +317,7 @@ impl Inner {
     /// `zfs create`: a child of an existing dataset. Durable when it returns.
     pub(crate) fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
         self.check_writable()?;
-        let Some((parent_name, last)) = name.rsplit_once('/') else {
-            return Err(Error::DatasetExists { name: name.to_owned() });
-        };
-        let parent = {
-            let table = self.table.read();
-            if table.find(name).is_ok() {
-                return Err(Error::DatasetExists { name: name.to_owned() });
-            }
-            table.find(parent_name).map_err(|_| Error::NoParent { parent: parent_name.to_owned() })?
-        };
+        let (parent, last) = self.place_for(name)?;
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
@@ -334,36 +328,77 @@ impl Inner {
         Ok(id)
     }
 
+    /// The parent of a dataset that is to be made, and the last component of its name.
+    pub(crate) fn place_for<'n>(&self, name: &'n str) -> Result<(DatasetId, &'n str)> {
+        let Some((parent_name, last)) = name.rsplit_once('/') else {
+            return Err(Error::DatasetExists { name: name.to_owned() });
+        };
+        let table = self.table.read();
+        if table.find(name).is_ok() {
+            return Err(Error::DatasetExists { name: name.to_owned() });
+        }
+        let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
+        Ok((table.find(parent_name).map_err(missing)?, last))
+    }
+
+    /// Refuses to destroy what others need, or somebody uses.
+    pub(crate) fn check_destroy(&self, table: &Table, name: &str, snapshots: bool) -> Result<()> {
+        let id = table.find(name)?;
+        if id == ROOT {
+            return Err(Error::RootDataset { name: name.to_owned() });
+        }
+        let full = |ids: Vec<DatasetId>| ids.into_iter().map(|id| table.full_name(id)).collect::<Vec<_>>();
+        let children = table.children(id);
+        if !children.is_empty() {
+            return Err(Error::HasChildren { name: name.to_owned(), children: full(children) });
+        }
+        let entry = table.get(id).expect("just found");
+        for snapshot in entry.snapshots.values() {
+            let clones = table.clones_of(snapshot.row.number);
+            if !clones.is_empty() {
+                let name = format!("{name}@{}", snapshot.row.name);
+                return Err(Error::HasClones { name, clones: full(clones) });
+            }
+        }
+        let keyed = table.keyed_by(id).into_iter().filter(|other| *other != id);
+        let keyed: Vec<DatasetId> =
+            keyed.filter(|id| table.get(*id).is_some_and(|entry| !entry.row.destroying)).collect();
+        if !keyed.is_empty() {
+            return Err(Error::KeyNeeded { name: name.to_owned(), datasets: full(keyed) });
+        }
+        if let Some(held) = entry.snapshots.values().find(|snapshot| !snapshot.holds.is_empty()) {
+            let tags = held.holds.keys().cloned().collect();
+            return Err(Error::SnapshotHeld { name: format!("{name}@{}", held.row.name), tags });
+        }
+        if entry.is_in_use() {
+            return Err(Error::Busy { name: name.to_owned() });
+        }
+        if !entry.snapshots.is_empty() && !snapshots {
+            let full = |snapshot: &Snapshot| format!("{name}@{}", snapshot.row.name);
+            let snapshots = entry.snapshots.values().map(full).collect();
+            return Err(Error::HasSnapshots { name: name.to_owned(), snapshots });
+        }
+        Ok(())
+    }
+
     /// `zfs destroy`: the dataset is gone at once, with its snapshots if that is wanted, and its blocks are freed in the
     /// background.
     pub(crate) fn destroy_dataset(&self, name: &str, snapshots: bool) -> Result<()> {
         self.check_writable()?;
+        let is_clone = {
+            let table = self.table.read();
+            table.find(name).is_ok_and(|id| table.origin_of(id).is_some())
+        };
+        if is_clone {
+            return self.destroy_clone(name, snapshots);
+        }
         {
             let mut figures = self.figures.write();
             let mut table = self.table.write();
+            self.check_destroy(&table, name, snapshots)?;
             let id = table.find(name)?;
-            if id == ROOT {
-                return Err(Error::RootDataset { name: name.to_owned() });
-            }
-            let children = table.children(id);
-            if !children.is_empty() {
-                let children = children.into_iter().map(|child| table.full_name(child)).collect();
-                return Err(Error::HasChildren { name: name.to_owned(), children });
-            }
             let alone = table.owned_alone(id).is_some();
             let entry = table.get_mut(id).expect("just found");
-            if let Some(held) = entry.snapshots.values().find(|snapshot| !snapshot.holds.is_empty()) {
-                let tags = held.holds.keys().cloned().collect();
-                return Err(Error::SnapshotHeld { name: format!("{name}@{}", held.row.name), tags });
-            }
-            if entry.is_in_use() {
-                return Err(Error::Busy { name: name.to_owned() });
-            }
-            if !entry.snapshots.is_empty() && !snapshots {
-                let full = |snapshot: &Snapshot| format!("{name}@{}", snapshot.row.name);
-                let snapshots = entry.snapshots.values().map(full).collect();
-                return Err(Error::HasSnapshots { name: name.to_owned(), snapshots });
-            }
             if entry.open.is_none() && !alone {
                 if entry.is_encrypted() && entry.keys.is_none() {
                     return Err(Error::KeyNotLoaded { name: name.to_owned() });
@@ -397,8 +432,12 @@ impl Inner {
         for id in doomed {
             let (alone, head) = {
                 let table = self.table.read();
-                // A row outlives those below it: import joins every row to the root dataset by its parents.
-                if table.iter_all().any(|(_, entry)| entry.row.parent == id) {
+                // A row outlives those below it, and those that take their key from it: import joins every row to the root
+                // dataset by its parents, and to its encryption root.
+                let needs = |(other, entry): (DatasetId, &Entry)| {
+                    entry.row.parent == id || other != id && table.encryption_root(other) == Some(id)
+                };
+                if table.iter_all().any(needs) {
                     self.changed.store(true, Ordering::Release);
                     continue;
                 }
@@ -429,7 +468,12 @@ impl Inner {
                     goes_on |= !done;
                     done
                 }
-                (None, None) => false,
+                // A clone was emptied when it was destroyed.
+                (None, None) => self
+                    .table
+                    .read()
+                    .get(id)
+                    .is_some_and(|entry| entry.row.names.is_none() && entry.row.extents.is_none()),
             };
             if done {
                 self.table.write().remove(id);
@@ -508,7 +552,7 @@ impl Inner {
             used_by_snapshots: row.lineage.kept,
             used_by_dataset: own - row.lineage.kept,
             // What cannot be read now is told by who reads it for good.
-            written: self.written(id, entry).unwrap_or(row.used),
+            written: self.written(&table, id).unwrap_or(row.used),
             available: measure.available,
             logical: row.logical,
             logical_used: measure.logical,
@@ -518,6 +562,7 @@ impl Inner {
             files: row.files,
             encryption_root: row.encryption.as_ref().map(|encryption| table.full_name(encryption.root)),
             key_loaded: entry.keys.is_some(),
+            origin: table.origin_name(id),
         })
     }
 }

@@ -5,11 +5,17 @@
 //! birth has the gap B, belongs into the cell (L, B). A snapshot X holds the cell (L, B) if B < X ≤ L: it is younger than that gap, so
 //! the block was born by then, and not younger than L, so it was not let go yet.
 //!
+//! The snapshots that count for a clone are its own and those that its origin's dataset had up to the origin: its *chain*. The txg of the
+//! origin is its *base*, 0 of what is no clone. Cells with B below the base are its *shadows*: what they name was born by then and is the
+//! origin's to keep and to free. They are written all the same, for a promotion makes shadows of the one cells of the other
+//! (`clones.rs`).
+//!
 //! ## Invariants
 //! (S1) A block is let go once: it is then freed, or a place in one cell.                    `Deaths::let_go`; `inspect check`
 //! (S2) A cell that no snapshot holds lies in a dead range, and is freed.                    `remove_snapshots`; `inspect check`
 //! (S3) What a cell is in never changes: snapshots that go, or come, only change who holds it. So no cell is ever rewritten.
-//! (S4) `kept` of a dataset's row is the sum of its cells that some snapshot holds.          `inspect check`
+//! (S4) `kept` of a dataset's row is the sum of its cells that some snapshot of its own holds, without shadows. `inspect check`
+//! (S5) `shared` of a clone's row is what its origin refers to without the shadows.           `inspect check`
 //!
 //! ## Lock order
 //! `figures` < `table` < one `Deaths` < the meta tree.
@@ -36,8 +42,11 @@ pub(crate) struct Deaths {
 
 #[derive(Default)]
 struct State {
-    /// Txgs of the dataset's snapshots, ascending.
+    /// Txgs of the snapshots of the dataset's chain, ascending. What is gone of those up to the base may stay listed: a gap that is
+    /// named by a snapshot that is gone is as good as any.
     snapshots: Vec<Txg>,
+    /// Its origin, or 0.
+    base: Txg,
     /// What was let go in the commit under way.
     pending: BTreeMap<CellId, Vec<CellPlace>>,
 }
@@ -51,12 +60,13 @@ impl State {
 }
 
 impl Deaths {
-    /// The snapshots there are now.
-    pub fn set_snapshots(&self, txgs: impl Iterator<Item = Txg>) {
-        self.state.lock().snapshots = txgs.collect();
+    /// The chain as it is now, ascending, and what of it is not the dataset's own.
+    pub fn set_chain(&self, chain: Vec<Txg>, base: Txg) {
+        let mut state = self.state.lock();
+        (state.snapshots, state.base) = (chain, base);
     }
 
-    /// A block is let go. True if a snapshot holds it; else it is the caller's to free.
+    /// A block is let go. True if a snapshot of the chain holds it; else it is the caller's to free.
     pub fn let_go(&self, pointer: &BlockPointer) -> bool {
         let mut state = self.state.lock();
         let Some(&left) = state.snapshots.last().filter(|txg| **txg >= pointer.birth) else { return false };
@@ -65,9 +75,17 @@ impl Deaths {
         true
     }
 
-    /// True if a snapshot holds the cell.
+    /// True if what the cell names is the origin's.
+    pub fn is_shadow(&self, cell: CellId) -> bool {
+        cell.born < self.state.lock().base
+    }
+
+    /// True if a snapshot of the dataset's own holds the cell.
     pub fn holds(&self, cell: CellId) -> bool {
         let state = self.state.lock();
+        if cell.born < state.base {
+            return false;
+        }
         let next = state.snapshots.partition_point(|txg| *txg <= cell.born);
         state.snapshots.get(next).is_some_and(|txg| *txg <= cell.left)
     }
@@ -156,7 +174,12 @@ impl Inner {
             for (cell, places) in entry.deaths.take() {
                 let sum = self.sum_of(&places);
                 self.put(id, cell, &places, sum)?;
-                if entry.deaths.holds(cell) {
+                if entry.deaths.is_shadow(cell) {
+                    entry.row.lineage.shared = entry.row.lineage.shared.saturating_sub(sum.bytes);
+                    entry.row.lineage.shared_logical =
+                        entry.row.lineage.shared_logical.saturating_sub(sum.logical);
+                    entry.row_dirty = true;
+                } else if entry.deaths.holds(cell) {
                     entry.row.lineage.kept += sum.bytes;
                     entry.row.lineage.kept_logical += sum.logical;
                     entry.row_dirty = true;
@@ -258,8 +281,9 @@ impl Inner {
     /// Frees the places of a cell and removes it. False if there was no room for all.
     fn free_cell(&self, id: DatasetId, cell: CellId, mut sum: Cell, room: &mut Room) -> Result<bool> {
         let corrupt = |error| self.corrupt(&self.name(), "places of a cell", error);
-        // A range that was forged frees nothing that is held.
-        let held = self.table.read().get(id).is_some_and(|entry| entry.deaths.holds(cell));
+        // A range that was forged frees nothing that is held, or another's.
+        let keeps = |entry: &crate::table::Entry| entry.deaths.holds(cell) || entry.deaths.is_shadow(cell);
+        let held = self.table.read().get(id).is_some_and(keeps);
         if held {
             return Ok(true);
         }
@@ -361,7 +385,7 @@ mod tests {
     fn what_no_snapshot_holds_is_freed_and_the_rest_goes_by_death_and_birth() {
         let deaths = Deaths::default();
         assert!(!deaths.let_go(&pointer(1)), "no snapshot");
-        deaths.set_snapshots([Txg(5), Txg(9)].into_iter());
+        deaths.set_chain(vec![Txg(5), Txg(9)], Txg(0));
         assert!(!deaths.let_go(&pointer(10)), "born since the youngest snapshot");
         for birth in [9, 6, 5, 1] {
             assert!(deaths.let_go(&pointer(birth)));
@@ -379,12 +403,31 @@ mod tests {
     fn who_holds_a_cell_changes_with_the_snapshots_and_the_cell_does_not() {
         let deaths = Deaths::default();
         let cell = |left, born| CellId { left: Txg(left), born: Txg(born) };
-        deaths.set_snapshots([Txg(5), Txg(9), Txg(12)].into_iter());
+        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
         assert!(deaths.holds(cell(9, 5)) && deaths.holds(cell(9, 0)) && deaths.holds(cell(12, 9)));
-        deaths.set_snapshots([Txg(5), Txg(12)].into_iter());
+        deaths.set_chain(vec![Txg(5), Txg(12)], Txg(0));
         assert!(!deaths.holds(cell(9, 5)), "only 9 held what was born after 5 and left by 9");
         assert!(deaths.holds(cell(9, 0)) && deaths.holds(cell(12, 9)));
-        deaths.set_snapshots(std::iter::empty());
+        deaths.set_chain(Vec::new(), Txg(0));
         assert!(!deaths.holds(cell(9, 0)));
+    }
+
+    #[test]
+    fn what_was_born_before_its_origin_is_no_clones_to_free_or_to_keep() {
+        let deaths = Deaths::default();
+        let cell = |left, born| CellId { left: Txg(left), born: Txg(born) };
+        deaths.set_chain(vec![Txg(5), Txg(9)], Txg(9));
+        for birth in [4, 9] {
+            assert!(deaths.let_go(&pointer(birth)), "it is the origin's");
+        }
+        assert!(!deaths.let_go(&pointer(10)), "it is nobody's but the clone's");
+        let noted: Vec<CellId> = deaths.take().into_keys().collect();
+        assert_eq!(noted, [cell(9, 0), cell(9, 5)], "told apart by the origin's chain");
+        assert!(noted.iter().all(|cell| deaths.is_shadow(*cell) && !deaths.holds(*cell)));
+        // With a snapshot of its own, and promoted: the same cells, its own now.
+        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(9));
+        assert!(deaths.holds(cell(12, 9)) && !deaths.holds(cell(12, 5)));
+        deaths.set_chain(vec![Txg(5), Txg(9), Txg(12)], Txg(0));
+        assert!(deaths.holds(cell(12, 5)) && deaths.holds(cell(9, 5)) && !deaths.is_shadow(cell(9, 0)));
     }
 }

@@ -482,6 +482,58 @@ pub enum Error {
         /// Full names.
         snapshots: Vec<String>,
     },
+    /// Datasets begin as what a snapshot keeps.
+    #[error("'{name}' has clones: {}", clones.join(", "))]
+    HasClones {
+        /// Snapshot, in full.
+        name: String,
+        /// Full names.
+        clones: Vec<String>,
+    },
+    /// Only a clone can be promoted.
+    #[error("'{name}' is not a clone")]
+    NotClone {
+        /// Dataset.
+        name: String,
+    },
+    /// A promotion would give a dataset two snapshots of one name.
+    #[error("'{name}' has snapshots of the same names as its origin's file system: {}", snapshots.join(", "))]
+    PromoteConflict {
+        /// Clone.
+        name: String,
+        /// Full names of the clone's.
+        snapshots: Vec<String>,
+    },
+    /// A promotion would charge a dataset with more than it may have.
+    #[error("promoting '{clone}' would take '{name}' {bytes} bytes further, beyond its quota of {quota}")]
+    PromoteOverQuota {
+        /// Clone.
+        clone: String,
+        /// Dataset with the quota.
+        name: String,
+        /// The quota.
+        quota: u64,
+        /// Bytes that would be charged anew.
+        bytes: u64,
+    },
+    /// A clone is encrypted as its origin is.
+    #[error("'{name}' cannot be cloned to '{to}': {reason}")]
+    CloneBorder {
+        /// Snapshot.
+        name: String,
+        /// Where the clone was to be.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// Others take their keys from a dataset.
+    #[error("'{name}' holds the key of: {}", datasets.join(", "))]
+    KeyNeeded {
+        /// Encryption root.
+        name: String,
+        /// Full names.
+        datasets: Vec<String>,
+    },
     /// The root dataset lives and dies with its pool.
     #[error("'{name}' is the root dataset of its pool")]
     RootDataset {

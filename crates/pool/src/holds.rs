@@ -35,8 +35,8 @@ impl Inner {
         self.commit_changes()
     }
 
-    /// `zfs release`: all of them, or none. A snapshot that was to go when nothing keeps it goes with its last tag. Durable when
-    /// it returns.
+    /// `zfs release`: all of them, or none. A snapshot that was to go when nothing keeps it goes with its last tag, if it has no
+    /// clones. Durable when it returns.
     pub(crate) fn release(&self, names: &[String], tag: &str) -> Result<()> {
         self.check_writable()?;
         {
@@ -59,11 +59,11 @@ impl Inner {
                 snapshot.holds_dirty.insert(tag.to_owned());
                 entry.snapshots_dirty.insert(txg);
                 if snapshot.row.deferred && snapshot.holds.is_empty() {
-                    due.push((id, txg));
+                    due.push(snapshot.row.number);
                 }
             }
-            for (id, txg) in due {
-                self.remove_snapshots(&mut table, id, &[txg])?;
+            for number in due {
+                self.release_origin(&mut table, number)?;
             }
         }
         self.commit_changes()

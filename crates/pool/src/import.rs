@@ -103,7 +103,12 @@ impl Pool {
         let readable = |root: &scan::FoundUberblock| {
             let (space, blockio) = Plan::space_of(env, config, &leaves, spec.memory);
             space.set_healing(false);
-            let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
+            let context = ReadContext {
+                dataset: DatasetId(0),
+                family: DatasetId(0),
+                keys: keys.as_deref(),
+                cache: false,
+            };
             space.bootstrap(&root.uberblock.tail, root.uberblock.tail_places.clone()).is_ok()
                 && blockio.read(&root.uberblock.tail, &context).is_ok()
         };
@@ -129,7 +134,7 @@ impl Pool {
         let bootstrap = space.bootstrap(&uberblock.tail, uberblock.tail_places.clone());
         bootstrap.map_err(|error| bad_root("commit tail", error.to_string()))?;
         let keys = sealing.as_ref().map(|sealing| &*sealing.keys);
-        let context = ReadContext { dataset: DatasetId(0), keys, cache: false };
+        let context = ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys, cache: false };
         let block =
             blockio.read(&uberblock.tail, &context).map_err(|e| bad_root("commit tail", e.to_string()))?;
         let tail = CommitTail::decode(&block).map_err(corrupt("commit tail"))?;

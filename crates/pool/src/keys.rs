@@ -155,14 +155,15 @@ impl Inner {
             let entry = table.get_mut(id).expect("just listed");
             entry.open = None;
             entry.keys = None;
-            self.blockio.forget(id);
+            let family = entry.row.family();
+            self.blockio.forget(id, family);
         }
         Ok(())
     }
 
     /// Gives an encryption root another user key, or makes an encryption root of a dataset that took its key from
     /// above (`Some`); or makes an encryption root take its key from above (`None`). Datasets below that took their key
-    /// from where this one's came from follow. Master keys stay, so nothing is sealed anew; all rows change in one commit.
+    /// from where this one's came from follow, and if it was the root all that took it from there. Master keys stay, so nothing is sealed anew; all rows change in one commit.
     /// Durable when it returns.
     pub(crate) fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
         self.check_writable()?;
@@ -174,7 +175,8 @@ impl Inner {
             let followers: Vec<DatasetId> = table
                 .keyed_by(old_root)
                 .into_iter()
-                .filter(|follower| *follower == id || table.is_within(*follower, id))
+                // A clone may lie elsewhere than what it takes its key from.
+                .filter(|follower| id == old_root || *follower == id || table.is_within(*follower, id))
                 .collect();
             let moves = |follower: &&DatasetId| {
                 let encryption = table.get(**follower).and_then(|entry| entry.row.encryption.as_ref());

@@ -14,6 +14,7 @@ pub mod anchor;
 mod attach;
 mod blocks;
 mod cache_device;
+mod clones;
 mod commit;
 pub mod create;
 mod damage;

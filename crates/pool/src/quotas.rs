@@ -6,15 +6,15 @@
 //! *Promised*: worst cases of operations whose txg is not committed. For a dataset d:
 //!
 //! ```text
-//! own(d)     = referenced(d) + promised(d)
+//! own(d)     = referenced(d) without what it shares with its origin + promised(d)
 //! used(d)    = max(own(d), refreservation(d)) + kept by its snapshots + sum of charged(c) over its children c
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
 //! These are the sums of ZFS's `dsl_dir`.
 //!
 //! ## Invariants
-//! (Q1) An operation that may take more is admitted only if afterwards own(d) <= refquota(d), used(a) <= quota(a) for d and
-//!      all above it, and charged(root) <= what the pool has for datasets.          `admit`; tests: `tests/quotas.rs`
+//! (Q1) An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
+//!      for d and all above it, and charged(root) <= what the pool has for datasets.          `admit`; tests: `tests/quotas.rs`
 //! (Q2) One that only gives back is always admitted here.                           test: `deleting_works_over_the_quota`
 //! (Q3) What is refused for want of room below a limit would not have fitted if all that is promised had come to nothing.
 //!      So a refusal is exact to the operation's own worst case: `QuotaAfterCommit` while anything below the limit is promised.
@@ -88,6 +88,8 @@ struct Node {
     limits: Limits,
     /// Bytes of its own as of the last commit.
     referenced: u64,
+    /// Bytes it refers to that are its origin's.
+    shared: u64,
     /// Bytes that only its snapshots hold.
     kept: u64,
     /// Bytes of content before compression and on devices, here and below.
@@ -192,9 +194,11 @@ impl Quotas {
                 parent: (id != ROOT).then_some(entry.row.parent),
                 limits,
                 referenced: referenced(entry),
+                shared: entry.row.lineage.shared,
                 kept: entry.row.lineage.kept,
-                logical: entry.row.logical + entry.row.lineage.kept_logical,
-                data: entry.row.data + entry.row.lineage.kept,
+                logical: (entry.row.logical + entry.row.lineage.kept_logical)
+                    .saturating_sub(entry.row.lineage.shared_logical),
+                data: (entry.row.data + entry.row.lineage.kept).saturating_sub(entry.row.lineage.shared),
                 promised: known.promised,
                 promised_in,
                 freeing: entry.open.as_ref().is_some_and(|open| open.head.owes_frees()),
@@ -215,7 +219,7 @@ impl Quotas {
         let by_refreservation = node.limits.refreservation.saturating_sub(node.referenced);
         let below = node.children_settled;
         let available = tree.available(id, free).saturating_add(kept);
-        let room = bound(node.limits.refquota).saturating_sub(node.own());
+        let room = bound(node.limits.refquota).saturating_sub(node.own() + node.shared);
         Some(Measure {
             used: node.referenced + node.kept + by_refreservation + below,
             by_children: below,
@@ -240,7 +244,7 @@ impl Quotas {
                 }
             };
             if at == Some(id) {
-                limit(node.limits.refquota, node.own());
+                limit(node.limits.refquota, node.own() + node.shared);
             }
             limit(node.limits.quota, node.used());
             at = node.parent;
@@ -253,7 +257,7 @@ impl Quotas {
     fn check(&self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         let mut tree = self.tree.lock();
         let Some(node) = tree.nodes.get_mut(&id) else { return Ok(()) };
-        let (old, used, own) = (node.limits, node.used(), node.own());
+        let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
         // What is there to be reserved follows from the new quota. No sum depends on it.
         node.limits.quota = new.quota;
         let above = match node.parent {
@@ -275,8 +279,9 @@ impl Quotas {
         if new.quota != old.quota && bound(new.quota) < used.max(new.reservation) {
             return Err(low("quota", used.max(new.reservation)));
         }
-        if new.refquota != old.refquota && bound(new.refquota) < own.max(new.refreservation) {
-            return Err(low("refquota", own.max(new.refreservation)));
+        let referred = (own + shared).max(new.refreservation);
+        if new.refquota != old.refquota && bound(new.refquota) < referred {
+            return Err(low("refquota", referred));
         }
         // What a reservation adds to what is kept from others, and what there is for it.
         let room = used.max(old.reservation).saturating_add(above).min(bound(new.quota));
@@ -290,7 +295,31 @@ impl Quotas {
         Ok(())
     }
 
-    /// The same for a dataset that is to be made below `parent`.
+    /// Refuses to charge `to` with what was `from`'s where a quota above the one and not above the other has no room for it.
+    pub fn check_moved(
+        &self,
+        from: DatasetId,
+        to: DatasetId,
+        bytes: u64,
+        clone: &str,
+        name: impl Fn(DatasetId) -> String,
+    ) -> Result<()> {
+        let tree = self.tree.lock();
+        let above = |id: DatasetId| {
+            std::iter::successors(Some(id), |id| tree.nodes.get(id).and_then(|node| node.parent))
+        };
+        let shared: Vec<DatasetId> = above(from).collect();
+        for id in above(to).take_while(|id| !shared.contains(id)) {
+            let Some(node) = tree.nodes.get(&id) else { break };
+            if node.used() + bytes > bound(node.limits.quota) {
+                let (clone, name) = (clone.to_owned(), name(id));
+                return Err(Error::PromoteOverQuota { clone, name, quota: node.limits.quota, bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Quotas::check`] for a dataset that is to be made below `parent`.
     fn check_new(&self, parent: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         const NEW: DatasetId = DatasetId(u64::MAX);
         let limits = Limits { quota: new.quota, refquota: new.refquota, ..Limits::default() };
@@ -382,7 +411,7 @@ impl Tree {
     fn obstacle(&self, id: DatasetId, space: u64, pool_bytes: u64) -> Option<(&Node, bool)> {
         let mut node = self.nodes.get(&id)?;
         let own = node.own() + space;
-        if own > bound(node.limits.refquota) {
+        if own + node.shared > bound(node.limits.refquota) {
             return Some((node, true));
         }
         let mut used = node.used_if(own, node.children);

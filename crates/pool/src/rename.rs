@@ -54,10 +54,31 @@ impl Inner {
     }
 }
 
+/// Why a snapshot of `of` cannot be cloned below `parent`.
+pub(crate) fn clone_border(table: &Table, of: DatasetId, parent: DatasetId) -> Option<String> {
+    match (table.encryption_root(of), table.encryption_root(parent)) {
+        (_, None) => None,
+        (own, above) if own == above => None,
+        (None, Some(root)) => {
+            let root = table.full_name(root);
+            Some(format!("it is not encrypted, and all below '{root}' is"))
+        }
+        (Some(own), Some(root)) => {
+            let (own, root) = (table.full_name(own), table.full_name(root));
+            Some(format!(
+                "a clone takes its key from where its origin does, '{own}', and all below '{root}' from there"
+            ))
+        }
+    }
+}
+
 /// Why a dataset cannot be moved below `parent` as it is encrypted.
 fn key_border(table: &Table, id: DatasetId, parent: DatasetId) -> Option<String> {
     let (own, above) = (table.encryption_root(id), table.encryption_root(parent));
+    let here = table.get(id).and_then(|entry| table.encryption_root(entry.row.parent));
     match (own, above) {
+        // A clone may lie outside of where its key comes from, and moves as freely there.
+        (Some(_), None) if here.is_none() => None,
         // Its own key goes with it anywhere.
         (Some(root), _) if root == id => None,
         (Some(root), above) if above != Some(root) => {

@@ -97,9 +97,10 @@ impl Inner {
         (row.used, row.data, row.logical) = (snapshot.used, snapshot.data, snapshot.logical);
         // Numbers of inodes are never given out twice.
         (row.files, row.next_inode) = (snapshot.files, row.next_inode.max(snapshot.next_inode));
-        let mut back = Sum::default();
+        let (mut back, mut shared) = (Sum::default(), Sum::default());
         for (cell, sum) in alive {
-            back.add(&sum);
+            // What is the origin's was never kept here: it is shared again.
+            if entry.deaths.is_shadow(cell) { &mut shared } else { &mut back }.add(&sum);
             for number in 0..sum.next {
                 self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
             }
@@ -107,6 +108,8 @@ impl Inner {
         }
         row.lineage.kept = row.lineage.kept.saturating_sub(back.bytes);
         row.lineage.kept_logical = row.lineage.kept_logical.saturating_sub(back.logical);
+        row.lineage.shared += shared.bytes;
+        row.lineage.shared_logical += shared.logical;
         entry.row_dirty = true;
         if !newer_places.is_empty() {
             let cell = CellId { left: snapped, born: txg };

@@ -361,7 +361,8 @@ impl Inner {
     pub(crate) fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) -> Tally {
         let mut tally = Tally::default();
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
-        let context = ReadContext { dataset: DatasetId(0), keys: keys.as_deref(), cache: false };
+        let context =
+            ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
         for _ in 0..STEP_NODES {
             let Some(pointer) = nodes.pop() else { break };
             tally.add(self.look_at(&pointer));

@@ -61,7 +61,7 @@ enum Visit {
 #[derive(Clone, Copy)]
 struct Tree {
     dataset: DatasetId,
-    /// Of a snapshot those that were born after the one before it: what is older was looked at there.
+    /// Of a snapshot those that were born after the one before it, of a clone after its origin: what is older was looked at there.
     after: Txg,
     /// It is what the dataset is now, so damage is that of a file.
     is_head: bool,
@@ -83,7 +83,8 @@ impl Inner {
             let table = self.table.read();
             for (id, entry) in table.iter() {
                 let roots = [entry.row.extents, entry.row.names].into_iter().flatten();
-                let tree = Tree { dataset: id, after: Txg(0), is_head: true };
+                let tree = Tree { dataset: id, after: entry.base, is_head: true };
+                let roots = roots.filter(|root| root.birth > tree.after);
                 walk.todo.extend(roots.map(|root| Visit::Node(tree, root)));
                 for (txg, snapshot) in &entry.snapshots {
                     let tree = Tree { after: entry.neighbours(*txg).0, is_head: false, ..tree };
@@ -131,16 +132,17 @@ impl Inner {
     fn visit_node(&self, walk: &mut Walk, tree: Tree, pointer: &BlockPointer) -> Tally {
         let dataset = tree.dataset;
         let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
-        let (keys, encrypted) = {
+        let (keys, encrypted, family) = {
             let table = self.table.read();
             let Some(entry) = table.get(dataset).filter(|entry| !entry.row.destroying) else { return tally };
-            (entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks)), entry.is_encrypted())
+            let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+            (keys, entry.is_encrypted(), entry.row.family())
         };
         if encrypted && keys.is_none() {
             walk.locked.insert(dataset);
             return tally;
         }
-        let context = ReadContext { dataset, keys: keys.as_deref(), cache: false };
+        let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
         // What no copy holds is noted as damage of the dataset's metadata by this (J1).
         let Ok(bytes) = self.blockio.read(pointer, &context) else { return tally };
         let Ok(node) = Node::decode(&bytes) else { return tally };

@@ -50,6 +50,11 @@ impl Snapshot {
             gone: Arc::default(),
         }
     }
+
+    /// It is another dataset's from now on: who opens it next reads it with that one's keys.
+    pub fn moved(&mut self) {
+        self.open = Weak::new();
+    }
 }
 
 /// What `zfs list` and `zfs get` measure of a snapshot.
@@ -81,6 +86,8 @@ pub struct SnapshotInfo {
     pub deferred: bool,
     /// Tags that keep it.
     pub holds: u64,
+    /// Full names of its clones.
+    pub clones: Vec<String>,
     /// Properties of users.
     pub props: Local,
 }
@@ -155,11 +162,6 @@ impl Entry {
         self.snapshots.iter().find(|(_, snapshot)| snapshot.row.name == name).map(|(txg, _)| *txg)
     }
 
-    /// Tells who decides about frees which snapshots there are.
-    pub fn note_snapshots(&self) {
-        self.deaths.set_snapshots(self.snapshots.keys().copied());
-    }
-
     /// Cells from one txg up to below another are to be freed; what was to be freed within that is a part of it.
     pub fn add_dead(&mut self, after: Txg, before: Txg) {
         let inside: Vec<Txg> =
@@ -172,9 +174,9 @@ impl Entry {
         self.dead_dirty.insert(after);
     }
 
-    /// The snapshots before and after a txg: where nothing is, 0 and the end of time.
+    /// The snapshots before and after a txg: where nothing is, the origin or 0, and the end of time.
     pub fn neighbours(&self, txg: Txg) -> (Txg, Txg) {
-        let before = self.snapshots.range(..txg).next_back().map_or(Txg(0), |(txg, _)| *txg);
+        let before = self.snapshots.range(..txg).next_back().map_or(self.base, |(txg, _)| *txg);
         let after = self.snapshots.range(txg.next()..).next().map_or(Txg(u64::MAX), |(txg, _)| *txg);
         (before, after)
     }
@@ -293,7 +295,7 @@ impl Inner {
                 };
                 entry.snapshots.insert(txg, Snapshot::new(row, request.props.clone()));
                 entry.snapshots_dirty.insert(txg);
-                entry.note_snapshots();
+                table.note_snapshots(id);
             }
             *request.answer.lock() = Some(Ok(()));
         }
@@ -310,9 +312,14 @@ impl Inner {
             for name in names {
                 let (id, txg) = table.find_snapshot(name)?;
                 let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+                let clones = table.clones_of(snapshot.row.number);
                 match snapshot.holds.is_empty() {
-                    true => doomed.entry(id).or_default().push(txg),
-                    false if defer => deferred.push((id, txg)),
+                    true if clones.is_empty() => doomed.entry(id).or_default().push(txg),
+                    _ if defer => deferred.push((id, txg)),
+                    true => {
+                        let clones = clones.into_iter().map(|clone| table.full_name(clone)).collect();
+                        return Err(Error::HasClones { name: name.clone(), clones });
+                    }
                     false => {
                         let tags = snapshot.holds.keys().cloned().collect();
                         return Err(Error::SnapshotHeld { name: name.clone(), tags });
@@ -357,7 +364,7 @@ impl Inner {
             lineage.kept_logical = lineage.kept_logical.saturating_sub(sum.logical);
             entry.row_dirty = true;
         }
-        entry.note_snapshots();
+        table.note_snapshots(id);
         for snapshot in removed {
             // Whoever reads it has read before this returns, and nobody does afterwards.
             *snapshot.gone.write() = true;
@@ -400,21 +407,27 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Bytes that a dataset refers to and one of its snapshots does not: `written@`. Under `figures`.
-    fn written_since(&self, id: DatasetId, entry: &Entry, since: Txg, until: Option<Txg>) -> Result<u64> {
+    /// Bytes that a dataset refers to and one of its snapshots, or its origin, does not: `written@`. Under `figures`.
+    fn written_since(&self, table: &Table, id: DatasetId, since: Txg, until: Option<Txg>) -> Result<u64> {
+        let entry = table.get(id).expect("whoever asks has found it");
         let now = match until {
             Some(txg) => entry.snapshots[&txg].row.used,
             None => entry.row.used,
         };
-        let Some(snapshot) = entry.snapshots.get(&since) else { return Ok(now) };
+        let then = match entry.snapshots.get(&since) {
+            Some(snapshot) => snapshot.row.used,
+            None if since.0 != 0 && since == entry.base => table.origin_bytes(id),
+            None => return Ok(now),
+        };
         let left = self.sum_of_cells(id, since..until.unwrap_or(Txg(u64::MAX)), Txg(0)..since)?;
-        Ok((now + left.bytes).saturating_sub(snapshot.row.used))
+        Ok((now + left.bytes).saturating_sub(then))
     }
 
-    /// Bytes that a dataset has written since its youngest snapshot. Under `figures`.
-    pub(crate) fn written(&self, id: DatasetId, entry: &Entry) -> Result<u64> {
+    /// Bytes that a dataset has written since its youngest snapshot, or its origin. Under `figures`.
+    pub(crate) fn written(&self, table: &Table, id: DatasetId) -> Result<u64> {
+        let entry = table.get(id).expect("whoever asks has found it");
         let last = entry.snapshots.keys().next_back().copied();
-        self.written_since(id, entry, last.unwrap_or(Txg(0)), None)
+        self.written_since(table, id, last.unwrap_or(entry.base), None)
     }
 
     /// Bytes that a dataset has written since the snapshot of that name.
@@ -423,7 +436,7 @@ impl Inner {
         let table = self.table.read();
         let name = format!("{dataset}@{snapshot}");
         let (id, txg) = table.find_snapshot(&name)?;
-        self.written_since(id, table.get(id).expect("just found"), txg, None)
+        self.written_since(&table, id, txg, None)
     }
 
     /// Measured values of all snapshots of a dataset, oldest first, or of one.
@@ -433,6 +446,7 @@ impl Inner {
         let id = table.find(dataset)?;
         let entry = table.get(id).expect("just found");
         let mut infos = Vec::new();
+        let clones = table.clone_names();
         for (&txg, snapshot) in &entry.snapshots {
             let row = &snapshot.row;
             if only.is_some_and(|only| only != row.name) {
@@ -447,12 +461,13 @@ impl Inner {
                 created_seconds: row.created_ns / 1_000_000_000,
                 referenced: row.used,
                 used: self.sum_of_cells(id, txg..after, before..txg)?.bytes,
-                written: self.written_since(id, entry, before, Some(txg))?,
+                written: self.written_since(&table, id, before, Some(txg))?,
                 logical: row.logical,
                 data: row.data,
                 files: row.files,
                 deferred: row.deferred,
                 holds: snapshot.holds.len() as u64,
+                clones: clones.get(&row.number).cloned().unwrap_or_default(),
                 props: snapshot.props.clone(),
             });
         }
@@ -524,8 +539,7 @@ impl Inner {
         }
         self.load_dead(pool)?;
         self.load_holds(pool)?;
-        self.table.read().iter_all().for_each(|(_, entry)| entry.note_snapshots());
-        Ok(())
+        self.load_origins()
     }
 }
 
@@ -533,7 +547,7 @@ impl Entry {
     /// Dead ranges that are left when snapshots go, one for each run of neighbours among them.
     fn runs_of(&self, txgs: &[Txg], snapped: Txg) -> Vec<(Txg, Txg)> {
         let mut runs: Vec<(Txg, Txg)> = Vec::new();
-        let mut after = Txg(0);
+        let mut after = self.base;
         let mut open = false;
         for &txg in self.snapshots.keys() {
             if txgs.contains(&txg) {

@@ -4,6 +4,7 @@
 //! (D1) Every entry but the root has a parent in the table.                        assert: `insert`
 //! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, not yet at import
 //! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
+//! (D5) A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
 //! (D4) Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +62,8 @@ pub(crate) struct Entry {
     pub dead_dirty: BTreeSet<Txg>,
     /// Where what it lets go belongs.
     pub deaths: Arc<Deaths>,
+    /// Txg of the snapshot that it is a clone of; 0 if it is none.
+    pub base: Txg,
 }
 
 impl Entry {
@@ -78,6 +81,7 @@ impl Entry {
             dead: BTreeMap::new(),
             dead_dirty: BTreeSet::new(),
             deaths: Arc::default(),
+            base: Txg(0),
         }
     }
 

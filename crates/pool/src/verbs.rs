@@ -1,5 +1,6 @@
 //! The verbs of a pool that move devices and what lies on them.
 
+use steadfast_format::DatasetId;
 use steadfast_property::Local;
 
 use crate::create::DeviceHandle;
@@ -95,6 +96,21 @@ impl Pool {
     /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.
     pub fn destroy_with_snapshots(&self, name: &str) -> Result<()> {
         self.inner.destroy_dataset(name, true)
+    }
+
+    /// Makes a dataset that begins as what a snapshot keeps. Durable when it returns.
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str, props: Local) -> Result<DatasetId> {
+        self.inner.clone_snapshot(snapshot, name, props)
+    }
+
+    /// Makes a clone what its origin's dataset was, and that dataset the clone. Durable when it returns.
+    pub fn promote(&self, name: &str) -> Result<()> {
+        self.inner.promote(name)
+    }
+
+    /// Full names of the clones of a snapshot.
+    pub fn clones(&self, snapshot: &str) -> Result<Vec<String>> {
+        self.inner.clones(snapshot)
     }
 
     /// Bytes that would come back if these snapshots were destroyed together.

@@ -588,6 +588,8 @@ pub const DATASET: &[Property] = &[
     )
     .inherited(),
     measured("defer_destroy", "DEFER_DESTROY", "on | off", SWITCH, "Does a snapshot go when nothing keeps it any more?"),
+    measured("origin", "ORIGIN", "<snapshot>", Kind::Text { bytes_max: 256 }, "The snapshot that it is a clone of."),
+    measured("clones", "CLONES", "<file systems>", Kind::Text { bytes_max: 4096 }, "Clones of a snapshot."),
     measured("userrefs", "USERREFS", "<number>", UNLIMITED, "Holds that keep a snapshot (`zfs hold`)."),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),

@@ -41,8 +41,8 @@ pub struct Verb {
 
 /// Devices of a run.
 pub struct Machine {
-    env: Env,
-    disks: Disks,
+    pub(crate) env: Env,
+    pub(crate) disks: Disks,
 }
 
 /// What was done.
@@ -309,27 +309,119 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             machine.finish(pool)
         },
     },
+    Verb {
+        name: "clone a snapshot",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            take(pool, "a")?;
+            machine.change(pool)
+        },
+        act: |_, pool| clone_of(pool, "tank@a"),
+    },
+    Verb {
+        name: "promote a clone",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: with_clone,
+        act: |machine, pool| {
+            pool.promote("tank/c").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "promote a clone back",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            with_clone(machine, pool)?;
+            pool.promote("tank/c").map_err(said)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| {
+            pool.promote("tank").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "destroy a clone",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: with_clone,
+        act: |machine, pool| {
+            pool.destroy_with_snapshots("tank/c").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "destroy the last clone of a snapshot that waits for it",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            with_clone(machine, pool)?;
+            pool.destroy_snapshots(&["tank@b".into()], true).map_err(said)
+        },
+        act: |machine, pool| {
+            pool.destroy_with_snapshots("tank/c").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "roll back a clone",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        before: |machine, pool| {
+            with_clone(machine, pool)?;
+            machine.change_of(pool, "tank/c", 0x4)
+        },
+        act: |machine, pool| {
+            pool.rollback("tank/c@x").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
 ];
 
-/// What a pool holds: its files, and what they were at each snapshot.
+fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
+    pool.clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
+}
+
+/// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its own, and its origin changed too.
+fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    for name in ["a", "b"] {
+        take(pool, name)?;
+        machine.change(pool)?;
+    }
+    clone_of(pool, "tank@b")?;
+    machine.change_of(pool, "tank/c", 0x3)?;
+    pool.take_snapshots(&["tank/c@x".into()], &Default::default()).map_err(said)?;
+    machine.change_of(pool, "tank/c", 0x5)?;
+    take(pool, "c")?;
+    machine.change(pool)
+}
+
+/// What a pool holds: its file systems with their origins, and what they were at each snapshot.
 #[derive(Debug, PartialEq)]
-struct State {
-    files: Tree,
-    snapshots: Vec<(String, Tree)>,
+pub(crate) struct State {
+    /// Names and origins.
+    pub datasets: Vec<(String, Option<String>)>,
+    /// By full name, snapshots among them, oldest first behind their file systems.
+    pub trees: Vec<(String, Tree)>,
 }
 
 impl State {
-    fn difference(&self, other: &State) -> String {
+    pub fn difference(&self, other: &State) -> String {
+        if self.datasets != other.datasets {
+            return format!("file systems {:?} and {:?}", self.datasets, other.datasets);
+        }
         let names =
-            |state: &State| -> Vec<String> { state.snapshots.iter().map(|(name, _)| name.clone()).collect() };
+            |state: &State| -> Vec<String> { state.trees.iter().map(|(name, _)| name.clone()).collect() };
         if names(self) != names(other) {
-            return format!("snapshots {:?} and {:?}", names(self), names(other));
+            return format!("{:?} and {:?}", names(self), names(other));
         }
-        let changed = self.snapshots.iter().zip(&other.snapshots).find(|(ours, theirs)| ours != theirs);
-        match changed {
-            Some(((name, ours), (_, theirs))) => format!("snapshot {name}: {}", ours.difference(theirs)),
-            None => self.files.difference(&other.files),
-        }
+        let changed = self.trees.iter().zip(&other.trees).find(|(ours, theirs)| ours != theirs);
+        changed.map_or(String::new(), |((name, ours), (_, theirs))| {
+            format!("{name}: {}", ours.difference(theirs))
+        })
     }
 }
 
@@ -374,7 +466,7 @@ impl Verb {
         let _ = machine.disks.log.take();
         (self.act)(&machine, &pool)?;
         let events = machine.disks.log.take();
-        let expected = tree(&pool)?;
+        let expected = state_of(&pool)?;
         // What `act` wrote itself is in what came before, or is not.
         let before = self.tree_of(&images)?;
         drop(pool);
@@ -400,7 +492,7 @@ impl Verb {
     fn tree_of(&self, images: &[Image]) -> Result<State, Failure> {
         let disks = Disks::new(&self.setting(), images);
         let pool = world::import(&world::env(0xc0f, None), &disks).map_err(said)?;
-        tree(&pool)
+        state_of(&pool)
     }
 
     fn judge(&self, images: &[Image], allowed: &[&State]) -> Result<(), Failure> {
@@ -409,12 +501,12 @@ impl Verb {
                 Machine { env: world::env(0xc0f, None), disks: Disks::new(&self.setting(), images) };
             let pool =
                 world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
-            let found = tree(&pool)?;
+            let found = state_of(&pool)?;
             if !allowed.contains(&&found) {
                 return Err(format!("files: {}", allowed[0].difference(&found)));
             }
             machine.finish(&pool).map_err(|what| format!("what was begun does not end: {what}"))?;
-            let after = tree(&pool)?;
+            let after = state_of(&pool)?;
             if after != found {
                 return Err(format!("files after it: {}", found.difference(&after)));
             }
@@ -424,7 +516,7 @@ impl Verb {
             machine.inspect()?;
             let pool =
                 world::import(&machine.env, &machine.disks).map_err(|error| format!("again: {error}"))?;
-            let again = tree(&pool)?;
+            let again = state_of(&pool)?;
             if again != found { Err(format!("opened again: {}", found.difference(&again))) } else { Ok(()) }
         };
         catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
@@ -446,7 +538,7 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
     };
     for (struck, skip) in (0..).step_by(every).enumerate() {
         let (machine, pool) = verb.begin()?;
-        let expected = tree(&pool)?;
+        let expected = state_of(&pool)?;
         machine.fail(0);
         let fault = Fault { operation, skip, times: 1 << 40, effect: Effect::Gone };
         machine.disks.all[2].arm(fault);
@@ -454,7 +546,7 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
         pool.replace(&machine.path(0), machine.handle(4), false).map_err(said).map_err(told)?;
         machine.finish(&pool).map_err(told)?;
         let has_struck = machine.disks.all[2].is_struck();
-        let found = tree(&pool).map_err(told)?;
+        let found = state_of(&pool).map_err(told)?;
         if found != expected {
             return Err(told(expected.difference(&found)));
         }
@@ -492,7 +584,7 @@ pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> 
     for _ in 0..4 {
         machine.change(&pool)?;
     }
-    let expected = tree(&pool)?;
+    let expected = state_of(&pool)?;
     drop(pool);
     let new = machine.disks.images();
     let spared = redundancy.spared(u32::try_from(count).map_err(|error| error.to_string())?) as usize;
@@ -503,7 +595,7 @@ pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> 
         let told = |what: String| format!("{redundancy:?}, old from {first}: {what}");
         let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(&verb.setting(), &images) };
         let pool = world::import(&machine.env, &machine.disks).map_err(said).map_err(told)?;
-        let found = tree(&pool).map_err(told)?;
+        let found = state_of(&pool).map_err(told)?;
         if found != expected {
             return Err(told(expected.difference(&found)));
         }
@@ -515,7 +607,7 @@ pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> 
         for at in (0..count).filter(|at| !is_old(*at)).take(spared) {
             pool.offline(&machine.path(at)).map_err(said).map_err(told)?;
         }
-        let found = tree(&pool).map_err(told)?;
+        let found = state_of(&pool).map_err(told)?;
         if found != expected {
             return Err(told(expected.difference(&found)));
         }
@@ -564,14 +656,18 @@ impl Machine {
 
     /// Other content, committed.
     fn change(&self, pool: &Pool) -> Result<(), Failure> {
-        let (fs, handle) = world::files(pool, "tank").map_err(said)?;
-        write_files(&fs, 0x2)?;
+        self.change_of(pool, "tank", 0x2)
+    }
+
+    fn change_of(&self, pool: &Pool, name: &str, seed: u64) -> Result<(), Failure> {
+        let (fs, handle) = world::files(pool, name).map_err(said)?;
+        write_files(&fs, seed)?;
         drop((fs, handle));
         pool.sync().map_err(said)
     }
 
     /// Lets everything come to its end that goes on in the background.
-    fn finish(&self, pool: &Pool) -> Result<(), Failure> {
+    pub(crate) fn finish(&self, pool: &Pool) -> Result<(), Failure> {
         let mut quiet = 0;
         for _ in 0..20_000 {
             let busy = pool.scan_remaining() != [0, 0] || pool.move_remaining().is_some();
@@ -608,7 +704,7 @@ impl Machine {
     }
 
     /// The offline check of the pool's devices finds nothing but what a device that is out of use leaves.
-    fn inspect(&self) -> Result<(), Failure> {
+    pub(crate) fn inspect(&self) -> Result<(), Failure> {
         // One that has left may have a label still, if the power went while it was erased.
         let (pools, _) = steadfast_pool::scan(self.disks.handles());
         let found = pools.into_iter().next().ok_or("there is no pool")?;
@@ -629,24 +725,32 @@ impl Machine {
                 worst = Some(finding.to_string());
             }
         };
-        let request = Request { leaves: &leaves, secret: None, anchor: None, env: &self.env };
+        let secret = self.disks.secret().map(<[u8]>::to_vec);
+        let request = Request { leaves: &leaves, secret, anchor: None, env: &self.env };
         check(&request, &mut found);
         worst.map_or(Ok(()), |what| Err(format!("inspected: {what}")))
     }
 }
 
-fn tree(pool: &Pool) -> Result<State, Failure> {
-    let (fs, handle) = world::files(pool, "tank").map_err(said)?;
-    let files = Tree::of(&fs).map_err(|error| error.to_string());
-    fs.forget_all();
-    let mut snapshots = Vec::new();
-    for (name, _) in handle.snapshots().list() {
-        let opened = handle.snapshots().open(&name).ok_or_else(|| format!("{name} does not open"))?;
-        let tree = opened.with(|dataset| Tree::of(&world::snapshot(dataset)).map_err(|e| e.to_string()));
-        snapshots.push((name, tree.ok_or("it is gone")??));
+/// What a pool holds now.
+pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
+    let mut state = State { datasets: Vec::new(), trees: Vec::new() };
+    let mut names = pool.datasets();
+    names.sort();
+    for name in names {
+        let (fs, handle) = world::files(pool, &name).map_err(said)?;
+        let files = Tree::of(&fs).map_err(|error| error.to_string());
+        fs.forget_all();
+        state.datasets.push((name.clone(), pool.dataset_info(&name).map_err(said)?.origin));
+        state.trees.push((name.clone(), files?));
+        for (snapshot, _) in handle.snapshots().list() {
+            let opened =
+                handle.snapshots().open(&snapshot).ok_or_else(|| format!("{snapshot} does not open"))?;
+            let tree = opened.with(|dataset| Tree::of(&world::snapshot(dataset)).map_err(|e| e.to_string()));
+            state.trees.push((format!("{name}@{snapshot}"), tree.ok_or("it is gone")??));
+        }
     }
-    drop((fs, handle));
-    Ok(State { files: files?, snapshots })
+    Ok(state)
 }
 
 /// Some files of some sizes.

@@ -103,16 +103,16 @@ impl Engine {
             return Err(Refusal::new(Code::FsRoot, what).with("pool", name));
         }
         let below = format!("{name}/");
-        let mut doomed: Vec<String> =
-            held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below)).collect();
-        doomed.reverse();
-        if doomed.len() > 1 && !request.recursive {
-            let children = doomed.iter().filter(|n| *n != name).cloned().collect::<Vec<_>>().join(", ");
+        let children: Vec<String> =
+            held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)).rev().collect();
+        if !children.is_empty() && !request.recursive {
+            let children = children.join(", ");
             let what = format!("'{name}' has children: {children}");
             return Err(Refusal::new(Code::FsChildren, what).with("fs", name));
         }
+        let doomed = self.with_dependents(&held, vec![name.to_owned()], request.clones);
         let mut gone: Vec<String> = Vec::new();
-        for name in &doomed {
+        for name in doomed.as_deref().unwrap_or(&[name.to_owned()]) {
             let snapshots = held.pool.snapshot_names(name).map_err(refuse::pool)?;
             let snapshots: Vec<String> =
                 snapshots.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
@@ -124,22 +124,12 @@ impl Engine {
             gone.extend(snapshots);
             gone.push(name.clone());
         }
+        let doomed = doomed?;
         if request.dry_run {
             return Ok(Outcome { touched: gone, warnings: Vec::new() });
         }
-        if held.pool.is_read_only() {
-            let what = "the pool is imported read-only";
-            return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
-        }
-        let places: Vec<PathBuf> = doomed.iter().filter_map(|name| held.mounted_at(name)).collect();
-        self.unmount_below(&held, name, request.force)?;
-        for name in &doomed {
-            held.pool.destroy_with_snapshots(name).map_err(refuse::pool)?;
-        }
-        for at in places.iter().filter(|at| held.is_inside_ours(at)) {
-            // Its mountpoint goes with it, unless somebody keeps something there.
-            let _ = std::fs::remove_dir(at);
-        }
+        self.check_writable(&held)?;
+        self.destroy_in_order(&held, &doomed, request.force)?;
         self.log(&held, caller);
         Ok(Outcome { touched: gone, warnings: Vec::new() })
     }

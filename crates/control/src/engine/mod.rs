@@ -12,6 +12,7 @@
 
 mod anchors;
 mod auto_snapshot;
+mod clones;
 mod devices;
 mod events;
 mod filesystems;

@@ -90,6 +90,16 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::HasSnapshots { name, snapshots } => {
             with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
         }
+        Error::HasClones { name, clones } => {
+            with(Code::SnapshotClones).with("snapshot", name).with("clone", clones.join(" "))
+        }
+        Error::NotClone { name } => with(Code::FsNotClone).with("fs", name),
+        Error::PromoteConflict { name, .. } => with(Code::PromoteNames).with("fs", name),
+        Error::PromoteOverQuota { name, .. } => with(Code::PropSpace).with("fs", name),
+        Error::CloneBorder { to, .. } => with(Code::FsPlace).with("fs", to),
+        Error::KeyNeeded { name, datasets } => {
+            with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
+        }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
         Error::FilesystemLimit { name, .. } => with(Code::PropSpace).with("fs", name),

@@ -201,6 +201,9 @@ impl Engine {
         measure("compressratio", ratio(info.logical_used, info.data_used));
         measure("refcompressratio", ratio(info.logical, info.data));
         measure("filesystem_count", info.filesystems.to_string());
+        if let Some(origin) = info.origin {
+            measure("origin", origin);
+        }
         let mounted_at = held.mounted_at(name);
         measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
         match &info.encryption_root {

@@ -9,6 +9,14 @@ impl Engine {
         let (fs, snapshot) = super::snapshots::halves(&request.name)?;
         let held = self.held(fs)?;
         self.check_writable(&held)?;
+        let info = held.pool.dataset_info(fs).map_err(refuse::pool)?;
+        if let Some(root) = info.encryption_root.filter(|_| !info.key_loaded) {
+            // Before anything younger is destroyed.
+            let what = format!(
+                "the key of '{root}' is not loaded, and what came since a snapshot is found by reading"
+            );
+            return Err(Refusal::new(Code::KeyNeeded, what).with("fs", root));
+        }
         let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
         let Some(at) = all.iter().position(|name| name == snapshot) else {
             let what = format!("there is no snapshot '{}'", request.name);
@@ -20,6 +28,21 @@ impl Engine {
             let what = format!("there are snapshots younger than '{}': {list}", request.name);
             return Err(Refusal::new(Code::SnapshotYounger, what).with("snapshot", &request.name));
         }
+        let clones = match request.clones {
+            true => self.clones_of(&held, &younger)?,
+            false => {
+                super::clones::check_cloneless(&held, &younger)?;
+                Vec::new()
+            }
+        };
+        if let Some(clone) = clones.iter().find(|clone| fs == *clone || fs.starts_with(&format!("{clone}/")))
+        {
+            let what = format!("'{fs}' lies in '{clone}', which depends on a younger snapshot of it");
+            return Err(Refusal::new(Code::SnapshotClones, what)
+                .with("snapshot", &request.name)
+                .with("clone", clone));
+        }
+        self.destroy_in_order(&held, &clones, request.force)?;
         // What is mounted is mounted again as it was; what is below it, inside it, too.
         let placed = self.placed_below(&held, fs)?;
         self.unmount_below(&held, fs, request.force)?;

@@ -64,14 +64,27 @@ impl SnapshotHost for Engine {
             let what = format!("there is no snapshot '{name}@{}'", request.snapshots);
             return Err(Refusal::new(Code::SnapshotAbsent, what).with("fs", name));
         }
-        let bytes = held.pool.reclaimable(&doomed).map_err(refuse::pool)?;
+        let clones = match (request.clones, request.defer) {
+            (true, _) => self.clones_of(&held, &doomed)?,
+            (false, true) => Vec::new(),
+            (false, false) => {
+                super::clones::check_cloneless(&held, &doomed)?;
+                Vec::new()
+            }
+        };
+        let mut bytes = held.pool.reclaimable(&doomed).map_err(refuse::pool)?;
+        for clone in &clones {
+            let info = held.pool.dataset_info(clone).map_err(refuse::pool)?;
+            bytes += info.used_by_dataset + info.used_by_snapshots;
+        }
         if !request.dry_run {
             self.check_writable(&held)?;
+            self.destroy_in_order(&held, &clones, request.force)?;
             held.pool.destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
             held.note_snapshots(name);
             self.log(&held, caller);
         }
-        Ok(Reclaimed { touched: doomed, bytes })
+        Ok(Reclaimed { touched: clones.into_iter().chain(doomed).collect(), bytes })
     }
 
     fn fs_rollback(&self, caller: &Caller, request: FsRollback) -> Result<Outcome, Refusal> {
@@ -213,6 +226,7 @@ impl Engine {
         measure("filecount", info.files.to_string());
         measure("defer_destroy", if info.deferred { "on" } else { "off" }.into());
         measure("userrefs", info.holds.to_string());
+        measure("clones", info.clones.join(","));
         let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
         measure("compressratio", format!("{:.2}", ratio.max(1.0)));
         // Settings of users: its own, and those of its file system.

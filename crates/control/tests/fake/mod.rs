@@ -676,6 +676,22 @@ impl Host for FakeHost {
     }
 }
 
+impl CloneHost for FakeHost {
+    fn fs_clone(&self, _: &Caller, request: FsClone) -> Result<Outcome, Refusal> {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(pool_of(&request.name)).ok_or_else(|| absent(&request.name))?;
+        let mounted = !request.no_mount;
+        let fs =
+            FakeFs { local: request.properties, key: None, loaded: false, mounted, snapshots: Vec::new() };
+        pool.filesystems.insert(request.name.clone(), fs);
+        touched(&request.name)
+    }
+
+    fn fs_promote(&self, _: &Caller, request: FsPromote) -> Result<Outcome, Refusal> {
+        touched(&request.name)
+    }
+}
+
 impl SnapshotHost for FakeHost {
     fn fs_snapshot(&self, _: &Caller, request: FsSnapshot) -> Result<Outcome, Refusal> {
         for name in &request.names {

@@ -1,0 +1,111 @@
+//! Snapshots of encrypted file systems whose key is not there, through the command line and a real mount.
+
+use std::fs;
+
+use steadfast_tests::Host;
+
+/// Bytes that do not compress.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let draw = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(draw).collect()
+}
+
+fn number(host: &Host, property: &str, name: &str) -> u64 {
+    let out = host.shell(&format!("zfs get -Hp -o value {property} {name}")).ok().out;
+    out.trim().parse().expect("a number")
+}
+
+/// The pool is whole, and stays as it was: exported for the check and imported again, without keys.
+fn sound(host: &Host) {
+    host.shell("zpool wait -t free tank && zpool export tank").ok();
+    host.run("inspect check -k {}/key {}/tank.img").ok().says("leaked_units=0").says("worst=none");
+    host.shell("zpool import -d $PWD tank").ok();
+}
+
+#[test]
+fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
+    let Some(host) = Host::with_tank("locked") else { return };
+    fs::write(host.at("key"), [0x5e; 32]).expect("written");
+    let new =
+        "zfs create -o compression=off -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
+    host.shell(&format!("{new} tank/vault && zfs create tank/vault/in")).ok();
+    let top = host.at("t/vault");
+    fs::write(top.join("letter"), "first").expect("written");
+    fs::write(top.join("big"), noise(1 << 20)).expect("written");
+    fs::write(top.join("in/file"), noise(300_000)).expect("written");
+    host.shell("zfs snapshot -r tank/vault@a").ok();
+    fs::remove_file(top.join("big")).expect("removed");
+    fs::write(top.join("letter"), "second").expect("written");
+    fs::write(top.join("in/file"), noise(200_000)).expect("written");
+    host.shell("zfs snapshot -r tank/vault@b").ok();
+    fs::write(top.join("letter"), "third").expect("written");
+    assert_eq!(fs::read(top.join(".zfs/snapshot/a/big")).expect("read"), noise(1 << 20));
+
+    // Who reads one below .zfs uses the key.
+    let open = fs::File::open(top.join(".zfs/snapshot/a/big")).expect("opened");
+    host.shell("zfs unmount tank/vault").fails(1).says("FS-BUSY");
+    drop(open);
+    host.shell("zfs unload-key tank/vault").fails(1).says("KEY-BUSY");
+    host.shell("zfs unmount tank/vault/in && zfs unmount tank/vault && zfs unload-key tank/vault").ok();
+
+    // Listed, measured, named, held without it; not read, and not gone back to.
+    let list = host.shell("zfs list -Hp -r -t snapshot -o name,used,referenced tank/vault").ok().out;
+    assert_eq!(list.lines().count(), 4, "{list}");
+    assert!(number(&host, "usedbysnapshots", "tank/vault") >= 1 << 20);
+    host.shell("zfs hold keep tank/vault@b && zfs rename tank/vault@b tank/vault@kept").ok();
+    host.shell("zfs rollback tank/vault@kept").fails(1).says("KEY-NEEDED");
+    host.shell("zfs rollback -r tank/vault/in@a").fails(1).says("KEY-NEEDED");
+    host.shell("zfs list tank/vault/in@b").ok();
+    host.shell("zfs mount tank/vault").fails(1);
+    // One more is what the last commit has of it.
+    host.shell("zfs snapshot tank/vault@locked").ok();
+    sound(&host);
+
+    // Metadata of the pool's is read without a key; what was left out on a single device is said.
+    host.shell("zpool scrub -w tank").ok();
+    let status = host.shell("zpool status tank").ok();
+    status.says("their keys are not loaded: tank/vault, tank/vault/in").says("No known data errors");
+
+    // What one alone held comes back, all of it, without the key.
+    let kept = number(&host, "usedbysnapshots", "tank/vault");
+    let would = host.shell("zfs destroy -nvp tank/vault@a").ok().out;
+    let promised: u64 =
+        would.lines().last().and_then(|line| line.split('\t').nth(1)).unwrap().parse().unwrap();
+    assert!(promised >= 1 << 20, "{would}");
+    host.shell("zfs destroy tank/vault@a").ok();
+    assert_eq!(kept - number(&host, "usedbysnapshots", "tank/vault"), promised);
+    sound(&host);
+
+    // What is left is whole.
+    host.shell("zfs load-key tank/vault && zfs mount tank/vault && zfs mount tank/vault/in").ok();
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "third");
+    assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");
+    assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/locked/letter")).expect("read"), "third");
+    assert_eq!(fs::read(top.join("in/.zfs/snapshot/a/file")).expect("read"), noise(300_000));
+    // Going back, and a new key, with snapshots there.
+    fs::write(top.join("letter"), "fourth").expect("written");
+    host.shell("zfs rollback tank/vault@locked").ok();
+    assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "third");
+    fs::write(host.at("key"), [0x7f; 32]).expect("written");
+    host.shell("zfs change-key -o keyformat=raw -o keylocation=file://$PWD/key tank/vault").ok();
+    sound(&host);
+    host.shell("zfs load-key tank/vault && zfs mount tank/vault").ok();
+    assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");
+    host.shell("zfs unmount tank/vault && zfs unload-key tank/vault").ok();
+
+    // Without the key only who shares its segments with nobody is destroyed: of others nothing tells which blocks are whose.
+    host.shell("zfs release keep tank/vault@kept").ok();
+    host.shell("zfs destroy -r tank/vault").fails(1).says("KEY-NEEDED");
+    host.shell("zfs list tank/vault@kept").ok();
+    sound(&host);
+    host.shell("zfs load-key tank/vault && zfs destroy -r tank/vault/in && zpool wait -t free tank").ok();
+    host.shell("zfs unload-key tank/vault && zfs destroy -r tank/vault").ok();
+    sound(&host);
+    assert!(number(&host, "used", "tank") < 1 << 20);
+}
