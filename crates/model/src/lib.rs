@@ -5,6 +5,8 @@
 //! of it is a snapshot, to compare with after a crash.
 #![forbid(unsafe_code)]
 
+pub mod forest;
+
 use std::collections::BTreeMap;
 
 /// Number of a node in a model; 1 is the root directory.

@@ -36,6 +36,7 @@ pub mod cut;
 pub mod disk;
 pub mod draw;
 pub mod explore;
+pub mod histories;
 pub mod log;
 pub mod memo;
 pub mod op;

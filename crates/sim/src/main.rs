@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use steadfast_device::Operation;
+use steadfast_sim::histories;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
 use steadfast_sim::{Bug, Number, SETTINGS};
@@ -18,7 +19,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --part I/N     the I-th of N parts of them, I from 1
   --at CHUNK     from this chunk on, as a run that was cut off tells it
   --faults       workloads on devices with a fault
-  --verbs        nothing of that, but verbs that change what a pool is made of, cut at any write, and second faults
+  --verbs        nothing of that, but verbs that change what a pool is made of and histories of snapshots and clones, cut at any
+                 write, and second faults
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -27,6 +29,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
 
 /// Of what a canary made wrong so much is told: that it rings is enough.
 const CANARY_CHARS: usize = 100;
+/// Histories of snapshots and clones that are cut with the verbs.
+const HISTORIES: u64 = 100;
 
 struct Args {
     plan: Plan,
@@ -101,6 +105,11 @@ fn cut_verbs() -> ExitCode {
             println!("{name}: BROKEN: {what}");
         }
     };
+    for seed in 0..HISTORIES {
+        let counts = histories::explore(seed, 1);
+        let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
+        tell(&format!("history {seed}"), told);
+    }
     for verb in VERBS.iter().chain(SNAPSHOT_VERBS) {
         let counts = verb.explore(1);
         tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));

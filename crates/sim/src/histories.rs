@@ -1,0 +1,301 @@
+//! Random histories of file systems, snapshots, clones, promotions and ways back, beside a model that knows them as copies, with the power gone at
+//! any write of their last steps.
+//!
+//! ## Invariants
+//! (H1) Each step answers as the model does, and after it everything is what the model says.
+//! (H2) What is found after a crash is what the model showed after so many steps, whole: all file systems, all snapshots, all origins. Not more
+//!      steps than had begun, and no fewer than those up to the last change of snapshots or clones that had returned.
+//! (H3) The offline check finds nothing, and what was being freed comes back: then it finds nothing either.
+
+use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use steadfast_model::Id;
+use steadfast_model::forest::{Forest, Refused};
+use steadfast_pool::{Error, Pool};
+
+use crate::cut::{Cutter, Depth, Moment, print};
+use crate::draw::Draw;
+use crate::log::What;
+use crate::op::{At, Op, Path, Sides};
+use crate::pages::Image;
+use crate::tree::Tree;
+use crate::verbs::{Counts, Machine, State, state_of};
+use crate::workload::Failure;
+use crate::world::{self, Disks, SETTINGS, Setting};
+
+/// Steps that are not cut, and those that are.
+const STEPS: usize = 24;
+const CUT_STEPS: usize = 4;
+/// File systems at most, and snapshots of each.
+const LINES_MAX: usize = 4;
+const SNAPSHOTS_MAX: usize = 4;
+/// Settings of pools, by their places: plain, units of 512 bytes, encrypted, and a mirror.
+const OF_SETTINGS: [usize; 4] = [0, 6, 7, 18];
+
+const FILES: [Path; 4] = ["a", "b", "c", "d"];
+
+/// One step.
+#[derive(Clone, Debug)]
+enum Step {
+    File(String, Op),
+    Snapshot(String),
+    DestroySnapshot(String),
+    Rollback(String),
+    Clone(String, String),
+    Promote(String),
+    Destroy(String),
+    Sync,
+}
+
+/// Both sides.
+struct History {
+    machine: Machine,
+    pool: Pool,
+    forest: Forest,
+    /// Numbers that the stack gave the nodes of each file system's model.
+    inos: BTreeMap<String, BTreeMap<Id, u64>>,
+    draw: Draw,
+    named: usize,
+}
+
+/// Runs the history of a seed, cuts the end of it anywhere, and judges one in `every` of the states.
+///
+/// # Errors
+/// What is not as it must be.
+pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
+    let setting = &SETTINGS[OF_SETTINGS[usize::try_from(seed % 4).expect("small")]];
+    let told = |what: String| format!("history {seed} ({}): {what}", setting.name);
+    let mut history = History::begin(setting, seed).map_err(told)?;
+    for _ in 0..STEPS {
+        let step = history.draw_step();
+        history.take(&step).map_err(|what| told(format!("{step:?}: {what}")))?;
+    }
+    history.compare().map_err(told)?;
+    history.pool.sync().map_err(|error| told(error.to_string()))?;
+    let images = history.machine.disks.images();
+    let _ = history.machine.disks.log.take();
+    // What each step makes of it, and whether it was durable when it returned.
+    let mut states = vec![history.expected()];
+    let mut durable = Vec::new();
+    let mut steps = Vec::new();
+    for index in 0..CUT_STEPS {
+        let step = history.draw_step();
+        history.machine.disks.log.note(0, What::Begin(index));
+        durable.push(history.take(&step).map_err(|what| told(format!("{step:?}: {what}")))?);
+        history.machine.disks.log.note(0, What::Return(index));
+        states.push(history.expected());
+        steps.push(step);
+    }
+    let events = history.machine.disks.log.take();
+    drop(history);
+    let mut counts = Counts::default();
+    let mut seen = HashSet::new();
+    let depth = Depth { all_below: 3, drawn: 6, ..Depth::SECOND };
+    Cutter::new(images, depth, seed ^ 0x7e4b).walk(&events, |moment, fates, images| {
+        counts.states += 1;
+        if !seen.insert(print(&images)) || !(seen.len() as u64).is_multiple_of(every) {
+            return Ok(());
+        }
+        counts.opened += 1;
+        let floor = (0..moment.returned).rev().find(|at| durable[*at]).map_or(0, |at| at + 1);
+        judge(setting, &images, &states[floor..=moment.begun]).map_err(|what| {
+            let Moment { event, begun, .. } = moment;
+            told(format!("power lost after event {event}, in step {begun} of {steps:?}, {fates:?}: {what}"))
+        })
+    })?;
+    Ok(counts)
+}
+
+/// (H2), (H3)
+fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), Failure> {
+    let attempt = || {
+        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(setting, images) };
+        let pool = world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
+        let found = state_of(&pool)?;
+        if !allowed.contains(&found) {
+            return Err(allowed[allowed.len() - 1].difference(&found));
+        }
+        machine.finish(&pool)?;
+        for _ in 0..200 {
+            if pool.freeing() == 0 {
+                break;
+            }
+            pool.sync().map_err(|error| error.to_string())?;
+        }
+        if pool.freeing() > 0 {
+            return Err(format!("{} bytes are never freed", pool.freeing()));
+        }
+        let after = state_of(&pool)?;
+        if after != found {
+            return Err(format!("afterwards: {}", found.difference(&after)));
+        }
+        pool.export().map_err(|error| format!("export: {error}"))?;
+        drop(pool);
+        machine.inspect()
+    };
+    catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
+}
+
+impl History {
+    fn begin(setting: &Setting, seed: u64) -> Result<History, Failure> {
+        let env = world::env(seed, None);
+        let machine = Machine { env, disks: Disks::blank(setting) };
+        let pool = world::create(&machine.env, &machine.disks).map_err(|error| error.to_string())?;
+        let root = BTreeMap::from([(steadfast_model::Model::ROOT, steadfast_model::Model::ROOT)]);
+        let inos = BTreeMap::from([("tank".to_owned(), root)]);
+        Ok(History { machine, pool, forest: Forest::new("tank"), inos, draw: Draw(seed ^ 0x4157), named: 0 })
+    }
+
+    fn name(&mut self) -> String {
+        self.named += 1;
+        format!("n{}", self.named)
+    }
+
+    fn draw_step(&mut self) -> Step {
+        let names: Vec<String> = self.forest.lines().map(|(name, _)| name.clone()).collect();
+        let name = self.draw.pick(&names).clone();
+        let snapshots = self.forest.snapshots();
+        let count =
+            self.forest.lines().find(|(known, _)| **known == name).map_or(0, |(_, l)| l.snapshots.len());
+        // Sometimes what is not there.
+        let snapshot = match snapshots.is_empty() || self.draw.percent(3) {
+            true => format!("{name}@none"),
+            false => self.draw.pick(&snapshots).clone(),
+        };
+        match self.draw.below(20) {
+            0..=7 => {
+                let path = *self.draw.pick(&FILES);
+                let op = match self.draw.below(8) {
+                    0 => Op::Unlink(path),
+                    1 => Op::Truncate(path, self.draw.below(60_000)),
+                    2..=3 => Op::Create(path),
+                    4 => Op::Write(path, At::End, 1 + self.draw.below(9_000)),
+                    _ => Op::Write(path, At::Byte(self.draw.below(30_000)), 1 + self.draw.below(40_000)),
+                };
+                Step::File(name, op)
+            }
+            8..=10 if count < SNAPSHOTS_MAX => Step::Snapshot(format!("{name}@{}", self.name())),
+            8..=12 => Step::DestroySnapshot(snapshot),
+            13 => Step::Rollback(snapshot),
+            14..=15 if names.len() < LINES_MAX => Step::Clone(snapshot, format!("tank/{}", self.name())),
+            14..=15 => Step::Destroy(name),
+            16..=17 => Step::Promote(name),
+            18 => Step::Destroy(name),
+            _ => Step::Sync,
+        }
+    }
+
+    /// (H1) True if it is durable.
+    fn take(&mut self, step: &Step) -> Result<bool, Failure> {
+        let (model, real) = match step {
+            Step::File(name, op) => {
+                self.change(name, *op)?;
+                return Ok(false);
+            }
+            Step::Sync => {
+                self.pool.sync().map_err(|error| error.to_string())?;
+                return Ok(true);
+            }
+            Step::Snapshot(name) => (
+                self.forest.snapshot(name),
+                self.pool.take_snapshots(std::slice::from_ref(name), &Default::default()),
+            ),
+            Step::DestroySnapshot(name) => (
+                self.forest.destroy_snapshot(name),
+                self.pool.destroy_snapshots(std::slice::from_ref(name), false),
+            ),
+            Step::Rollback(name) => (self.forest.rollback(name), self.pool.rollback(name)),
+            Step::Clone(snapshot, name) => {
+                let model = self.forest.clone_of(snapshot, name);
+                let of = snapshot.split('@').next().unwrap_or_default();
+                if model.is_ok() {
+                    let inos = self.inos[of].clone();
+                    self.inos.insert(name.clone(), inos);
+                }
+                (model, self.pool.clone_snapshot(snapshot, name, Default::default()).map(drop))
+            }
+            Step::Promote(name) => {
+                let real = self.pool.promote(name);
+                if matches!(real, Err(Error::KeyBorder { .. })) && self.would_take_the_pools_key(name) {
+                    return Ok(false);
+                }
+                (self.forest.promote(name), real)
+            }
+            Step::Destroy(name) => {
+                let model = self.forest.destroy(name);
+                if model.is_ok() {
+                    self.inos.remove(name);
+                }
+                (model, self.pool.destroy_with_snapshots(name))
+            }
+        };
+        let refused = real.as_ref().err().map(reason);
+        match (model, refused) {
+            (Ok(()), None) => Ok(true),
+            (Err(model), Some(Some(real))) if model == real => Ok(false),
+            (model, _) => Err(format!("the model says {model:?}, the pool {real:?}")),
+        }
+    }
+
+    /// Of a sealed pool its own file system stays the encryption root, of which the model knows nothing.
+    fn would_take_the_pools_key(&self, name: &str) -> bool {
+        let origin =
+            self.forest.lines().find(|(known, _)| *known == name).and_then(|(_, line)| line.origin.as_ref());
+        self.pool.is_sealed() && origin.is_some_and(|origin| origin.starts_with("tank@"))
+    }
+
+    fn change(&mut self, name: &str, op: Op) -> Result<(), Failure> {
+        let (fs, handle) = world::files(&self.pool, name).map_err(|error| error.to_string())?;
+        let model = self.forest.now(name).ok_or("the model has no such file system")?;
+        let mut sides = Sides {
+            fs: &fs,
+            model,
+            inos: self.inos.get_mut(name).ok_or("nothing is known of its numbers")?,
+            draw: &mut self.draw,
+            wait: &|| (),
+            interval: &|| Ok(None),
+            room: &|| Ok(()),
+            always: false,
+            set: &|_, _| Ok(()),
+        };
+        let applied = sides.apply(op).map(drop).map_err(|error| error.text);
+        fs.forget_all();
+        drop((fs, handle));
+        applied
+    }
+
+    /// What the model shows.
+    fn expected(&self) -> State {
+        let mut state = State { datasets: Vec::new(), trees: Vec::new() };
+        for (name, line) in self.forest.lines() {
+            let inos = &self.inos[name];
+            state.datasets.push((name.clone(), line.origin.clone()));
+            state.trees.push((name.clone(), Tree::of_model(&line.now, inos)));
+            for (snapshot, model) in &line.snapshots {
+                state.trees.push((format!("{name}@{snapshot}"), Tree::of_model(model, inos)));
+            }
+        }
+        state
+    }
+
+    fn compare(&self) -> Result<(), Failure> {
+        let (expected, found) = (self.expected(), state_of(&self.pool)?);
+        if expected == found { Ok(()) } else { Err(expected.difference(&found)) }
+    }
+}
+
+/// What a refusal of the pool means.
+fn reason(error: &Error) -> Option<Refused> {
+    Some(match error {
+        Error::NoSuchSnapshot { .. } | Error::NoSuchDataset { .. } => Refused::Absent,
+        Error::SnapshotExists { .. } | Error::DatasetExists { .. } | Error::PromoteConflict { .. } => {
+            Refused::Exists
+        }
+        Error::HasClones { .. } => Refused::Clones,
+        Error::YoungerSnapshots { .. } => Refused::Younger,
+        Error::NotClone { .. } => Refused::NotClone,
+        Error::HasChildren { .. } | Error::RootDataset { .. } => Refused::Needed,
+        _ => return None,
+    })
+}
