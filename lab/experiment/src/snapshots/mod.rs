@@ -179,6 +179,10 @@ pub fn run(
     let Run { arms, shell, mut report, lines, .. } = run;
     drop(arms);
     done?;
+    // By what was measured, and then by how many there were.
+    let kinds = ["take", "each", "writes", "list"];
+    let place = |row: &Row| kinds.iter().position(|kind| row.key.starts_with(kind)).unwrap_or(kinds.len());
+    report.rows.sort_by_key(place);
     report.charts = charts(request, lines);
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
@@ -187,6 +191,7 @@ pub fn run(
     report.commands = shell.history();
     report.notes = vec![
         "btrfs takes its snapshots read-only, as these are. Its listing has no room of each: that needs quota groups, which it does not keep unless asked, and which slow it down.".to_owned(),
+        "btrfs frees the room of what was destroyed when its cleaner wakes, every 30 s.".to_owned(),
         "A listing of ours tells how much would come back if that snapshot alone were destroyed.".to_owned(),
         "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
     ];
