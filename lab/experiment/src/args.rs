@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::bench::{self, BenchRequest};
 use crate::beside::{self, BesideRequest};
+use crate::compare::{self, CompareRequest};
 use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
@@ -28,6 +29,7 @@ experiments:
   recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
   snapshots       what snapshots cost to take, have, list and destroy, beside btrfs
   bench           what the lab's engine costs, beside a bare loop of pread and fio
+  FILE            any parameter file, on what --target names: steadfast,ext4,xfs,btrfs,gocryptfs,/a/directory
   all             each of them, and one page that leads to all reports (--quick, --only NAMES, --out DIR)
 
 options of run, compression and encryption:
@@ -63,6 +65,8 @@ pub enum Request {
     Beside(BesideRequest),
     /// Run `recovery`.
     Recovery(RecoveryRequest),
+    /// Run a parameter file on many file systems.
+    Compare(CompareRequest),
     /// Run `snapshots`.
     Snapshots(SnapshotsRequest),
     /// Run `bench`.
@@ -79,6 +83,7 @@ impl Request {
             Request::Engine(request) => request.json,
             Request::Beside(request) => request.json,
             Request::Recovery(request) => request.json,
+            Request::Compare(request) => request.json,
             Request::Snapshots(request) => request.json,
             Request::Bench(request) => request.json,
             Request::Help | Request::List | Request::Show { .. } | Request::All(_) => false,
@@ -152,6 +157,9 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
             named => match named.and_then(beside::loads::find) {
                 Some(load) => {
                     Ok(beside::args::parse(load, words.as_slice())?.map_or(Request::Help, Request::Beside))
+                }
+                None if named.is_some_and(compare::args::is_file) => {
+                    Ok(compare::args::parse(words.as_slice())?.map_or(Request::Help, Request::Compare))
                 }
                 None => run(words.as_slice()),
             },

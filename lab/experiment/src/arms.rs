@@ -35,6 +35,11 @@ pub(crate) enum Kind {
     },
     /// gocryptfs over an ext4 of its own.
     Gocryptfs,
+    /// A folder in a directory that somebody has mounted, and whose file system stays as it is.
+    Folder {
+        /// The directory.
+        parent: PathBuf,
+    },
     /// A FUSE file system that keeps names in memory and does nothing else.
     Memory {
         /// The program.
@@ -131,6 +136,9 @@ impl Arm {
             }
             Kind::Memory { program } => (!program.is_file())
                 .then(|| "not built: cargo build --release -p steadfast-fuse --example memfs".to_owned()),
+            Kind::Folder { parent } => {
+                (!parent.is_dir()).then(|| format!("there is no directory {}", parent.display()))
+            }
             Kind::Ours { .. } => None,
         }
     }
@@ -148,6 +156,16 @@ impl Arm {
     /// Does it keep contents on a disk?
     pub fn stores(&self) -> bool {
         !matches!(self.kind, Kind::Memory { .. })
+    }
+
+    /// Is it in somebody else's file system?
+    fn is_guest(&self) -> bool {
+        matches!(self.kind, Kind::Folder { .. })
+    }
+
+    /// Its folder in somebody else's directory.
+    fn guest_folder(&self, parent: &Path) -> PathBuf {
+        parent.join(format!("steadfast-lab-{}-{}", std::process::id(), self.key))
     }
 
     /// Where the work is done.
@@ -191,6 +209,15 @@ impl Arm {
                      gocryptfs -q -init -scryptn 10 -passfile pass lower/cipher && umount lower",
                     self.device.as_deref().unwrap_or_default()
                 ))?;
+            }
+            Kind::Folder { parent } => {
+                let folder = self.guest_folder(&parent);
+                fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
+                let folder = folder.canonicalize().map_err(Error::io("find", &folder))?;
+                std::os::unix::fs::symlink(&folder, self.place())
+                    .map_err(Error::io("link", &self.place()))?;
+                self.up = true;
+                return Ok(());
             }
             Kind::Memory { .. } => {
                 fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?
@@ -266,6 +293,7 @@ impl Arm {
                 }
                 self.server = Some(child);
             }
+            Kind::Folder { .. } => {}
             Kind::Ours { .. } => {
                 let import = self.ours(&format!("pool import -l -d {home} {}", self.pool()));
                 shell.run(&import)?;
@@ -291,6 +319,7 @@ impl Arm {
                     child.wait().map_err(Error::io("wait for", &self.home))?;
                 }
             }
+            Kind::Folder { .. } => {}
             Kind::Ours { .. } => {
                 let export = self.ours(&format!("pool export {}", self.pool()));
                 shell.run(&export)?;
@@ -303,6 +332,10 @@ impl Arm {
     /// Nothing of what was written is in anybody's memory afterwards (N1). A file system that has nothing but memory only
     /// loses what the kernel keeps of it.
     pub(crate) fn cold(&mut self, shell: &mut Shell) -> Result<(), Error> {
+        if self.is_guest() {
+            // It cannot be unmounted; what was written is on the disk, and the kernel forgets it.
+            return drop_kernel_caches();
+        }
         if self.stores() {
             // The kernel tells a server of a file's close after the program that closed it has gone on.
             let began = Instant::now();
@@ -411,6 +444,9 @@ impl Arm {
             if let Some(pid) = daemon {
                 end_process(pid, &self.runtime());
             }
+        }
+        if let Kind::Folder { parent } = &self.kind {
+            let _ = fs::remove_dir_all(self.guest_folder(parent));
         }
         for mount in mounts_below(&self.home) {
             unmount(&mount);

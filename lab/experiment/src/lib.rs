@@ -23,6 +23,7 @@ pub mod arms;
 pub mod bench;
 pub mod beside;
 mod command;
+pub mod compare;
 mod compression;
 mod encryption;
 pub mod engine;
@@ -90,11 +91,12 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
         Request::Help => say(&format!(
-            "{USAGE}\n{}\n{}\n{}\n{}\n{}",
+            "{USAGE}\n{}\n{}\n{}\n{}\n{}\n{}",
             engine::USAGE,
             beside::USAGE,
             recovery::USAGE,
             snapshots::USAGE,
+            compare::USAGE,
             bench::USAGE
         )),
         Request::List => say(&site::list()),
@@ -138,6 +140,7 @@ fn perform(request: &Request, context: &Context, stop: &AtomicBool) -> Result<Op
         Request::Engine(request) => engine::run(request, context, stop)?.into(),
         Request::Beside(request) => beside::run(request, context, stop)?.into(),
         Request::Recovery(request) => recovery::run(request, context, stop)?.into(),
+        Request::Compare(request) => compare::run(request, context, stop)?.into(),
         Request::Snapshots(request) => snapshots::run(request, context, stop)?.into(),
         Request::Bench(request) => bench::run(request, context, stop)?.into(),
         Request::Help | Request::List | Request::Show { .. } | Request::All(_) => return Ok(None),
