@@ -47,7 +47,6 @@ pub const FAMILY: Family = Family {
         ),
         ("prefetch", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
-        ("split", ""),
     ],
     commands: &[
         Command {
@@ -325,6 +324,20 @@ pub const FAMILY: Family = Family {
             syntax: Syntax { flags: &[], operands: "pool", least: 1, most: 1 },
             doc: "Gives a pool another number, so that a copy of its devices is another pool.",
             run: zpool_moves::reguid,
+        },
+        Command {
+            names: &["split"],
+            syntax: Syntax {
+                flags: &[
+                    flag('n', "only say which devices the new pool would have"),
+                    valued('R', "root", "not built: the new pool stays exported"),
+                ],
+                operands: "pool newpool [device]...",
+                least: 2,
+                most: MANY,
+            },
+            doc: "Makes a pool of one device of each mirror: those that are named, or the last ones.",
+            run: zpool_moves::split,
         },
         Command {
             names: &["online"],

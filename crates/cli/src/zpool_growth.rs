@@ -44,15 +44,10 @@ pub(crate) fn online(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
 }
 
 pub(crate) fn offline(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    // To take one out for longer or otherwise than was asked for would be worse than to refuse.
-    if let Some(letter) = ['f', 't'].into_iter().find(|letter| parsed.has(*letter)) {
-        return Err(Failure::Usage(format!(
-            "-{letter} is not built yet: a device is offline until `zpool online`"
-        )));
-    }
     let name = parsed.operands[0].clone();
     let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
-    let request = PoolOffline { name: name.clone(), devices };
+    let (as_failed, until_import) = (parsed.has('f'), parsed.has('t'));
+    let request = PoolOffline { name: name.clone(), devices, as_failed, until_import };
     session.ask(request).doing(|| format!("cannot take offline in '{}'", tame(&name)))?;
     Ok(())
 }

@@ -8,7 +8,8 @@ use crate::zpool::device_path;
 use crate::zpool_trim::{duration, wait_for};
 use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::api::{
-    PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, ScanReport, ScrubCommand,
+    PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSplit, ScanReport,
+    ScrubCommand,
 };
 use steadfast_property::nice_bytes;
 
@@ -86,6 +87,29 @@ pub(crate) fn reguid(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     let request = PoolReguid { name: name.clone() };
     let outcome = session.ask(request).doing(|| format!("cannot reguid '{}'", tame(&name)))?;
     session.warn(&format!("'{name}' has another number, but"), &outcome.warnings);
+    Ok(())
+}
+
+pub(crate) fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let (name, new_name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
+    if let Some(root) = parsed.value('R') {
+        return Err(Failure::Usage(format!(
+            "-R is not built: the new pool stays exported, and `zpool import -R {} {}` imports it",
+            tame(root),
+            tame(&new_name)
+        )));
+    }
+    let devices = parsed.operands[2..].iter().map(|word| device_path(session, word)).collect();
+    let dry_run = parsed.has('n');
+    let request = PoolSplit { name: name.clone(), new_name: new_name.clone(), devices, dry_run };
+    let outcome = session.ask(request).doing(|| format!("cannot split '{}'", tame(&name)))?;
+    if dry_run {
+        session.line(format!("would create '{new_name}' with the following layout:\n\n\t{new_name}"));
+        for device in &outcome.touched {
+            session.line(format!("\t  {}", tame(device)));
+        }
+    }
+    session.warn(&format!("'{new_name}' is made, but"), &outcome.warnings);
     Ok(())
 }
 

@@ -4,7 +4,9 @@
 //! absolute paths: the daemon's working folder is `/`.
 
 pub use crate::api_clones::{CloneHost, FsClone, FsPromote};
-pub use crate::api_moves::{PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver};
+pub use crate::api_moves::{
+    PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver, PoolSplit,
+};
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
 pub use crate::api_snapshots::{
     FsHold, FsHolds, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename, HeldBy,
@@ -578,6 +580,12 @@ pub struct PoolOffline {
     pub name: String,
     /// Devices.
     pub devices: Vec<PathBuf>,
+    /// As failed: spares step in.
+    #[serde(default)]
+    pub as_failed: bool,
+    /// Until the next import.
+    #[serde(default)]
+    pub until_import: bool,
 }
 
 /// Forget counted errors and damaged files, and bring faulted devices back into use.
@@ -1123,6 +1131,8 @@ pub trait Host: SnapshotHost + CloneHost + Send + Sync {
     fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal>;
     /// Gives a pool another number.
     fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal>;
+    /// Makes a pool of one device of each mirror; touched are those devices.
+    fn pool_split(&self, caller: &Caller, request: PoolSplit) -> Result<Outcome, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1229,6 +1239,7 @@ verbs! {
     PoolRebalance pool_rebalance -> Outcome;
     PoolResilver pool_resilver -> Outcome;
     PoolReguid pool_reguid -> Outcome;
+    PoolSplit pool_split -> Outcome;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

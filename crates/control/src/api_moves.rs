@@ -53,6 +53,19 @@ pub struct PoolInitialize {
     pub command: TrimCommand,
 }
 
+/// Make a pool of one device of each mirror.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PoolSplit {
+    /// Name.
+    pub name: String,
+    /// Name of the new pool.
+    pub new_name: String,
+    /// Devices of the new pool; for groups of which none is named, their last one.
+    pub devices: Vec<PathBuf>,
+    /// Only say which devices those would be.
+    pub dry_run: bool,
+}
+
 /// Give the pool another number.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolReguid {

@@ -173,6 +173,10 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 return Err(Refusal::new(Code::KeyRules, "an inherited key has no keylocation of its own"));
             }
         }
+        Request::PoolSplit(request) => {
+            steadfast_property::check_pool_name(&request.new_name).map_err(name_refusal)?;
+            check_paths(&request.devices)?;
+        }
         // Names of pools that exist are looked up, not created: an impossible one is simply absent.
         Request::PoolDestroy(_)
         | Request::PoolExport(_)

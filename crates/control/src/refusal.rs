@@ -86,6 +86,8 @@ codes! {
         "Make sure that it is not needed, then add -f.";
     VdevInUse "VDEV-IN-USE" "An imported pool, or another program, uses the device."
         "Use another device, or export or destroy that pool first.";
+    VdevInPlace "VDEV-IN-PLACE" "Without another device, what lies under its own path now would take its place, and that is the device itself."
+        "`zpool replace {pool} {device} NEW` puts another device into its place. If it was exchanged under its path, `zpool offline {pool} {device}` first. To compare and mend what it holds: `zpool scrub {pool}`.";
     VdevTwice "VDEV-TWICE" "A device can be listed once only."
         "Remove the second mention.";
     VdevIo "VDEV-IO" "The operating system reported an error for the device."
@@ -112,6 +114,8 @@ codes! {
         "If that is meant, add --i-want-this-pool-damaged; if it is not, nothing needs to be done.";
     VdevDetach "VDEV-DETACH" "Only members of a mirror can be detached, and either half of a replacement that is under way."
         "`zpool replace {pool} {device} NEW` puts another device into its place; `zpool remove` takes away a group whole.";
+    PoolSplit "POOL-SPLIT" "A pool is split into two halves that each have all of it: every group has to be a mirror, and every device whole and in use."
+        "`zpool status {pool}` shows what stands in the way; `zpool attach {pool} DEVICE NEW` makes a mirror of a single device.";
     VdevMember "VDEV-MEMBER" "What is removed is a group, or a device that stands alone: a member of a group holds what the others need."
         "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` takes a device out of a mirror.";
     RemoveRoom "REMOVE-ROOM" "What lies on a device that is removed goes to the others, which have to keep their reserve."

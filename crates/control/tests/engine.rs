@@ -622,7 +622,12 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     assert_eq!(size(&house), before + (64 << 20));
     assert!(online(device, true).unwrap().touched.is_empty(), "there is no more to gain");
     assert_eq!(online("/missing".into(), true).unwrap_err().code, Code::VdevMissing);
-    let offline = PoolOffline { name: "tank".into(), devices: vec![house.folder.join("a.img")] };
+    let offline = PoolOffline {
+        name: "tank".into(),
+        devices: vec![house.folder.join("a.img")],
+        as_failed: false,
+        until_import: false,
+    };
     assert_eq!(house.host().pool_offline(&caller(), offline).unwrap_err().code, Code::VdevNeeded);
     grow(192).unwrap();
     house.restart();

@@ -79,6 +79,7 @@ impl Feature {
         ("cache_devices", Need::Read, "devices may keep what was read from others"),
         ("renumbered", Need::Read, "the pool may be known by another number than its blocks are bound to"),
         ("special_devices", Need::Read, "groups of devices may be kept for metadata and small blocks"),
+        ("split", Need::Read, "devices may have gone to another pool by a split"),
         ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
         (
             "clones",
@@ -97,6 +98,7 @@ impl Feature {
         "cache_devices",
         "renumbered",
         "special_devices",
+        "split",
     ];
 
     /// The feature of that name, if this code knows it.

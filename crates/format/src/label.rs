@@ -25,7 +25,7 @@ pub enum PoolState {
 /// |  16 |   4 | slots    | number of its slots             |
 /// |  20 |   2 | path_len | length of the path              |
 /// |  22 |   1 | group    | its group, from 1; 0 if it stands alone |
-/// |  23 |   1 | state    | 0 in use, 1 offline, 2 faulted, 3 gone, 4 leaving, 5 spared |
+/// |  23 |   1 | state    | 0 in use, 1 offline, 2 faulted, 3 gone, 4 leaving, 5 spared, 6 parted |
 /// |  24 |     | path     | path by which it was last opened|
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeafConfig {
@@ -60,6 +60,8 @@ pub enum LeafState {
     Leaving = 4,
     /// It is out of use, and a spare holds all that it should: it counts for nothing until it is back or replaced.
     Spared = 5,
+    /// It went to another pool by a split: nothing on it is needed. One that is found is in use again. Feature `split`.
+    Parted = 6,
 }
 
 /// What a group does with its columns.
@@ -529,6 +531,7 @@ impl LeafConfig {
             3 => LeafState::Gone,
             4 => LeafState::Leaving,
             5 => LeafState::Spared,
+            6 => LeafState::Parted,
             other => return Err(from.refuse("state", other)),
         };
         let path = from.tail_text("path", path_len.into())?;
@@ -725,7 +728,7 @@ mod tests {
         };
         let groups = vec![group(2, GroupKind::Raidz(2), 4), group(5, GroupKind::Mirror, 2)];
         let mut leaves: Vec<_> = (1..=5).map(|id| leaf(id, 2)).chain((6..=7).map(|id| leaf(id, 5))).collect();
-        leaves[3].state = LeafState::Faulted;
+        (leaves[3].state, leaves[4].state) = (LeafState::Faulted, LeafState::Parted);
         let label = LabelConfig { groups: groups.clone(), leaves: leaves.clone(), ..sample() };
         assert_eq!(LabelConfig::decode(&label.encode(hash).unwrap(), hash), Ok(label.clone()));
         // Twice the same group; a leaf of none; a group with fewer leaves than columns.

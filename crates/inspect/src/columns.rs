@@ -57,6 +57,7 @@ pub(crate) fn out_of_use(leaf: &LeafConfig) -> Option<&'static str> {
         LeafState::Faulted => Some("faulted"),
         LeafState::Gone => Some("gone"),
         LeafState::Spared => Some("spared"),
+        LeafState::Parted => None,
     }
 }
 
@@ -68,7 +69,9 @@ pub(crate) fn check_devices(
     found: &mut Found<'_>,
 ) -> bool {
     let mut enough = true;
-    for leaf in &config.leaves {
+    // What went to another pool is none of this one's.
+    let parted = |leaf: &&LeafConfig| leaf.state == LeafState::Parted && !given(leaf);
+    for leaf in config.leaves.iter().filter(|leaf| !parted(leaf)) {
         let spared = can_spare(config, leaf, given);
         let (path, device) = (leaf.path.clone(), leaf.id);
         match out_of_use(leaf) {
@@ -94,6 +97,7 @@ fn can_spare(config: &LabelConfig, leaf: &LeafConfig, given: &dyn Fn(&LeafConfig
     let of_group = config.leaves.iter().filter(|other| other.group == group.id);
     let missing = of_group
         .filter(|other| !matches!(other.state, LeafState::Leaving | LeafState::Spared))
+        .filter(|other| other.state != LeafState::Parted || given(other))
         .filter(|other| !given(other) || out_of_use(other).is_some());
     missing.count() <= most
 }

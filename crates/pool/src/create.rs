@@ -189,6 +189,7 @@ impl Plan {
             replacing: Mutex::default(),
             spares: RwLock::default(),
             caches: RwLock::default(),
+            until_import: Mutex::default(),
             unhelped: Mutex::default(),
             resilver_wanted: AtomicBool::new(false),
             moving: Mutex::default(),

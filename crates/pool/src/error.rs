@@ -27,6 +27,14 @@ pub enum Error {
         /// Exported, active or destroyed.
         state: &'static str,
     },
+    /// What lies under a device's own path is to take its place, and it is in use.
+    #[error("{path} is in use by '{pool}' as it is")]
+    StillInUse {
+        /// Pool.
+        pool: String,
+        /// Device.
+        path: String,
+    },
     /// One device was given twice.
     #[error("{path} was given twice")]
     Twice {
@@ -138,6 +146,14 @@ pub enum Error {
         path: String,
         /// What it was to be part of.
         group: String,
+    },
+    /// A pool cannot be split.
+    #[error("pool '{pool}' cannot be split: {reason}")]
+    Split {
+        /// Pool.
+        pool: String,
+        /// Why.
+        reason: String,
     },
     /// A pool has had as many groups, or devices in groups, as it can number.
     #[error("the pool cannot number any more groups or devices in groups")]

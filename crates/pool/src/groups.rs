@@ -174,7 +174,8 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
         let of_group = || config.leaves.iter().filter(|leaf| leaf.group == group.id);
         let spared = redundancy_of(group).spared(group.width.into()) as usize;
         // What leaves moves to others of its group, unless they all leave, or nobody else has it.
-        let of_group = || of_group().filter(|leaf| leaf.state != LeafState::Spared);
+        let parted = |leaf: &&LeafConfig| leaf.state == LeafState::Parted && !here(leaf);
+        let of_group = || of_group().filter(|leaf| leaf.state != LeafState::Spared && !parted(leaf));
         let all_leave = of_group().all(|leaf| leaf.state == LeafState::Leaving);
         let counts = |leaf: &&LeafConfig| all_leave || spared == 0 || leaf.state != LeafState::Leaving;
         let missing: Vec<&LeafConfig> =

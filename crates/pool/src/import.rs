@@ -59,7 +59,9 @@ impl Pool {
         imported
     }
 
-    fn import_found(env: &Env, found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
+    fn import_found(env: &Env, mut found: FoundPool, spec: &ImportSpec) -> Result<Pool> {
+        let here: Vec<u64> = found.devices.iter().map(|device| device.label.device_guid).collect();
+        crate::split::take_back(&mut found.config, |leaf| here.contains(&leaf.guid));
         let config = &found.config;
         let name = spec.new_name.clone().unwrap_or_else(|| config.name.clone());
         check_config(config, spec)?;
@@ -199,6 +201,7 @@ impl Pool {
             inner.space.set_leaving(leaf.id(), true);
             inner.replacing.lock().push(leaf.id());
         }
+        inner.begin_without_parted();
         let mut notices = Vec::new();
         if !spec.read_only {
             inner.space.set_healing(true);
@@ -250,6 +253,7 @@ impl Pool {
             inner.commit_state.lock().labels_dirty = true;
             inner.changed.store(true, std::sync::atomic::Ordering::Release);
             inner.commit()?;
+            inner.forget_parted(|| inner.commit())?;
             let under_way = inner
                 .scan_status()
                 .is_some_and(|scan| scan.kind == ScanKind::Resilver && scan.state == ScanState::Active);
@@ -335,7 +339,8 @@ fn check_config(config: &LabelConfig, spec: &ImportSpec) -> Result<()> {
 fn check_devices(config: &LabelConfig, uberblock: &Uberblock) -> Result<()> {
     let listed = config.leaves.len();
     let counted = uberblock.devices as usize;
-    let leaving = config.leaves.iter().filter(|leaf| leaf.state == LeafState::Leaving).count();
+    let leaves = |leaf: &&LeafConfig| matches!(leaf.state, LeafState::Leaving | LeafState::Parted);
+    let leaving = config.leaves.iter().filter(leaves).count();
     let left = counted < listed && counted + leaving >= listed;
     if counted == listed || left || counted < listed && config.txg >= uberblock.txg {
         return Ok(());
@@ -353,7 +358,7 @@ fn leaves_of(env: &Env, events: &Arc<Events>, found: &FoundPool) -> Result<Vec<A
         }
         let device = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
         let Some(device) = device else {
-            let keeps = matches!(leaf.state, LeafState::Leaving | LeafState::Spared);
+            let keeps = matches!(leaf.state, LeafState::Leaving | LeafState::Spared | LeafState::Parted);
             let state = if keeps { leaf.state } else { LeafState::Gone };
             let config = LeafConfig { state, ..leaf.clone() };
             let missing = Arc::new(MissingDevice::new(&leaf.path));

@@ -150,6 +150,8 @@ pub(crate) struct Inner {
     pub spares: RwLock<Vec<Arc<Spare>>>,
     /// Devices that keep what was read.
     pub caches: RwLock<Vec<Arc<CacheDevice>>>,
+    /// Devices that the next import takes into use again: labels call them gone.
+    pub until_import: Mutex<BTreeSet<DeviceId>>,
     /// Devices whose spares the operator took away: no other steps in for them.
     pub unhelped: Mutex<BTreeSet<DeviceId>>,
     /// The next commit is followed by a resilver.
@@ -352,11 +354,21 @@ impl Inner {
             host: self.host.clone(),
             ashift: self.ashift,
             slot_size: self.slot_size,
-            leaves: self.leaves.read().iter().map(|leaf| leaf.config()).collect(),
+            leaves: self.leaves.read().iter().map(|leaf| self.listed(leaf)).collect(),
             features: self.features.read().clone(),
             aux: self.aux.read().clone(),
             groups: self.groups.read().clone(),
             key: self.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
+        }
+    }
+
+    /// What labels say of a leaf.
+    fn listed(&self, leaf: &Leaf) -> LeafConfig {
+        let config = leaf.config();
+        let is_out = matches!(config.state, LeafState::Offline | LeafState::Faulted);
+        match is_out && self.until_import.lock().contains(&config.id) {
+            true => LeafConfig { state: LeafState::Gone, ..config },
+            false => config,
         }
     }
 

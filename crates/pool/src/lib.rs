@@ -49,6 +49,7 @@ mod scrub;
 mod scrub_walk;
 mod snapshots;
 mod spares;
+mod split;
 mod table;
 mod trim;
 mod verbs;
@@ -88,7 +89,7 @@ pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use moves::move_word;
 pub use owners::OwnerUse;
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
-pub use scrub::ScrubCommand;
+pub use scrub::{Offline, ScrubCommand};
 pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
@@ -311,7 +312,12 @@ impl Pool {
 
     /// Takes a device of a group out of use. Refused if the group cannot do without it.
     pub fn offline(&self, path: &str) -> Result<()> {
-        self.inner.offline(path)
+        self.inner.offline(path, Offline::default())
+    }
+
+    /// The same in another way.
+    pub fn offline_as(&self, path: &str, how: Offline) -> Result<()> {
+        self.inner.offline(path, how)
     }
 
     /// Takes a device into use again; `open` opens it if that is needed. True if it was out of use.

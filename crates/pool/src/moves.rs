@@ -418,6 +418,11 @@ impl Inner {
                 continue;
             }
             self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
+            if leaf.config().state == LeafState::Parted {
+                // It is another pool's.
+                leaf.device.release();
+                continue;
+            }
             self.departed.lock().push(leaf);
         }
     }

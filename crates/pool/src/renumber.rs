@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::inner::Inner;
 
 /// Name of the feature.
-const FEATURE: &str = "renumbered";
+pub(crate) const FEATURE: &str = "renumbered";
 
 impl Inner {
     /// Number by which people know the pool.
@@ -49,7 +49,7 @@ impl Inner {
     }
 
     /// (R2)
-    fn check_whole(&self) -> Result<()> {
+    pub(crate) fn check_whole(&self) -> Result<()> {
         let away = |path: String| Err(Error::NotWhole { pool: self.name(), path });
         for leaf in self.leaves() {
             let is_here = leaf.in_use().is_some() && !self.space.is_out_of_use(leaf.id());

@@ -2,7 +2,7 @@
 
 use steadfast_device::Device;
 use steadfast_env::{Bug, Env};
-use steadfast_format::{LabelConfig, PoolGuid, Txg, Uberblock, medium};
+use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium};
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
@@ -110,7 +110,8 @@ pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, E
     }
     for pool in &mut pools {
         let has = |guid| pool.devices.iter().any(|device| device.label.device_guid == guid);
-        let missing = pool.config.leaves.iter().filter(|leaf| !has(leaf.guid));
+        let missing =
+            pool.config.leaves.iter().filter(|leaf| !has(leaf.guid) && leaf.state != LeafState::Parted);
         pool.missing = missing.map(|leaf| leaf.path.clone()).collect();
     }
     (pools, others)

@@ -121,6 +121,15 @@ impl Scan {
     }
 }
 
+/// How a device is taken out of use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Offline {
+    /// As if it had failed: a spare steps in for it.
+    pub as_failed: bool,
+    /// An import takes it into use again.
+    pub until_import: bool,
+}
+
 impl Inner {
     /// Begins, pauses or ends a scrub.
     pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
@@ -417,8 +426,8 @@ impl Inner {
         found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })
     }
 
-    /// Takes a device of a group out of use. Durable when it returns.
-    pub(crate) fn offline(&self, path: &str) -> Result<()> {
+    /// Takes a device of a group out of use. Durable when it returns, but for what shall end with the next import.
+    pub(crate) fn offline(&self, path: &str, how: Offline) -> Result<()> {
         self.check_writable()?;
         let leaf = self.leaf_named(path)?;
         {
@@ -429,7 +438,13 @@ impl Inner {
             if !self.space.take_out(leaf.id()) {
                 return Err(Error::DeviceNeeded { pool: self.name(), path: path.to_owned() });
             }
-            leaf.config.write().state = LeafState::Offline;
+            let state = if how.as_failed { LeafState::Faulted } else { LeafState::Offline };
+            leaf.config.write().state = state;
+            if how.until_import {
+                self.until_import.lock().insert(leaf.id());
+            } else {
+                self.until_import.lock().remove(&leaf.id());
+            }
             self.commit_state.lock().labels_dirty = true;
         }
         self.commit_changes()?;
@@ -471,6 +486,7 @@ impl Inner {
                 new
             };
             self.space.take_in(leaf.id(), Arc::clone(&leaf.device));
+            self.until_import.lock().remove(&leaf.id());
             leaf.config.write().state = LeafState::Online;
             self.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;
@@ -485,8 +501,14 @@ impl Inner {
     pub(crate) fn let_go(&self, path: &str) -> Result<()> {
         let leaf = self.leaf_named(path)?;
         match leaf.config().state {
-            LeafState::Online | LeafState::Leaving => Err(Error::Twice { path: path.to_owned() }),
-            LeafState::Offline | LeafState::Faulted | LeafState::Gone | LeafState::Spared => {
+            LeafState::Online | LeafState::Leaving => {
+                Err(Error::StillInUse { pool: self.name(), path: path.to_owned() })
+            }
+            LeafState::Offline
+            | LeafState::Faulted
+            | LeafState::Gone
+            | LeafState::Spared
+            | LeafState::Parted => {
                 leaf.device.release();
                 Ok(())
             }

@@ -15,6 +15,12 @@ impl Pool {
         self.inner.attach(path, new, force)
     }
 
+    /// Makes a pool of this name, exported, of one device of each mirror: those that are named, or the last ones. Gives their paths. With `dry_run`
+    /// only says which those would be.
+    pub fn split(&self, new_name: &str, paths: &[String], dry_run: bool) -> Result<Vec<String>> {
+        self.inner.split(new_name, paths, dry_run)
+    }
+
     /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Refused if it holds the last copy of
     /// something.
     pub fn detach(&self, path: &str) -> Result<()> {

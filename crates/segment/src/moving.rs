@@ -231,6 +231,16 @@ impl Space {
         })
     }
 
+    /// Whether every segment of a device's group has a column on it, and none needs it.
+    #[must_use]
+    pub fn holds_its_group(&self, device: DeviceId) -> bool {
+        let table = &self.read_state().table;
+        let Some(group) = table.devices.get(&device).map(|space| space.group) else { return false };
+        let mut rows = table.rows.values().filter(|row| row.group == group);
+        rows.all(|row| row.place.present().any(|(_, column)| column.device == device))
+            && !table.is_needed(device)
+    }
+
     /// Whether a device is one of a group whose segments all go to others.
     #[must_use]
     pub fn is_group_leaving(&self, device: DeviceId) -> bool {

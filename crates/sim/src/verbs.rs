@@ -215,6 +215,13 @@ pub const VERBS: &[Verb] = &[
         act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
     },
     Verb {
+        name: "split",
+        groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 3)],
+        spare: 0,
+        before: nothing,
+        act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
+    },
+    Verb {
         name: "reguid",
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
         spare: 0,
@@ -517,7 +524,11 @@ impl Verb {
             let pool =
                 world::import(&machine.env, &machine.disks).map_err(|error| format!("again: {error}"))?;
             let again = state_of(&pool)?;
-            if again != found { Err(format!("opened again: {}", found.difference(&again))) } else { Ok(()) }
+            if again != found {
+                return Err(format!("opened again: {}", found.difference(&again)));
+            }
+            drop(pool);
+            machine.judge_other(allowed)
         };
         catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
     }
@@ -703,11 +714,29 @@ impl Machine {
         Ok(())
     }
 
+    /// A pool that was split off, if there is one, opens, holds what it may, comes to rest and opens again.
+    fn judge_other(&self, allowed: &[&State]) -> Result<(), Failure> {
+        for time in ["first", "again"] {
+            let other = world::import_other(&self.env, &self.disks);
+            let other = other.map_err(|error| format!("what was split off, {time}: {error}"))?;
+            let Some(pool) = other else { return Ok(()) };
+            let found = state_of(&pool)?;
+            if !allowed.contains(&&found) {
+                return Err(format!("what was split off, {time}: {}", allowed[0].difference(&found)));
+            }
+            self.finish(&pool)?;
+            self.whole(&pool)?;
+            pool.export().map_err(|error| format!("export of what was split off: {error}"))?;
+        }
+        Ok(())
+    }
+
     /// The offline check of the pool's devices finds nothing but what a device that is out of use leaves.
     pub(crate) fn inspect(&self) -> Result<(), Failure> {
         // One that has left may have a label still, if the power went while it was erased.
         let (pools, _) = steadfast_pool::scan(self.disks.handles());
-        let found = pools.into_iter().next().ok_or("there is no pool")?;
+        let tank = pools.into_iter().find(|found| found.config.name == "tank");
+        let found = tank.ok_or("there is no pool")?;
         let listed = |guid| {
             let config = &found.config;
             config.leaves.iter().any(|leaf| leaf.guid == guid)
@@ -732,22 +761,25 @@ impl Machine {
     }
 }
 
-/// What a pool holds now.
+/// What a pool holds now, by names as if it were called `tank`: what was split off is not.
 pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
     let mut state = State { datasets: Vec::new(), trees: Vec::new() };
     let mut names = pool.datasets();
     names.sort();
+    let own = pool.name();
+    let shown = |name: &str| name.replacen(&own, "tank", 1);
     for name in names {
         let (fs, handle) = world::files(pool, &name).map_err(said)?;
         let files = Tree::of(&fs).map_err(|error| error.to_string());
         fs.forget_all();
-        state.datasets.push((name.clone(), pool.dataset_info(&name).map_err(said)?.origin));
-        state.trees.push((name.clone(), files?));
+        let origin = pool.dataset_info(&name).map_err(said)?.origin;
+        state.datasets.push((shown(&name), origin.map(|origin| shown(&origin))));
+        state.trees.push((shown(&name), files?));
         for (snapshot, _) in handle.snapshots().list() {
             let opened =
                 handle.snapshots().open(&snapshot).ok_or_else(|| format!("{snapshot} does not open"))?;
             let tree = opened.with(|dataset| Tree::of(&world::snapshot(dataset)).map_err(|e| e.to_string()));
-            state.trees.push((format!("{name}@{snapshot}"), tree.ok_or("it is gone")??));
+            state.trees.push((shown(&format!("{name}@{snapshot}")), tree.ok_or("it is gone")??));
         }
     }
     Ok(state)

@@ -8,8 +8,8 @@ use steadfast_device::Device;
 use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
 use steadfast_format::{GroupClass, KeyFormat};
 use steadfast_pool::{
-    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, GroupHandles, ImportSpec, Memory, NewKey,
-    Pool, Redundancy, new_user_key, scan,
+    AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, FoundPool, GroupHandles, ImportSpec, Memory,
+    NewKey, Pool, Redundancy, new_user_key, scan,
 };
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
@@ -354,7 +354,27 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
 /// What the pool says.
 pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
     let (mut pools, mut others) = scan(disks.handles());
-    let Some(found) = pools.pop() else { return Err(others.remove(0).1) };
+    // What was split off is another pool.
+    let at = pools.iter().position(|found| found.config.name == "tank").unwrap_or(0);
+    if pools.is_empty() {
+        return Err(others.remove(0).1);
+    }
+    import_found(env, disks, pools.swap_remove(at))
+}
+
+/// Imports the pool that was split off, if there is one.
+///
+/// # Errors
+/// What the pool says.
+pub fn import_other(env: &Env, disks: &Disks) -> Result<Option<Pool>, Error> {
+    let other = scan(disks.handles()).0.into_iter().find(|found| found.config.name == OTHER);
+    other.map(|found| import_found(env, disks, found)).transpose()
+}
+
+/// Name of a pool that is split off.
+pub const OTHER: &str = "other";
+
+fn import_found(env: &Env, disks: &Disks, found: FoundPool) -> Result<Pool, Error> {
     Pool::import(
         env,
         found,

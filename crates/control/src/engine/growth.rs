@@ -161,8 +161,12 @@ impl Engine {
         let held = self.held_pool(&request.name)?;
         for device in &request.devices {
             let path = Engine::member(&held, &request.name, device)?;
-            held.pool.offline(&path).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
-            let fields = [("vdev_path", path), ("vdev_state", "OFFLINE".to_owned())];
+            let how =
+                steadfast_pool::Offline { as_failed: request.as_failed, until_import: request.until_import };
+            let done = held.pool.offline_as(&path, how);
+            done.map_err(|error| refuse::pool(error).with("pool", &request.name))?;
+            let word = if request.as_failed { "FAULTED" } else { "OFFLINE" };
+            let fields = [("vdev_path", path), ("vdev_state", word.to_owned())];
             self.post("statechange", &held.pool, &request.name, &fields);
         }
         self.log(&held, caller);

@@ -38,8 +38,8 @@ use crate::api::{
     OwnerEntry, PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy,
     PoolDetach, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan,
     PoolInfo, PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
-    PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolStatus, PoolSync,
-    PoolTrim, PoolUpgrade,
+    PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolSplit, PoolStatus,
+    PoolSync, PoolTrim, PoolUpgrade,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::inject::{Injections, PoolInject};
@@ -359,6 +359,11 @@ impl Host for Engine {
     fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.reguid(caller, &request)
+    }
+
+    fn pool_split(&self, caller: &Caller, request: PoolSplit) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        self.split(caller, &request)
     }
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {

@@ -2,7 +2,7 @@
 
 use super::{Engine, Held, refuse, report, touched};
 use crate::api::{
-    Caller, Outcome, PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver,
+    Caller, Outcome, PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSplit,
     ScrubCommand, VdevClass, VdevKind, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
@@ -106,6 +106,27 @@ impl Engine {
             self.log(held, caller);
         }
         Ok(())
+    }
+
+    pub(super) fn split(&self, caller: &Caller, request: &PoolSplit) -> Result<Outcome, Refusal> {
+        let held = self.held_pool(&request.name)?;
+        if self.pools.read().contains_key(&request.new_name) {
+            let what = format!("a pool named '{}' is imported already", request.new_name);
+            return Err(Refusal::new(Code::PoolExists, what).with("pool", &request.new_name));
+        }
+        let devices = request.devices.iter().map(|device| Engine::member(&held, &request.name, device));
+        let devices = devices.collect::<Result<Vec<_>, Refusal>>()?;
+        let parted = held.pool.split(&request.new_name, &devices, request.dry_run);
+        let parted = parted.map_err(|error| with_pool(error, &request.name))?;
+        if request.dry_run {
+            return Ok(Outcome { touched: parted, warnings: Vec::new() });
+        }
+        held.devices.write().retain(|path| !parted.iter().any(|parted| path == Path::new(parted)));
+        let fields = [("new_pool", request.new_name.clone()), ("vdev_path", parted.join(","))];
+        self.post("pool_split", &held.pool, &request.name, &fields);
+        self.log(&held, caller);
+        let warnings = self.remember().err().into_iter().collect();
+        Ok(Outcome { touched: parted, warnings })
     }
 
     pub(super) fn rebalance(&self, caller: &Caller, request: &PoolRebalance) -> Result<Outcome, Refusal> {

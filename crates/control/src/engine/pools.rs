@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use steadfast_device::OpenOptions;
-use steadfast_format::{AuxClass, GroupClass, PoolState};
+use steadfast_format::{AuxClass, GroupClass, LeafState, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -321,13 +321,18 @@ impl Engine {
                 children: Vec::new(),
             }
         });
+        // What went to another pool is none of this one's.
+        let parted = |leaf: &&steadfast_format::LeafConfig| {
+            let here = || found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
+            leaf.state == LeafState::Parted && !here()
+        };
         PoolCandidate {
             name: name.clone(),
             guid: found.guid.0,
             state,
             importable: !missing,
             sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
-            vdevs: config.leaves.iter().map(leaf).chain(logs).collect(),
+            vdevs: config.leaves.iter().filter(|leaf| !parted(leaf)).map(leaf).chain(logs).collect(),
             message,
         }
     }

@@ -10,6 +10,7 @@ pub(super) fn pool(error: Error) -> Refusal {
     match error {
         Error::NoLabel { path, .. } => with(Code::PoolDamaged).with("device", path),
         Error::Occupied { path, pool, .. } => with(Code::VdevForeign).with("device", path).with("pool", pool),
+        Error::StillInUse { pool, path } => with(Code::VdevInPlace).with("pool", pool).with("device", path),
         Error::Twice { path } => with(Code::VdevTwice).with("device", path),
         Error::ScanActive { pool, .. } => with(Code::ScanActive).with("pool", pool),
         Error::MoveActive { pool, .. } => with(Code::MoveActive).with("pool", pool),
@@ -19,6 +20,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::LastGroup { pool, path } => with(Code::VdevNeeded).with("pool", pool).with("device", path),
         Error::Detach { pool, path, .. } => with(Code::VdevDetach).with("pool", pool).with("device", path),
+        Error::Split { pool, .. } => with(Code::PoolSplit).with("pool", pool),
         Error::ScanNone { pool } => with(Code::ScanNone).with("pool", pool),
         Error::DeviceNeeded { pool, path } | Error::DeviceAlone { pool, path } => {
             with(Code::VdevNeeded).with("pool", pool).with("device", path)

@@ -269,6 +269,7 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         LeafState::Offline => return (Health::Offline, None),
         LeafState::Faulted => return (Health::Faulted, Some("failed and was taken out of use".into())),
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
+        LeafState::Parted => return (Health::Removed, Some("went to another pool".into())),
         LeafState::Spared => return (Health::Faulted, Some("a spare holds what it should".into())),
     }
     match leaf.presence {
@@ -498,7 +499,9 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     let out: Vec<&str> = measured
         .leaves
         .iter()
-        .filter(|leaf| !matches!(leaf.config.state, LeafState::Online | LeafState::Leaving))
+        .filter(|leaf| {
+            !matches!(leaf.config.state, LeafState::Online | LeafState::Leaving | LeafState::Parted)
+        })
         .map(|leaf| leaf.config.path.as_str())
         .collect();
     if !out.is_empty() {

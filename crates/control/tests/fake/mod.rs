@@ -389,6 +389,11 @@ impl Host for FakeHost {
         touched(&request.name)
     }
 
+    fn pool_split(&self, _: &Caller, request: PoolSplit) -> Result<Outcome, Refusal> {
+        self.member(&request.name, &request.devices)?;
+        touched(&request.name)
+    }
+
     fn pool_initialize(&self, _: &Caller, request: PoolInitialize) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
         touched(&request.name)

@@ -1,0 +1,85 @@
+//! A pool of mirrors is split under a mount, and both halves are used beside each other; devices out of use until the next import.
+
+use std::fs;
+
+use steadfast_tests::{Host, no_fuse, skip};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_pool_is_split_and_both_halves_are_mounted() {
+    if let Some(why) = no_fuse() {
+        return skip("split", &why);
+    }
+    let host = Host::new();
+    for at in 1..=5 {
+        host.image(&format!("d{at}.img"), 128 * MIB);
+    }
+    host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img mirror $PWD/d3.img $PWD/d4.img")
+        .ok();
+    host.shell("zfs create tank/home && echo before > t/home/f && head -c 3000000 /dev/urandom > t/r").ok();
+    let random = fs::read(host.at("t/r")).expect("readable");
+    let told = host.shell("zpool split -n tank other").ok().says("would create 'other'").out;
+    assert!(told.contains("d2.img") && told.contains("d4.img") && !told.contains("d1.img"), "{told}");
+    host.shell("zpool split -R /mnt tank other").fails(2).says("zpool import -R");
+    host.shell("zpool split tank t@nk").fails(1).says("NAME-INVALID");
+    host.shell("zpool split tank tank").fails(1).says("POOL-EXISTS");
+    host.shell("zpool split tank other $PWD/d5.img").fails(1).says("VDEV-MISSING");
+    host.shell("zpool split tank other $PWD/d1.img $PWD/d2.img").fails(1).says("POOL-SPLIT");
+    host.shell("zpool split tank other $PWD/d1.img").ok();
+    let status = host.shell("zpool status tank").ok().says("d2.img").says("d3.img").says("ONLINE").out;
+    assert!(
+        !status.contains("d1.img") && !status.contains("d4.img") && !status.contains("mirror-"),
+        "{status}"
+    );
+    host.shell("zpool history tank").ok().says("zpool split");
+    host.shell("echo after > t/home/f").ok();
+    host.shell("zpool import -d $PWD -R $PWD/o other && zpool list").ok().says("tank").says("other");
+    let other = fs::canonicalize(host.at("o"))
+        .expect("there")
+        .join(host.at("t").strip_prefix("/").expect("absolute"));
+    assert_eq!(fs::read_to_string(other.join("home/f")).expect("readable"), "before\n");
+    assert!(fs::read(other.join("r")).expect("readable") == random);
+    assert_eq!(fs::read_to_string(host.at("t/home/f")).expect("readable"), "after\n");
+    host.shell("zpool scrub -w tank && zpool scrub -w other && zpool status")
+        .ok()
+        .says("No known data errors");
+    host.shell("zpool attach -w tank $PWD/d2.img $PWD/d5.img").ok();
+    host.shell("zpool export other && zpool export tank && zpool import -d $PWD tank && zpool status tank")
+        .ok()
+        .says("d5.img");
+    assert_eq!(fs::read_to_string(host.at("t/home/f")).expect("readable"), "after\n");
+    host.run("inspect check {}/d1.img {}/d4.img").ok();
+}
+
+#[test]
+fn offline_until_import_or_as_failed_and_a_device_in_its_own_place() {
+    if let Some(why) = no_fuse() {
+        return skip("offline", &why);
+    }
+    let host = Host::new();
+    for at in 1..=4 {
+        host.image(&format!("d{at}.img"), 128 * MIB);
+    }
+    let raidz = "raidz1 $PWD/d1.img $PWD/d2.img $PWD/d3.img spare $PWD/d4.img";
+    host.shell(&format!("zpool create -m $PWD/t tank {raidz}")).ok();
+    host.shell("zpool replace tank $PWD/d1.img").fails(1).says("VDEV-IN-PLACE").says("zpool offline tank");
+    host.shell("zpool offline -t tank $PWD/d1.img && echo meanwhile > t/f && zpool sync tank").ok();
+    host.shell("zpool status tank").ok().says("OFFLINE").says("AVAIL");
+    host.shell("zpool export tank && zpool import -d $PWD tank && zpool wait -t resilver tank").ok();
+    let status = host.shell("zpool status tank").ok().out;
+    assert!(!status.contains("OFFLINE"), "{status}");
+    // For good, and as failed: a spare steps in.
+    host.shell("zpool offline tank $PWD/d1.img && zpool export tank && zpool import -d $PWD tank").ok();
+    host.shell("zpool status tank").ok().says("OFFLINE");
+    host.shell("zpool online tank $PWD/d1.img && zpool wait -t resilver tank").ok();
+    host.shell("zpool offline -f tank $PWD/d2.img").ok();
+    let stepped_in = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        host.shell("zpool status tank").ok().out.contains("INUSE")
+    });
+    assert!(stepped_in, "{}", host.shell("zpool status tank").ok().out);
+    host.shell("zpool wait -t resilver tank; zpool online tank $PWD/d2.img; zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("No known data errors");
+    assert_eq!(fs::read_to_string(host.at("t/f")).expect("readable"), "meanwhile\n");
+}
