@@ -146,7 +146,11 @@ impl Inner {
         if let Some(owner) = self.table.read().get(id).and_then(|e| Some(e.row.encryption.as_ref()?.owner)) {
             self.space.expect_owner(owner);
         }
-        self.open_head(id)?;
+        if let Err(error) = self.open_head(id) {
+            // What cannot be read is not made.
+            self.table.write().remove(id);
+            return Err(error);
+        }
         self.note_done(&format!("clone {name} ({id}) of {snapshot}"));
         self.update_quotas(None);
         self.commit_changes()?;
@@ -548,5 +552,98 @@ fn hand_over_root(table: &mut Table, from: DatasetId, to: DatasetId) {
             entry.props.insert(name.to_owned(), value);
             entry.props_dirty.insert(name.to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u64) -> DatasetRow {
+        DatasetRow {
+            id: DatasetId(id),
+            parent: DatasetId(1),
+            name: format!("fs{id}"),
+            created_txg: Txg(1),
+            created_ns: 0,
+            names: None,
+            extents: None,
+            used: 100,
+            data: 0,
+            logical: 0,
+            files: 0,
+            next_inode: 1,
+            hash_seed: [7; 16],
+            destroying: false,
+            encryption: None,
+            lineage: Lineage::default(),
+        }
+    }
+
+    fn snapshot(number: u64, name: &str) -> Snapshot {
+        let row = SnapshotRow {
+            number: DatasetId(number),
+            guid: number,
+            created_ns: 0,
+            names: None,
+            extents: None,
+            used: 100,
+            data: 0,
+            logical: 0,
+            files: 0,
+            next_inode: 1,
+            deferred: false,
+            name: name.into(),
+        };
+        Snapshot::new(row, Local::new())
+    }
+
+    #[test]
+    fn only_a_relative_is_an_origin() {
+        let lineage =
+            Lineage { family: DatasetId(2), origin: DatasetId(9), shared: 60, ..Lineage::default() };
+        let clone = DatasetRow { lineage, ..row(3) };
+        let of = Entry::new(row(2), Local::new());
+        let why = |row: DatasetRow| unrelated(&Entry::new(row, Local::new()), &of, Txg(5));
+        assert_eq!(why(clone.clone()), None);
+        let stranger = Lineage { family: DatasetId(0), ..lineage };
+        for (row, word) in [
+            (DatasetRow { id: DatasetId(2), ..clone.clone() }, "of its own"),
+            (DatasetRow { lineage: stranger, ..clone.clone() }, "another number"),
+            (DatasetRow { hash_seed: [8; 16], ..clone.clone() }, "another seed"),
+            (DatasetRow { destroying: true, ..clone.clone() }, "being destroyed"),
+            (DatasetRow { used: 59, ..clone.clone() }, "more than it has"),
+        ] {
+            assert!(why(row).is_some_and(|reason| reason.contains(word)), "{word}");
+        }
+        let mut older = Entry::new(clone, Local::new());
+        older.snapshots.insert(Txg(5), snapshot(10, "s"));
+        assert!(unrelated(&older, &of, Txg(5)).is_some_and(|reason| reason.contains("older")));
+    }
+
+    #[test]
+    fn a_chain_goes_through_all_origins_and_stops_at_each() {
+        let mut table = Table::new("p", DatasetId(20));
+        let mut first = Entry::new(DatasetRow { parent: DatasetId(0), ..row(1) }, Local::new());
+        for txg in [3, 5, 8] {
+            first.snapshots.insert(Txg(txg), snapshot(10 + txg, "s"));
+        }
+        table.insert(first);
+        for (id, origin, base, own) in [(2, 15, 5, [6, 7]), (3, 16, 6, [9, 12])] {
+            let lineage = Lineage { origin: DatasetId(origin), ..Lineage::default() };
+            let mut entry = Entry::new(DatasetRow { lineage, ..row(id) }, Local::new());
+            entry.base = Txg(base);
+            for txg in own {
+                entry.snapshots.insert(Txg(txg), snapshot(10 + txg, "s"));
+            }
+            table.insert(entry);
+        }
+        let chain = |id| table.chain_of(DatasetId(id)).into_iter().map(|txg| txg.0).collect::<Vec<_>>();
+        assert_eq!(chain(1), [3, 5, 8]);
+        assert_eq!(chain(2), [3, 5, 6, 7]);
+        assert_eq!(chain(3), [3, 5, 6, 9, 12]);
+        assert_eq!(table.origin_of(DatasetId(3)), Some((DatasetId(2), Txg(6))));
+        assert_eq!(table.origin_name(DatasetId(2)).as_deref(), Some("p@s"));
+        assert_eq!(table.clones_of(DatasetId(16)), [DatasetId(3)]);
     }
 }
