@@ -86,3 +86,11 @@ fn one_of_six_devices_zeroed_another_spoilt() {
     }
     assert!(status.contains("with 0B unrecoverable"), "{status}");
 }
+
+#[test]
+fn the_story_of_two_pools_can_be_typed() {
+    let Some(host) = Host::with_tank("two_pools") else { return };
+    let at = host.at("s").display().to_string();
+    host.shell(&format!("truncate -s 128M safe.img && zpool create -m {at} safe $PWD/safe.img")).ok();
+    assert!(type_it(&host, "A story of two pools").len() > 10);
+}

@@ -4,6 +4,7 @@ use crate::options::{Parsed, Syntax};
 use crate::world::World;
 use crate::{steadfast, zfs, zpool};
 use std::fmt::Write as _;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use steadfast_control::client::Client;
 use steadfast_control::{Code, Refusal};
@@ -123,6 +124,25 @@ impl Session<'_, '_> {
     /// What the daemon refuses.
     pub fn ask<C: steadfast_control::api::Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
         self.daemon()?.call(request)
+    }
+
+    /// Asks the daemon for a stream, which goes to or comes from this descriptor. What `say` makes of its progress goes to standard
+    /// error.
+    ///
+    /// # Errors
+    /// What the daemon refuses.
+    pub fn stream<C: steadfast_control::api::Call>(
+        &mut self,
+        request: C,
+        data: BorrowedFd<'_>,
+        say: &dyn Fn(&str, u64) -> String,
+    ) -> Result<C::Answer, Refusal> {
+        self.daemon()?;
+        let err = &mut *self.world.err;
+        let client = self.client.as_mut().expect("it was connected just now");
+        client.call_with(request, Some(data), &mut |what, bytes| {
+            let _ = err.write_all(say(what, bytes).as_bytes());
+        })
     }
 
     /// Adds a line to standard output.

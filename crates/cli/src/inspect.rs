@@ -168,6 +168,9 @@ mod tests {
         let mut world = World {
             input: &mut std::io::empty(),
             input_is_terminal: false,
+            input_fd: None,
+            out_fd: None,
+            out_is_terminal: false,
             out: &mut out,
             err: &mut err,
             cwd: PathBuf::from("/"),

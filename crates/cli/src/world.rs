@@ -4,6 +4,7 @@
 use rustix::process::getuid;
 use rustix::termios::isatty;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,6 +18,12 @@ pub struct World<'a> {
     pub input: &'a mut dyn Read,
     /// Is standard input a terminal? Then passphrases are asked for, with echo off.
     pub input_is_terminal: bool,
+    /// Standard input itself, for streams: handed to the daemon.
+    pub input_fd: Option<OwnedFd>,
+    /// Standard output itself, for streams: handed to the daemon.
+    pub out_fd: Option<OwnedFd>,
+    /// Is standard output a terminal? Then no stream goes there.
+    pub out_is_terminal: bool,
     /// Standard output.
     pub out: &'a mut dyn Write,
     /// Standard error.
@@ -62,11 +69,14 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
         xdg_state_home: var("XDG_STATE_HOME"),
         home: var("HOME"),
     };
-    let stdin = io::stdin();
+    let (stdin, stdout) = (io::stdin(), io::stdout());
     run(&mut World {
         input_is_terminal: isatty(&stdin),
+        out_is_terminal: isatty(&stdout),
+        input_fd: stdin.as_fd().try_clone_to_owned().ok(),
+        out_fd: stdout.as_fd().try_clone_to_owned().ok(),
         input: &mut stdin.lock(),
-        out: &mut io::stdout().lock(),
+        out: &mut stdout.lock(),
         err: &mut io::stderr(),
         cwd,
         surroundings,

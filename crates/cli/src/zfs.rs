@@ -10,7 +10,7 @@ use crate::zfs_userspace;
 use crate::zpool::{
     all_properties, assignments, column, columns_of, get_columns, get_fields, get_row, new_key, shown,
 };
-use crate::{zfs_clones, zfs_keep, zfs_rename};
+use crate::{zfs_clones, zfs_diff, zfs_keep, zfs_rename, zfs_streams};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,17 +48,12 @@ pub const FAMILY: Family = Family {
     doors: &[],
     later: &[
         ("allow", ""),
-        ("bookmark", "snapshots come in a later version"),
-        ("diff", "snapshots come in a later version"),
         ("jail", "it is a thing of FreeBSD"),
         ("program", "the JSON output (-j) is for programs"),
         ("project", "FUSE does not carry the numbers of projects"),
         ("projectspace", "FUSE does not carry the numbers of projects"),
-        ("receive", "snapshots come in a later version"),
-        ("recv", "snapshots come in a later version"),
         ("redact", "snapshots come in a later version"),
         ("rewrite", ""),
-        ("send", "snapshots come in a later version"),
         ("share", "export a mountpoint with the tools of your NFS or SMB server"),
         ("unallow", ""),
         ("unjail", "it is a thing of FreeBSD"),
@@ -93,6 +88,10 @@ pub const FAMILY: Family = Family {
         zfs_keep::HOLD,
         zfs_keep::RELEASE,
         zfs_keep::HOLDS,
+        zfs_streams::SEND,
+        zfs_streams::BOOKMARK,
+        zfs_diff::DIFF,
+        zfs_streams::RECEIVE,
         Command {
             names: &["destroy"],
             syntax: Syntax {
@@ -328,6 +327,9 @@ fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     if parsed.operands[0].contains('@') {
         return zfs_snapshots::destroy(session, parsed);
     }
+    if parsed.operands[0].contains('#') {
+        return zfs_streams::destroy_bookmark(session, parsed);
+    }
     let name = parsed.operands[0].clone();
     let request = FsDestroy {
         name: name.clone(),
@@ -491,7 +493,11 @@ fn as_json(
         }
         let entry = serde_json::json!({
             "name": fs.name,
-            "type": if fs.name.contains('@') { "SNAPSHOT" } else { "FILESYSTEM" },
+            "type": match fs.name.find(['@', '#']).map(|at| fs.name.as_bytes()[at]) {
+                Some(b'@') => "SNAPSHOT",
+                Some(_) => "BOOKMARK",
+                None => "FILESYSTEM",
+            },
             "pool": fs.name.split('/').next(),
             "createtxg": json::number(fs.createtxg, as_number),
             "properties": map,
@@ -521,7 +527,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let mut found =
         select(session, parsed, &parsed.operands[1..], true, kinds, wanted.as_deref().unwrap_or(&[]))
             .doing(|| "cannot get properties".into())?;
-    for fs in found.iter_mut().filter(|fs| !fs.name.contains('@')) {
+    for fs in found.iter_mut().filter(|fs| !fs.name.contains(['@', '#'])) {
         let names = wanted.as_deref().unwrap_or_default();
         fs.properties.extend(zfs_userspace::values(session, &fs.name, names, parsed.has('p'))?);
     }

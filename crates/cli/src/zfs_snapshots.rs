@@ -79,19 +79,22 @@ pub(crate) fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<
 pub(crate) struct Kinds {
     pub filesystems: bool,
     pub snapshots: bool,
+    pub bookmarks: bool,
 }
 
 impl Kinds {
     /// Without `-t`: file systems, and snapshots where these belong to what is usual.
     pub(crate) fn of(parsed: &Parsed, snapshots: bool) -> Result<Kinds, Failure> {
         let given = parsed.value('t').is_some();
-        let mut kinds = Kinds { filesystems: !given, snapshots: snapshots && !given };
+        let mut kinds =
+            Kinds { filesystems: !given, snapshots: snapshots && !given, bookmarks: snapshots && !given };
         for kind in parsed.values('t').flat_map(|list| list.split(',')) {
             match kind {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
-                "all" => kinds = Kinds { filesystems: true, snapshots: true },
-                "volume" | "vol" | "bookmark" => {}
+                "bookmark" => kinds.bookmarks = true,
+                "all" => kinds = Kinds { filesystems: true, snapshots: true, bookmarks: true },
+                "volume" | "vol" => {}
                 kind => {
                     let sentence = format!(
                         "invalid type '{kind}': must be filesystem, snapshot, volume, bookmark or all"
@@ -112,12 +115,12 @@ pub(crate) fn listed(
     kinds: Kinds,
     wanted: &[String],
 ) -> Result<Vec<FsInfo>, Refusal> {
-    if !kinds.filesystems && !kinds.snapshots {
+    let Kinds { filesystems, snapshots, bookmarks } = kinds;
+    if !filesystems && !snapshots && !bookmarks {
         return Ok(Vec::new());
     }
-    let Kinds { filesystems, snapshots } = kinds;
     if let Some(name) = names.iter().find(|name| !snapshots && !filesystems && name.contains('@')) {
         return Err(Refusal::new(Code::SnapshotAbsent, format!("'{}' is a snapshot", tame(name))));
     }
-    session.ask(FsListAll { names, depth, filesystems, snapshots, wanted: wanted.to_vec() })
+    session.ask(FsListAll { names, depth, filesystems, snapshots, bookmarks, wanted: wanted.to_vec() })
 }

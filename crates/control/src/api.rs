@@ -12,6 +12,11 @@ pub use crate::api_snapshots::{
     FsHold, FsHolds, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename, HeldBy,
     Reclaimed, SnapshotHost,
 };
+pub use crate::api_streams::{
+    FsBookmark, FsBookmarkDestroy, FsDiff, FsDiffEntry, FsReceive, FsReceiveAbort, FsSend, Receipt,
+    ReceiveNaming, ReceivedPart, Sent, SentPart, StreamHost,
+};
+use crate::descriptor::Descriptor;
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Message, Refusal};
 use crate::secret::Key;
@@ -38,6 +43,8 @@ pub struct Caller {
     /// The command as typed (`zpool create tank disk.img`): what history records. Never holds a secret, because no
     /// option takes one.
     pub command: String,
+    /// Where a stream goes to or comes from, for the verbs that have one.
+    pub descriptor: Option<Descriptor>,
 }
 
 /// Where a value comes from; what `zfs get` prints as SOURCE.
@@ -1074,7 +1081,7 @@ pub struct DaemonStop {
 ///
 /// Every error is a [`Refusal`]: a code of the catalogue, a sentence, a way out.
 #[allow(clippy::missing_errors_doc)] // Said above once, instead of twenty times below.
-pub trait Host: SnapshotHost + CloneHost + Send + Sync {
+pub trait Host: SnapshotHost + CloneHost + StreamHost + Send + Sync {
     /// Creates a pool, mounts its root file system, remembers it in the cache file.
     fn pool_create(&self, caller: &Caller, request: PoolCreate) -> Result<Outcome, Refusal>;
     /// Destroys a pool.
@@ -1262,12 +1269,29 @@ verbs! {
     FsSnapshotRename fs_snapshot_rename -> Outcome;
     FsClone fs_clone -> Outcome;
     FsPromote fs_promote -> Outcome;
+    FsSend fs_send -> Sent;
+    FsReceive fs_receive -> Receipt;
+    FsReceiveAbort fs_receive_abort -> Outcome;
+    FsBookmark fs_bookmark -> Outcome;
+    FsDiff fs_diff -> Vec<FsDiffEntry>;
+    FsBookmarkDestroy fs_bookmark_destroy -> Outcome;
     FsInherit fs_inherit -> Outcome;
     FsMount fs_mount -> Outcome;
     FsUnmount fs_unmount -> Outcome;
     FsLoadKey fs_load_key -> Outcome;
     FsUnloadKey fs_unload_key -> Outcome;
     DaemonMemory daemon_memory -> MemoryReport;
+}
+
+impl Request {
+    /// True if the command hands over a descriptor with it.
+    pub(crate) fn wants_descriptor(&self) -> bool {
+        match self {
+            Request::FsSend(request) => !request.dry_run,
+            Request::FsReceive(_) => true,
+            _ => false,
+        }
+    }
 }
 
 impl Call for DaemonPing {

@@ -56,6 +56,9 @@ pub struct FsListAll {
     pub filesystems: bool,
     /// Snapshots.
     pub snapshots: bool,
+    /// Bookmarks.
+    #[serde(default)]
+    pub bookmarks: bool,
     /// Which properties are of interest; empty: all.
     #[serde(default)]
     pub wanted: Vec<String>,

@@ -13,6 +13,8 @@ use steadfast_property::{
     is_user_property, lookup, parse_assignment,
 };
 
+/// Properties that say how a file system is encrypted.
+const KEY_PROPERTIES: &[&str] = &["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 /// Bytes of a tag that keeps a snapshot, as in ZFS.
 const TAG_BYTES_MAX: usize = 255;
 
@@ -124,11 +126,44 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         }
         Request::FsListAll(r) => {
             for name in &r.names {
-                let is_snapshot = name.contains('@');
-                let checked = if is_snapshot { check_snapshot_name(name) } else { check_dataset_name(name) };
-                checked.map_err(name_refusal)?;
+                match name.contains(['@', '#']) {
+                    true => check_point(name)?,
+                    false => check_dataset_name(name).map_err(name_refusal)?,
+                }
             }
         }
+        Request::FsSend(r) => {
+            if r.token.is_none() {
+                check_snapshot_name(&r.snapshot).map_err(name_refusal)?;
+            }
+            r.base.iter().try_for_each(|name| check_point(name))?;
+        }
+        Request::FsReceive(r) => {
+            let checked = match r.target.contains('@') {
+                true => check_snapshot_name(&r.target),
+                false => check_dataset_name(&r.target),
+            };
+            checked.map_err(name_refusal)?;
+            r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
+            if r.properties.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) {
+                let what = "what is received is encrypted if what it lies in is, and with its key";
+                return Err(Refusal::new(Code::KeyRules, what));
+            }
+        }
+        Request::FsBookmark(r) => {
+            check_point(&r.of)?;
+            check_snapshot_name(&format!("p@{}", r.name)).map_err(name_refusal)?;
+        }
+        Request::FsDiff(r) => {
+            check_snapshot_name(&r.base).map_err(name_refusal)?;
+            match r.target.contains('@') {
+                true => check_snapshot_name(&r.target),
+                false => check_dataset_name(&r.target),
+            }
+            .map_err(name_refusal)?;
+        }
+        Request::FsBookmarkDestroy(r) => check_point(&r.name)?,
+        Request::FsReceiveAbort(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::PoolAdd(r) => check_vdevs(&r.vdevs, false)?,
         Request::PoolRemove(r) => check_paths(&r.devices)?,
         Request::PoolOnline(r) => check_paths(&r.devices)?,
@@ -197,6 +232,11 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::DaemonStop(_) => {}
     }
     Ok(request)
+}
+
+/// Refuses what names neither a snapshot nor a bookmark: these follow the same rules behind a `#`.
+fn check_point(name: &str) -> Result<(), Refusal> {
+    check_snapshot_name(&name.replacen('#', "@", 1)).map_err(name_refusal)
 }
 
 /// The refusal of a name.

@@ -1,12 +1,14 @@
 //! The command's end of the socket, and the start of a daemon where none runs.
 
 use crate::api::{API_VERSION, Call, DaemonPing, DaemonStop};
+use crate::descriptor;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use crate::wire::{ANSWER_BYTES_MAX, Question, parse_answer, read_line, write_line};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
 use std::io::{self, BufRead, BufReader};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -146,6 +148,19 @@ impl Client {
     /// # Errors
     /// What the daemon refuses, and [`Code::DaemonLost`] when the connection breaks.
     pub fn call<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
+        self.call_with(request, None, &mut |_, _| ())
+    }
+
+    /// As [`Client::call`], and hands over a descriptor that the daemon writes to or reads from. `progress` hears how far it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_with<C: Call>(
+        &mut self,
+        request: C,
+        data: Option<BorrowedFd<'_>>,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<C::Answer, Refusal> {
         let id = self.next_id;
         self.next_id += 1;
         let question = Question {
@@ -160,12 +175,29 @@ impl Client {
         };
         // A daemon that refuses the connection answers without reading: look at the answer before the error.
         let written = write_line(self.reader.get_mut(), &question);
-        let line = match wait(&mut self.reader).and_then(|()| read_line(&mut self.reader, ANSWER_BYTES_MAX)) {
-            Ok(Some(line)) => line,
-            Ok(None) => return Err(lost(&written.err().map_or("it hung up".to_owned(), |e| e.to_string()))),
-            Err(error) => return Err(lost(&error.to_string())),
+        let mut asked = false;
+        let answer = loop {
+            let line =
+                match wait(&mut self.reader).and_then(|()| read_line(&mut self.reader, ANSWER_BYTES_MAX)) {
+                    Ok(Some(line)) => line,
+                    Ok(None) => {
+                        return Err(lost(&written.err().map_or("it hung up".to_owned(), |e| e.to_string())));
+                    }
+                    Err(error) => return Err(lost(&error.to_string())),
+                };
+            let answer = parse_answer(&line)?;
+            match &answer.progress {
+                None => break answer,
+                Some(_) if !std::mem::replace(&mut asked, true) => {
+                    let Some(data) = data else {
+                        return Err(lost("it asks for a descriptor where there is none"));
+                    };
+                    descriptor::give(self.reader.get_ref(), data)
+                        .map_err(|error| lost(&error.to_string()))?;
+                }
+                Some(step) => progress(&step.what, step.bytes),
+            }
         };
-        let answer = parse_answer(&line)?;
         match (answer.ok, answer.refused) {
             (_, Some(refusal)) => Err(refusal),
             (Some(ok), None) if answer.id == id => serde_json::from_value(ok).map_err(|error| {

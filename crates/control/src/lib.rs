@@ -17,6 +17,7 @@
 //! - [`date`]: the calendar.
 //! - [`owners`]: names of users and groups.
 //! - [`inject`]: faults on purpose.
+//! - [`descriptor`]: where streams go to and come from.
 //!
 //! ## Invariants
 //! (C1) At most one daemon per runtime folder: it holds an exclusive lock from before it listens until it has gone.
@@ -31,11 +32,13 @@ mod api_clones;
 mod api_moves;
 mod api_owners;
 mod api_snapshots;
+mod api_streams;
 pub mod cachefile;
 pub mod check;
 pub mod client;
 pub mod daemon;
 pub mod date;
+pub mod descriptor;
 pub mod engine;
 pub mod inject;
 pub mod memory;

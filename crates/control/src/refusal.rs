@@ -230,6 +230,38 @@ codes! {
         "Choose another tag; `zfs holds {snapshot}` lists those there are.";
     HoldAbsent "HOLD-ABSENT" "No such tag keeps the snapshot."
         "`zfs holds {snapshot}` lists those that do.";
+    BookmarkExists "BOOKMARK-EXISTS" "Each bookmark of a file system has its own name."
+        "Choose another name, or remove the old one with `zfs destroy {bookmark}`.";
+    BookmarkAbsent "BOOKMARK-ABSENT" "No bookmark has this name."
+        "`zfs list -t bookmark` shows those that exist.";
+    StreamDamaged "STREAM-DAMAGED" "What arrived is not what was sent, or not what `zfs send` writes. Nothing of the snapshot under way was taken over."
+        "Send it again; if it lies in a file, compare that with where it was made. What was kept with -s goes on with the token that `zfs get receive_resume_token` shows.";
+    StreamEnds "STREAM-ENDS" "The stream broke off. Nothing of the snapshot under way was taken over."
+        "Send it again. What was kept with -s goes on with the token that `zfs get receive_resume_token` shows: `zfs send -t TOKEN`.";
+    StreamNone "STREAM-NONE" "Only what `zfs send` of this or an earlier version of Steadfast writes can be received."
+        "Check what comes in; a stream of a newer version needs that version here.";
+    StreamIo "STREAM-IO" "Who reads the stream, or writes it, has ended, or the operating system reported an error."
+        "Look at the command at the other end of the pipe, and try again.";
+    StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system."
+        "`zfs list -t snapshot` shows which there are, oldest first.";
+    StreamExists "STREAM-EXISTS" "A stream without a base makes a file system, and does not change one that exists."
+        "Receive it under another name, or send an increment (-i) upon a snapshot that both have.";
+    StreamNoBase "STREAM-NO-BASE" "An increment needs the very snapshot that it was made upon."
+        "Send an increment upon a snapshot that both have (`zfs list -t snapshot -o name,guid`), or all of it under another name.";
+    StreamYounger "STREAM-YOUNGER" "An increment goes upon the youngest snapshot, and these would be lost."
+        "Add -F to destroy them.";
+    StreamModified "STREAM-MODIFIED" "What was changed here since would be lost."
+        "Add -F to lose it, and `zfs set readonly=on {fs}` so that it does not happen again.";
+    StreamPartial "STREAM-PARTIAL" "A receive with -s broke off, and what had arrived was kept."
+        "Go on with it: `zfs send -t TOKEN`, with the token that `zfs get receive_resume_token {fs}` shows; or give it up with `zfs receive -A {fs}`.";
+    StreamNoPartial "STREAM-NO-PARTIAL" "Only a receive with -s that broke off can be gone on with, where it broke off, or be given up."
+        "`zfs get receive_resume_token {fs}` shows the token, if there is one.";
+    StreamToken "STREAM-TOKEN" "A token names a snapshot, and how much of it has arrived."
+        "Take it anew from the receiving side: `zfs get -H -o value receive_resume_token FILESYSTEM`.";
+    StreamBusy "STREAM-BUSY" "A stream goes out of the pool or comes in."
+        "Wait for it, or end the `zfs send` or `zfs receive` that is under way.";
+    StreamTerminal "STREAM-TERMINAL" "A stream is not for reading, and a terminal would be upset by it."
+        "Send it to a file or a pipe: `zfs send SNAPSHOT > FILE`, `zfs receive FILESYSTEM < FILE`.";
     FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
         "Use `zpool destroy {pool}` to destroy the pool.";
     FsPlace "FS-PLACE" "A file system moves within its pool, not below itself, and stays encrypted (or not) as it was."

@@ -2,6 +2,7 @@
 
 use crate::api::{self, API_VERSION, Caller, DaemonReport, Host, Outcome, Request};
 use crate::check::check;
+use crate::descriptor::Descriptor;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use crate::wire::{Answer, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
@@ -34,6 +35,8 @@ pub struct Server {
     runtime: Runtime,
     version: String,
     stopping: AtomicBool,
+    /// Streams are to break off.
+    breaking: Arc<AtomicBool>,
     /// Requests hold it shared; stopping holds it alone, so that no request sees pools vanish under it.
     gate: RwLock<()>,
     connections: AtomicUsize,
@@ -48,7 +51,8 @@ impl Server {
         events: mpsc::Sender<Event>,
     ) -> Arc<Server> {
         let (stopping, connections) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Arc::new(Server { host, runtime, version, stopping, gate: RwLock::new(()), connections, events })
+        let (breaking, gate) = (Arc::default(), RwLock::new(()));
+        Arc::new(Server { host, runtime, version, stopping, breaking, gate, connections, events })
     }
 
     /// Answers one connection at a time of a caller's own making, without lock, signals or process: for tests of what
@@ -108,9 +112,13 @@ impl Server {
             let answer = match parse_question(line) {
                 Ok(Question { id, command, call, .. }) => {
                     let (gid, pid) = (peer.gid.as_raw(), peer.pid.as_raw_nonzero().get().unsigned_abs());
-                    let caller = Caller { uid, gid, pid, command };
+                    let asked = call.wants_descriptor().then(|| Descriptor::ask(stream, id, &self.breaking));
+                    let descriptor = asked.transpose()?;
+                    let caller = Caller { uid, gid, pid, command, descriptor };
                     match self.answer(&caller, call) {
-                        Ok(ok) => Answer { version: API_VERSION, id, ok: Some(ok), refused: None },
+                        Ok(ok) => {
+                            Answer { version: API_VERSION, id, progress: None, ok: Some(ok), refused: None }
+                        }
                         Err(refusal) => refused(id, refusal),
                     }
                 }
@@ -165,7 +173,9 @@ impl Server {
 
     /// Waits for running requests, refuses new ones, exports everything.
     pub(crate) fn stop(&self, force: bool) -> Result<(), Refusal> {
+        self.breaking.store(true, Ordering::SeqCst);
         let _alone = self.gate.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.breaking.store(false, Ordering::SeqCst);
         if self.stopping.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -176,5 +186,5 @@ impl Server {
 }
 
 fn refused(id: u64, refusal: Refusal) -> Answer {
-    Answer { version: API_VERSION, id, ok: None, refused: Some(refusal) }
+    Answer { version: API_VERSION, id, progress: None, ok: None, refused: Some(refusal) }
 }

@@ -25,13 +25,25 @@ pub struct Question {
     pub call: Request,
 }
 
-/// An answer with its envelope: exactly one of `ok` and `refused`.
+/// How far something is. The first one asks for the descriptor that goes with the question.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What is under way; empty: nothing is yet.
+    pub what: String,
+    /// Bytes of it.
+    pub bytes: u64,
+}
+
+/// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. What is no progress ends the answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Version the daemon speaks.
     pub version: u32,
     /// Of the question; 0 if that could not be read.
     pub id: u64,
+    /// How far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// What was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<serde_json::Value>,

@@ -254,7 +254,7 @@ impl Drop for House {
 }
 
 fn caller() -> Caller {
-    Caller { uid: 7, gid: 7, pid: 1, command: "zpool test".into() }
+    Caller { uid: 7, gid: 7, pid: 1, command: "zpool test".into(), descriptor: None }
 }
 
 fn passphrase(text: &str) -> Key {
@@ -903,6 +903,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
             depth: Some(0),
             filesystems: false,
             snapshots: true,
+            bookmarks: false,
             wanted: Vec::new(),
         };
         let listed = house.host().fs_list_all(&caller(), request).unwrap();
@@ -935,6 +936,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
         depth: None,
         filesystems: false,
         snapshots: true,
+        bookmarks: false,
         wanted: vec!["createtxg".into()],
     };
     let txgs: Vec<u64> = house

@@ -79,6 +79,7 @@ pub use owners::OwnerQuota;
 pub use plan::OverlayCounts;
 pub use promise::SyncMode;
 pub use ranges::RangeSet;
+pub use replay::Doomed;
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{NodeCache, StoreError};
 pub use store::{BlockBytes, BlockWrite, Blocks};

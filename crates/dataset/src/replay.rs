@@ -1,15 +1,17 @@
-//! Replay of the intent log: groups bring an opened dataset to the state in which they were drafted.
+//! Replay of the intent log: groups bring an opened dataset to the state in which they were drafted. And of streams, which are made
+//! of the same records: they come from anybody, so each is held against the dataset before anything of its frame is done.
 //!
 //! Records say what is there now, so replaying a group twice, or over a newer root, changes nothing (J3); and since all that
 //! a replay does is part of an open txg, a crash inside it leaves the root and the log as they were.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use steadfast_format::file_keys::NamesKey;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::{InodeId, LogRecord, Txg};
-use steadfast_txg::Cost;
+use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::Dataset;
 use crate::inode::Inode;
@@ -17,18 +19,98 @@ use crate::layer::{len, record_space};
 use crate::owners::owned_by;
 use crate::{Error, Result};
 
+/// Whether the room that records need was promised before, or is asked for like anybody's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Room {
+    Promised,
+    Asked,
+}
+
 /// Space that items of one group may take, beyond content: for each record.
 const RECORD_SPACE: u64 = 4 << 10;
 
+/// What a span of a stream takes away.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Doomed {
+    /// An item of the names tree.
+    Item(Vec<u8>),
+    /// An inode.
+    Inode(InodeId),
+    /// Content.
+    Content(InodeId, u64, u64),
+}
+
+impl Doomed {
+    /// As a record.
+    #[must_use]
+    pub fn record(&self) -> LogRecord<'_> {
+        match self {
+            Doomed::Item(key) => LogRecord::Removed { key },
+            Doomed::Inode(inode) => LogRecord::Gone { inode: *inode },
+            Doomed::Content(inode, start, end) => {
+                LogRecord::Cut { inode: *inode, start: *start, end: *end, until: Txg(0) }
+            }
+        }
+    }
+}
+
 impl Dataset {
+    /// What the names tree, or the stored extents, have from one key up to another (empty: to the end) that is not among `keys`,
+    /// which ascend. Items of inodes that are gone are left out.
+    pub fn not_in(&self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<Vec<Doomed>> {
+        let tree = if extents { &self.extents } else { &self.names };
+        let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
+        let mut doomed = Vec::new();
+        let mut keys = keys.iter().peekable();
+        for item in tree.range::<&[u8]>((Bound::Included(from), end)) {
+            let (key, value) = item?;
+            while keys.next_if(|known| **known < key).is_some() {}
+            if keys.peek().is_some_and(|known| **known == key) {
+                continue;
+            }
+            if !extents {
+                doomed.push(match NamesKey::decode(&key) {
+                    Ok(NamesKey::Inode(inode)) => Doomed::Inode(inode),
+                    _ => Doomed::Item(key),
+                });
+            } else if let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(&key) {
+                let length = self.decode_extent(&value)?.length();
+                match self.inode(inode) {
+                    Ok(_) => {
+                        doomed.push(Doomed::Content(inode, offset, offset.saturating_add(length.into())))
+                    }
+                    Err(Error::NoInode(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(doomed)
+    }
+
     /// Makes the changes of one group, over a root of txg `base`. All its records were decoded before, so that a group is
     /// replayed whole or not at all.
     pub fn replay(&self, records: &[LogRecord<'_>], base: Txg) -> Result<()> {
+        self.make(records, base, Room::Promised)
+    }
+
+    /// Makes the changes of one frame of a stream, waiting for room like any writer. Nobody else uses the dataset.
+    pub fn receive(&self, records: &[LogRecord<'_>]) -> Result<()> {
+        self.make(records, Txg(0), Room::Asked)
+    }
+
+    fn enter(&self, room: Room, cost: Cost) -> Result<Operation<'_>> {
+        Ok(match room {
+            Room::Promised => self.txgs.begin_promised(self.account(), cost)?,
+            Room::Asked => self.txgs.begin_for(self.account(), AdmitKind::Write, cost)?,
+        })
+    }
+
+    fn make(&self, records: &[LogRecord<'_>], base: Txg, room: Room) -> Result<()> {
         let applies = |until: Txg| until.0 == 0 || base < until;
         let count = records.len() as u64;
         let cost = Cost { memory: 4096 * count, space: RECORD_SPACE * count, blocks: count };
         {
-            let op = self.txgs.begin_promised(self.account(), cost)?;
+            let op = self.enter(room, cost)?;
             for record in records {
                 match record {
                     LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
@@ -54,12 +136,12 @@ impl Dataset {
                 LogRecord::Cut { inode, start, end, until } if applies(*until) => {
                     let inode = self.inode(*inode)?;
                     let cost = Cost { memory: 4096, space: RECORD_SPACE, blocks: 2 };
-                    let op = self.txgs.begin_promised(self.account(), cost)?;
+                    let op = self.enter(room, cost)?;
                     self.cut(&op, &inode, *start..*end);
                 }
                 LogRecord::Data { inode, offset, bytes } => {
                     let inode = self.inode(*inode)?;
-                    self.replay_data(&inode, *offset, bytes)?;
+                    self.replay_data(&inode, *offset, bytes, room)?;
                 }
                 _ => {}
             }
@@ -104,13 +186,13 @@ impl Dataset {
         Ok(())
     }
 
-    fn replay_data(&self, inode: &Arc<Inode>, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn replay_data(&self, inode: &Arc<Inode>, offset: u64, bytes: &[u8], room: Room) -> Result<()> {
         let record_size = inode.state.lock().record_size();
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
         let space = records * record_space(self.grain(), record_size) + (16 << 10);
         let cost = Cost { memory: count + 4096, space, blocks: records + 1 };
-        let mut op = self.txgs.begin_promised(self.account(), cost)?;
+        let mut op = self.enter(room, cost)?;
         self.write(&mut op, inode, offset, bytes, false, |_| {});
         Ok(())
     }

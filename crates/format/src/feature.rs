@@ -86,6 +86,7 @@ impl Feature {
             Need::Read,
             "datasets may begin as snapshots of others, with whose number their blocks are sealed",
         ),
+        ("receives", Need::Read, "hidden datasets may hold snapshots that are being received"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

@@ -4,10 +4,11 @@
 //! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
+use crate::stream::{FrameHeader, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
-    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, RelocationRow, ScanRow,
-    SegmentRow, SnapshotRow, Uberblock, WrappedKey,
+    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow, RelocationRow,
+    ScanRow, SegmentRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -35,10 +36,16 @@ pub const ALL: &[Entry] = &[
     ("names_head", names_head),
     ("node", node),
     ("owner_row", owner_row),
+    ("receive_row", receive_row),
     ("relocation_row", relocation_row),
     ("scan", scan),
     ("segment_row", segment_row),
     ("snapshot_row", snapshot_row),
+    ("stream_begin", stream_begin),
+    ("stream_end", stream_end),
+    ("stream_frame", stream_frame),
+    ("stream_header", stream_header),
+    ("stream_span", stream_span),
     ("uberblock", uberblock),
     ("wrapped_key", wrapped_key),
     ("xattr", xattr),
@@ -177,6 +184,44 @@ pub fn meta_key(bytes: &[u8]) {
 pub fn owner_row(bytes: &[u8]) {
     let Ok(row) = OwnerRow::decode(bytes) else { return };
     assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
+}
+
+/// A receive row.
+pub fn receive_row(bytes: &[u8]) {
+    let Ok(row) = ReceiveRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// What a stream begins with.
+pub fn stream_header(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    let Ok(header) = StreamHeader::decode(bytes) else { return };
+    assert_eq!(header.encode(), *bytes, "{CANONICAL}");
+}
+
+/// What stands before a frame of a stream.
+pub fn stream_frame(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    let Ok(frame) = FrameHeader::decode(bytes) else { return };
+    assert_eq!(frame.encode(), *bytes, "{CANONICAL}");
+}
+
+/// The begin of a snapshot in a stream.
+pub fn stream_begin(bytes: &[u8]) {
+    let Ok(begin) = StreamBegin::decode(bytes) else { return };
+    assert_eq!(begin.encode(), bytes, "{CANONICAL}");
+}
+
+/// The end of a snapshot in a stream.
+pub fn stream_end(bytes: &[u8]) {
+    let Ok(end) = StreamEnd::decode(bytes) else { return };
+    assert_eq!(end.encode(), bytes, "{CANONICAL}");
+}
+
+/// A span of a stream.
+pub fn stream_span(bytes: &[u8]) {
+    let Ok(span) = StreamSpan::decode(bytes) else { return };
+    assert_eq!(span.encode(), bytes, "{CANONICAL}");
 }
 
 /// A relocation row.

@@ -20,6 +20,7 @@
 //! | 0x0E       | dataset u64, txg u64               | dead range of cells      |
 //! | 0x0F       | snapshot u64, tag                  | hold: wall time u64      |
 //! | 0x10       | dataset u64, name                  | bookmark                 |
+//! | 0x14       | dataset u64                        | receive row              |
 
 use crate::{DatasetId, SegmentId, Txg};
 
@@ -58,6 +59,8 @@ pub const DEAD_RANGE: u8 = 0x0E;
 pub const HOLD: u8 = 0x0F;
 /// First byte of bookmarks.
 pub const BOOKMARK: u8 = 0x10;
+/// First byte of receive rows.
+pub const RECEIVE: u8 = 0x14;
 
 /// Names a cell of a dataset.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -103,6 +106,8 @@ pub enum MetaKey {
     Hold(DatasetId, String),
     /// Bookmark of a dataset.
     Bookmark(DatasetId, String),
+    /// What is being received into a hidden dataset.
+    Receive(DatasetId),
 }
 
 impl MetaKey {
@@ -141,6 +146,7 @@ impl MetaKey {
                 out.push(HELD_LOG);
                 out.extend_from_slice(&id.0.to_be_bytes());
             }
+            MetaKey::Receive(id) => numbers(&mut out, RECEIVE, &[id.0]),
             MetaKey::Scan => out.push(SCAN),
             MetaKey::Move => out.push(MOVE),
             MetaKey::Snapshot(id, txg) => numbers(&mut out, SNAPSHOT, &[id.0, txg.0]),
@@ -189,6 +195,7 @@ impl MetaKey {
             }
             HISTORY => MetaKey::History(number(rest)?),
             HELD_LOG => MetaKey::HeldLog(DatasetId(number(rest)?)),
+            RECEIVE => MetaKey::Receive(DatasetId(number(rest)?)),
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
             MOVE => rest.is_empty().then_some(MetaKey::Move)?,
             CHECKSUMS => {
@@ -239,6 +246,7 @@ mod tests {
             MetaKey::DeadRange(DatasetId(3), Txg(0)),
             MetaKey::Hold(DatasetId(3), "keep".into()),
             MetaKey::Bookmark(DatasetId(3), "monday".into()),
+            MetaKey::Receive(DatasetId(3)),
         ];
         for key in keys {
             let bytes = key.encode();

@@ -15,12 +15,13 @@ use steadfast_format::label::{
     AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
 };
 use steadfast_format::layout::Layout;
+use steadfast_format::stream::{FrameHeader, FrameKind, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
     CommitTail, Compression, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog,
     HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, MetaKey,
-    OwnerRow, Placement, PoolGuid, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow,
-    SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    OwnerRow, Placement, PoolGuid, ReceiveRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId,
+    SegmentRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -695,6 +696,71 @@ fn held_logs() {
 }
 
 #[test]
+fn streams_and_what_is_received() {
+    let row = ReceiveRow {
+        target: DatasetId(7),
+        base: Some((Txg(77), 0x1122_3344_5566_7788)),
+        guid: 0x99aa_bbcc_ddee_ff00,
+        position: (InodeId(12), 1 << 20),
+        kept: true,
+        name: "tuesday".into(),
+    };
+    let bytes = row.encode();
+    golden("receive_row", "Receive row", &bytes, |page| {
+        page.fixed(&ReceiveRow::LAYOUT, &bytes, "").line(&bytes[ReceiveRow::LAYOUT.size()..], "name");
+    });
+    assert_eq!(ReceiveRow::decode(&bytes), Ok(row));
+
+    let bytes = StreamHeader.encode();
+    golden("stream_header", "Stream header", &bytes, |page| {
+        page.fixed(&StreamHeader::LAYOUT, &bytes, "");
+    });
+    assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader));
+
+    let frame = FrameHeader { kind: FrameKind::Content, length: 70_000, hash: [0x5e; 32] };
+    let bytes = frame.encode();
+    golden("stream_frame", "Frame", &bytes, |page| {
+        page.fixed(&FrameHeader::LAYOUT, &bytes, "");
+    });
+    assert_eq!(FrameHeader::decode(&bytes), Ok(frame));
+
+    let begin = StreamBegin {
+        guid: 0x99aa_bbcc_ddee_ff00,
+        base: 0x1122_3344_5566_7788,
+        created_ns: 1_767_225_600_000_000_000,
+        bytes: 3 << 29,
+        hash_seed: [7; 16],
+        position: (InodeId(12), 1 << 20),
+        resumed: true,
+        with_properties: true,
+        name: "tank/home@tuesday".into(),
+        properties: vec![("compression".into(), "zstd-3".into()), ("org:note".into(), "a=b".into())],
+    };
+    let bytes = begin.encode();
+    golden("stream_begin", "Begin", &bytes, |page| {
+        page.fixed(&StreamBegin::LAYOUT, &bytes, "")
+            .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
+    });
+    assert_eq!(StreamBegin::decode(&bytes), Ok(begin));
+
+    let end = StreamEnd { guid: 0x99aa_bbcc_ddee_ff00, frames: 9000 };
+    let bytes = end.encode();
+    golden("stream_end", "End", &bytes, |page| {
+        page.fixed(&StreamEnd::LAYOUT, &bytes, "");
+    });
+    assert_eq!(StreamEnd::decode(&bytes), Ok(end));
+
+    let span =
+        StreamSpan { extents: true, from: vec![0, 1], to: vec![9], keys: vec![vec![0, 1, 2], vec![3]] };
+    let bytes = span.encode();
+    golden("stream_span", "Span", &bytes, |page| {
+        page.fixed(&StreamSpan::LAYOUT, &bytes, "")
+            .line(&bytes[StreamSpan::LAYOUT.size()..], "from, to, keys");
+    });
+    assert_eq!(StreamSpan::decode(&bytes), Ok(span));
+}
+
+#[test]
 fn keys_of_the_meta_tree() {
     let keys = [
         ("meta_key_pool_property", MetaKey::PoolProperty("comment".into())),
@@ -710,6 +776,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_dead_range", MetaKey::DeadRange(DatasetId(7), Txg(70))),
         ("meta_key_hold", MetaKey::Hold(DatasetId(12), "keep".into())),
         ("meta_key_bookmark", MetaKey::Bookmark(DatasetId(7), "monday".into())),
+        ("meta_key_receive", MetaKey::Receive(DatasetId(9))),
     ];
     for (name, value) in keys {
         let bytes = value.encode();

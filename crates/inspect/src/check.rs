@@ -138,7 +138,9 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
         |row: &DatasetRow| row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner);
     for row in &meta.datasets {
         let keys = Meta::keys_of(&mut view, row, found);
-        let base = meta.base(row.id);
+        // What a hidden dataset began as is its target's.
+        let began = meta.receives.get(&row.id).map_or(Txg(0), |(_, txg)| *txg);
+        let base = meta.base(row.id).max(began);
         let head = check_dataset(&mut view, row, (owner_of(row), base), &keys, summary, found);
         if !head.whole {
             partly.insert(owner_of(row));

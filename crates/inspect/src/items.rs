@@ -7,8 +7,8 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
-    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, RelocationRow, ScanRow,
-    SegmentRow, SnapshotRow,
+    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow, RelocationRow,
+    ScanRow, SegmentRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -140,6 +140,13 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let mark = Bookmark::decode(value)?;
             let record = Record::new("bookmark").with("dataset", id.0).with("name", name);
             record.with("guid", mark.guid).with("txg", mark.txg.0)
+        }
+        MetaKey::Receive(id) => {
+            let row = ReceiveRow::decode(value)?;
+            let record = Record::new("receive").with("dataset", id.0).with("target", row.target.0);
+            let record = record.with("name", row.name).with("guid", row.guid).with("kept", row.kept);
+            let record = record.with_some("base_txg", row.base.map(|(txg, _)| txg.0));
+            record.with("inode", row.position.0.0).with("offset", row.position.1)
         }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, MetaKey, RelocationRow, ScanRow, SegmentId, SegmentRow, SnapshotRow,
-    Txg,
+    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, RelocationRow, ScanRow, SegmentId, SegmentRow,
+    SnapshotRow, Txg,
 };
 
 use crate::finding::Bookmark;
@@ -38,6 +38,8 @@ pub(crate) struct Meta {
     pub origins: BTreeMap<DatasetId, (DatasetId, Txg)>,
     /// Cells that are being freed: from one txg up to below another.
     pub dead: Vec<(DatasetId, Txg, Txg)>,
+    /// Hidden datasets that began as a snapshot of another, with its txg.
+    pub receives: BTreeMap<DatasetId, (DatasetId, Txg)>,
     tail_rows: BTreeSet<SegmentId>,
     tail_runs: BTreeSet<(SegmentId, u32)>,
 }
@@ -58,6 +60,7 @@ impl Meta {
             runs: Vec::new(),
             origins: BTreeMap::new(),
             dead: Vec::new(),
+            receives: BTreeMap::new(),
             tail_rows: view.tail.rows.iter().map(|(id, _)| *id).chain(own).collect(),
             tail_runs: view.tail.runs.iter().map(|(from, _)| *from).collect(),
         };
@@ -166,6 +169,13 @@ impl Meta {
             };
             found(Finding::Dataset { dataset, reason });
             false
+        });
+        self.receives.retain(|&dataset, base| {
+            let there = known.contains(&dataset) && self.snapshots.contains_key(base);
+            if !there {
+                found(Finding::Dataset { dataset, reason: "what is received into it builds upon nothing" });
+            }
+            there
         });
         let cells = self.cells.keys().map(|(id, _)| *id).chain(self.dead.iter().map(|(id, ..)| *id));
         for dataset in cells.filter(|id| !known.contains(id)).collect::<BTreeSet<_>>() {
@@ -283,6 +293,14 @@ impl Visit for Meta {
             MetaKey::DeadRange(id, after) => match DeadRange::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(range) => self.dead.push((id, after, range.before)),
+            },
+            MetaKey::Receive(id) => match ReceiveRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(row) => {
+                    if let Some((txg, _)) = row.base {
+                        self.receives.insert(id, (row.target, txg));
+                    }
+                }
             },
             MetaKey::Hold(..) => {
                 if <[u8; 8]>::try_from(item.value).is_err() {

@@ -23,7 +23,9 @@ use crate::{Finding, Found};
 pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
     let unit = u64::from(view.table.geometry.unit);
     let mut runs: BTreeMap<(DatasetId, CellId), [u64; 3]> = BTreeMap::new();
-    for (id, cell, places) in &meta.runs {
+    // What a hidden dataset let go of the snapshot it began as is that one's.
+    let own = |id: &DatasetId| !meta.receives.contains_key(id);
+    for (id, cell, places) in meta.runs.iter().filter(|(id, ..)| own(id)) {
         let sum = runs.entry((*id, *cell)).or_default();
         for place in places {
             sum[0] += 1;
@@ -36,7 +38,7 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
         }
     }
     let mut kept: BTreeMap<DatasetId, [u64; 2]> = BTreeMap::new();
-    for (&(id, cell), stored) in &meta.cells {
+    for (&(id, cell), stored) in meta.cells.iter().filter(|((id, _), _)| own(id)) {
         let counted = runs.remove(&(id, cell)).unwrap_or_default();
         for (field, stored, counted) in [
             ("places of a cell", stored.places, counted[0]),
@@ -71,7 +73,7 @@ pub(crate) fn check_cells(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
         found(Finding::CellStray { dataset, left, born });
         found(Finding::Count { dataset, field: "places of a cell", stored: 0, found: counted[0] });
     }
-    for row in &meta.datasets {
+    for row in meta.datasets.iter().filter(|row| own(&row.id)) {
         let counted = kept.get(&row.id).copied().unwrap_or_default();
         for (field, stored, counted) in
             [("kept", row.lineage.kept, counted[0]), ("kept_logical", row.lineage.kept_logical, counted[1])]

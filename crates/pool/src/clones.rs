@@ -253,6 +253,9 @@ impl Inner {
         let clone = table.find(name)?;
         let not_clone = || Error::NotClone { name: name.to_owned() };
         let (of, txg) = table.origin_of(clone).ok_or_else(not_clone)?;
+        // Positions of what is being received speak of snapshots by the dataset that has them.
+        self.check_receives(table, of, |_| true)?;
+        self.check_receives(table, clone, |_| true)?;
         let (entry, origin) = (table.get(clone).expect("found"), table.get(of).expect("found"));
         let moved = || origin.snapshots.range(..=txg);
         let both: Vec<String> = moved()

@@ -461,16 +461,27 @@ impl Inner {
                     items.insert(MetaKey::Hold(snapshot.row.number, tag).encode(), time);
                 }
             }
+            for name in std::mem::take(&mut entry.bookmarks_dirty) {
+                let mark = entry.bookmarks.get(&name).map(steadfast_format::Bookmark::encode);
+                items.insert(MetaKey::Bookmark(id, name).encode(), mark);
+            }
+            if let Some(item) = entry.receive_item(txg) {
+                items.insert(MetaKey::Receive(id).encode(), item);
+            }
             for after in std::mem::take(&mut entry.dead_dirty) {
                 let range = entry.dead.get(&after).map(|before| DeadRange { before: *before }.encode());
                 items.insert(MetaKey::DeadRange(id, after).encode(), range);
             }
+        }
+        for (dataset, mark) in table.take_unmarked() {
+            items.insert(MetaKey::Bookmark(dataset, mark).encode(), None);
         }
         for (snapshot, tag) in table.take_released() {
             items.insert(MetaKey::Hold(snapshot, tag).encode(), None);
         }
         for (id, names) in table.take_removed() {
             items.insert(MetaKey::Dataset(id).encode(), None);
+            items.insert(MetaKey::Receive(id).encode(), None);
             for name in names {
                 items.insert(MetaKey::DatasetProperty(id, name).encode(), None);
             }

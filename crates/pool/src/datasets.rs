@@ -10,11 +10,13 @@ use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncR
 use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, Txg, WrappedKey};
 use steadfast_property::Local;
 
+use crate::DatasetHandle;
 use crate::blocks::DatasetBlocks;
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
-use crate::snapshots::Snapshot;
+use crate::receive::{Receiving, hidden_name};
+use crate::snapshots::{Snapshot, SnapshotsOf};
 use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
 
 /// Key of a dataset that becomes an encryption root.
@@ -226,6 +228,17 @@ impl Inner {
         Ok(head)
     }
 
+    /// A dataset in use.
+    pub(crate) fn use_dataset(self: &Arc<Inner>, id: DatasetId) -> Result<DatasetHandle> {
+        let dataset = self.open_head(id)?;
+        let table = self.table.read();
+        let entry = table.get(id).filter(|entry| !entry.row.destroying);
+        let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: format!("<{id}>") })?;
+        entry.uses.fetch_add(1, Ordering::AcqRel);
+        let snapshots = SnapshotsOf { inner: Arc::downgrade(self), id };
+        Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
+    }
+
     /// Puts a new dataset into the table and opens it. The caller commits.
     pub(crate) fn add_dataset(
         &self,
@@ -236,6 +249,29 @@ impl Inner {
     ) -> Result<DatasetId> {
         let mut hash_seed = [0; 16];
         self.env.random.fill(&mut hash_seed);
+        self.add_with(parent, Some(name), props, key, hash_seed, None)
+    }
+
+    /// Puts a dataset into the table that nobody sees yet, and opens it. The caller commits.
+    pub(crate) fn add_hidden(
+        &self,
+        parent: DatasetId,
+        props: Local,
+        hash_seed: [u8; 16],
+        receiving: Receiving,
+    ) -> Result<DatasetId> {
+        self.add_with(parent, None, props, None, hash_seed, Some(receiving))
+    }
+
+    fn add_with(
+        &self,
+        parent: DatasetId,
+        name: Option<&str>,
+        props: Local,
+        key: Option<NewKey>,
+        hash_seed: [u8; 16],
+        receiving: Option<Receiving>,
+    ) -> Result<DatasetId> {
         let id = self.table.write().take_id();
         let inherited = self.table.read().get(parent).and_then(|entry| {
             let root = entry.row.encryption.as_ref()?.root;
@@ -262,7 +298,7 @@ impl Inner {
         let row = DatasetRow {
             id,
             parent,
-            name: name.to_owned(),
+            name: name.map_or_else(|| hidden_name(id), str::to_owned),
             created_txg: self.txgs.gate.open_txg(),
             created_ns: self.now_ns(),
             names: None,
@@ -282,6 +318,8 @@ impl Inner {
         entry.keys = keys.clone();
         entry.row_dirty = true;
         entry.props_dirty = dirty;
+        entry.receive_dirty = receiving.is_some();
+        entry.receiving = receiving;
         self.table.write().insert(entry);
 
         let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
@@ -370,7 +408,7 @@ impl Inner {
             let tags = held.holds.keys().cloned().collect();
             return Err(Error::SnapshotHeld { name: format!("{name}@{}", held.row.name), tags });
         }
-        if entry.is_in_use() {
+        if entry.is_in_use() || entry.snapshots.values().any(Snapshot::is_pinned) {
             return Err(Error::Busy { name: name.to_owned() });
         }
         if !entry.snapshots.is_empty() && !snapshots {
@@ -385,6 +423,7 @@ impl Inner {
     /// background.
     pub(crate) fn destroy_dataset(&self, name: &str, snapshots: bool) -> Result<()> {
         self.check_writable()?;
+        self.discard_partials(name)?;
         let is_clone = {
             let table = self.table.read();
             table.find(name).is_ok_and(|id| table.origin_of(id).is_some())

@@ -550,6 +550,118 @@ pub enum Error {
         /// Full names.
         datasets: Vec<String>,
     },
+    /// A snapshot that somebody sends, or receives upon.
+    #[error("'{name}' is being sent, or something is received upon it")]
+    SnapshotPinned {
+        /// Full name.
+        name: String,
+    },
+    /// No such bookmark.
+    #[error("bookmark '{name}' does not exist")]
+    NoSuchBookmark {
+        /// Full name.
+        name: String,
+    },
+    /// There is one of that name.
+    #[error("bookmark '{name}' already exists")]
+    BookmarkExists {
+        /// Full name.
+        name: String,
+    },
+    /// A stream could not be written on.
+    #[error("the stream cannot be written: {source}")]
+    StreamWrite {
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A stream could not be read on.
+    #[error("the stream cannot be read: {source}")]
+    StreamRead {
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// What is to be received is no stream, or one of a newer version.
+    #[error("this is no stream that can be received: {reason}")]
+    NoStream {
+        /// What the decoder said.
+        reason: String,
+    },
+    /// A stream ends in the middle.
+    #[error("the stream ends at byte {at}, in frame {frame}, before it is complete")]
+    StreamEnds {
+        /// Number of the frame, from 1.
+        frame: u64,
+        /// Where that begins.
+        at: u64,
+    },
+    /// A frame is not what was sent, or not what a sender would send.
+    #[error("the stream is damaged at byte {at}, in frame {frame}: {reason}")]
+    StreamDamaged {
+        /// Number of the frame, from 1.
+        frame: u64,
+        /// Where it begins.
+        at: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An increment goes from an earlier snapshot of the same dataset to a later one.
+    #[error("'{base}' is not an earlier snapshot of the same file system as '{name}'")]
+    NotEarlier {
+        /// What is to be sent.
+        name: String,
+        /// What it was to be an increment upon.
+        base: String,
+    },
+    /// A whole snapshot makes a dataset, and there is one.
+    #[error("destination '{name}' exists")]
+    DestinationExists {
+        /// Dataset.
+        name: String,
+    },
+    /// The dataset lacks the snapshot that an increment builds upon.
+    #[error("'{name}' has no snapshot that the stream is an increment upon")]
+    NoBase {
+        /// Dataset.
+        name: String,
+    },
+    /// An increment goes upon the youngest snapshot.
+    #[error("'{name}' has snapshots younger than the one that the stream is an increment upon: {}", snapshots.join(", "))]
+    BaseNotYoungest {
+        /// Dataset.
+        name: String,
+        /// Full names of those.
+        snapshots: Vec<String>,
+    },
+    /// A dataset was changed since its youngest snapshot.
+    #[error("'{name}' was changed since its youngest snapshot")]
+    Modified {
+        /// Dataset.
+        name: String,
+    },
+    /// An increment upon a clone.
+    #[error("'{name}' is a clone, and increments cannot be received into clones yet")]
+    TargetIsClone {
+        /// Dataset.
+        name: String,
+    },
+    /// Something that broke off is kept.
+    #[error("a part of a snapshot that was being received is kept for '{name}'")]
+    PartialExists {
+        /// Dataset.
+        name: String,
+    },
+    /// Nothing that broke off is kept.
+    #[error("nothing is kept of a receive into '{name}'")]
+    NoPartial {
+        /// Dataset.
+        name: String,
+    },
+    /// A stream that goes on, but not with what is kept.
+    #[error("the stream does not go on with what is kept for '{name}'")]
+    OtherPartial {
+        /// Dataset.
+        name: String,
+    },
     /// The root dataset lives and dies with its pool.
     #[error("'{name}' is the root dataset of its pool")]
     RootDataset {

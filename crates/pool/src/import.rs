@@ -264,7 +264,12 @@ impl Pool {
         }
         // Last: what has a task of its own must not outlive an import that fails.
         inner.begin_caches(caches);
-        Ok(Pool::start(inner))
+        let pool = Pool::start(inner);
+        if !spec.read_only {
+            // What cannot be freed now is freed when its key is there, or by who receives next.
+            let _ = pool.inner.discard_broken_off();
+        }
+        Ok(pool)
     }
 }
 

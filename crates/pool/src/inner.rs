@@ -239,11 +239,9 @@ impl Inner {
 
     /// Open heads, parents before children.
     pub fn heads(&self) -> Vec<Arc<Dataset>> {
-        self.table
-            .read()
-            .iter()
-            .filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head)))
-            .collect()
+        let table = self.table.read();
+        let living = table.iter_all().filter(|(_, entry)| !entry.row.destroying);
+        living.filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head))).collect()
     }
 
     pub fn has_changes(&self) -> bool {

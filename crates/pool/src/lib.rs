@@ -13,6 +13,7 @@ mod admission;
 pub mod anchor;
 mod attach;
 mod blocks;
+mod bookmarks;
 mod cache_device;
 mod clones;
 mod commit;
@@ -21,6 +22,8 @@ mod damage;
 mod datasets;
 mod deaths;
 mod diagnose;
+mod diff;
+mod differ;
 mod error;
 mod events;
 pub mod groups;
@@ -40,6 +43,7 @@ mod moves;
 mod newer;
 mod owners;
 mod quotas;
+mod receive;
 mod rename;
 mod renumber;
 mod rollback;
@@ -47,9 +51,11 @@ mod rows;
 pub mod scan;
 mod scrub;
 mod scrub_walk;
+mod send;
 mod snapshots;
 mod spares;
 mod split;
+mod stream_io;
 mod table;
 mod trim;
 mod verbs;
@@ -71,11 +77,13 @@ pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
 pub use anchor::{AnchorWish, Registers};
+pub use bookmarks::BookmarkInfo;
 pub use cache_device::CacheDeviceStatus;
 pub use create::{CreateSpec, DeviceHandle, GroupHandles};
 pub use damage::DamagedFile;
 pub use datasets::{DatasetInfo, NewKey};
 pub use diagnose::{Cause, ERRORS_MAX, WINDOW};
+pub use diff::{ChangeKind, FileChange};
 pub use error::{Error, Result, lost_metadata};
 pub use events::{Event, EventKind};
 pub use groups::{is_enough, redundancy_of, special_among, word as group_word};
@@ -88,8 +96,10 @@ pub use log_device::LogDeviceStatus;
 pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use moves::move_word;
 pub use owners::OwnerUse;
+pub use receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::{Offline, ScrubCommand};
+pub use send::SendSpec;
 pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
@@ -729,13 +739,7 @@ impl Pool {
     /// A dataset for mounting. It is in use as long as the handle lives: it is not destroyed, and its key not unloaded.
     pub fn open_dataset(&self, name: &str) -> Result<DatasetHandle> {
         let id = self.inner.table.read().find(name)?;
-        let dataset = self.inner.open_head(id)?;
-        let table = self.inner.table.read();
-        let entry = table.get(id).filter(|entry| !entry.row.destroying);
-        let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
-        entry.uses.fetch_add(1, Ordering::AcqRel);
-        let snapshots = SnapshotsOf { inner: Arc::downgrade(&self.inner), id };
-        Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
+        self.inner.use_dataset(id)
     }
 
     /// Full name of the root dataset: that of the pool.

@@ -14,7 +14,7 @@ use crate::deaths::{Sum, places_of};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::newer;
-use crate::table::Entry;
+use crate::table::{Entry, Table};
 
 impl Inner {
     /// `zfs rollback`: to the youngest snapshot of a dataset that nobody uses. Durable when it returns.
@@ -56,6 +56,11 @@ impl Inner {
     fn roll(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         let _figures = self.figures.write();
         let mut table = self.table.write();
+        self.roll_within(&mut table, name, id, txg)
+    }
+
+    /// The same, under `figures` besides.
+    pub(crate) fn roll_within(&self, table: &mut Table, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
         let entry = table.get_mut(id).ok_or_else(missing)?;
         let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;

@@ -35,9 +35,16 @@ pub(crate) struct Snapshot {
     open: Weak<Dataset>,
     /// Held for reading by whoever reads it; true once it is destroyed.
     gone: Arc<RwLock<bool>>,
+    /// Shared by those who need it for longer: it is not destroyed meanwhile.
+    pub pins: Arc<()>,
 }
 
 impl Snapshot {
+    /// True if somebody sends it, or receives upon it.
+    pub fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.pins) > 1
+    }
+
     pub fn new(row: SnapshotRow, props: Local) -> Snapshot {
         let props_dirty = props.keys().cloned().collect();
         Snapshot {
@@ -48,6 +55,7 @@ impl Snapshot {
             holds_dirty: BTreeSet::new(),
             open: Weak::new(),
             gone: Arc::default(),
+            pins: Arc::default(),
         }
     }
 
@@ -107,6 +115,11 @@ impl SnapshotHandle {
         self.number
     }
 
+    /// What is read, by who sees to it that it stays.
+    pub(crate) fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
     /// Reads from it, if it is still there. While `read` runs nothing of it is freed.
     pub fn with<R>(&self, read: impl FnOnce(&Arc<Dataset>) -> R) -> Option<R> {
         let gone = self.gone.read();
@@ -153,8 +166,13 @@ pub(crate) struct Request {
     open: Txg,
     of: Vec<(DatasetId, String)>,
     props: Local,
-    answer: Arc<Mutex<Option<Result<()>>>>,
+    /// Number for the world and time of a snapshot that was received.
+    origin: Option<(u64, u64)>,
+    answer: Answer,
 }
+
+/// What came of asking for snapshots, once it did.
+pub(crate) type Answer = Arc<Mutex<Option<Result<()>>>>;
 
 impl Entry {
     /// The txg of a snapshot by its name.
@@ -226,8 +244,22 @@ impl Inner {
         }
         let answer = Arc::new(Mutex::new(None));
         let open = self.txgs.gate.open_txg();
-        let request = Request { open, of, props: props.clone(), answer: Arc::clone(&answer) };
+        let request = Request { open, of, props: props.clone(), origin: None, answer: Arc::clone(&answer) };
         self.asked.lock().push(request);
+        self.await_answer(&answer)
+    }
+
+    /// The next commit takes a snapshot of a dataset that was received: with the guid and the time it had where it came from.
+    pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64)) -> Answer {
+        let answer = Arc::new(Mutex::new(None));
+        let (open, of, props) = (self.txgs.gate.open_txg(), vec![(id, name)], Local::new());
+        let request = Request { open, of, props, origin: Some(origin), answer: Arc::clone(&answer) };
+        self.asked.lock().push(request);
+        answer
+    }
+
+    /// Commits until what was asked for is answered.
+    pub(crate) fn await_answer(&self, answer: &Answer) -> Result<()> {
         loop {
             self.commit_changes()?;
             if let Some(answer) = answer.lock().take() {
@@ -281,8 +313,8 @@ impl Inner {
                 let entry = table.get_mut(id).expect("looked at just now");
                 let row = SnapshotRow {
                     number,
-                    guid: self.env.random.nonzero_u64(),
-                    created_ns,
+                    guid: request.origin.map_or_else(|| self.env.random.nonzero_u64(), |origin| origin.0),
+                    created_ns: request.origin.map_or(created_ns, |origin| origin.1),
                     names: entry.row.names,
                     extents: entry.row.extents,
                     used: entry.row.used,
@@ -311,7 +343,11 @@ impl Inner {
             let mut deferred = Vec::new();
             for name in names {
                 let (id, txg) = table.find_snapshot(name)?;
+                self.check_receives(&table, id, |base| base == txg)?;
                 let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+                if snapshot.is_pinned() {
+                    return Err(Error::SnapshotPinned { name: name.clone() });
+                }
                 let clones = table.clones_of(snapshot.row.number);
                 match snapshot.holds.is_empty() {
                     true if clones.is_empty() => doomed.entry(id).or_default().push(txg),
@@ -408,7 +444,13 @@ impl Inner {
     }
 
     /// Bytes that a dataset refers to and one of its snapshots, or its origin, does not: `written@`. Under `figures`.
-    fn written_since(&self, table: &Table, id: DatasetId, since: Txg, until: Option<Txg>) -> Result<u64> {
+    pub(crate) fn written_since(
+        &self,
+        table: &Table,
+        id: DatasetId,
+        since: Txg,
+        until: Option<Txg>,
+    ) -> Result<u64> {
         let entry = table.get(id).expect("whoever asks has found it");
         let now = match until {
             Some(txg) => entry.snapshots[&txg].row.used,
@@ -488,7 +530,7 @@ impl Inner {
     }
 
     /// Opens a snapshot for reading; those who read it share what is open.
-    fn open_snapshot(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
+    pub(crate) fn open_snapshot(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
         self.open_head(id)?;
         let settings = self.settings_of(id);
         let mut table = self.table.write();
@@ -539,7 +581,9 @@ impl Inner {
         }
         self.load_dead(pool)?;
         self.load_holds(pool)?;
-        self.load_origins()
+        self.load_origins()?;
+        self.load_bookmarks(pool)?;
+        self.load_receives(pool)
     }
 }
 

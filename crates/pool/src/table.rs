@@ -17,8 +17,10 @@ use steadfast_format::{DatasetId, DatasetRow, Txg};
 use steadfast_property::{Local, Resolved};
 
 use crate::blocks::DatasetBlocks;
+use crate::bookmarks::Bookmarks;
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
+use crate::receive::Receiving;
 use crate::snapshots::Snapshot;
 
 /// The root dataset of every pool.
@@ -64,6 +66,14 @@ pub(crate) struct Entry {
     pub deaths: Arc<Deaths>,
     /// Txg of the snapshot that it is a clone of; 0 if it is none.
     pub base: Txg,
+    /// By name.
+    pub bookmarks: Bookmarks,
+    /// Bookmarks to write or remove at the next commit.
+    pub bookmarks_dirty: BTreeSet<String>,
+    /// What is received into it, while nobody sees it.
+    pub receiving: Option<Receiving>,
+    /// The receive row is to be written or removed at the next commit.
+    pub receive_dirty: bool,
 }
 
 impl Entry {
@@ -82,6 +92,10 @@ impl Entry {
             dead_dirty: BTreeSet::new(),
             deaths: Arc::default(),
             base: Txg(0),
+            bookmarks: Bookmarks::new(),
+            bookmarks_dirty: BTreeSet::new(),
+            receiving: None,
+            receive_dirty: false,
         }
     }
 
@@ -104,6 +118,8 @@ pub(crate) struct Table {
     removed: Vec<(DatasetId, Vec<String>)>,
     /// Tags of snapshots that the next commit removes.
     released: Vec<(DatasetId, String)>,
+    /// Bookmarks of datasets that are gone.
+    unmarked: Vec<(DatasetId, String)>,
 }
 
 impl Table {
@@ -114,6 +130,7 @@ impl Table {
             next_id,
             removed: Vec::new(),
             released: Vec::new(),
+            unmarked: Vec::new(),
         }
     }
 
@@ -140,6 +157,8 @@ impl Table {
 
     pub fn remove(&mut self, id: DatasetId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
+        let marks = entry.bookmarks.keys().chain(&entry.bookmarks_dirty).cloned();
+        self.unmarked.extend(marks.map(|mark| (id, mark)));
         self.removed.push((id, entry.props.keys().chain(&entry.props_dirty).cloned().collect()));
         Some(entry)
     }
@@ -154,6 +173,10 @@ impl Table {
         std::mem::take(&mut self.released)
     }
 
+    pub fn take_unmarked(&mut self) -> Vec<(DatasetId, String)> {
+        std::mem::take(&mut self.unmarked)
+    }
+
     pub fn take_removed(&mut self) -> Vec<(DatasetId, Vec<String>)> {
         std::mem::take(&mut self.removed)
     }
@@ -166,9 +189,9 @@ impl Table {
         self.entries.get_mut(&id)
     }
 
-    /// All but those being destroyed.
+    /// All but those being destroyed, and those that nobody sees yet.
     pub fn iter(&self) -> impl Iterator<Item = (DatasetId, &Entry)> {
-        self.iter_all().filter(|(_, entry)| !entry.row.destroying)
+        self.iter_all().filter(|(_, entry)| !entry.row.destroying && !entry.is_hidden())
     }
 
     /// All.

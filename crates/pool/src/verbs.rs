@@ -1,12 +1,17 @@
 //! The verbs of a pool that move devices and what lies on them.
 
+use std::io::{Read, Write};
+
 use steadfast_format::DatasetId;
 use steadfast_property::Local;
 
 use crate::create::DeviceHandle;
 use crate::error::Result;
 use crate::scrub::ScrubCommand;
-use crate::{Hold, Pool, ScanKind, ScanState, SnapshotInfo};
+use crate::{
+    BookmarkInfo, FileChange, Hold, Pool, ReceiveSpec, ReceiveWatch, Received, ScanKind, ScanState, SendSpec,
+    SnapshotInfo,
+};
 
 impl Pool {
     /// Adds a device to the group of another, or makes a mirror of one that stands alone. Begun when it returns; a resilver ends it, or
@@ -132,6 +137,64 @@ impl Pool {
     /// Measured values of a dataset's snapshots, oldest first, or of the one of that name.
     pub fn snapshot_infos(&self, dataset: &str, only: Option<&str>) -> Result<Vec<SnapshotInfo>> {
         self.inner.snapshot_infos(dataset, only)
+    }
+
+    /// What changed from a snapshot to a later one of the same dataset, or to the dataset now, by path.
+    pub fn diff(&self, base: &str, target: &str) -> Result<Vec<FileChange>> {
+        self.inner.diff(base, target)
+    }
+
+    /// Makes a bookmark (what follows the `#`) of a snapshot, or of another bookmark, given by its full name. Durable when it returns.
+    pub fn add_bookmark(&self, of: &str, name: &str) -> Result<()> {
+        self.inner.add_bookmark(of, name)
+    }
+
+    /// Removes a bookmark by its full name. Durable when it returns.
+    pub fn remove_bookmark(&self, name: &str) -> Result<()> {
+        self.inner.remove_bookmark(name)
+    }
+
+    /// Bookmarks of a dataset, those of older snapshots first.
+    pub fn bookmark_infos(&self, dataset: &str) -> Result<Vec<BookmarkInfo>> {
+        self.inner.bookmark_infos(dataset)
+    }
+
+    /// Writes snapshots as one stream, each with what it has beyond its base. `progress` hears of the snapshot under way and the bytes
+    /// written. Gives the bytes of the stream.
+    pub fn send(
+        &self,
+        specs: &[SendSpec],
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<u64> {
+        self.inner.send(specs, out, progress)
+    }
+
+    /// About how many bytes a stream would have. Refused is what [`Pool::send`] refuses.
+    pub fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
+        self.inner.send_estimate(spec)
+    }
+
+    /// Receives all snapshots of a stream, each in one commit. An error leaves those that were received before it.
+    pub fn receive(
+        &self,
+        spec: &ReceiveSpec,
+        input: &mut dyn Read,
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<Vec<Received>> {
+        self.inner.receive(spec, input, watch)
+    }
+
+    /// Frees what was kept of a receive that broke off. Durable when it returns.
+    pub fn abort_receive(&self, name: &str) -> Result<()> {
+        self.inner.abort_receive(name)
+    }
+
+    /// What was kept of a receive that broke off: guids of the snapshot and of its base (0: none), and the inode and offset before
+    /// which content is there.
+    #[must_use]
+    pub fn partial_receive(&self, name: &str) -> Option<(u64, u64, (u64, u64))> {
+        self.inner.partial(name)
     }
 
     /// Bytes that a dataset refers to and a snapshot of it does not.

@@ -591,6 +591,7 @@ pub const DATASET: &[Property] = &[
     measured("origin", "ORIGIN", "<snapshot>", Kind::Text { bytes_max: 256 }, "The snapshot that it is a clone of."),
     measured("clones", "CLONES", "<file systems>", Kind::Text { bytes_max: 4096 }, "Clones of a snapshot."),
     measured("userrefs", "USERREFS", "<number>", UNLIMITED, "Holds that keep a snapshot (`zfs hold`)."),
+    measured("receive_resume_token", "RESUMETOK", "<token>", Kind::Text { bytes_max: 255 }, "Where a receive with -s broke off: for `zfs send -t`."),
     measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
     setting(

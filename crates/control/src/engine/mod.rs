@@ -30,6 +30,7 @@ mod report;
 mod snapshot_keep;
 mod snapshots;
 mod spares;
+mod streams;
 mod upkeep;
 
 use crate::api::{
@@ -51,6 +52,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use steadfast_env::Env;
 use steadfast_pool::{Memory, Pool};
 
@@ -83,6 +85,8 @@ struct Held {
     /// Is it remembered for the next start?
     cached: bool,
     mounts: Mutex<BTreeMap<String, mounts::Mount>>,
+    /// Streams that go out or come in.
+    streams: AtomicUsize,
 }
 
 /// A remembered pool that could not be imported.

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::OpenOptions;
 use steadfast_format::{AuxClass, GroupClass, LeafState, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
@@ -103,7 +104,8 @@ impl Engine {
 
     fn hold(&self, pool: Pool, devices: Vec<PathBuf>, altroot: Option<PathBuf>, cached: bool) -> Held {
         let since_ns = self.env.clock.monotonic_ns();
-        Held { pool, devices: RwLock::new(devices), since_ns, altroot, cached, mounts: Mutex::default() }
+        let (devices, mounts, streams) = (RwLock::new(devices), Mutex::default(), AtomicUsize::default());
+        Held { pool, devices, since_ns, altroot, cached, mounts, streams }
     }
 
     /// What follows every import: the news, and devices that have grown, if the pool wants that.
@@ -197,6 +199,10 @@ impl Engine {
 
     /// Unmounts all of a pool that is to be let go. Who waits because it is suspended fails now: else nothing could be unmounted.
     fn unmount_all(&self, held: &Arc<Held>, name: &str, force: bool) -> Result<(), Refusal> {
+        if held.streams.load(Ordering::Acquire) > 0 {
+            let what = "snapshots of it are being sent or received";
+            return Err(Refusal::new(Code::StreamBusy, what).with("pool", name));
+        }
         held.pool.release_writers();
         self.unmount_below(held, name, force).map(|_| ()).map_err(|refusal| {
             held.pool.hold_writers();

@@ -102,6 +102,23 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::KeyNeeded { name, datasets } => {
             with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
         }
+        Error::NoSuchBookmark { name } => with(Code::BookmarkAbsent).with("bookmark", name),
+        Error::BookmarkExists { name } => with(Code::BookmarkExists).with("bookmark", name),
+        Error::SnapshotPinned { name } => with(Code::StreamBusy).with("snapshot", name),
+        Error::StreamDamaged { .. } => with(Code::StreamDamaged),
+        Error::StreamEnds { .. } => with(Code::StreamEnds),
+        Error::NoStream { .. } => with(Code::StreamNone),
+        Error::StreamRead { .. } | Error::StreamWrite { .. } => with(Code::StreamIo),
+        Error::NotEarlier { name, .. } => with(Code::StreamBase).with("snapshot", name),
+        Error::DestinationExists { name } => with(Code::StreamExists).with("fs", name),
+        Error::NoBase { name } => with(Code::StreamNoBase).with("fs", name),
+        Error::BaseNotYoungest { name, .. } => with(Code::StreamYounger).with("fs", name),
+        Error::Modified { name } => with(Code::StreamModified).with("fs", name),
+        Error::TargetIsClone { name } => with(Code::Later).with("fs", name),
+        Error::PartialExists { name } => with(Code::StreamPartial).with("fs", name),
+        Error::NoPartial { name } | Error::OtherPartial { name } => {
+            with(Code::StreamNoPartial).with("fs", name)
+        }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
         Error::FilesystemLimit { name, .. } => with(Code::PropSpace).with("fs", name),

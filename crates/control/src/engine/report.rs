@@ -142,6 +142,10 @@ impl Engine {
         for start in starts {
             let held = self.held(&start)?;
             let all = held.pool.datasets();
+            if let Some(token) = Engine::resume_token(&held, &start).filter(|_| !all.contains(&start)) {
+                found.push(unfinished(&start, token));
+                continue;
+            }
             if !all.contains(&start) {
                 let what = format!("there is no file system '{start}'");
                 return Err(Refusal::new(Code::FsAbsent, what).with("fs", &start));
@@ -203,6 +207,9 @@ impl Engine {
         measure("filesystem_count", info.filesystems.to_string());
         if let Some(origin) = info.origin {
             measure("origin", origin);
+        }
+        if let Some(token) = Engine::resume_token(held, name) {
+            measure("receive_resume_token", token);
         }
         let mounted_at = held.mounted_at(name);
         measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
@@ -754,4 +761,11 @@ fn legible(path: &[u8]) -> String {
     let chunk =
         |chunk: std::str::Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
     path.utf8_chunks().map(chunk).collect()
+}
+
+/// A file system of which a part has arrived: there is nothing to be told of it but how it goes on.
+pub(super) fn unfinished(name: &str, token: String) -> FsInfo {
+    let properties = [("type", "filesystem".to_owned()), ("receive_resume_token", token)];
+    let properties = properties.map(|(name, value)| (name.to_owned(), Value::measured(value)));
+    FsInfo { name: name.to_owned(), createtxg: 0, mounted_at: None, properties: properties.into() }
 }

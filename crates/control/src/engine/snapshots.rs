@@ -7,7 +7,7 @@ use crate::api::{
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
-use steadfast_pool::SnapshotInfo;
+use steadfast_pool::{BookmarkInfo, SnapshotInfo};
 use steadfast_property::is_user_property;
 
 /// What the name of a property begins with that tells what was written since a snapshot.
@@ -119,6 +119,16 @@ impl SnapshotHost for Engine {
             }
         };
         for start in starts {
+            if let Some((dataset, _)) = start.split_once('#') {
+                let held = self.held(dataset)?;
+                let marks = held.pool.bookmark_infos(dataset).map_err(refuse::pool)?;
+                let Some(mark) = marks.into_iter().find(|mark| mark.name == start) else {
+                    let what = format!("there is no bookmark '{start}'");
+                    return Err(Refusal::new(Code::BookmarkAbsent, what).with("bookmark", &start));
+                };
+                add(&mut found, bookmark_info(mark));
+                continue;
+            }
             if let Some((dataset, snapshot)) = start.split_once('@') {
                 let held = self.held(dataset)?;
                 for info in held.pool.snapshot_infos(dataset, Some(snapshot)).map_err(refuse::pool)? {
@@ -128,6 +138,10 @@ impl SnapshotHost for Engine {
             }
             let held = self.held(&start)?;
             let all = held.pool.datasets();
+            if let Some(token) = Engine::resume_token(&held, &start).filter(|_| !all.contains(&start)) {
+                add(&mut found, super::report::unfinished(&start, token));
+                continue;
+            }
             if !all.contains(&start) {
                 let what = format!("there is no file system '{start}'");
                 return Err(Refusal::new(Code::FsAbsent, what).with("fs", &start));
@@ -159,6 +173,10 @@ impl SnapshotHost for Engine {
                         Err(refusal) => return Err(refusal),
                     }
                 }
+                if request.bookmarks && (within(depth + 1) || request.depth == Some(0) && depth == 0) {
+                    let marks = held.pool.bookmark_infos(&name).unwrap_or_default();
+                    marks.into_iter().for_each(|mark| add(&mut found, bookmark_info(mark)));
+                }
                 if request.snapshots && (within(depth + 1) || only && depth == 0) {
                     let infos = match held.pool.snapshot_infos(&name, None).map_err(refuse::pool) {
                         Ok(infos) => infos,
@@ -173,6 +191,18 @@ impl SnapshotHost for Engine {
         }
         Ok(found)
     }
+}
+
+/// What there is to be told of a bookmark.
+fn bookmark_info(mark: BookmarkInfo) -> FsInfo {
+    let properties = [
+        ("type", "bookmark".to_owned()),
+        ("creation", mark.created_seconds.to_string()),
+        ("createtxg", mark.txg.0.to_string()),
+        ("guid", mark.guid.to_string()),
+    ];
+    let properties = properties.map(|(name, value)| (name.to_owned(), Value::measured(value)));
+    FsInfo { name: mark.name, createtxg: mark.txg.0, mounted_at: None, properties: properties.into() }
 }
 
 impl Engine {

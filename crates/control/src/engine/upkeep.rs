@@ -67,7 +67,7 @@ impl Engine {
             }
             drop(handle);
             let command = format!("zpool replace {name} {} (autoreplace)", path.display());
-            let caller = Caller { uid: 0, gid: 0, pid: std::process::id(), command };
+            let caller = Caller { uid: 0, gid: 0, pid: std::process::id(), command, descriptor: None };
             let request = PoolReplace { name: name.to_owned(), old: path.clone(), new: None, force: false };
             let _turn = self.verbs.lock();
             match self.replace(&caller, &request) {

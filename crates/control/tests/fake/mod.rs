@@ -757,3 +757,51 @@ impl SnapshotHost for FakeHost {
         Ok(found)
     }
 }
+
+/// What the fake sends: nothing that could be received.
+pub const SENT: &[u8] = b"a stream, as far as the command line can tell";
+
+impl StreamHost for FakeHost {
+    fn fs_send(&self, caller: &Caller, request: FsSend) -> Result<Sent, Refusal> {
+        let part = SentPart { snapshot: request.snapshot, base: request.base, estimate: 1 << 20 };
+        let mut bytes = 0;
+        if let Some(descriptor) = &caller.descriptor {
+            descriptor.progress(&part.snapshot, 7);
+            std::io::Write::write_all(&mut descriptor.clone(), SENT).expect("somebody reads it");
+            bytes = SENT.len() as u64;
+        }
+        Ok(Sent { parts: vec![part], bytes })
+    }
+
+    fn fs_receive(&self, caller: &Caller, request: FsReceive) -> Result<Receipt, Refusal> {
+        let mut descriptor = caller.descriptor.clone().expect("the verb has one");
+        let stream = std::io::read_to_string(&mut descriptor).expect("somebody writes it");
+        let snapshot = format!("{}@{}", request.target.split('@').next().unwrap_or_default(), stream.trim());
+        let (bytes, nanos) = (stream.len() as u64, 1_000_000_000);
+        let part = ReceivedPart { snapshot, from: "far/fs@s".into(), increment: false, bytes, nanos };
+        Ok(Receipt { parts: vec![part], warnings: Vec::new() })
+    }
+
+    fn fs_diff(&self, _: &Caller, _: FsDiff) -> Result<Vec<FsDiffEntry>, Refusal> {
+        let entry = |change: &str, path: &str, to: Option<&str>| FsDiffEntry {
+            change: change.into(),
+            kind: "F".into(),
+            path: path.into(),
+            to: to.map(str::to_owned),
+            time: "1795238707.5".into(),
+        };
+        Ok(vec![entry("M", "/tank/a", None), entry("R", "/tank/b", Some("/tank/c"))])
+    }
+
+    fn fs_bookmark(&self, _: &Caller, request: FsBookmark) -> Result<Outcome, Refusal> {
+        touched(&request.name)
+    }
+
+    fn fs_bookmark_destroy(&self, _: &Caller, request: FsBookmarkDestroy) -> Result<Outcome, Refusal> {
+        touched(&request.name)
+    }
+
+    fn fs_receive_abort(&self, _: &Caller, request: FsReceiveAbort) -> Result<Outcome, Refusal> {
+        touched(&request.name)
+    }
+}

@@ -1,0 +1,243 @@
+//! `zfs send`, `zfs receive` and `zfs bookmark`.
+
+use crate::family::{Command, Doing, Failure, Session};
+use crate::options::{Parsed, Syntax, flag, valued};
+use crate::table::tame;
+use crate::zpool::assignments;
+use std::os::fd::AsFd;
+use steadfast_control::api::{
+    FsBookmark, FsBookmarkDestroy, FsReceive, FsReceiveAbort, FsSend, ReceiveNaming, Sent, SentPart,
+};
+use steadfast_control::{Code, Refusal};
+use steadfast_property::nice_bytes;
+
+/// `zfs send`.
+pub(crate) const SEND: Command = Command {
+    names: &["send"],
+    syntax: Syntax {
+        flags: &[
+            valued('i', "snapshot|bookmark", "what is new since this earlier snapshot"),
+            valued('I', "snapshot", "the same, and each snapshot between the two"),
+            flag('R', "the file systems below too, with all snapshots up to this one and their properties"),
+            flag('p', "with the properties of the file system"),
+            flag('n', "only say what would be sent"),
+            flag('v', "say what is sent, and how far it is"),
+            flag('P', "the same, for scripts"),
+            valued('t', "token", "go on where a receive with -s broke off"),
+            flag('L', "accepted and without meaning: records are sent at their size"),
+            flag('e', "accepted and without meaning: small files are always sent in one piece"),
+        ],
+        operands: "[filesystem@snapshot]",
+        least: 0,
+        most: 1,
+    },
+    doc: "Writes a snapshot, or what is new in it, to standard output.",
+    run: send,
+};
+
+/// `zfs receive`.
+pub(crate) const RECEIVE: Command = Command {
+    names: &["receive", "recv"],
+    syntax: Syntax {
+        flags: &[
+            flag('F', "lose what was changed here since the last snapshot both have, younger snapshots too"),
+            flag('s', "keep what has arrived if the stream breaks off"),
+            flag('A', "give up what was kept"),
+            flag('u', "do not mount what is new"),
+            flag('d', "below the file system named, with all names of the sender but its pool's"),
+            flag('e', "below the file system named, with the last of the sender's names"),
+            flag('n', "only say what would be received"),
+            flag('v', "say what was received"),
+            valued('o', "property=value", "a property of what is new; may be repeated"),
+            valued('x', "property", "a property of the stream that is left out; may be repeated"),
+        ],
+        operands: "filesystem[@snapshot]",
+        least: 1,
+        most: 1,
+    },
+    doc: "Makes a snapshot of what standard input holds.",
+    run: receive,
+};
+
+/// `zfs bookmark`.
+pub(crate) const BOOKMARK: Command = Command {
+    names: &["bookmark"],
+    syntax: Syntax {
+        flags: &[],
+        operands: "filesystem@snapshot|filesystem#bookmark filesystem#newbookmark",
+        least: 2,
+        most: 2,
+    },
+    doc: "Remembers a snapshot as a point from which `zfs send -i` can go on, without keeping what it holds.",
+    run: bookmark,
+};
+
+/// A name as `-i` takes it: of the same file system, unless it says otherwise.
+fn of_same(fs: &str, name: &str) -> String {
+    match name.split_once(['@', '#']) {
+        Some(("", _)) => format!("{fs}{name}"),
+        Some(_) => name.to_owned(),
+        None => format!("{fs}@{name}"),
+    }
+}
+
+fn bookmark(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let (of, name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
+    let doing = || format!("cannot create bookmark '{}'", tame(&name));
+    let fs = of.split(['@', '#']).next().unwrap_or_default();
+    let mark = match name.split_once('#') {
+        Some((other, mark)) if other.is_empty() || other == fs => mark.to_owned(),
+        _ => {
+            let what = format!("a bookmark of '{}' is called '{}#NAME'", tame(&of), tame(fs));
+            return Err(Refusal::new(Code::NameInvalid, what)).doing(doing);
+        }
+    };
+    session.ask(FsBookmark { of, name: mark }).doing(doing)?;
+    Ok(())
+}
+
+/// `zfs destroy` of a bookmark.
+pub(crate) fn destroy_bookmark(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    if !parsed.has('n') {
+        let doing = || format!("cannot destroy bookmark '{}'", tame(&name));
+        session.ask(FsBookmarkDestroy { name: name.clone() }).doing(doing)?;
+    }
+    if parsed.has('v') || parsed.has('n') && parsed.has('p') {
+        session.line(match (parsed.has('p'), parsed.has('n')) {
+            (true, _) => format!("destroy\t{name}"),
+            (false, true) => format!("would destroy {name}"),
+            (false, false) => format!("will destroy {name}"),
+        });
+    }
+    Ok(())
+}
+
+fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let token = parsed.value('t').map(str::to_owned);
+    let snapshot = parsed.operands.first().cloned().unwrap_or_default();
+    if token.is_some() != snapshot.is_empty() {
+        return Err(Failure::Usage("name a snapshot, or with -t a token and no snapshot".into()));
+    }
+    let both = (parsed.value('i'), parsed.value('I'));
+    let fs = snapshot.split('@').next().unwrap_or_default();
+    let (base, intermediate) = match both {
+        (Some(_), Some(_)) => return Err(Failure::Usage("-i and -I exclude each other".into())),
+        (Some(base), None) => (Some(of_same(fs, base)), false),
+        (None, Some(base)) => (Some(of_same(fs, base)), true),
+        (None, None) => (None, false),
+    };
+    if base.is_some() && token.is_some() {
+        return Err(Failure::Usage("a token says itself what it is an increment upon".into()));
+    }
+    let doing = || match token.is_some() {
+        true => "cannot resume send".to_owned(),
+        false => format!("cannot send '{}'", tame(&snapshot)),
+    };
+    let (properties, recursive) = (parsed.has('p'), parsed.has('R'));
+    let mut request = FsSend {
+        snapshot: snapshot.clone(),
+        base,
+        intermediate,
+        recursive,
+        properties,
+        token: token.clone(),
+        dry_run: true,
+    };
+    let (dry, verbose, script) = (parsed.has('n'), parsed.has('v') || parsed.has('P'), parsed.has('P'));
+    if dry || verbose {
+        let planned = session.ask(request.clone()).doing(doing)?;
+        if verbose {
+            let text = plan(&planned, script);
+            // Beside a stream there is no other place.
+            if dry { session.out.push_str(&text) } else { session.tell(&text) }
+        }
+    }
+    if dry {
+        return Ok(());
+    }
+    request.dry_run = false;
+    if session.world.out_is_terminal {
+        let what = "standard output is a terminal";
+        return Err(Refusal::new(Code::StreamTerminal, what)).doing(doing);
+    }
+    let none = || Refusal::new(Code::StreamTerminal, "there is no standard output");
+    let out = session.world.out_fd.take().ok_or_else(none).doing(doing)?;
+    let say = |snapshot: &str, bytes: u64| match (verbose, script) {
+        (false, _) => String::new(),
+        (true, false) => format!("{:>9}   {}\n", nice_bytes(bytes), tame(snapshot)),
+        (true, true) => format!("{bytes}\t{}\n", tame(snapshot)),
+    };
+    session.stream(request, out.as_fd(), &say).doing(doing)?;
+    Ok(())
+}
+
+/// What is about to be sent, in words or for scripts.
+fn plan(sent: &Sent, script: bool) -> String {
+    let mut text = String::new();
+    let total: u64 = sent.parts.iter().map(|part| part.estimate).sum();
+    for SentPart { snapshot, base, estimate } in &sent.parts {
+        let (name, size) = (tame(snapshot), nice_bytes(*estimate));
+        let last = |name: &str| tame(name.rsplit('@').next().unwrap_or(name));
+        text.push_str(&match (base, script) {
+            (None, false) => format!("full send of {name} estimated size is {size}\n"),
+            (Some(base), false) => {
+                format!("send from @{} to {name} estimated size is {size}\n", last(base))
+            }
+            (None, true) => format!("full\t{name}\t{estimate}\n"),
+            (Some(base), true) => format!("incremental\t{}\t{name}\t{estimate}\n", last(base)),
+        });
+    }
+    text.push_str(&match script {
+        false => format!("total estimated size is {}\n", nice_bytes(total)),
+        true => format!("size\t{total}\n"),
+    });
+    text
+}
+
+fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let target = parsed.operands[0].clone();
+    let doing = || format!("cannot receive into '{}'", tame(&target));
+    if parsed.has('A') {
+        let request = FsReceiveAbort { name: target.clone() };
+        session.ask(request).doing(|| format!("cannot give up the receive into '{}'", tame(&target)))?;
+        return Ok(());
+    }
+    let naming = match (parsed.has('d'), parsed.has('e')) {
+        (true, true) => return Err(Failure::Usage("-d and -e exclude each other".into())),
+        (true, false) => ReceiveNaming::WithoutPool,
+        (false, true) => ReceiveNaming::LastOnly,
+        (false, false) => ReceiveNaming::AsGiven,
+    };
+    if naming != ReceiveNaming::AsGiven && target.contains('@') {
+        return Err(Failure::Usage("-d and -e name a file system, not a snapshot".into()));
+    }
+    let request = FsReceive {
+        target: target.clone(),
+        naming,
+        force: parsed.has('F'),
+        keep: parsed.has('s'),
+        no_mount: parsed.has('u'),
+        dry_run: parsed.has('n'),
+        properties: assignments(parsed.values('o'))?,
+        exclude: parsed.values('x').map(str::to_owned).collect(),
+    };
+    if session.world.input_is_terminal {
+        let what = "standard input is a terminal";
+        return Err(Refusal::new(Code::StreamTerminal, what)).doing(doing);
+    }
+    let none = || Refusal::new(Code::StreamTerminal, "there is no standard input");
+    let input = session.world.input_fd.take().ok_or_else(none).doing(doing)?;
+    let receipt = session.stream(request, input.as_fd(), &|_, _| String::new()).doing(doing)?;
+    if parsed.has('v') {
+        let would = if parsed.has('n') { "would receive" } else { "received" };
+        for part in &receipt.parts {
+            let kind = if part.increment { "incremental" } else { "full" };
+            let (from, snapshot) = (tame(&part.from), tame(&part.snapshot));
+            let size = nice_bytes(part.bytes);
+            session.line(format!("{would} {kind} stream of {from} into {snapshot}, {size}"));
+        }
+    }
+    session.warn("the stream is received, but", &receipt.warnings);
+    Ok(())
+}

@@ -1,0 +1,437 @@
+//! Verbs of streams. They take long, so they hold up no other verb but at the moments at which they change what is mounted.
+
+use super::{Engine, Held, refuse};
+use crate::api::{
+    Caller, FsBookmark, FsBookmarkDestroy, FsDiff, FsDiffEntry, FsReceive, FsReceiveAbort, FsSend, Outcome,
+    Receipt, ReceiveNaming, ReceivedPart, Sent, SentPart, StreamHost,
+};
+use crate::descriptor::Descriptor;
+use crate::refusal::{Code, Refusal};
+use parking_lot::MutexGuard;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use steadfast_pool::{ChangeKind, FileChange, Naming, ReceiveSpec, ReceiveWatch, SendSpec};
+
+/// How often a command is told of progress.
+const TELL_NS: u64 = 200_000_000;
+/// What tokens begin with.
+const TOKEN: &str = "1-";
+
+/// Where a receive broke off.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Token {
+    guid: u64,
+    base: u64,
+    inode: u64,
+    offset: u64,
+}
+
+impl Token {
+    fn encode(self) -> String {
+        let mut bytes = Vec::with_capacity(32);
+        for number in [self.guid, self.base, self.inode, self.offset] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        format!("{TOKEN}{:016x}-{}", check_of(&bytes), hex(&bytes))
+    }
+
+    fn decode(text: &str) -> Option<Token> {
+        let (check, body) = text.strip_prefix(TOKEN)?.split_once('-')?;
+        if body.len() != 64 || !body.is_ascii() {
+            return None;
+        }
+        let bytes: Option<Vec<u8>> =
+            (0..32).map(|at| u8::from_str_radix(&body[2 * at..2 * at + 2], 16).ok()).collect();
+        let bytes = bytes?;
+        if u64::from_str_radix(check, 16).ok()? != check_of(&bytes)
+            || format!("{TOKEN}{check}-{}", hex(&bytes)) != text
+        {
+            return None;
+        }
+        let number =
+            |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+        Some(Token { guid: number(0), base: number(1), inode: number(2), offset: number(3) })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// FNV-1a: a token that was typed or cut wrongly is noticed; nobody is kept from making one.
+fn check_of(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Counts a pool's streams.
+struct Under<'a>(&'a Held);
+
+impl<'a> Under<'a> {
+    fn way(held: &'a Held) -> Under<'a> {
+        held.streams.fetch_add(1, Ordering::AcqRel);
+        Under(held)
+    }
+}
+
+impl Drop for Under<'_> {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl StreamHost for Engine {
+    fn fs_send(&self, caller: &Caller, request: FsSend) -> Result<Sent, Refusal> {
+        let (held, specs) = self.what_to_send(&request)?;
+        let mut sent = Sent::default();
+        for spec in &specs {
+            let estimate = held.pool.send_estimate(spec).map_err(refuse::pool)?;
+            let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
+            sent.parts.push(SentPart { snapshot, base, estimate });
+        }
+        if request.dry_run {
+            return Ok(sent);
+        }
+        let mut out = descriptor(caller)?;
+        let _under = Under::way(&held);
+        let teller = out.clone();
+        let mut told = self.env.clock.monotonic_ns();
+        let mut progress = |snapshot: &str, bytes: u64| {
+            let now = self.env.clock.monotonic_ns();
+            if now.saturating_sub(told) >= TELL_NS {
+                told = now;
+                teller.progress(snapshot, bytes);
+            }
+        };
+        sent.bytes = held.pool.send(&specs, &mut out, &mut progress).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(sent)
+    }
+
+    fn fs_receive(&self, caller: &Caller, request: FsReceive) -> Result<Receipt, Refusal> {
+        let held = self.held(request.target.split('@').next().unwrap_or(&request.target))?;
+        if !request.dry_run {
+            self.check_writable(&held)?;
+        }
+        let mut input = descriptor(caller)?;
+        let _under = Under::way(&held);
+        let naming = match request.naming {
+            ReceiveNaming::AsGiven => Naming::AsGiven,
+            ReceiveNaming::WithoutPool => Naming::WithoutPool,
+            ReceiveNaming::LastOnly => Naming::LastOnly,
+        };
+        let before = held.pool.datasets();
+        let spec = ReceiveSpec {
+            target: request.target.clone(),
+            naming,
+            force: request.force,
+            keep: request.keep,
+            dry_run: request.dry_run,
+            props: request.properties.clone().into_iter().collect(),
+            exclude: request.exclude.clone(),
+        };
+        let begun = self.env.clock.monotonic_ns();
+        let mut watch = Watch {
+            engine: self,
+            held: &held,
+            teller: input.clone(),
+            told: begun,
+            turn: None,
+            placed: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let received = held.pool.receive(&spec, &mut input, &mut watch);
+        let Watch { warnings, .. } = watch;
+        let nanos = self.env.clock.monotonic_ns().saturating_sub(begun);
+        let mut receipt = Receipt { parts: Vec::new(), warnings };
+        if !request.dry_run {
+            // What came before an error stays, and is treated like all that is new.
+            let _turn = self.verbs.lock();
+            for name in held.pool.datasets().into_iter().filter(|name| !before.contains(name)) {
+                held.note_snapshots(&name);
+                if !request.no_mount {
+                    receipt.warnings.extend(self.mount_received(&held, &name));
+                }
+            }
+        }
+        for part in received.map_err(refuse::pool)? {
+            let (snapshot, from) = (part.snapshot, part.from);
+            if !request.dry_run {
+                held.note_snapshots(snapshot.split('@').next().unwrap_or(&snapshot));
+            }
+            let (increment, bytes) = (part.increment, part.bytes);
+            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos });
+        }
+        if !request.dry_run {
+            self.log(&held, caller);
+        }
+        Ok(receipt)
+    }
+
+    fn fs_diff(&self, _: &Caller, request: FsDiff) -> Result<Vec<FsDiffEntry>, Refusal> {
+        let fs = request.base.split('@').next().unwrap_or_default();
+        let held = self.held(fs)?;
+        let top = held.mounted_at(fs).map(|at| at.display().to_string()).unwrap_or_default();
+        let path = |path: &[u8]| format!("{}/{}", top.trim_end_matches('/'), readable(path));
+        let entry = |change: FileChange| FsDiffEntry {
+            change: match change.kind {
+                ChangeKind::Modified => "M",
+                ChangeKind::Added => "+",
+                ChangeKind::Removed => "-",
+                ChangeKind::Renamed => "R",
+            }
+            .to_owned(),
+            kind: match change.mode & 0o170_000 {
+                0o040_000 => "/",
+                0o120_000 => "@",
+                0o010_000 => "|",
+                0o140_000 => "=",
+                0o020_000 => "C",
+                0o060_000 => "B",
+                _ => "F",
+            }
+            .to_owned(),
+            path: path(&change.path),
+            to: change.to.as_deref().map(path),
+            time: format!("{}.{:09}", change.changed.seconds, change.changed.nanos),
+        };
+        let changes = held.pool.diff(&request.base, &request.target).map_err(refuse::pool)?;
+        Ok(changes.into_iter().map(entry).collect())
+    }
+
+    fn fs_bookmark(&self, caller: &Caller, request: FsBookmark) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let fs = request.of.split(['@', '#']).next().unwrap_or_default();
+        let held = self.held(fs)?;
+        self.check_writable(&held)?;
+        held.pool.add_bookmark(&request.of, &request.name).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(super::touched(&format!("{fs}#{}", request.name)))
+    }
+
+    fn fs_bookmark_destroy(&self, caller: &Caller, request: FsBookmarkDestroy) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(request.name.split('#').next().unwrap_or_default())?;
+        self.check_writable(&held)?;
+        held.pool.remove_bookmark(&request.name).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(super::touched(&request.name))
+    }
+
+    fn fs_receive_abort(&self, caller: &Caller, request: FsReceiveAbort) -> Result<Outcome, Refusal> {
+        let _turn = self.verbs.lock();
+        let held = self.held(&request.name)?;
+        self.check_writable(&held)?;
+        held.pool.abort_receive(&request.name).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        Ok(super::touched(&request.name))
+    }
+}
+
+/// Stands beside a receive: unmounts what is about to change, tells how far it is.
+struct Watch<'e> {
+    engine: &'e Engine,
+    held: &'e Arc<Held>,
+    teller: Descriptor,
+    told: u64,
+    /// While a dataset changes no other verb does anything.
+    turn: Option<MutexGuard<'e, ()>>,
+    placed: Vec<(String, Option<PathBuf>)>,
+    warnings: Vec<Refusal>,
+}
+
+impl ReceiveWatch for Watch<'_> {
+    fn before(&mut self, dataset: &str) -> steadfast_pool::Result<()> {
+        self.turn = Some(self.engine.verbs.lock());
+        let busy = || steadfast_pool::Error::Busy { name: dataset.to_owned() };
+        let placed = self.engine.placed_below(self.held, dataset);
+        self.placed = placed.map_err(|_| busy()).inspect_err(|_| self.turn = None)?;
+        match self.engine.unmount_below(self.held, dataset, false) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.placed.clear();
+                self.turn = None;
+                Err(busy())
+            }
+        }
+    }
+
+    fn after(&mut self, _: &str) {
+        let placed = std::mem::take(&mut self.placed);
+        self.warnings.extend(self.engine.mount_placed(self.held, placed));
+        self.turn = None;
+    }
+
+    fn progress(&mut self, snapshot: &str, bytes: u64) {
+        let now = self.engine.env.clock.monotonic_ns();
+        if now.saturating_sub(self.told) >= TELL_NS {
+            self.told = now;
+            self.teller.progress(snapshot, bytes);
+        }
+    }
+}
+
+impl Engine {
+    /// Snapshots to be sent, each with what it is an increment upon.
+    fn what_to_send(&self, request: &FsSend) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
+        if let Some(token) = &request.token {
+            let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
+            return self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request.properties);
+        }
+        let (fs, last) = super::snapshots::halves(&request.snapshot)?;
+        let held = self.held(fs)?;
+        let spec = |snapshot: String, base: Option<String>| SendSpec {
+            snapshot,
+            base,
+            properties: request.properties,
+            resume: None,
+        };
+        if request.recursive {
+            return Ok((Arc::clone(&held), self.tree_to_send(&held, request, (fs, last))?));
+        }
+        let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
+        let Some(base) = request.base.clone().filter(|_| request.intermediate) else {
+            return Ok((held, vec![spec(request.snapshot.clone(), request.base.clone())]));
+        };
+        let at = |name: &str| {
+            let absent = || {
+                let what = format!("there is no snapshot '{fs}@{name}'");
+                Refusal::new(Code::SnapshotAbsent, what).with("snapshot", format!("{fs}@{name}"))
+            };
+            all.iter().position(|known| known == name).ok_or_else(absent)
+        };
+        if base.contains('#') {
+            let what = "-I begins at a snapshot; -i takes bookmarks";
+            return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
+        }
+        let (base_fs, first) = super::snapshots::halves(&base)?;
+        let (from, to) = (at(first)?, at(last)?);
+        if base_fs != fs || from >= to {
+            let what = format!("'{base}' is not an earlier snapshot of '{fs}' than '{last}'");
+            return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
+        }
+        let full = |name: &String| format!("{fs}@{name}");
+        let steps = all[from..=to].windows(2);
+        Ok((held, steps.map(|pair| spec(full(&pair[1]), Some(full(&pair[0])))).collect()))
+    }
+
+    /// A file system and all below it that have the snapshot, each with all its snapshots up to that one, or from the base on.
+    fn tree_to_send(
+        &self,
+        held: &Held,
+        request: &FsSend,
+        (fs, last): (&str, &str),
+    ) -> Result<Vec<SendSpec>, Refusal> {
+        let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
+        let below = format!("{fs}/");
+        let mut specs = Vec::new();
+        for name in held.pool.datasets().into_iter().filter(|name| name == fs || name.starts_with(&below)) {
+            let all = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
+            let Some(to) = all.iter().position(|known| known == last) else {
+                if name == fs {
+                    let what = format!("there is no snapshot '{fs}@{last}'");
+                    return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", &request.snapshot));
+                }
+                continue;
+            };
+            let from =
+                base.and_then(|base| all.iter().position(|known| known == base)).filter(|from| *from < to);
+            if name == fs && base.is_some() && from.is_none() {
+                let what = format!("'{fs}' has no earlier snapshot '{}'", base.unwrap_or_default());
+                return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
+            }
+            let full = |at: usize| format!("{name}@{}", all[at]);
+            let spec = |at: usize, base: Option<usize>| SendSpec {
+                snapshot: full(at),
+                base: base.map(full),
+                properties: true,
+                resume: None,
+            };
+            match from {
+                Some(from) if !request.intermediate => specs.push(spec(to, Some(from))),
+                from => {
+                    if from.is_none() {
+                        specs.push(spec(0, None));
+                    }
+                    specs.extend((from.unwrap_or(0) + 1..=to).map(|at| spec(at, Some(at - 1))));
+                }
+            }
+        }
+        Ok(specs)
+    }
+
+    /// The stream that goes on where a receive broke off: snapshots are found by what names them everywhere.
+    fn where_it_broke_off(
+        &self,
+        token: Token,
+        properties: bool,
+    ) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
+        for (_, held) in self.select(&[])? {
+            for fs in held.pool.datasets() {
+                let infos = held.pool.snapshot_infos(&fs, None).map_err(refuse::pool)?;
+                let named =
+                    |guid: u64| infos.iter().find(|info| info.guid == guid).map(|info| info.name.clone());
+                let Some(snapshot) = named(token.guid) else { continue };
+                // The base may be gone but for its name.
+                let marks = held.pool.bookmark_infos(&fs).map_err(refuse::pool)?;
+                let mark = marks.into_iter().find(|mark| mark.guid == token.base).map(|mark| mark.name);
+                let base = named(token.base).or(mark);
+                if token.base != 0 && base.is_none() {
+                    continue;
+                }
+                let resume = Some((token.inode, token.offset));
+                return Ok((held, vec![SendSpec { snapshot, base, properties, resume }]));
+            }
+        }
+        let what =
+            "no imported pool has the snapshot that the token speaks of, with what it is an increment upon";
+        Err(Refusal::new(Code::StreamToken, what))
+    }
+
+    /// What a dataset has of a receive that broke off, as `receive_resume_token` shows it.
+    pub(super) fn resume_token(held: &Held, name: &str) -> Option<String> {
+        let (guid, base, (inode, offset)) = held.pool.partial_receive(name)?;
+        Some(Token { guid, base, inode, offset }.encode())
+    }
+
+    /// Mounts a file system that was received, if its properties say so.
+    fn mount_received(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
+        self.mount_below(held, name)
+    }
+}
+
+/// A path as text: what is none is written as `\\xHH`.
+fn readable(path: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in path.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    }
+    text
+}
+
+fn descriptor(caller: &Caller) -> Result<Descriptor, Refusal> {
+    let none = || Refusal::new(Code::ApiRequest, "the request came without a descriptor");
+    caller.descriptor.clone().ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_read_back_and_changed_ones_are_not() {
+        let token = Token { guid: u64::MAX, base: 3, inode: 12, offset: 1 << 40 };
+        let text = token.encode();
+        assert_eq!(Token::decode(&text), Some(token));
+        for at in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = if changed[at] == b'7' { b'8' } else { b'7' };
+            assert_eq!(Token::decode(&String::from_utf8(changed).unwrap()), None, "byte {at}");
+            assert_eq!(Token::decode(&text[..at]), None, "cut at {at}");
+        }
+        assert_eq!(Token::decode("1-é-é"), None);
+    }
+}

@@ -1,0 +1,489 @@
+//! Streams: what `send` writes and `receive` reads. FORMAT.md, part "Streams".
+//!
+//! This room lays bytes out; whoever reads or writes a stream makes the hashes.
+
+use crate::layout::{Decoder, Encoder, Layout};
+use crate::{DecodeError, InodeId};
+
+const MAGIC: &[u8; 8] = b"SFstream";
+
+/// What a stream begins with.
+///
+/// | off | len | field    | meaning                                                            |
+/// |-----|-----|----------|--------------------------------------------------------------------|
+/// |   0 |   8 | magic    | "SFstream"                                                         |
+/// |   8 |   4 | version  | 1                                                                  |
+/// |  12 |   4 | flags    | zero; a reader that does not know a bit refuses the stream         |
+/// |  16 |  48 | reserved | zero                                                               |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StreamHeader;
+
+impl StreamHeader {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_header",
+        &[("magic", 0, 8), ("version", 8, 4), ("flags", 12, 4), ("reserved", 16, 48)],
+        &[],
+    );
+    /// Its length.
+    pub const SIZE: usize = 64;
+    /// Version written here.
+    pub const VERSION: u32 = 1;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("magic", MAGIC).u32("version", Self::VERSION).u32("flags", 0).reserved().finish_array()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<StreamHeader, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        if from.bytes("magic", 8) != MAGIC {
+            return Err(DecodeError::Magic { structure: "stream_header" });
+        }
+        let found = from.u32("version");
+        if found == 0 || found > Self::VERSION {
+            return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
+        }
+        let flags = from.u32("flags");
+        if flags != 0 {
+            return Err(from.refuse("flags", flags));
+        }
+        from.reserved()?;
+        from.finish()?;
+        Ok(StreamHeader)
+    }
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// [`StreamBegin`]: a snapshot begins.
+    Begin = 1,
+    /// Log records of the names tree and of inodes.
+    Names = 2,
+    /// Log records of content, by inode and offset.
+    Content = 3,
+    /// [`StreamEnd`]: the snapshot is complete.
+    End = 5,
+    /// Nothing follows.
+    Close = 6,
+    /// [`StreamSpan`]: all keys there are between two keys.
+    Span = 7,
+}
+
+/// What stands before each frame's payload.
+///
+/// | off | len | field    | meaning                                                            |
+/// |-----|-----|----------|--------------------------------------------------------------------|
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span                |
+/// |   1 |   3 | reserved | zero                                                               |
+/// |   4 |   4 | length   | bytes of the payload                                               |
+/// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FrameHeader {
+    /// What it holds.
+    pub kind: FrameKind,
+    /// Bytes of its payload.
+    pub length: u32,
+    /// Link of the chain.
+    pub hash: [u8; 32],
+}
+
+impl FrameHeader {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_frame",
+        &[("kind", 0, 1), ("reserved", 1, 3), ("length", 4, 4), ("hash", 8, 32)],
+        &[],
+    );
+    /// Its length.
+    pub const SIZE: usize = 40;
+    /// Bytes that the hash covers besides the payload and the hash before.
+    pub const BOUND_SIZE: usize = 8;
+    /// Longest payload.
+    pub const PAYLOAD_MAX: u32 = 17 << 20;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.length <= Self::PAYLOAD_MAX);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("kind", self.kind as u8).reserved().u32("length", self.length);
+        out.bytes("hash", &self.hash).finish_array()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<FrameHeader, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let kind = match from.u8("kind") {
+            1 => FrameKind::Begin,
+            2 => FrameKind::Names,
+            3 => FrameKind::Content,
+            5 => FrameKind::End,
+            6 => FrameKind::Close,
+            7 => FrameKind::Span,
+            other => return Err(from.refuse("kind", other)),
+        };
+        from.reserved()?;
+        let length = from.u32("length");
+        if length > Self::PAYLOAD_MAX {
+            return Err(from.refuse("length", length));
+        }
+        let hash = from.array("hash");
+        from.finish()?;
+        Ok(FrameHeader { kind, length, hash })
+    }
+}
+
+/// The snapshot that follows.
+///
+/// | off | len | field        | meaning                                                        |
+/// |-----|-----|--------------|----------------------------------------------------------------|
+/// |   0 |   8 | guid         | of the snapshot, not 0                                         |
+/// |   8 |   8 | base         | guid of the snapshot that it builds upon; 0: it is complete    |
+/// |  16 |   8 | created_ns   | wall time of its creation                                      |
+/// |  24 |   8 | bytes        | about what its content comes to, before compression            |
+/// |  32 |  16 | hash_seed    | key of the hash that orders its directories                    |
+/// |  48 |   8 | inode        | resumed: content before (inode, offset) is left out, and names; 0: nothing is |
+/// |  56 |   8 | offset       | resumed: see above                                             |
+/// |  64 |   1 | flags        | bit 0: it comes with properties; bit 1: resumed                |
+/// |  65 |   1 | reserved     | zero                                                           |
+/// |  66 |   2 | name_len     | length of the name                                             |
+/// |  68 |   4 | props_len    | length of the properties                                       |
+/// |  72 |  24 | reserved     | zero                                                           |
+/// |  96 |     | name         | full name of the snapshot where it was, UTF-8                  |
+/// |     |     | props        | properties: `name=value`, each followed by a zero byte, UTF-8  |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamBegin {
+    /// Names the snapshot wherever it goes.
+    pub guid: u64,
+    /// Guid of the base; 0 is none.
+    pub base: u64,
+    /// Wall time of its creation.
+    pub created_ns: u64,
+    /// Content, about.
+    pub bytes: u64,
+    /// Key of the hash that orders directories.
+    pub hash_seed: [u8; 16],
+    /// Where content begins, if not at its beginning: inode (0: at its beginning) and offset.
+    pub position: (InodeId, u64),
+    /// What was received before is gone on with.
+    pub resumed: bool,
+    /// It comes with the properties of its file system.
+    pub with_properties: bool,
+    /// Full name where it was.
+    pub name: String,
+    /// Names and values of properties.
+    pub properties: Vec<(String, String)>,
+}
+
+impl StreamBegin {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_begin",
+        &[
+            ("guid", 0, 8),
+            ("base", 8, 8),
+            ("created_ns", 16, 8),
+            ("bytes", 24, 8),
+            ("hash_seed", 32, 16),
+            ("inode", 48, 8),
+            ("offset", 56, 8),
+            ("flags", 64, 1),
+            ("reserved", 65, 1),
+            ("name_len", 66, 2),
+            ("props_len", 68, 4),
+            ("reserved", 72, 24),
+        ],
+        &["name", "props"],
+    );
+    /// Longest text of properties.
+    pub const PROPS_MAX: u32 = 1 << 20;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.guid != 0);
+        let mut props = Vec::new();
+        for (name, value) in &self.properties {
+            assert!(!name.contains(['=', '\0']) && !value.contains('\0'));
+            props.extend_from_slice(name.as_bytes());
+            props.push(b'=');
+            props.extend_from_slice(value.as_bytes());
+            props.push(0);
+        }
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u64("guid", self.guid).u64("base", self.base).u64("created_ns", self.created_ns);
+        out.u64("bytes", self.bytes).bytes("hash_seed", &self.hash_seed);
+        out.u64("inode", self.position.0.0).u64("offset", self.position.1);
+        out.u8("flags", u8::from(self.with_properties) | u8::from(self.resumed) << 1).reserved();
+        out.u16("name_len", u16::try_from(self.name.len()).expect("names are short"));
+        out.u32("props_len", u32::try_from(props.len()).expect("properties are short")).reserved();
+        out.tail("name", self.name.as_bytes()).tail("props", &props).finish()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<StreamBegin, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let guid = from.u64("guid");
+        if guid == 0 {
+            return Err(from.refuse("guid", 0u64));
+        }
+        let base = from.u64("base");
+        if base == guid {
+            return Err(from.refuse("base", base));
+        }
+        let (created_ns, bytes) = (from.u64("created_ns"), from.u64("bytes"));
+        let hash_seed = from.array("hash_seed");
+        let position = (InodeId(from.u64("inode")), from.u64("offset"));
+        if position.0.0 == 0 && position.1 != 0 {
+            return Err(from.refuse("offset", position.1));
+        }
+        let flags = from.u8("flags");
+        let resumed = flags & 2 != 0;
+        if flags > 3 || (position.0.0 != 0 && !resumed) {
+            return Err(from.refuse("flags", flags));
+        }
+        from.reserved()?;
+        let name_len = from.u16("name_len");
+        let props_len = from.u32("props_len");
+        if props_len > Self::PROPS_MAX || (flags & 1 == 0 && props_len != 0) {
+            return Err(from.refuse("props_len", props_len));
+        }
+        from.reserved()?;
+        let name = from.tail_text("name", name_len.into())?;
+        let text = from.tail_text("props", props_len as usize)?;
+        let bad = || DecodeError::Text { structure: "stream_begin", field: "props" };
+        let mut properties = Vec::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (one, tail) = rest.split_once('\0').ok_or_else(bad)?;
+            let (name, value) = one.split_once('=').ok_or_else(bad)?;
+            if name.is_empty() {
+                return Err(bad());
+            }
+            properties.push((name.to_owned(), value.to_owned()));
+            rest = tail;
+        }
+        from.finish()?;
+        let with_properties = flags & 1 != 0;
+        Ok(StreamBegin {
+            guid,
+            base,
+            created_ns,
+            bytes,
+            hash_seed,
+            position,
+            resumed,
+            with_properties,
+            name,
+            properties,
+        })
+    }
+}
+
+/// A snapshot is complete.
+///
+/// | off | len | field    | meaning                                                            |
+/// |-----|-----|----------|--------------------------------------------------------------------|
+/// |   0 |   8 | guid     | of the snapshot that ends                                          |
+/// |   8 |   8 | frames   | frames since its begin, this one and that one included             |
+/// |  16 |  16 | reserved | zero                                                               |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StreamEnd {
+    /// Of the snapshot.
+    pub guid: u64,
+    /// Frames that it took.
+    pub frames: u64,
+}
+
+impl StreamEnd {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout =
+        Layout::new("stream_end", &[("guid", 0, 8), ("frames", 8, 8), ("reserved", 16, 16)], &[]);
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u64("guid", self.guid).u64("frames", self.frames).reserved().finish()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<StreamEnd, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let end = StreamEnd { guid: from.u64("guid"), frames: from.u64("frames") };
+        if end.guid == 0 {
+            return Err(from.refuse("guid", 0u64));
+        }
+        from.reserved()?;
+        from.finish()?;
+        Ok(end)
+    }
+}
+
+/// All keys that a tree has from one key up to another: what else the base has there is gone.
+///
+/// | off | len | field    | meaning                                                            |
+/// |-----|-----|----------|--------------------------------------------------------------------|
+/// |   0 |   1 | tree     | 1 names, 2 extents                                                 |
+/// |   1 |   1 | reserved | zero                                                               |
+/// |   2 |   2 | from_len | length of the first key                                            |
+/// |   4 |   2 | to_len   | length of the key before which it ends; 0: at the end of the tree  |
+/// |   6 |   2 | reserved | zero                                                               |
+/// |   8 |   4 | keys     | how many keys follow                                               |
+/// |  12 |   4 | reserved | zero                                                               |
+/// |  16 |     | from     | the first key                                                      |
+/// |     |     | to       | the key before which it ends                                       |
+/// |     |     | key ...  | two bytes of length, then a key; ascending                         |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamSpan {
+    /// Of the extents tree; else of the names tree.
+    pub extents: bool,
+    /// First key.
+    pub from: Vec<u8>,
+    /// Key before which it ends; empty: at the end of the tree.
+    pub to: Vec<u8>,
+    /// All there are.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl StreamSpan {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_span",
+        &[
+            ("tree", 0, 1),
+            ("reserved", 1, 1),
+            ("from_len", 2, 2),
+            ("to_len", 4, 2),
+            ("reserved", 6, 2),
+            ("keys", 8, 4),
+            ("reserved", 12, 4),
+        ],
+        &["from", "to", "key"],
+    );
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let short = |key: &[u8]| u16::try_from(key.len()).expect("keys are short");
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("tree", if self.extents { 2 } else { 1 }).reserved();
+        out.u16("from_len", short(&self.from)).u16("to_len", short(&self.to)).reserved();
+        out.u32("keys", u32::try_from(self.keys.len()).expect("a leaf has few")).reserved();
+        let mut keys = Vec::new();
+        for key in &self.keys {
+            keys.extend_from_slice(&short(key).to_le_bytes());
+            keys.extend_from_slice(key);
+        }
+        out.tail("from", &self.from).tail("to", &self.to).tail("key", &keys).finish()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<StreamSpan, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let extents = match from.u8("tree") {
+            1 => false,
+            2 => true,
+            other => return Err(from.refuse("tree", other)),
+        };
+        from.reserved()?;
+        let (from_len, to_len) = (from.u16("from_len"), from.u16("to_len"));
+        from.reserved()?;
+        let count = from.u32("keys");
+        from.reserved()?;
+        let first = from.tail("from", from_len.into())?.to_vec();
+        let to = from.tail("to", to_len.into())?.to_vec();
+        if !to.is_empty() && to <= first {
+            return Err(from.refuse("to_len", to_len));
+        }
+        let mut rest = from.tail("key", from.rest().len())?;
+        let bad = |from: &Decoder<'_>| from.refuse("keys", count);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        while !rest.is_empty() {
+            let Some((length, tail)) = rest.split_first_chunk::<2>() else { return Err(bad(&from)) };
+            let length = usize::from(u16::from_le_bytes(*length));
+            let Some((key, tail)) = tail.split_at_checked(length) else { return Err(bad(&from)) };
+            let inside = key >= &first[..] && (to.is_empty() || key < &to[..]);
+            if !inside || keys.last().is_some_and(|last| &last[..] >= key) {
+                return Err(bad(&from));
+            }
+            keys.push(key.to_vec());
+            rest = tail;
+        }
+        if keys.len() != count as usize {
+            return Err(bad(&from));
+        }
+        from.finish()?;
+        Ok(StreamSpan { extents, from: first, to, keys })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin() -> StreamBegin {
+        StreamBegin {
+            guid: 7,
+            base: 6,
+            created_ns: 5,
+            bytes: 4,
+            hash_seed: [3; 16],
+            position: (InodeId(2), 1),
+            resumed: true,
+            with_properties: true,
+            name: "tank/home@monday".into(),
+            properties: vec![("compression".into(), "zstd".into()), ("org:note".into(), "a=b".into())],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_cut_it_is_not() {
+        let bytes = begin().encode();
+        assert_eq!(StreamBegin::decode(&bytes), Ok(begin()));
+        for end in 0..bytes.len() {
+            assert!(StreamBegin::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        let span = StreamSpan { extents: true, from: vec![1], to: vec![9], keys: vec![vec![1, 2], vec![3]] };
+        let bytes = span.encode();
+        assert_eq!(StreamSpan::decode(&bytes), Ok(span.clone()));
+        for end in 0..bytes.len() {
+            assert!(StreamSpan::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        let outside = StreamSpan { keys: vec![vec![9]], ..span.clone() };
+        assert!(StreamSpan::decode(&outside.encode()).is_err());
+        let disorder = StreamSpan { keys: vec![vec![3], vec![2]], ..span };
+        assert!(StreamSpan::decode(&disorder.encode()).is_err());
+        let end = StreamEnd { guid: 3, frames: 4 };
+        assert_eq!(StreamEnd::decode(&end.encode()), Ok(end));
+        let frame = FrameHeader { kind: FrameKind::Content, length: 9, hash: [8; 32] };
+        assert_eq!(FrameHeader::decode(&frame.encode()), Ok(frame));
+    }
+
+    #[test]
+    fn another_version_and_unknown_flags_are_refused() {
+        let bytes = StreamHeader.encode();
+        assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader));
+        let mut newer = bytes;
+        newer[8] = 2;
+        let error = StreamHeader::decode(&newer).unwrap_err();
+        assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
+        for at in [0, 12, 16, 63] {
+            let mut bad = bytes;
+            bad[at] ^= 1;
+            assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
+        }
+        let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
+        for (at, byte) in [(0, 0), (0, 8), (1, 1), (7, 2)] {
+            let mut bad = frame.encode();
+            bad[at] = byte;
+            assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+}

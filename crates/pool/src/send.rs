@@ -1,0 +1,415 @@
+//! Sending: a snapshot, or what it has beyond another one, as a stream. `docs/decisions/0093-streams.md`.
+//!
+//! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use steadfast_dataset::{Dataset, Inode};
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd, StreamSpan};
+use steadfast_format::{BlockKind, BlockPointer, Bookmark, DatasetId, InodeId, LogRecord, SnapshotRow, Txg};
+
+use crate::blocks::DatasetBlocks;
+use crate::differ::{Base, Found, differences, spans};
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::stream_io::StreamWriter;
+
+/// Bytes of records in a frame, at least, but for the last one of its kind.
+const FRAME_BYTES: usize = 512 << 10;
+/// Longest piece of content in one record.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What is to be sent.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SendSpec {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of the snapshot or bookmark that it is an increment upon; `None`: all of it.
+    pub base: Option<String>,
+    /// With the properties that are set on its file system.
+    pub properties: bool,
+    /// Where a receive broke off: content before this inode and offset is there.
+    pub resume: Option<(u64, u64)>,
+}
+
+/// A snapshot that stays as long as this lives.
+pub(crate) struct Pin {
+    row: SnapshotRow,
+    txg: Txg,
+    _pin: Arc<()>,
+}
+
+/// What an increment builds upon.
+enum Upon {
+    Snapshot(Box<Pin>),
+    /// Nothing of it is there any more.
+    Mark(Bookmark),
+}
+
+impl Upon {
+    fn guid(&self) -> u64 {
+        match self {
+            Upon::Snapshot(pin) => pin.row.guid,
+            Upon::Mark(mark) => mark.guid,
+        }
+    }
+
+    fn txg(&self) -> Txg {
+        match self {
+            Upon::Snapshot(pin) => pin.txg,
+            Upon::Mark(mark) => mark.txg,
+        }
+    }
+}
+
+/// Hears how far it is.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
+
+impl Inner {
+    /// Keeps a snapshot from being destroyed.
+    fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
+        let table = self.table.read();
+        let (id, txg) = table.find_snapshot(name)?;
+        let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+        Ok((id, Pin { row: snapshot.row.clone(), txg, _pin: Arc::clone(&snapshot.pins) }))
+    }
+
+    /// About how many bytes of content a stream would carry.
+    pub(crate) fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        match self.upon(spec, id, &pin)? {
+            None => Ok(pin.row.logical),
+            Some(Upon::Snapshot(base)) => {
+                let _figures = self.figures.read();
+                let table = self.table.read();
+                let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
+                table.get(id).ok_or_else(missing)?;
+                self.written_since(&table, id, base.txg, Some(pin.txg))
+            }
+            Some(Upon::Mark(mark)) => {
+                self.open_head(id)?;
+                let blocks = self.blocks_for(id, spec)?;
+                let mut bytes = 0;
+                crate::newer::visit(&blocks, pin.row.extents, mark.txg, |pointer| {
+                    bytes += if pointer.kind == BlockKind::Data { u64::from(pointer.lsize) } else { 0 };
+                })?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// What a snapshot is an increment upon.
+    fn upon(&self, spec: &SendSpec, id: DatasetId, pin: &Pin) -> Result<Option<Upon>> {
+        let Some(base) = &spec.base else { return Ok(None) };
+        let (other, upon) = match base.contains('#') {
+            true => {
+                let (other, mark) = self.table.read().find_bookmark(base)?;
+                (other, Upon::Mark(mark))
+            }
+            false => {
+                let (other, pin) = self.pin(base)?;
+                (other, Upon::Snapshot(Box::new(pin)))
+            }
+        };
+        if id != other || upon.txg() >= pin.txg {
+            return Err(Error::NotEarlier { name: spec.snapshot.clone(), base: base.clone() });
+        }
+        Ok(Some(upon))
+    }
+
+    fn blocks_for(&self, id: DatasetId, spec: &SendSpec) -> Result<Arc<DatasetBlocks>> {
+        let table = self.table.read();
+        let open = table.get(id).and_then(|entry| entry.open.as_ref());
+        let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
+        Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
+    }
+
+    /// Writes snapshots one after the other as one stream. Gives its bytes.
+    pub(crate) fn send(
+        self: &Arc<Inner>,
+        specs: &[SendSpec],
+        out: &mut dyn Write,
+        progress: Progress<'_>,
+    ) -> Result<u64> {
+        // What cannot be sent is told before the first byte.
+        for spec in specs {
+            self.send_estimate(spec)?;
+            let (id, _) = self.pin(&spec.snapshot)?;
+            self.open_head(id)?;
+        }
+        let mut writer = StreamWriter::new(out)?;
+        for spec in specs {
+            self.send_one(spec, &mut writer, progress)?;
+        }
+        writer.close()
+    }
+
+    fn send_one(
+        self: &Arc<Inner>,
+        spec: &SendSpec,
+        writer: &mut StreamWriter<'_>,
+        progress: Progress<'_>,
+    ) -> Result<()> {
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        let base = self.upon(spec, id, &pin)?;
+        let bytes = self.send_estimate(spec)?;
+        // In use: its key stays loaded.
+        let handle = self.use_dataset(id)?;
+        let snapshot = self.open_snapshot(id, &pin.row.name)?;
+        let target = Arc::clone(snapshot.dataset());
+        let blocks = self.blocks_for(id, spec)?;
+        let properties = match spec.properties {
+            true => self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default(),
+            false => Default::default(),
+        };
+        let first = writer.frames;
+        let position = spec.resume.map_or((InodeId(0), 0), |(inode, offset)| (InodeId(inode), offset));
+        let begin = StreamBegin {
+            guid: pin.row.guid,
+            base: base.as_ref().map_or(0, Upon::guid),
+            created_ns: pin.row.created_ns,
+            bytes,
+            hash_seed: *target.hash_seed(),
+            position,
+            resumed: spec.resume.is_some(),
+            with_properties: spec.properties,
+            name: spec.snapshot.clone(),
+            properties: properties.into_iter().collect(),
+        };
+        writer.frame(FrameKind::Begin, &begin.encode())?;
+        let mut sender = Sender {
+            writer,
+            progress,
+            name: &spec.snapshot,
+            body: Vec::new(),
+            kind: FrameKind::Names,
+            buffer: Vec::new(),
+            file: None,
+            target: &target,
+            is_increment: base.is_some(),
+            is_marked: matches!(base, Some(Upon::Mark(_))),
+            position,
+        };
+        let trees = |root: fn(&SnapshotRow) -> Option<BlockPointer>| {
+            let base = match &base {
+                Some(Upon::Snapshot(base)) => Some(Base { root: root(&base.row), txg: base.txg }),
+                _ => None,
+            };
+            (base, root(&pin.row))
+        };
+        match &base {
+            Some(Upon::Mark(mark)) => sender.send_since(&blocks, mark.txg, &pin.row)?,
+            _ => sender.send(&blocks, trees(|row| row.names), trees(|row| row.extents), &pin.row)?,
+        }
+        sender.release();
+        let frames = writer.frames - first + 1;
+        writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
+        drop(handle);
+        Ok(())
+    }
+}
+
+type Trees = (Option<Base>, Option<BlockPointer>);
+
+/// One snapshot on its way.
+struct Sender<'s, 'w> {
+    writer: &'s mut StreamWriter<'w>,
+    progress: &'s mut dyn FnMut(&str, u64),
+    name: &'s str,
+    /// Records of the frame under way.
+    body: Vec<u8>,
+    kind: FrameKind,
+    buffer: Vec<u8>,
+    /// File that content was last read of.
+    file: Option<Arc<Inode>>,
+    target: &'s Dataset,
+    is_increment: bool,
+    /// Nothing of the base is there any more.
+    is_marked: bool,
+    position: (InodeId, u64),
+}
+
+impl Sender<'_, '_> {
+    fn send(
+        &mut self,
+        blocks: &DatasetBlocks,
+        names: Trees,
+        extents: Trees,
+        row: &SnapshotRow,
+    ) -> Result<()> {
+        if self.position.0.0 == 0 {
+            differences(blocks, names.0, names.1, &mut |key, old, new| self.name_item(key, old, new))?;
+            if self.is_increment {
+                // What was cut, though its extents are there yet, stands in front of them.
+                let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+                differences(blocks, extents.0, extents.1, &mut |key, _, new| match key < &first[..] {
+                    true => self.cut_item(key, new),
+                    false => Ok(()),
+                })?;
+            }
+            self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
+            self.flush()?;
+        }
+        self.kind = FrameKind::Content;
+        differences(blocks, extents.0, extents.1, &mut |key, old, new| self.extent_item(key, old, new))?;
+        self.flush()
+    }
+
+    /// The same where nothing of the base is there any more.
+    fn send_since(&mut self, blocks: &DatasetBlocks, since: Txg, row: &SnapshotRow) -> Result<()> {
+        if self.position.0.0 == 0 {
+            spans(blocks, row.names, since, &mut |found| match found {
+                Found::Span { from, to, keys } => self.span(false, from, to, keys),
+                Found::Item { key, value } => self.name_item(key, None, Some(value)),
+            })?;
+            let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+            differences(blocks, None, row.extents, &mut |key, _, new| match key < &first[..] {
+                true => self.cut_item(key, new),
+                false => Ok(()),
+            })?;
+            self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
+            self.flush()?;
+        }
+        self.kind = FrameKind::Content;
+        let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+        spans(blocks, row.extents, since, &mut |found| match found {
+            Found::Span { from, to, keys } => {
+                let keys: Vec<Vec<u8>> = keys.iter().filter(|key| **key >= first).cloned().collect();
+                match to.is_empty() || to > &first[..] {
+                    true => self.span(true, from.max(&first[..]), to, &keys),
+                    false => Ok(()),
+                }
+            }
+            Found::Item { key, value } => {
+                let extent = match ExtentsKey::decode(key) {
+                    Ok(ExtentsKey::Extent { .. }) => {
+                        Extent::decode(value).map_err(|error| self.bad(error))?
+                    }
+                    _ => return Ok(()),
+                };
+                // Of a block that was cut short nobody knows when.
+                let is_old =
+                    |length: u32, pointer: &BlockPointer| pointer.birth <= since && pointer.lsize == length;
+                match extent {
+                    Extent::Block { length, pointer } if is_old(length, &pointer) => Ok(()),
+                    _ => self.extent_item(key, None, Some(value)),
+                }
+            }
+        })?;
+        self.flush()
+    }
+
+    fn span(&mut self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<()> {
+        // In their order: what a span says is gone may come again.
+        self.flush()?;
+        let span = StreamSpan { extents, from: from.to_vec(), to: to.to_vec(), keys: keys.to_vec() };
+        self.writer.frame(FrameKind::Span, &span.encode())
+    }
+
+    /// The file that was read last may be forgotten.
+    fn release(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.target.forget(&file, 1);
+        }
+    }
+
+    fn push(&mut self, record: &LogRecord<'_>) -> Result<()> {
+        record.encode(&mut self.body);
+        if self.body.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.body.is_empty() {
+            self.writer.frame(self.kind, &self.body)?;
+            self.body.clear();
+            (self.progress)(self.name, self.writer.bytes);
+        }
+        Ok(())
+    }
+
+    fn bad(&self, reason: impl ToString) -> Error {
+        Error::BadDataset { dataset: self.target.id(), reason: reason.to_string() }
+    }
+
+    fn name_item(&mut self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Result<()> {
+        let NamesKey::Inode(inode) = NamesKey::decode(key).map_err(|error| self.bad(error))? else {
+            return match new {
+                Some(value) => self.push(&LogRecord::Set { key, value }),
+                None => self.push(&LogRecord::Removed { key }),
+            };
+        };
+        let Some(new) = new else { return self.push(&LogRecord::Gone { inode }) };
+        let decode = |bytes: &[u8]| InodeRecord::decode(bytes).map_err(|error| self.bad(error));
+        let record = decode(new)?;
+        let before = old.map(decode).transpose()?;
+        self.push(&LogRecord::Inode { inode, record })?;
+        let is_shorter = self.is_marked || before.is_some_and(|before| before.size > record.size);
+        if is_shorter && record.record_shift != 0 {
+            self.push(&LogRecord::Cut { inode, start: record.size, end: u64::MAX, until: Txg(0) })?;
+        }
+        Ok(())
+    }
+
+    fn cut_item(&mut self, key: &[u8], new: Option<&[u8]>) -> Result<()> {
+        let Ok(ExtentsKey::Cut { inode, start }) = ExtentsKey::decode(key) else { return Ok(()) };
+        let end = new.and_then(|end| end.try_into().ok()).map(u64::from_le_bytes);
+        let Some(end) = end.filter(|end| *end > start) else { return Ok(()) };
+        if self.file(inode)?.is_none() {
+            return Ok(());
+        }
+        self.push(&LogRecord::Cut { inode, start, end, until: Txg(0) })
+    }
+
+    /// The file, if it is one of the snapshot.
+    fn file(&mut self, id: InodeId) -> Result<Option<Arc<Inode>>> {
+        if let Some(file) = self.file.as_ref().filter(|file| file.id == id) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        self.release();
+        match self.target.inode_ref(id) {
+            Ok(file) => {
+                self.file = Some(Arc::clone(&file));
+                Ok(Some(file))
+            }
+            Err(steadfast_dataset::Error::NoInode(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn extent_item(&mut self, key: &[u8], _: Option<&[u8]>, new: Option<&[u8]>) -> Result<()> {
+        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(key) else { return Ok(()) };
+        if (inode, offset) < self.position {
+            return Ok(());
+        }
+        let Some(file) = self.file(inode)? else { return Ok(()) };
+        let record = file.record();
+        if offset >= record.size {
+            // What lay behind its end was cut with the inode.
+            return Ok(());
+        }
+        let end = offset.saturating_add(1 << record.record_shift).min(record.size);
+        let length = match new {
+            Some(value) => Extent::decode(value).map_err(|error| self.bad(error))?.length(),
+            None => 0,
+        };
+        let data_end = offset.saturating_add(length.into()).min(end);
+        let mut at = offset;
+        while at < data_end {
+            let count = usize::try_from(data_end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(count, 0);
+            let read = self.target.read(&file, at, &mut buffer)?;
+            self.push(&LogRecord::Data { inode, offset: at, bytes: &buffer[..read.max(1)] })?;
+            self.buffer = buffer;
+            at += count as u64;
+        }
+        if self.is_increment && data_end < end {
+            self.push(&LogRecord::Cut { inode, start: data_end, end, until: Txg(0) })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! `zfs send` and `zfs receive` through the command line, pipes and real mounts.
+
+use std::fs;
+
+use steadfast_tests::Host;
+
+/// A host with two pools: `tank`, mounted at `t`, and `safe`, mounted at `s`.
+fn host(test: &str) -> Option<Host> {
+    let host = Host::with_tank(test)?;
+    let at = host.at("s").display().to_string();
+    host.shell(&format!("truncate -s 256M safe.img && zpool create -m {at} safe $PWD/safe.img")).ok();
+    Some(host)
+}
+
+#[test]
+fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
+    let Some(host) = host("streams") else { return };
+    host.shell("zfs create -o compression=zstd -o org:note=mine tank/home").ok();
+    host.shell("cd t/home && mkdir deep && seq 200000 > deep/numbers && ln -s deep/numbers link && cp -r /usr/include/linux . 2>/dev/null; true").ok();
+    host.shell("head -c 5000000 /dev/urandom > t/home/noise && truncate -s 40M t/home/sparse").ok();
+    host.shell("zfs snapshot tank/home@a").ok();
+
+    // What would go is told first.
+    host.shell("zfs send -n -v tank/home@a").ok().says("full send of tank/home@a estimated size is");
+    let planned = host.shell("zfs send -nP tank/home@a").ok().out;
+    assert!(planned.starts_with("full\ttank/home@a\t"), "{planned}");
+    // To a file and from it, with the properties.
+    let sent = host.shell("zfs send -p -v tank/home@a > home.stream").ok();
+    assert!(sent.err.contains("total estimated size is"), "{sent:?}");
+    host.shell("zfs receive -n -v safe/home < home.stream")
+        .ok()
+        .says("would receive full stream of tank/home@a");
+    host.shell("zfs list safe/home").fails(1);
+    let told = host.shell("zfs receive -v -x compression -o recordsize=64K safe/home < home.stream").ok().out;
+    assert!(told.contains("received full stream of tank/home@a into safe/home@a"), "{told}");
+    host.shell("diff -r t/home s/home && test $(stat -c %b s/home/sparse) -lt 100").ok();
+    let value = |property: &str| host.shell(&format!("zfs get -Ho value {property} safe/home")).ok().out;
+    assert_eq!(
+        (value("org:note").trim(), value("compression").trim(), value("recordsize").trim()),
+        ("mine", "on", "64K")
+    );
+    let guids = host.shell("zfs list -Ho guid -t snapshot tank/home safe/home").ok().out;
+    let guids: Vec<&str> = guids.lines().collect();
+    assert_eq!((guids.len(), guids[0]), (2, guids[1]));
+
+    // Increments, one by one and several in one stream.
+    for name in ["b", "c", "d"] {
+        host.shell(&format!("cd t/home && date >> deep/numbers && rm -f noise.* && cp noise noise.{name} && truncate -s 1000 sparse && zfs snapshot tank/home@{name}")).ok();
+    }
+    host.shell("zfs send -i a tank/home@b | zfs receive safe/home").ok();
+    host.shell("zfs send -nvI @b tank/home@d").ok().says("send from @c to tank/home@d");
+    host.shell("zfs send -I @b tank/home@d | zfs receive -v safe/home").ok().says("into safe/home@d");
+    host.shell("diff -r t/home s/home && diff -r t/home/.zfs/snapshot/c s/home/.zfs/snapshot/c").ok();
+    host.shell("zfs list -Ho name -t snapshot safe/home | wc -l").ok().says("4");
+
+    // What cannot be is refused with a way out, and changes nothing.
+    host.shell("zfs receive safe/home < home.stream").fails(1).says("STREAM-EXISTS");
+    host.shell("zfs send -i d tank/home@a > nothing").fails(1).says("STREAM-BASE");
+    host.shell("zfs send tank/home@none > nothing").fails(1).says("SNAP-ABSENT");
+    host.shell("echo no stream, only a few words of somebody who wants to see what happens then | zfs receive safe/x").fails(1).says("STREAM-NONE");
+    host.shell("head -c 100000 home.stream | zfs receive safe/x").fails(1).says("STREAM-ENDS");
+    host.shell("(head -c 100000 home.stream; printf x; tail -c +100002 home.stream) | zfs receive safe/x")
+        .fails(1)
+        .says("STREAM-DAMAGED");
+    host.shell("zfs list safe/x").fails(1);
+    host.shell("date > s/home/own && zfs snapshot tank/home@e && zfs send -i d tank/home@e > inc").ok();
+    host.shell("zfs receive safe/home < inc").fails(1).says("STREAM-MODIFIED");
+    host.shell("exec 7< s/home/link; zfs receive -F safe/home < inc").fails(1).says("FS-BUSY");
+    host.shell("zfs receive -F safe/home < inc && test ! -e s/home/own && diff -r t/home s/home").ok();
+
+    // A bookmark is enough, and holds nothing.
+    host.shell("zfs bookmark tank/home@e tank/home#e && zfs destroy tank/home@%").ok();
+    host.shell("zfs bookmark tank/home#e '#f' && zfs bookmark tank/home#e tank/home#f")
+        .fails(1)
+        .says("BOOKMARK-EXISTS");
+    assert_eq!(host.shell("zfs list -Ho name -t bookmark tank/home").ok().out, "tank/home#e\ntank/home#f\n");
+    host.shell("rm t/home/noise.d && date > t/home/after && zfs snapshot tank/home@g").ok();
+    host.shell("zfs send -i '#e' tank/home@g | zfs receive safe/home && diff -r t/home s/home").ok();
+    host.shell("zfs destroy tank/home#f && zfs destroy tank/home#f").fails(1).says("BOOKMARK-ABSENT");
+
+    // Names.
+    host.shell("zfs create safe/all && zfs receive -d safe/all < home.stream && zfs list safe/all/home@a")
+        .ok();
+    host.shell(
+        "zfs receive -u -e safe/all/home < home.stream && zfs get -Ho value mounted safe/all/home/home",
+    )
+    .ok()
+    .says("no");
+    host.shell("zfs receive safe/other@renamed < home.stream && zfs list safe/other@renamed").ok();
+    host.shell("zpool export safe && zpool export tank").ok();
+}
+
+#[test]
+fn what_breaks_off_is_gone_or_goes_on() {
+    let Some(host) = host("broken_streams") else { return };
+    host.shell(
+        "zfs create tank/home && head -c 30000000 /dev/urandom > t/home/noise && zfs snapshot tank/home@a",
+    )
+    .ok();
+    // A pipe that breaks: both ends say so, and nothing is left.
+    host.shell("zfs send tank/home@a | head -c 5000000 > part").ok();
+    host.shell("zfs receive safe/home < part").fails(1).says("STREAM-ENDS");
+    host.shell("zfs get receive_resume_token safe/home").fails(1);
+    host.shell("zfs receive -s safe/home < part").fails(1).says("receive_resume_token");
+    let token = host.shell("zfs get -Ho value receive_resume_token safe/home").ok().out;
+    assert!(token.starts_with("1-"), "{token}");
+    host.shell("zfs receive -s safe/home < part").fails(1).says("STREAM-PARTIAL");
+    // The daemon that comes next knows of it too.
+    host.shell("zpool export safe && zpool import -d . safe").ok();
+    assert_eq!(host.shell("zfs get -Ho value receive_resume_token safe/home").ok().out, token);
+    let token = token.trim();
+    host.shell(&format!("zfs send -t {token} > rest && test $(stat -c %s rest) -lt 27000000")).ok();
+    host.shell(&format!("zfs send -t {token}x > nothing")).fails(1).says("STREAM-TOKEN");
+    host.shell("zfs receive -s safe/home < rest && cmp t/home/noise s/home/noise").ok();
+    let token = host.shell("zfs get -Ho value receive_resume_token safe/home").ok().out;
+    assert_eq!(token.trim(), "-");
+
+    // An increment that is given up; meanwhile all is as it was.
+    host.shell("head -c 20000000 /dev/urandom > t/home/more && zfs snapshot tank/home@b && zfs send -i a tank/home@b > inc").ok();
+    host.shell("head -c 9000000 inc | zfs receive -s safe/home").fails(1);
+    host.shell("test ! -e s/home/more && cmp t/home/noise s/home/noise").ok();
+    host.shell("zfs destroy safe/home@a").fails(1).says("STREAM-PARTIAL");
+    host.shell("zfs receive -A safe/home && zfs receive safe/home < inc && diff -r t/home s/home").ok();
+    host.shell("zfs receive -A safe/home").fails(1).says("STREAM-NO-PARTIAL");
+
+    // A snapshot stays while it is sent, and a pool too.
+    host.shell(
+        "mkfifo pipe; zfs send tank/home@b > pipe & exec 7< pipe; head -c 100 <&7 > /dev/null; one=0; two=0;
+         zfs destroy tank/home@b 2> said || one=$?; zpool export tank 2>> said || two=$?; grep -c STREAM-BUSY said;
+         cat <&7 > /dev/null; wait $!; echo ended $one $two $?",
+    )
+    .ok()
+    .says("2\nended 1 1 0");
+    let held = fs::metadata(host.at("t/home/more")).expect("there").len();
+    assert_eq!(held, 20_000_000);
+    host.shell("zfs destroy -r tank/home && zfs destroy -r safe/home && zpool export safe").ok();
+}
+
+#[test]
+fn a_tree_of_file_systems_goes_in_one_stream() {
+    let Some(host) = host("trees_of_streams") else { return };
+    host.shell("zfs create -o org:note=top tank/top && zfs create -o compression=off tank/top/a && zfs create tank/top/a/b").ok();
+    host.shell("date > t/top/one && date > t/top/a/two && zfs snapshot -r tank/top@x").ok();
+    host.shell("date > t/top/a/b/three && zfs snapshot -r tank/top@y").ok();
+    host.shell("zfs send -R tank/top@y | zfs receive -v safe/copy").ok().says("into safe/copy/a/b@y");
+    host.shell("diff -r t/top s/copy").ok();
+    let value = host.shell("zfs get -Hro name,value compression safe/copy -t filesystem").ok().out;
+    assert!(value.contains("safe/copy/a\toff") && value.contains("safe/copy\ton"), "{value}");
+    host.shell("rm t/top/a/two && date > t/top/a/b/four && zfs create tank/top/c && date > t/top/c/five && zfs snapshot -r tank/top@z").ok();
+    host.shell("zfs send -R -i @y tank/top@z | zfs receive safe/copy && diff -r t/top s/copy").ok();
+    assert_eq!(host.shell("zfs list -Hro name -t snapshot safe/copy | sort").ok().out.lines().count(), 10);
+}
+
+#[test]
+fn what_changed_is_told_file_by_file() {
+    let Some(host) = host("zfs_diff") else { return };
+    host.shell("zfs create tank/d && cd t/d && mkdir folder && echo 1 > same && echo 1 > gone && echo 1 > folder/old && echo 1 > changed && ln -s same link").ok();
+    host.shell("zfs snapshot tank/d@a && cat t/d/same && cd t/d && rm gone && mv folder/old folder/new && echo 2 >> changed && mkdir fresh && echo 1 > fresh/file && ln changed second && zfs snapshot tank/d@b && echo 3 > later").ok();
+    let top = host.at("t/d").display().to_string();
+    let told = host.shell("zfs diff tank/d@a tank/d@b").ok().out.replace(&top, "");
+    assert_eq!(
+        told,
+        "M\t/\nM\t/changed\nM\t/folder\nR\t/folder/old -> /folder/new\n+\t/fresh\n+\t/fresh/file\n-\t/gone\n+\t/second\n"
+    );
+    let told = host.shell("zfs diff -FH tank/d@b").ok().out.replace(&top, "");
+    assert_eq!(told, "M\t/\t/\n+\tF\t/later\n");
+    host.shell("zfs diff -t tank/d@b | head -1 | grep -Eq '^[0-9]+[.][0-9]{9}\tM'").ok();
+    host.shell("zfs diff tank/d@b tank/d@a").fails(1).says("STREAM-BASE");
+}
