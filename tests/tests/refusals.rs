@@ -160,7 +160,7 @@ fn what_cannot_be_spared_stays() {
         ("zpool attach tank $PWD/d8.img $PWD/d9.img", "VDEV-MISSING"),
         ("zpool attach tank $PWD/d3.img $PWD/d8.img", "VDEV-MISSING"),
         ("zpool replace tank $PWD/d8.img $PWD/d9.img", "VDEV-MISSING"),
-        ("zpool replace tank $PWD/d1.img", "VDEV-TWICE"),
+        ("zpool replace tank $PWD/d1.img", "VDEV-IN-PLACE"),
         ("zpool offline tank $PWD/d8.img", "VDEV-MISSING"),
         ("zpool scrub -p tank", "SCAN-NONE"),
         ("zpool remove -s tank", "MOVE-NONE"),
