@@ -173,14 +173,6 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
-    Setting {
-        name: "raidz1 and a special mirror",
-        disks: 5,
-        redundancy: Redundancy::Raidz(1),
-        special: 2,
-        props: &[("recordsize", "16384"), ("special_small_blocks", "4096"), ("journal", "ordered")],
-        ..PLAIN
-    },
 ];
 
 impl Setting {
