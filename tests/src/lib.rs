@@ -65,6 +65,21 @@ pub fn skip(test: &str, why: &str) {
     eprintln!("SKIPPED {test}: {why}");
 }
 
+/// Bytes that do not compress, others for each seed.
+#[must_use]
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
 /// What a command printed, and how it ended.
 #[derive(Debug)]
 pub struct Ran {
@@ -142,6 +157,21 @@ impl Host {
         let host = Host::new();
         host.image("tank.img", 128 << 20);
         host.shell("zpool create -m $PWD/t tank $PWD/tank.img").ok();
+        Some(host)
+    }
+
+    /// A corner with so many images `d1.img`, `d2.img` and so on of `bytes` each; `None`, and a word about it, where nothing can be
+    /// mounted.
+    #[must_use]
+    pub fn with_images(test: &str, count: usize, bytes: u64) -> Option<Host> {
+        if let Some(why) = no_fuse() {
+            skip(test, &why);
+            return None;
+        }
+        let host = Host::new();
+        for at in 1..=count {
+            host.image(&format!("d{at}.img"), bytes);
+        }
         Some(host)
     }
 

@@ -3,24 +3,10 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
 const FILES: u64 = 80;
-
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
 
 /// Reads all files as if for the first time: neither the kernel nor the daemon's memory has them.
 fn read_all(host: &Host) {
@@ -41,11 +27,7 @@ fn column(host: &Host, image: &str, at: usize) -> u64 {
 
 #[test]
 fn a_cache_device_is_used_and_never_believed() {
-    if let Some(why) = no_fuse() {
-        return skip("cache devices", &why);
-    }
-    let host = Host::new();
-    host.image("d1.img", 256 * MIB);
+    let Some(host) = Host::with_images("cache devices", 1, 256 * MIB) else { return };
     host.image("c1.img", 128 * MIB);
     host.image("c2.img", 128 * MIB);
     // A daemon with little memory of its own.

@@ -2,19 +2,7 @@
 
 use std::fs;
 
-use steadfast_tests::Host;
-
-/// Bytes that do not compress.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let draw = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(draw).collect()
-}
+use steadfast_tests::{Host, noise};
 
 fn value(host: &Host, property: &str, name: &str) -> String {
     let out = host.shell(&format!("zfs get -Hp -o value {property} {name}")).ok().out;
@@ -38,7 +26,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
     host.shell("zfs create -o compression=off tank/web && zfs create tank/deep").ok();
     let (top, test) = (host.at("t/web"), host.at("t/test"));
     fs::write(top.join("page"), "first").expect("written");
-    fs::write(top.join("big"), noise(1 << 20)).expect("written");
+    fs::write(top.join("big"), noise(1, 1 << 20)).expect("written");
     host.shell("zfs snapshot tank/web@v0 && zfs snapshot tank/web@v1").ok();
     fs::write(top.join("page"), "second").expect("written");
 
@@ -51,7 +39,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
     host.shell("zfs promote tank/web").fails(1).says("FS-NOT-CLONE");
     host.shell("zfs clone -o org:why=try tank/web@v1 tank/test").ok();
     assert_eq!(fs::read_to_string(test.join("page")).expect("read"), "first");
-    assert_eq!(fs::read(test.join("big")).expect("read"), noise(1 << 20));
+    assert_eq!(fs::read(test.join("big")).expect("read"), noise(1, 1 << 20));
     assert_eq!(value(&host, "origin", "tank/test"), "tank/web@v1");
     assert_eq!(value(&host, "origin", "tank/web"), "-");
     assert_eq!(value(&host, "clones", "tank/web@v1"), "tank/test");
@@ -66,7 +54,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
 
     // What one changes the other does not see.
     fs::write(test.join("page"), "clone's").expect("written");
-    fs::write(test.join("own"), noise(300_000)).expect("written");
+    fs::write(test.join("own"), noise(1, 300_000)).expect("written");
     fs::remove_file(test.join("big")).expect("removed");
     host.shell("zfs snapshot tank/test@c1 && zpool sync tank").ok();
     assert_eq!(fs::read_to_string(host.at("t/test/.zfs/snapshot/c1/page")).expect("read"), "clone's");
@@ -106,7 +94,7 @@ fn a_clone_is_written_promoted_and_destroyed() {
         ["tank/deep/test@v0", "tank/deep/test@v1", "tank/deep/test@c1"]
     );
     assert_eq!(fs::read_to_string(host.at("t/deep/test/.zfs/snapshot/v1/page")).expect("read"), "first");
-    assert_eq!(fs::read(host.at("t/deep/test/.zfs/snapshot/v0/big")).expect("read"), noise(1 << 20));
+    assert_eq!(fs::read(host.at("t/deep/test/.zfs/snapshot/v0/big")).expect("read"), noise(1, 1 << 20));
     assert!(!host.at("t/www/.zfs/snapshot/v1").exists());
     assert!(number(&host, "usedbysnapshots", "tank/deep/test") >= 1 << 20, "the big file is only theirs now");
     assert!(number(&host, "used", "tank/www") <= 128 << 10, "it shares the big file");
@@ -139,7 +127,7 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     host.shell("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/other tank/safe")
         .ok();
     host.shell("zfs create tank/plain && zfs create tank/vault/in").ok();
-    fs::write(host.at("t/vault/letter"), noise(200_000)).expect("written");
+    fs::write(host.at("t/vault/letter"), noise(1, 200_000)).expect("written");
     host.shell("zfs snapshot -r tank/vault@a && zfs snapshot tank/plain@a").ok();
 
     // Under the same root, or under none; not under another.
@@ -150,8 +138,8 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
         assert_eq!(value(&host, "encryptionroot", name), "tank/vault");
         assert_eq!(value(&host, "keystatus", name), "available");
     }
-    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(200_000));
-    fs::write(host.at("t/c/own"), noise(100_000)).expect("written");
+    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(1, 200_000));
+    fs::write(host.at("t/c/own"), noise(1, 100_000)).expect("written");
     host.shell("zfs rename tank/c tank/d && zfs rename tank/d tank/safe/d").fails(1).says("FS-PLACE");
     host.shell("zfs rename tank/d tank/c").ok();
 
@@ -168,7 +156,7 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
         "zfs load-key tank/vault && zfs mount tank/c && zfs mount tank/vault && zfs mount tank/vault/in",
     )
     .ok();
-    assert_eq!(fs::read(host.at("t/c/own")).expect("read"), noise(100_000));
+    assert_eq!(fs::read(host.at("t/c/own")).expect("read"), noise(1, 100_000));
     host.shell("zfs destroy tank/safe").ok();
     sound(&host, "-k {}/key");
     host.shell("zfs load-key -a; zfs mount -a").ok();
@@ -178,10 +166,10 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     host.shell("zfs change-key -o keyformat=raw -o keylocation=file://$PWD/new tank/vault").ok();
     host.shell("zpool export tank && zpool import -d $PWD tank && zfs load-key tank/vault && zfs mount -a")
         .ok();
-    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(200_000));
+    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(1, 200_000));
     host.shell("zfs change-key -o keyformat=raw -o keylocation=file://$PWD/other tank/vault/c").ok();
     host.shell("zpool export tank && zpool import -d $PWD tank && zfs load-key tank/vault/c && zfs mount tank/vault/c").ok();
-    assert_eq!(fs::read(host.at("t/vault/c/letter")).expect("read"), noise(200_000));
+    assert_eq!(fs::read(host.at("t/vault/c/letter")).expect("read"), noise(1, 200_000));
     assert_eq!(value(&host, "keystatus", "tank/vault"), "unavailable");
     host.shell("zfs unmount tank/vault/c && rmdir t/vault/c && zfs load-key tank/vault && zfs mount -a").ok();
 
@@ -192,13 +180,13 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     assert_eq!(value(&host, "encryptionroot", "tank/c"), "tank/c");
     assert_eq!(value(&host, "keylocation", "tank/vault"), "none");
     host.shell("zpool export tank && zpool import -d $PWD tank && zfs load-key tank/c && zfs mount -a").ok();
-    assert_eq!(fs::read(host.at("t/vault/letter")).expect("read"), noise(200_000));
+    assert_eq!(fs::read(host.at("t/vault/letter")).expect("read"), noise(1, 200_000));
     host.shell("zfs unmount tank/vault/in && zfs destroy -r tank/c").fails(1);
     // A clone is destroyed by what its trees have of its own.
     host.shell("zfs destroy tank/vault/c").fails(1).says("KEY-NEEDED");
     host.shell("zfs load-key tank/vault/c && zfs destroy -r tank/vault").ok();
     host.shell("zpool wait -t free tank").ok();
-    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(200_000));
+    assert_eq!(fs::read(host.at("t/c/letter")).expect("read"), noise(1, 200_000));
     // Who lies elsewhere and takes its key from a root keeps the root.
     host.shell("zfs create tank/c/in && zfs snapshot tank/c/in@a && zfs clone tank/c/in@a tank/out").ok();
     host.shell("zfs promote tank/out").ok();

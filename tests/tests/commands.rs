@@ -6,28 +6,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use steadfast_tests::{Host, is_root, skip, steadfast_bin};
+use steadfast_tests::{Host, is_root, noise, skip, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
-
-/// A file's bytes that no compression makes smaller.
-fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        out.extend_from_slice(&seed.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
 
 #[test]
 fn a_full_pool_takes_more_once_a_device_is_added() {
     let Some(host) = Host::with_tank("add") else { return };
     host.image("more.img", 256 * MIB);
-    let content = noise(160 * MIB as usize, 1);
+    let content = noise(1, 160 * MIB as usize);
     let full = std::fs::write(host.at("t/file"), &content)
         .and_then(|()| std::fs::File::open(host.at("t/file"))?.sync_all());
     assert_eq!(full.expect_err("it cannot fit").kind(), std::io::ErrorKind::StorageFull);
@@ -59,7 +46,7 @@ fn iostat_counts_what_is_written_and_read() {
         field("bytes", row.split("\"write\":").nth(1).expect("write"))
     };
     let before = written(&host);
-    std::fs::write(host.at("t/file"), noise(8 * MIB as usize, 2)).expect("written");
+    std::fs::write(host.at("t/file"), noise(2, 8 * MIB as usize)).expect("written");
     host.shell("zpool sync").ok();
     let grown = written(&host) - before;
     assert!((8 * MIB..24 * MIB).contains(&grown), "8 MiB of content are {grown} bytes on the device");
@@ -71,7 +58,7 @@ fn iostat_counts_what_is_written_and_read() {
 #[test]
 fn a_damaged_file_is_named_with_its_bytes_and_counted_once() {
     let Some(host) = Host::with_tank("damage") else { return };
-    let content = noise(3 * 128 * 1024, 3);
+    let content = noise(3, 3 * 128 * 1024);
     std::fs::write(host.at("t/plan"), &content).expect("written");
     host.shell("zpool export tank").ok();
     // The second record's bytes, wherever they lie.
@@ -286,8 +273,8 @@ fn a_trim_gives_back_what_was_freed_while_nothing_was_discarded() {
     let Some(host) = Host::with_tank("trim") else { return };
     let occupied = || std::fs::metadata(host.at("tank.img")).expect("the image").blocks() * 512;
     host.shell("zpool set autotrim=off tank").ok();
-    std::fs::write(host.at("t/gone"), noise(48 * MIB as usize, 5)).expect("written");
-    std::fs::write(host.at("t/kept"), noise(8 * MIB as usize, 6)).expect("written");
+    std::fs::write(host.at("t/gone"), noise(5, 48 * MIB as usize)).expect("written");
+    std::fs::write(host.at("t/kept"), noise(6, 8 * MIB as usize)).expect("written");
     host.shell("zpool sync; zpool status -t tank").ok().says("(untrimmed)");
     let full = occupied();
     assert!(full > 56 * MIB, "{full} bytes");
@@ -323,5 +310,5 @@ fn a_trim_gives_back_what_was_freed_while_nothing_was_discarded() {
     host.shell("zpool export tank").ok();
     host.run("inspect check {}/tank.img").ok();
     host.shell("zpool import -d $PWD tank").ok();
-    assert!(std::fs::read(host.at("t/kept")).expect("it reads") == noise(8 * MIB as usize, 6));
+    assert!(std::fs::read(host.at("t/kept")).expect("it reads") == noise(6, 8 * MIB as usize));
 }

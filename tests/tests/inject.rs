@@ -2,35 +2,14 @@
 
 use std::fs;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
 const FILES: u64 = 40;
 
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
-
 /// A corner with a raidz1 pool of four files, and files in it.
 fn host(test: &str) -> Option<Host> {
-    if let Some(why) = no_fuse() {
-        skip(test, &why);
-        return None;
-    }
-    let host = Host::new();
-    for at in 1..=4 {
-        host.image(&format!("d{at}.img"), 96 * MIB);
-    }
+    let host = Host::with_images(test, 4, 96 * MIB)?;
     host.shell("zpool create -m $PWD/t tank raidz1 $PWD/d1.img $PWD/d2.img $PWD/d3.img $PWD/d4.img").ok();
     write(&host, 0..FILES);
     Some(host)
@@ -152,6 +131,47 @@ fn slow_devices_slow_a_pool_and_lose_nothing() {
         .ok()
         .says("nothing is injected");
     check(&host, FILES);
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn log_cache_and_special_devices_take_faults_and_nothing_is_lost() {
+    let Some(host) = Host::with_images("faults of devices beside the groups", 2, 128 * MIB) else { return };
+    for name in ["log.img", "cache.img", "s1.img", "s2.img"] {
+        host.image(name, 64 * MIB);
+    }
+    host.shell(
+        "export STEADFAST_BLOCK_CACHE_BYTES=4M; \
+         zpool create -m $PWD/t -O journal=ordered tank mirror $PWD/d1.img $PWD/d2.img \
+         special mirror $PWD/s1.img $PWD/s2.img log $PWD/log.img cache $PWD/cache.img",
+    )
+    .ok();
+    write(&host, 0..FILES);
+    reimport(&host);
+    check(&host, FILES);
+    // A cache device that fails, and then lies: neither is noticed by who reads.
+    host.shell("zpool inject tank $PWD/cache.img eio on=read every=2").ok();
+    host.shell("zpool inject tank").ok().says("cache.img").says("eio");
+    host.shell("zfs unmount tank; zfs mount tank").ok();
+    check(&host, FILES);
+    host.shell("zpool inject -c tank $PWD/cache.img && zpool inject tank $PWD/cache.img zero")
+        .ok()
+        .says("bytes zeroed");
+    host.shell("zfs unmount tank; zfs mount tank").ok();
+    check(&host, FILES);
+    assert_ne!(status(&host, "cache.img")[4], "0", "what it lied about is counted");
+    // A special device that errs is healed by the other one.
+    host.shell("zpool inject tank $PWD/s1.img zero && zpool scrub -w tank").ok();
+    host.shell("zpool status tank").ok().says("with 0B unrecoverable");
+    assert_ne!(status(&host, "s1.img")[4], "0");
+    // A log device that fails: what it could not take is committed, and the pool says so.
+    host.shell("sync t/f0; zpool inject tank $PWD/log.img eio on=write every=1").ok();
+    host.shell("echo promised > t/p && sync t/p && zpool status tank").ok().says("LOG-FAILED");
+    host.shell("zpool inject -c tank && zpool inject tank").ok().says("nothing is injected");
+    reimport(&host);
+    check(&host, FILES);
+    host.shell("cat t/p").ok().says("promised");
+    host.shell("zpool inject tank $PWD/nothing.img gone").fails(1).says("VDEV-MISSING");
     host.shell("zpool export tank").ok();
 }
 

@@ -2,19 +2,7 @@
 
 use std::fs;
 
-use steadfast_tests::Host;
-
-/// Bytes that do not compress.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let draw = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(draw).collect()
-}
+use steadfast_tests::{Host, noise};
 
 fn number(host: &Host, property: &str, name: &str) -> u64 {
     let out = host.shell(&format!("zfs get -Hp -o value {property} {name}")).ok().out;
@@ -37,15 +25,15 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     host.shell(&format!("{new} tank/vault && zfs create tank/vault/in")).ok();
     let top = host.at("t/vault");
     fs::write(top.join("letter"), "first").expect("written");
-    fs::write(top.join("big"), noise(1 << 20)).expect("written");
-    fs::write(top.join("in/file"), noise(300_000)).expect("written");
+    fs::write(top.join("big"), noise(1, 1 << 20)).expect("written");
+    fs::write(top.join("in/file"), noise(1, 300_000)).expect("written");
     host.shell("zfs snapshot -r tank/vault@a").ok();
     fs::remove_file(top.join("big")).expect("removed");
     fs::write(top.join("letter"), "second").expect("written");
-    fs::write(top.join("in/file"), noise(200_000)).expect("written");
+    fs::write(top.join("in/file"), noise(1, 200_000)).expect("written");
     host.shell("zfs snapshot -r tank/vault@b").ok();
     fs::write(top.join("letter"), "third").expect("written");
-    assert_eq!(fs::read(top.join(".zfs/snapshot/a/big")).expect("read"), noise(1 << 20));
+    assert_eq!(fs::read(top.join(".zfs/snapshot/a/big")).expect("read"), noise(1, 1 << 20));
 
     // Who reads one below .zfs uses the key.
     let open = fs::File::open(top.join(".zfs/snapshot/a/big")).expect("opened");
@@ -87,7 +75,7 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "third");
     assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");
     assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/locked/letter")).expect("read"), "third");
-    assert_eq!(fs::read(top.join("in/.zfs/snapshot/a/file")).expect("read"), noise(300_000));
+    assert_eq!(fs::read(top.join("in/.zfs/snapshot/a/file")).expect("read"), noise(1, 300_000));
     // Going back, and a new key, with snapshots there.
     fs::write(top.join("letter"), "fourth").expect("written");
     host.shell("zfs rollback tank/vault@locked").ok();
@@ -108,4 +96,27 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     host.shell("zfs unload-key tank/vault && zfs destroy -r tank/vault").ok();
     sound(&host);
     assert!(number(&host, "used", "tank") < 1 << 20);
+}
+
+#[test]
+fn a_tree_with_a_locked_file_system_goes_as_a_whole_or_not_at_all() {
+    let Some(host) = Host::with_tank("locked_tree") else { return };
+    fs::write(host.at("key"), [0x5e; 32]).expect("written");
+    let new = "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
+    host.shell(&format!("zfs create tank/top && {new} tank/top/a && zfs create tank/top/a/in")).ok();
+    host.shell("zfs create tank/top/z && date > t/top/z/file && date > t/top/a/in/file").ok();
+    host.shell("zfs unmount tank/top/a && zfs unload-key tank/top/a").ok();
+    host.shell("zfs destroy -r tank/top").fails(1).says("KEY-NEEDED");
+    assert_eq!(
+        host.shell("zfs list -Hr -o name tank/top").ok().out,
+        "tank/top\ntank/top/a\ntank/top/a/in\ntank/top/z\n"
+    );
+    host.shell("cat t/top/z/file").ok();
+    // The same for what is held.
+    host.shell("zfs load-key tank/top/a && zfs snapshot tank/top/a@kept && zfs hold mine tank/top/a@kept")
+        .ok();
+    host.shell("zfs destroy -r tank/top").fails(1).says("SNAP-HELD");
+    host.shell("cat t/top/z/file && zfs release mine tank/top/a@kept && zfs destroy -r tank/top").ok();
+    host.shell("zfs list tank/top").fails(1);
+    sound(&host);
 }

@@ -249,6 +249,24 @@ fn a_daemon_short_of_descriptors_says_so_and_goes_on() {
 }
 
 #[test]
+fn a_daemon_that_a_command_starts_holds_nothing_its_caller_has_open() {
+    let Some(host) = host("inherited descriptors") else { return };
+    host.image("tank.img", 64 * MIB);
+    // A file, a lock, and a pipe whose reader waits for the last writer to end.
+    let line = "exec 7> held 8> lock; flock -n 8; mkfifo pipe; cat pipe > read & exec 9> pipe; \
+                zpool create -m $PWD/t tank $PWD/tank.img; exec 7>&- 8>&- 9>&-; wait";
+    host.shell(line).ok();
+    host.shell("flock -n lock true").ok();
+    let pid = host.run("daemon pid").ok().out.trim().to_owned();
+    let open = host.shell(&format!("readlink /proc/{pid}/fd/*")).out;
+    assert!(open.contains("tank.img"), "what the daemon itself opened is seen: {open}");
+    for name in ["held", "lock", "pipe"] {
+        let path = host.at(name).display().to_string();
+        assert!(!open.lines().any(|line| line == path), "{name} is open in the daemon:\n{open}");
+    }
+}
+
+#[test]
 fn a_namespace_that_took_a_copy_of_the_mount_along_holds_no_export_up() {
     let Some(host) = with_tank("copies of the mount") else { return };
     let line = "unshare --mount --propagation private sh -c 'cat t/file; ls t; : > ready; exec sleep 1000' & \

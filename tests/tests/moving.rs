@@ -2,23 +2,9 @@
 
 use std::fs;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
-
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
 
 fn write(host: &Host, files: std::ops::Range<u64>) {
     for file in files {
@@ -33,19 +19,9 @@ fn check(host: &Host, files: u64) {
     }
 }
 
-fn images(host: &Host, count: usize) {
-    for at in 1..=count {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
-}
-
 #[test]
 fn a_pool_grows_and_shrinks_while_it_is_used() {
-    if let Some(why) = no_fuse() {
-        return skip("attach and remove", &why);
-    }
-    let host = Host::new();
-    images(&host, 7);
+    let Some(host) = Host::with_images("attach and remove", 7, 128 * MIB) else { return };
     host.shell("zpool create -m $PWD/t tank $PWD/d1.img").ok();
     write(&host, 0..30);
     host.shell("zpool attach -w tank $PWD/d1.img $PWD/d2.img").ok();
@@ -88,11 +64,7 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
 
 #[test]
 fn what_cannot_be_moved_is_refused_and_nothing_changes() {
-    if let Some(why) = no_fuse() {
-        return skip("refusals of verbs that move", &why);
-    }
-    let host = Host::new();
-    images(&host, 6);
+    let Some(host) = Host::with_images("refusals of verbs that move", 6, 128 * MIB) else { return };
     host.image("small.img", 64 * MIB);
     host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img").ok();
     let before = host.shell("zpool status tank").ok().out;

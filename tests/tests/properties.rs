@@ -6,7 +6,9 @@ use steadfast_tests::Host;
 fn what_zfs_has_and_we_have_not_is_refused_with_its_reason() {
     let Some(host) = Host::with_tank("elsewhere") else { return };
     host.shell("zfs set sharenfs=on tank").fails(1).says("NFS server").says("PROP-ELSEWHERE");
-    host.shell("zfs create -o volsize=1G tank/v").fails(1).says("volumes are not yet built");
+    host.shell("zfs create -o volsize=1G tank/v")
+        .fails(1)
+        .says("'volsize' is a property of a volume, and 'tank/v' is a file system");
     host.shell("zfs get projectquota@5 tank").fails(2).says("numbers of projects");
     host.shell("zfs get -Ho value primarycache,prefetch,overlay,filesystem_limit tank")
         .ok()

@@ -4,23 +4,9 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
-
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
 
 fn check(host: &Host, files: u64) {
     for file in 0..files {
@@ -38,13 +24,7 @@ fn spoil(host: &Host, image: &str, from: u64, bytes: &[u8]) {
 
 #[test]
 fn a_raidz2_pool_lives_through_zeroed_spoilt_replaced_and_missing_devices() {
-    if let Some(why) = no_fuse() {
-        return skip("raidz2", &why);
-    }
-    let host = Host::new();
-    for at in 1..=7 {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let Some(host) = Host::with_images("raidz2", 7, 128 * MIB) else { return };
     let devices = "$PWD/d1.img $PWD/d2.img $PWD/d3.img $PWD/d4.img $PWD/d5.img $PWD/d6.img";
     host.shell(&format!("zpool create -m $PWD/t tank raidz2 {devices}")).ok();
     host.shell("zpool status tank").ok().says("raidz2-0").says("d6.img");
@@ -109,13 +89,7 @@ fn a_raidz2_pool_lives_through_zeroed_spoilt_replaced_and_missing_devices() {
 
 #[test]
 fn device_lists_that_make_no_sense_are_refused() {
-    if let Some(why) = no_fuse() {
-        return skip("refusals of groups", &why);
-    }
-    let host = Host::new();
-    for at in 1..=5 {
-        host.image(&format!("d{at}.img"), 64 * MIB);
-    }
+    let Some(host) = Host::with_images("refusals of groups", 5, 64 * MIB) else { return };
     let refused = |line: &str, code: &str| {
         host.shell(line).fails(1).says(code);
     };
@@ -152,13 +126,7 @@ fn status_that_says(host: &Host, word: &str) -> String {
 
 #[test]
 fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced() {
-    if let Some(why) = no_fuse() {
-        return skip("spares", &why);
-    }
-    let host = Host::new();
-    for at in 1..=4 {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let Some(host) = Host::with_images("spares", 4, 128 * MIB) else { return };
     host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img spare $PWD/d3.img").ok();
     host.shell("zpool status tank").ok().says("spares").says("AVAIL");
     host.shell("zpool add tank spare $PWD/d3.img").fails(1);

@@ -3,19 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use steadfast_tests::Host;
-
-/// Bytes that do not compress.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let draw = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(draw).collect()
-}
+use steadfast_tests::{Host, noise};
 
 /// The first column of a listing, line by line.
 fn names(listing: &str) -> Vec<&str> {
@@ -29,7 +17,7 @@ fn a_snapshot_is_taken_read_listed_and_destroyed() {
     let top = host.at("t/home");
     fs::write(top.join("letter"), "first").expect("written");
     fs::create_dir(top.join("deep")).expect("made");
-    fs::write(top.join("deep/file"), noise(300_000)).expect("written");
+    fs::write(top.join("deep/file"), noise(1, 300_000)).expect("written");
     host.shell("zfs snapshot -o org:why=test tank/home@monday").ok();
     fs::write(top.join("letter"), "second, and longer").expect("written");
     fs::remove_dir_all(top.join("deep")).expect("removed");
@@ -38,7 +26,7 @@ fn a_snapshot_is_taken_read_listed_and_destroyed() {
     // As it was, though nothing lists the folder.
     let snapshot = top.join(".zfs/snapshot/monday");
     assert_eq!(fs::read_to_string(snapshot.join("letter")).expect("read"), "first");
-    assert_eq!(fs::read(snapshot.join("deep/file")).expect("read"), noise(300_000));
+    assert_eq!(fs::read(snapshot.join("deep/file")).expect("read"), noise(1, 300_000));
     assert!(!snapshot.join("new").exists());
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second, and longer");
     let listed = |folder: &std::path::Path| {
@@ -128,12 +116,12 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
     host.shell("zfs create tank/home && zfs create tank/home/ann").ok();
     let top = host.at("t/home");
     fs::write(top.join("letter"), "first").expect("written");
-    fs::write(top.join("big"), noise(400_000)).expect("written");
+    fs::write(top.join("big"), noise(1, 400_000)).expect("written");
     host.shell("zfs snapshot -r tank/home@a").ok();
     fs::write(top.join("letter"), "second").expect("written");
     fs::remove_file(top.join("big")).expect("removed");
     host.shell("zpool sync tank && zfs snapshot tank/home@b").ok();
-    fs::write(top.join("later"), noise(500_000)).expect("written");
+    fs::write(top.join("later"), noise(1, 500_000)).expect("written");
     host.shell("zpool sync tank").ok();
     let number =
         |host: &Host, words: &str| -> u64 { host.shell(words).ok().out.trim().parse().expect("a number") };
@@ -153,7 +141,7 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "second");
     host.shell("zfs rollback -r tank/home@a").ok();
     assert_eq!(fs::read_to_string(top.join("letter")).expect("read"), "first");
-    assert_eq!(fs::read(top.join("big")).expect("read"), noise(400_000));
+    assert_eq!(fs::read(top.join("big")).expect("read"), noise(1, 400_000));
     host.shell("mountpoint -q t/home/ann").ok();
     assert_eq!(number(&host, "zfs get -Hp -o value usedbysnapshots tank/home"), 0);
 
@@ -184,7 +172,7 @@ fn a_snapshot_has_what_the_kernel_holds_back() {
     let Some(host) = Host::with_tank("snapshots-collected") else { return };
     host.shell("zfs create -o writeback_cache=on tank/home").ok();
     let top = host.at("t/home");
-    let content = noise(4096 * BLOCKS);
+    let content = noise(1, 4096 * BLOCKS);
     for round in 0..3 {
         let file = top.join(format!("file{round}"));
         // Another process, which neither closes the file nor starts processes: a copy of its descriptor that is closed would have the kernel

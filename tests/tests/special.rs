@@ -2,31 +2,22 @@
 
 use std::fs;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
+/// Bytes allocated on the line of a vdev in `zpool list -v`.
+fn allocated(host: &Host, vdev: &str) -> u64 {
+    column(host, vdev, 1)
 }
 
-/// Bytes allocated on the line of a vdev in `zpool list -v -H -p`.
-fn allocated(host: &Host, vdev: &str) -> u64 {
-    let told = host.shell("zpool list -v -H -p -o name,allocated tank").ok().out;
+/// A number of the line of a vdev in `zpool list -v -H -p`: allocated, or its size.
+fn column(host: &Host, vdev: &str, at: usize) -> u64 {
+    let told = host.shell("zpool list -v -H -p -o name,allocated,size tank").ok().out;
     let line =
         told.lines().find(|line| line.split('\t').next().is_some_and(|name| name.trim().ends_with(vdev)));
     let line = line.unwrap_or_else(|| panic!("{vdev} in\n{told}"));
-    line.split('\t').nth(1).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    line.split('\t').nth(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"))
 }
 
 fn write(host: &Host, folder: &str, files: u64, bytes: usize) {
@@ -47,13 +38,7 @@ fn check(host: &Host, folder: &str, files: u64, bytes: usize) {
 
 #[test]
 fn a_special_mirror_is_created_shown_filled_healed_and_removed() {
-    if let Some(why) = no_fuse() {
-        return skip("special devices", &why);
-    }
-    let host = Host::new();
-    for at in 1..=3 {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let Some(host) = Host::with_images("special devices", 3, 128 * MIB) else { return };
     for at in 1..=3 {
         host.image(&format!("s{at}.img"), 64 * MIB);
     }
@@ -73,7 +58,13 @@ fn a_special_mirror_is_created_shown_filled_healed_and_removed() {
     let status = host.shell("zpool status tank").ok().says("raidz1-0").says("special").says("mirror-1").out;
     let place = |what: &str| status.find(what).unwrap_or_else(|| panic!("{what} in\n{status}"));
     assert!(place("d3.img") < place("special") && place("special") < place("mirror-1"), "{status}");
-    host.shell("zpool list -v tank").ok().says("special");
+    host.shell("zpool list -v tank").ok().says("special").says("s2.img");
+    // A mirror is as large as one of its devices, raidz as all of them together.
+    let size = |vdev: &str| column(&host, vdev, 2);
+    assert_eq!(size("mirror-1"), size("s1.img"));
+    assert_eq!(size("raidz1-0"), size("d1.img") + size("d2.img") + size("d3.img"));
+    let told = host.shell("zpool status -j --json-int tank").ok().out;
+    assert!(told.contains(&format!("\"total_space\":{}", size("mirror-1"))), "{told}");
     host.shell("zpool iostat -v tank").ok().says("special");
     host.shell("zpool status -j tank").ok().says("\"class\":\"special\"");
     host.shell("zpool get feature@special_devices tank").ok().says("active");
@@ -110,7 +101,7 @@ fn a_special_mirror_is_created_shown_filled_healed_and_removed() {
     host.shell("zpool add tank special $PWD/s1.img").fails(1).says("VDEV-MISMATCH");
     host.shell("zpool add -f tank special $PWD/s1.img").ok();
     host.shell("zpool rebalance -w tank").ok();
-    assert!(allocated(&host, "s1.img") > 0);
+    assert!(allocated(&host, "s1.img") > 0, "a single special device is no member of a group");
     host.shell("zpool attach -w -f tank $PWD/s1.img $PWD/s2.img").ok();
     host.shell("zpool status tank").ok().says("special");
     check(&host, "small", 60, 30_000);
@@ -120,11 +111,7 @@ fn a_special_mirror_is_created_shown_filled_healed_and_removed() {
 
 #[test]
 fn a_pool_without_its_special_devices_is_not_opened_and_says_so() {
-    if let Some(why) = no_fuse() {
-        return skip("lost special devices", &why);
-    }
-    let host = Host::new();
-    host.image("d1.img", 128 * MIB);
+    let Some(host) = Host::with_images("lost special devices", 1, 128 * MIB) else { return };
     host.image("s1.img", 64 * MIB);
     host.shell("zpool create -m $PWD/t tank $PWD/d1.img special $PWD/s1.img").ok();
     write(&host, "f", 10, 20_000);

@@ -2,19 +2,13 @@
 
 use std::fs;
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::Host;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_pool_is_split_and_both_halves_are_mounted() {
-    if let Some(why) = no_fuse() {
-        return skip("split", &why);
-    }
-    let host = Host::new();
-    for at in 1..=5 {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let Some(host) = Host::with_images("split", 5, 128 * MIB) else { return };
     host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img mirror $PWD/d3.img $PWD/d4.img")
         .ok();
     host.shell("zfs create tank/home && echo before > t/home/f && head -c 3000000 /dev/urandom > t/r").ok();
@@ -54,13 +48,7 @@ fn a_pool_is_split_and_both_halves_are_mounted() {
 
 #[test]
 fn offline_until_import_or_as_failed_and_a_device_in_its_own_place() {
-    if let Some(why) = no_fuse() {
-        return skip("offline", &why);
-    }
-    let host = Host::new();
-    for at in 1..=4 {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let Some(host) = Host::with_images("offline", 4, 128 * MIB) else { return };
     let raidz = "raidz1 $PWD/d1.img $PWD/d2.img $PWD/d3.img spare $PWD/d4.img";
     host.shell(&format!("zpool create -m $PWD/t tank {raidz}")).ok();
     host.shell("zpool replace tank $PWD/d1.img").fails(1).says("VDEV-IN-PLACE").says("zpool offline tank");

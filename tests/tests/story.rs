@@ -87,6 +87,42 @@ fn one_of_six_devices_zeroed_another_spoilt() {
     assert!(status.contains("with 0B unrecoverable"), "{status}");
 }
 
+/// True if a file holds these bytes.
+fn holds(path: &std::path::Path, bytes: &[u8]) -> bool {
+    // Most of an image was never written.
+    let image = std::fs::read(path).expect("an image");
+    let written = image.chunks(4096).filter(|page| page.iter().any(|byte| *byte != 0));
+    let found = written.collect::<Vec<_>>().concat();
+    found.windows(bytes.len()).any(|window| window == bytes)
+}
+
+#[test]
+fn the_story_of_a_laptop_and_a_store_that_has_no_key_can_be_typed() {
+    let name = "the_story_of_a_laptop_and_a_store_that_has_no_key_can_be_typed";
+    if let Some(why) = no_fuse() {
+        return skip(name, &why);
+    }
+    let host = Host::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
+    std::fs::create_dir(host.at("source")).expect("a directory");
+    host.shell(&format!("cp -r {source}/pool/src {source}/segment/src source")).ok();
+    assert!(type_it(&host, "A story of a laptop and a store that has no key").len() > 20);
+    host.shell("zpool export store").ok();
+    let hex = std::fs::read_to_string(host.at("key")).expect("the key");
+    let key: Vec<u8> = (0..32)
+        .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("hexadecimal digits"))
+        .collect();
+    for image in ["s1.img", "s2.img"] {
+        let image = host.at(image);
+        // What is looked for is found where it is: the store's own name, and its half of a mirror.
+        assert!(holds(&image, b"s1.img"));
+        for secret in [&key[..], hex.as_bytes(), b"nobody else", b"receive.rs", b"//! # ", b"//! Receiving"] {
+            assert!(!holds(&image, secret), "{}", String::from_utf8_lossy(secret));
+        }
+    }
+    assert!(holds(&host.at("new/back/note"), b"nobody else"));
+}
+
 #[test]
 fn the_story_of_two_pools_can_be_typed() {
     let Some(host) = Host::with_tank("two_pools") else { return };

@@ -5,33 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use steadfast_tests::{Host, no_fuse, skip};
+use steadfast_tests::{Host, noise};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
-}
-
 fn host(test: &str, images: usize) -> Option<Host> {
-    if let Some(why) = no_fuse() {
-        skip(test, &why);
-        return None;
-    }
-    let host = Host::new();
-    for at in 1..=images {
-        host.image(&format!("d{at}.img"), 128 * MIB);
-    }
+    let host = Host::with_images(test, images, 128 * MIB)?;
     Some(host)
 }
 
@@ -210,6 +189,37 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
         |text: &str| text.contains("d3.img\"") && text.contains("d2.img\"") && !text.contains("d1.img\"");
     assert!(listed(&follows), "the old path is still listed");
     host.shell("zpool export tank").ok();
+}
+
+#[test]
+fn a_device_whose_labels_were_zeroed_in_its_place_is_a_new_one() {
+    let Some(host) = host("autoreplace in place", 3) else { return };
+    let devices = "$PWD/d1.img $PWD/d2.img $PWD/d3.img";
+    host.shell(&format!("zpool create -m $PWD/t -o autoreplace=on tank raidz1 {devices}")).ok();
+    write(&host, 0..10);
+    // The same file, zeroed while the pool is away: it is not found, and then it is blank.
+    host.shell("zpool export tank && dd if=/dev/zero of=d1.img bs=1M count=128 conv=notrunc status=none")
+        .ok();
+    host.shell("zpool import -d $PWD tank").ok();
+    status_without(&host, "UNAVAIL");
+    host.shell("zpool wait tank").ok();
+    // One that failed under the pool is the old one as long as its labels are there, and a new one when they are zeroed.
+    host.shell("zpool offline -f tank $PWD/d2.img").ok();
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    host.shell("zpool status tank").ok().says("FAULTED");
+    host.shell(
+        "dd if=/dev/zero of=d2.img bs=1M count=1 conv=notrunc status=none; \
+         dd if=/dev/zero of=d2.img bs=1M count=1 seek=127 conv=notrunc status=none",
+    )
+    .ok();
+    status_without(&host, "FAULTED");
+    host.shell("zpool wait tank; zpool scrub -w tank; zpool status tank").ok().says("scrub repaired 0B");
+    // As much as before can be spared.
+    host.shell("zpool offline tank $PWD/d3.img").ok();
+    for file in 0..10 {
+        assert!(fs::read(host.at("t").join(format!("f{file}"))).expect("readable") == noise(file, 400_000));
+    }
+    host.shell("zpool online tank $PWD/d3.img; zpool wait tank; zpool export tank").ok();
 }
 
 #[test]

@@ -17,6 +17,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/perl", "perl"),
     ("/usr/sbin/setcap", "libcap2-bin"),
     ("/usr/bin/sqlite3", "sqlite3"),
+    ("/usr/bin/chromium", "chromium"),
+    ("/usr/bin/nbdcopy", "libnbd-bin"),
+    ("/usr/bin/qemu-img", "qemu-utils"),
+    ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
 ];
 
 /// Programs from crates.io: (name, version).

@@ -25,6 +25,7 @@ const RANKS: &[(&str, u32)] = &[
     ("intent_log", 6),
     ("posix", 6),
     ("fuse", 6),
+    ("nbd", 6),
     ("pool", 7),
     ("inspect", 8),
     ("sim", 9),

@@ -27,6 +27,7 @@ fn root(txg: u64, parent: [u8; 32], anchor: u64) -> Root {
         psize: 100,
         lsize: 200,
         birth: Txg(1),
+        written: Txg(0),
         stamp: Stamp::default(),
         compression: Compression::Lz4,
         kind,

@@ -292,6 +292,7 @@ mod tests {
             psize: lsize,
             lsize,
             birth: Txg(1),
+            written: Txg(0),
             stamp: Stamp::default(),
             compression: Compression::Off,
             kind: BlockKind::Data,

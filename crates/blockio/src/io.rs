@@ -147,6 +147,27 @@ impl BlockIo {
         }
     }
 
+    /// Keyed hashes of contents, in order, on all cores.
+    #[must_use]
+    pub fn digests(&self, key: &steadfast_crypto::Key, contents: &[&[u8]]) -> Vec<[u8; 32]> {
+        let mut digests = vec![[0; 32]; contents.len()];
+        let parallelism = self.env.tasks.parallelism();
+        let bytes: usize = contents.iter().map(|content| content.len()).sum();
+        let portion = match bytes < PARALLEL_BYTES_MIN || parallelism <= 1 {
+            true => contents.len(),
+            false => contents.len().div_ceil(parallelism * 4),
+        };
+        let jobs = digests.chunks_mut(portion.max(1)).zip(contents.chunks(portion.max(1)));
+        let jobs = jobs.map(|(digests, contents)| -> Job<'_> {
+            Box::new(move || {
+                let all = digests.iter_mut().zip(contents);
+                all.for_each(|(digest, content)| *digest = steadfast_crypto::keyed_hash(key, content));
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        digests
+    }
+
     /// Reads a block: from the cache, or from its first good copy.
     pub fn read(&self, pointer: &BlockPointer, context: &ReadContext<'_>) -> Result<Block, Error> {
         if pointer.is_sealed() && context.keys.is_none() {
@@ -213,9 +234,19 @@ impl BlockIo {
         if let Some(block) = self.read_second(pointer, context) {
             return Ok(block);
         }
+        self.first_good(pointer, context, |address| self.read_copy(address, pointer, context)).map(Block::new)
+    }
+
+    /// What the first good copy gives; what is wrong with those before it is noted.
+    fn first_good(
+        &self,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+        read: impl Fn(Address) -> Result<Verified<Buffer>, Failure>,
+    ) -> Result<Verified<Buffer>, Error> {
         let mut attempts = Vec::new();
         for &address in &pointer.copies[..pointer.copy_count()] {
-            match self.read_copy(address, pointer, context) {
+            match read(address) {
                 Ok(bytes) => {
                     add(&self.counters.blocks_read, 1);
                     add(&self.counters.logical_bytes_read, bytes.len() as u64);
@@ -223,7 +254,7 @@ impl BlockIo {
                         add(&self.counters.blocks_healed, 1);
                         self.note(fault(pointer, context, attempts, true));
                     }
-                    return Ok(Block::new(bytes));
+                    return Ok(bytes);
                 }
                 Err(Failure::Unallocated) => return Err(Error::Unallocated { address }),
                 Err(Failure::Copy(attempt)) => attempts.push(attempt),
@@ -444,7 +475,9 @@ impl BlockIo {
         let psize = u32::try_from(bytes.len()).expect("at most 16 MiB and a seal");
         let hash = steadfast_crypto::hash(&bytes);
         let copies = [Address::NONE; 2];
-        let pointer = BlockPointer { hash, copies, psize, lsize, birth, stamp, compression, kind, level };
+        let written = Txg(0);
+        let pointer =
+            BlockPointer { hash, copies, psize, lsize, birth, written, stamp, compression, kind, level };
         add(&self.counters.blocks_written, 1);
         add(&self.counters.logical_bytes_written, lsize.into());
         add(&self.counters.blocks_compressed, u64::from(compression != Compression::Off));
@@ -475,18 +508,59 @@ impl BlockIo {
         Ok(pointer)
     }
 
+    /// A block's bytes as they are stored: whoever holds them needs its key to make anything of them. From its first good copy.
+    pub fn read_sealed(
+        &self,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Verified<Buffer>, Error> {
+        self.first_good(pointer, context, |address| self.fetch_copy(address, pointer))
+    }
+
+    /// Opens a block of another pool, whose bytes were kept there as they were sealed here.
+    pub fn open_foreign(
+        &self,
+        bytes: Buffer,
+        pool: PoolGuid,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Block, Error> {
+        let address = pointer.copies[0];
+        let bad = |badness, detail: String| {
+            let attempts = vec![Attempt { address, device: None, badness, detail }];
+            let fault = fault(pointer, context, attempts, false);
+            self.note(fault.clone());
+            Error::Bad(Box::new(fault))
+        };
+        if context.keys.is_none() {
+            return Err(Error::KeyNotLoaded { dataset: context.dataset });
+        }
+        let stored = Verified::check(bytes, &pointer.hash)
+            .map_err(|mismatch| bad(Badness::Checksum, mismatch.to_string()))?;
+        let identity = Identity::of(pool, context.family, pointer);
+        self.open_as(stored, &identity, pointer, context)
+            .map(Block::new)
+            .map_err(|(badness, detail)| bad(badness, detail.to_owned()))
+    }
+
     fn read_copy(
         &self,
         address: Address,
         pointer: &BlockPointer,
         context: &ReadContext<'_>,
     ) -> Result<Verified<Buffer>, Failure> {
+        let stored = self.fetch_copy(address, pointer)?;
+        self.offer_second(pointer, &stored);
+        self.open_stored(stored, address, pointer, context)
+    }
+
+    fn fetch_copy(&self, address: Address, pointer: &BlockPointer) -> Result<Verified<Buffer>, Failure> {
         let judge = |bytes: Buffer| match self.env.has_bug(Bug::HashIgnored) {
             true => Ok(Verified::sign(bytes).0),
             false => Verified::check(bytes, &pointer.hash),
         };
         let stored = self.space.read(address, pointer.psize as usize, judge);
-        let stored = stored.map_err(|error: ReadError<Mismatch>| match error {
+        stored.map_err(|error: ReadError<Mismatch>| match error {
             ReadError::Unallocated { .. } => Failure::Unallocated,
             ReadError::Device { device, source } => Failure::Copy(Attempt {
                 address,
@@ -506,9 +580,7 @@ impl BlockIo {
                 badness: Badness::Unreadable,
                 detail: error.to_string(),
             }),
-        })?;
-        self.offer_second(pointer, &stored);
-        self.open_stored(stored, address, pointer, context)
+        })
     }
 
     /// Opens and decompresses. These are the bytes the parent vouches for: no device is to blame, though a seal that does not open is
@@ -520,34 +592,44 @@ impl BlockIo {
         pointer: &BlockPointer,
         context: &ReadContext<'_>,
     ) -> Result<Verified<Buffer>, Failure> {
-        let blameless = |badness, detail: &str| {
+        let identity = Identity::of(self.pool, context.family, pointer);
+        self.open_as(stored, &identity, pointer, context).map_err(|(badness, detail)| {
+            if badness == Badness::Authentication && pointer.is_sealed() {
+                self.space.note_authentication(address);
+            }
             Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
-        };
+        })
+    }
+
+    /// The same for what was sealed as `identity`: what is wrong is told as it is.
+    fn open_as(
+        &self,
+        stored: Verified<Buffer>,
+        identity: &Identity,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Verified<Buffer>, (Badness, &'static str)> {
         let opened = match context.keys {
             None => stored,
             Some(_) if !pointer.is_sealed() => {
-                let detail = "a block of an encrypted dataset is not sealed";
-                return Err(blameless(Badness::Authentication, detail));
+                return Err((Badness::Authentication, "a block of an encrypted dataset is not sealed"));
             }
             Some(keys) => {
-                let aad = Identity::of(self.pool, context.family, pointer).aad();
+                let aad = identity.aad();
                 let open = |mut bytes: Buffer| {
                     let length = keys.open_slice(&pointer.stamp, &aad, &mut bytes)?;
                     bytes.resize(length);
                     Ok(bytes)
                 };
-                stored.try_map(open).map_err(|AuthError| {
-                    self.space.note_authentication(address);
-                    blameless(Badness::Authentication, "the seal does not open")
-                })?
+                stored
+                    .try_map(open)
+                    .map_err(|AuthError| (Badness::Authentication, "the seal does not open"))?
             }
         };
         let lsize = pointer.lsize as usize;
         opened
             .try_map(|bytes| self.compressor.decompress(pointer.compression, bytes, lsize).ok_or(()))
-            .map_err(|()| {
-                blameless(Badness::Malformed, "decompression does not give the size in the pointer")
-            })
+            .map_err(|()| (Badness::Malformed, "decompression does not give the size in the pointer"))
     }
 
     fn note(&self, fault: BlockFault) {

@@ -31,7 +31,7 @@ impl Identity {
         Identity {
             pool,
             dataset,
-            birth: pointer.birth,
+            birth: pointer.written_in(),
             lsize: pointer.lsize,
             kind: pointer.kind,
             level: pointer.level,
@@ -46,7 +46,7 @@ impl Identity {
     /// |   0 |   8 | version     | "SFblock" and 1                 |
     /// |   8 |   8 | pool        | pool's guid                     |
     /// |  16 |   8 | dataset     | family of the dataset, or 0     |
-    /// |  24 |   8 | birth       | txg that wrote it               |
+    /// |  24 |   8 | birth       | txg that wrote it, whoever refers to it since |
     /// |  32 |   4 | lsize       | bytes after decompression       |
     /// |  36 |   1 | kind        | as in the block pointer         |
     /// |  37 |   1 | level       | as in the block pointer         |

@@ -40,6 +40,16 @@ pub struct Statistics {
     pub frees_refused: u64,
 }
 
+impl Statistics {
+    /// Blocks that were asked for, wherever they were found: on devices, on cache devices, in memory.
+    #[must_use]
+    pub fn blocks_asked(&self) -> u64 {
+        [self.cache_hits, self.cache_waits, self.second_hits]
+            .iter()
+            .fold(self.blocks_read, |all, found| all.wrapping_add(*found))
+    }
+}
+
 /// Live counters behind [`Statistics`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

@@ -88,11 +88,16 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
 
 /// Starts this program again as a daemon in the background.
 ///
+/// The daemon outlives its caller, so it inherits no descriptor but its log: a pipe that the caller has open would never end, a
+/// lock would be held, and a file system that a file was open on could not be unmounted. `Command` hands on whatever lacks
+/// `FD_CLOEXEC`, which is all that our own caller left open for us.
+///
 /// # Errors
 /// Of the operating system.
 pub fn start_daemon(runtime: &Runtime) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
     let log = runtime.open_log().map_err(io::Error::other)?;
+    close_fds::set_fds_cloexec(3, &[]);
     let mut command = Command::new(std::env::current_exe()?);
     // The program may be called by another name (zpool); the daemon is always asked for in our own words.
     command.arg0("steadfast");

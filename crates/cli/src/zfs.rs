@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use steadfast_control::api::{
     FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey, FsMount, FsSet, FsUnloadKey, FsUnmount,
-    Source, Value,
+    NewVolume, Properties, Source, Value,
 };
 use steadfast_control::{Code, KeyFormat, Refusal};
-use steadfast_property::{DATASET, Scope, lookup};
+use steadfast_property::{DATASET, Scope, lookup, parse_size};
 
 const MANY: usize = usize::MAX;
 const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
@@ -73,12 +73,19 @@ pub const FAMILY: Family = Family {
                     flag('u', "do not mount"),
                     flag('v', "say what is created"),
                     valued('o', "property=value", "a property; may be repeated"),
+                    valued(
+                        'V',
+                        "size",
+                        "a volume of this size: one file, and a block device for clients of NBD",
+                    ),
+                    valued('b', "blocksize", "with -V: the property volblocksize"),
+                    flag('s', "with -V: sparse, nothing is reserved for it"),
                 ],
-                operands: "filesystem",
+                operands: "filesystem|volume",
                 least: 1,
                 most: 1,
             },
-            doc: "Creates a file system and mounts it.",
+            doc: "Creates a file system or a volume, and mounts it.",
             run: create,
         },
         zfs_snapshots::TAKE,
@@ -122,7 +129,7 @@ pub const FAMILY: Family = Family {
                     flag('r', "children too"),
                     valued('d', "depth", "children so many levels down"),
                     valued('o', "property[,property]...", "which columns"),
-                    valued('t', "type[,type]...", "filesystem, snapshot or all"),
+                    valued('t', "type[,type]...", "filesystem, volume, snapshot, bookmark or all"),
                     valued('s', "property", "sort by it, least first"),
                     valued('S', "property", "sort by it, greatest first"),
                 ],
@@ -153,7 +160,7 @@ pub const FAMILY: Family = Family {
                         "source[,source]...",
                         "only values from local, default, inherited, temporary, none",
                     ),
-                    valued('t', "type[,type]...", "filesystem, snapshot or all"),
+                    valued('t', "type[,type]...", "filesystem, volume, snapshot, bookmark or all"),
                 ],
                 operands: "all|property[,property]... [filesystem|snapshot]...",
                 least: 1,
@@ -187,6 +194,7 @@ pub const FAMILY: Family = Family {
             doc: "Forgets a setting, so that the parent's counts.",
             run: inherit,
         },
+        crate::sharing::REFLINK,
         Command {
             names: &["userspace"],
             syntax: Syntax { flags: OWNER_FLAGS, operands: "filesystem|path", least: 1, most: 1 },
@@ -297,7 +305,8 @@ pub const FAMILY: Family = Family {
 fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot create '{}'", tame(&name));
-    let properties = assignments(parsed.values('o'))?;
+    let mut properties = assignments(parsed.values('o'))?;
+    let volume = new_volume(parsed, &mut properties)?;
     steadfast_property::check_dataset_name(&name)
         .map_err(steadfast_control::check::name_refusal)
         .doing(doing)?;
@@ -309,6 +318,7 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         dry_run: parsed.has('n'),
         properties: properties.clone(),
         key,
+        volume,
     };
     let outcome = session.ask(request).doing(doing)?;
     if parsed.has('v') {
@@ -321,6 +331,25 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     }
     session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
     Ok(())
+}
+
+/// What `-V`, `-b` and `-s` ask for.
+fn new_volume(parsed: &Parsed, properties: &mut Properties) -> Result<Option<NewVolume>, Failure> {
+    let Some(size) = parsed.value('V') else {
+        return match parsed.value('b').is_some() || parsed.has('s') {
+            true => Err(Failure::Usage("-b and -s are for volumes, which -V creates".into())),
+            false => Ok(None),
+        };
+    };
+    let Some(bytes) = parse_size(size).filter(|bytes| *bytes > 0) else {
+        return Err(Failure::Usage(format!("'{}' is no size of a volume", tame(size))));
+    };
+    if let Some(block) = parsed.value('b')
+        && properties.insert("volblocksize".into(), block.to_owned()).is_some()
+    {
+        return Err(Failure::Usage("the block of a volume is given twice, with -b and with -o".into()));
+    }
+    Ok(Some(NewVolume { bytes, sparse: parsed.has('s') }))
 }
 
 fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
@@ -496,6 +525,7 @@ fn as_json(
             "type": match fs.name.find(['@', '#']).map(|at| fs.name.as_bytes()[at]) {
                 Some(b'@') => "SNAPSHOT",
                 Some(_) => "BOOKMARK",
+                None if fs.value("type") == "volume" => "VOLUME",
                 None => "FILESYSTEM",
             },
             "pool": fs.name.split('/').next(),

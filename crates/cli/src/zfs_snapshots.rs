@@ -78,6 +78,7 @@ pub(crate) fn destroy(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Kinds {
     pub filesystems: bool,
+    pub volumes: bool,
     pub snapshots: bool,
     pub bookmarks: bool,
 }
@@ -86,15 +87,15 @@ impl Kinds {
     /// Without `-t`: file systems, and snapshots where these belong to what is usual.
     pub(crate) fn of(parsed: &Parsed, snapshots: bool) -> Result<Kinds, Failure> {
         let given = parsed.value('t').is_some();
-        let mut kinds =
-            Kinds { filesystems: !given, snapshots: snapshots && !given, bookmarks: snapshots && !given };
+        let (sets, points) = (!given, snapshots && !given);
+        let mut kinds = Kinds { filesystems: sets, volumes: sets, snapshots: points, bookmarks: points };
         for kind in parsed.values('t').flat_map(|list| list.split(',')) {
             match kind {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
                 "bookmark" => kinds.bookmarks = true,
-                "all" => kinds = Kinds { filesystems: true, snapshots: true, bookmarks: true },
-                "volume" | "vol" => {}
+                "all" => kinds = Kinds { filesystems: true, volumes: true, snapshots: true, bookmarks: true },
+                "volume" | "vol" => kinds.volumes = true,
                 kind => {
                     let sentence = format!(
                         "invalid type '{kind}': must be filesystem, snapshot, volume, bookmark or all"
@@ -115,12 +116,20 @@ pub(crate) fn listed(
     kinds: Kinds,
     wanted: &[String],
 ) -> Result<Vec<FsInfo>, Refusal> {
-    let Kinds { filesystems, snapshots, bookmarks } = kinds;
+    let Kinds { snapshots, bookmarks, .. } = kinds;
+    let filesystems = kinds.filesystems || kinds.volumes;
     if !filesystems && !snapshots && !bookmarks {
         return Ok(Vec::new());
     }
     if let Some(name) = names.iter().find(|name| !snapshots && !filesystems && name.contains('@')) {
         return Err(Refusal::new(Code::SnapshotAbsent, format!("'{}' is a snapshot", tame(name))));
     }
-    session.ask(FsListAll { names, depth, filesystems, snapshots, bookmarks, wanted: wanted.to_vec() })
+    let request = FsListAll { names, depth, filesystems, snapshots, bookmarks, wanted: wanted.to_vec() };
+    let mut found = session.ask(request)?;
+    found.retain(|fs| match fs.value("type") {
+        "volume" => kinds.volumes,
+        "filesystem" => kinds.filesystems,
+        _ => true,
+    });
+    Ok(found)
 }

@@ -20,6 +20,7 @@ pub(crate) const SEND: Command = Command {
             valued('I', "snapshot", "the same, and each snapshot between the two"),
             flag('R', "the file systems below too, with all snapshots up to this one and their properties"),
             flag('p', "with the properties of the file system"),
+            flag('w', "blocks as they are sealed: nobody on the way needs the key"),
             flag('n', "only say what would be sent"),
             flag('v', "say what is sent, and how far it is"),
             flag('P', "the same, for scripts"),
@@ -141,6 +142,7 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         intermediate,
         recursive,
         properties,
+        raw: parsed.has('w'),
         token: token.clone(),
         dry_run: true,
     };

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steadfast_control::api::{
     PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolInfo, PoolList, PoolSet, PoolSync, Properties,
-    Source, Value, VdevClass, VdevKind, VdevSpec,
+    Source, Value, VdevClass, VdevKind, VdevReport, VdevSpec,
 };
 use steadfast_control::check::vdev_word;
 use steadfast_control::inject::STERN_FLAG;
@@ -45,7 +45,6 @@ pub const FAMILY: Family = Family {
             "checkpoint",
             "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
         ),
-        ("prefetch", ""),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
     ],
     commands: &[
@@ -155,6 +154,7 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     JSON_FLAG,
                     JSON_INT,
+                    flag('D', "how often blocks that are known by content are referred to"),
                     flag('i', "how far the initialization of each device is"),
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
@@ -492,6 +492,8 @@ pub const FAMILY: Family = Family {
             doc: "Lets pools use all features of this version; without a name, lists what they do not use.",
             run: zpool_growth::upgrade,
         },
+        crate::sharing::PREFETCH,
+        crate::sharing::DDTPRUNE,
         Command {
             names: &["sync"],
             syntax: Syntax { flags: &[], operands: "[pool]...", least: 0, most: MANY },
@@ -778,25 +780,35 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
                     rows.push(names.iter().map(|name| cell(name).to_owned()).collect());
                 }
                 section = heading;
-                let row = names.iter().map(|name| {
-                    let value = match name.as_str() {
-                        "name" => return format!("  {}", tame(&vdev.name)),
-                        "health" => vdev.state.as_str().to_owned(),
-                        _ if vdev.class == VdevClass::Anchor => "-".to_owned(),
-                        "size" => vdev.size.to_string(),
-                        "allocated" => vdev.allocated.to_string(),
-                        "free" => vdev.size.saturating_sub(vdev.allocated).to_string(),
-                        "capacity" => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
-                        _ => "-".to_owned(),
-                    };
-                    shown(Scope::Pool, name, &value, exact)
-                });
-                rows.push(row.collect());
+                for (depth, vdev) in with_members(vdev, 1) {
+                    rows.push(names.iter().map(|name| vdev_cell(vdev, depth, name, exact)).collect());
+                }
             }
         }
     }
     session.out.push_str(&render(&columns, &rows, parsed.has('H')));
     Ok(())
+}
+
+/// A vdev and all below it, each with how deep it is.
+fn with_members(vdev: &VdevReport, depth: usize) -> Vec<(usize, &VdevReport)> {
+    let members = vdev.children.iter().flat_map(|child| with_members(child, depth + 1));
+    std::iter::once((depth, vdev)).chain(members).collect()
+}
+
+/// What `zpool list -v` says of a vdev. As in ZFS room is counted by group, and a member of one has a size and a state.
+fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
+    let counted = depth == 1 && vdev.class != VdevClass::Anchor;
+    let value = match name {
+        "name" => return format!("{}{}", "  ".repeat(depth), tame(&vdev.name)),
+        "health" => vdev.state.as_str().to_owned(),
+        "size" if vdev.class != VdevClass::Anchor => vdev.size.to_string(),
+        "allocated" if counted => vdev.allocated.to_string(),
+        "free" if counted => vdev.size.saturating_sub(vdev.allocated).to_string(),
+        "capacity" if counted => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
+        _ => "-".to_owned(),
+    };
+    shown(Scope::Pool, name, &value, exact)
 }
 
 /// A pool's property; `-` where it has none.

@@ -124,15 +124,15 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             devices: Vec::new(),
         }
     };
-    let flows = pool.devices.iter().map(|each| (each.group.as_str(), device(each)));
+    let flows = pool.devices.iter().map(|each| (each.group.as_str(), each.mirrored, device(each)));
     let mut devices: Vec<Flow> = Vec::new();
-    for (group, flow) in flows {
+    for (group, mirrored, flow) in flows {
         match devices.last_mut() {
-            Some(last) if !group.is_empty() && last.name == group => last.take(flow),
+            Some(last) if !group.is_empty() && last.name == group => last.take(flow, mirrored),
             _ if group.is_empty() => devices.push(flow),
             _ => {
                 let mut whole = Flow { section: flow.section, ..Flow::group(group, seconds) };
-                whole.take(flow);
+                whole.take(flow, mirrored);
                 devices.push(whole);
             }
         }
@@ -204,10 +204,16 @@ impl Flow {
     }
 
     /// Adds a device of the group.
-    fn take(&mut self, mut device: Flow) {
+    fn take(&mut self, mut device: Flow, mirrored: bool) {
         device.depth = self.depth + 1;
+        // Of what a mirror holds once each device is told its share, and its room is that of one.
+        let (size, its) = (self.allocated + self.free, device.allocated + device.free);
+        let size = match mirrored && !self.devices.is_empty() {
+            true => size.min(its),
+            false => size + its,
+        };
         self.allocated += device.allocated;
-        self.free += device.free;
+        self.free = size.saturating_sub(self.allocated);
         self.calls = std::array::from_fn(|at| sum([&self.calls[at], &device.calls[at]].into_iter()));
         self.devices.push(device);
     }
@@ -446,6 +452,7 @@ mod tests {
         let device = |guid| DeviceIo {
             class: VdevClass::Main,
             group: String::new(),
+            mirrored: false,
             name: format!("/d{guid}"),
             guid,
             allocated: 10,
@@ -473,16 +480,29 @@ mod tests {
         let anew = flow(&pool(500_000_000, 5), &[old]);
         assert_eq!(anew.calls[0].calls, 10, "a pool that was imported again counts from there");
     }
+
+    #[test]
+    fn a_mirror_holds_what_it_holds_once() {
+        let mut io = pool(1_000_000_000, 10);
+        for device in &mut io.devices {
+            (device.group, device.mirrored) = ("mirror-0".into(), true);
+        }
+        (io.devices[0].allocated, io.devices[0].free) = (12, 18);
+        let flow = flow(&io, &[]);
+        assert_eq!((flow.devices[0].allocated, flow.devices[0].free), (22, 8), "of 30 bytes");
+        assert_eq!((flow.allocated, flow.calls[0].calls), (22, 20), "calls are of both");
+    }
+
     #[test]
     fn a_group_is_the_sum_of_its_devices_and_stands_before_them() {
         let mut io = pool(1_000_000_000, 10);
-        io.devices.iter_mut().for_each(|device| device.group = "mirror-0".into());
+        io.devices.iter_mut().for_each(|device| device.group = "raidz1-0".into());
         let mut alone = io.devices[0].clone();
         (alone.group, alone.name) = (String::new(), "/alone".into());
         io.devices.push(alone);
         let flow = flow(&io, &[]);
         let lines: Vec<(usize, &str)> = flow.lines(true).iter().map(|l| (l.depth, l.name.as_str())).collect();
-        assert_eq!(lines, [(0, "tank"), (1, "mirror-0"), (2, "/d1"), (2, "/d2"), (1, "/alone")]);
+        assert_eq!(lines, [(0, "tank"), (1, "raidz1-0"), (2, "/d1"), (2, "/d2"), (1, "/alone")]);
         assert_eq!((flow.devices[0].allocated, flow.devices[0].calls[0].calls), (20, 20));
         assert_eq!((flow.allocated, flow.calls[0].calls), (30, 30), "each device counts once");
     }

@@ -77,6 +77,12 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
     if let Some(line) = log_line(&pool.log) {
         session.line(format!("\n   log: {line}"));
     }
+    if parsed.has('D') {
+        session.line("");
+        for line in crate::sharing::status_lines(&pool.sharing, parsed.has('p')) {
+            session.line(line);
+        }
+    }
     if let Some(table) = zpool_errors::table(&pool.vdevs, parsed.has('p')).filter(|_| parsed.has('v')) {
         session.out.push_str(&format!("\n{table}"));
     }

@@ -452,7 +452,12 @@ fn help_is_asked_for_and_given() {
         assert!(!machine.ok(line).is_empty(), "{line}");
     }
     let help = machine.ok("zfs create --help");
-    assert!(help.contains("usage:\n    zfs create [-pnuv] [-o property=value] filesystem"), "{help}");
+    assert!(
+        help.contains(
+            "usage:\n    zfs create [-pnuvs] [-o property=value] [-V size] [-b blocksize] filesystem|volume"
+        ),
+        "{help}"
+    );
 }
 
 #[test]

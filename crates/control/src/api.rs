@@ -8,6 +8,7 @@ pub use crate::api_moves::{
     PoolAttach, PoolDetach, PoolInitialize, PoolRebalance, PoolReguid, PoolResilver, PoolSplit,
 };
 pub use crate::api_owners::{FsUserspace, OwnerEntry};
+pub use crate::api_sharing::{PoolDdtPrune, PoolPrefetch, Pruned, SharingClassReport, SharingReport};
 pub use crate::api_snapshots::{
     FsHold, FsHolds, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename, HeldBy,
     Reclaimed, SnapshotHost,
@@ -367,6 +368,9 @@ pub struct PoolReport {
     /// What moves things from devices to others: `remove`, `expand` or `rebalance`.
     #[serde(default)]
     pub moving: Option<ScanReport>,
+    /// Its blocks that are known by content.
+    #[serde(default)]
+    pub sharing: SharingReport,
 }
 
 /// What an intent log is and did since the import.
@@ -780,6 +784,9 @@ pub struct DeviceIo {
     /// Its group, by the name that status prints; empty if it stands alone.
     #[serde(default)]
     pub group: String,
+    /// Each device of its group holds the same.
+    #[serde(default)]
+    pub mirrored: bool,
     /// Path.
     pub name: String,
     /// Number that identifies it.
@@ -880,6 +887,18 @@ pub struct FsCreate {
     pub properties: Properties,
     /// Key, if it becomes an encryption root.
     pub key: Option<Key>,
+    /// Not a file system but a volume (`-V`).
+    #[serde(default)]
+    pub volume: Option<NewVolume>,
+}
+
+/// What a volume is to be. Its block is the property `volblocksize`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct NewVolume {
+    /// Its size; made longer to whole blocks.
+    pub bytes: u64,
+    /// Nothing is reserved for it (`-s`).
+    pub sparse: bool,
 }
 
 /// Destroy a file system.
@@ -1140,6 +1159,10 @@ pub trait Host: SnapshotHost + CloneHost + StreamHost + Send + Sync {
     fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal>;
     /// Makes a pool of one device of each mirror; touched are those devices.
     fn pool_split(&self, caller: &Caller, request: PoolSplit) -> Result<Outcome, Refusal>;
+    /// See [`PoolPrefetch`].
+    fn pool_prefetch(&self, caller: &Caller, request: PoolPrefetch) -> Result<Outcome, Refusal>;
+    /// See [`PoolDdtPrune`].
+    fn pool_ddt_prune(&self, caller: &Caller, request: PoolDdtPrune) -> Result<Pruned, Refusal>;
     /// Tells what goes on in the background.
     fn pool_activities(&self, caller: &Caller, request: PoolActivities) -> Result<Activities, Refusal>;
     /// Removes labels.
@@ -1247,6 +1270,8 @@ verbs! {
     PoolResilver pool_resilver -> Outcome;
     PoolReguid pool_reguid -> Outcome;
     PoolSplit pool_split -> Outcome;
+    PoolPrefetch pool_prefetch -> Outcome;
+    PoolDdtPrune pool_ddt_prune -> Pruned;
     PoolActivities pool_activities -> Activities;
     LabelClear label_clear -> Outcome;
     PoolUpgrade pool_upgrade -> Outcome;

@@ -18,6 +18,9 @@ pub struct FsSend {
     pub recursive: bool,
     /// With the properties of the file system (`-p`).
     pub properties: bool,
+    /// As it is sealed (`-w`).
+    #[serde(default)]
+    pub raw: bool,
     /// Where a receive broke off (`-t`).
     pub token: Option<String>,
     /// Only say what would be sent (`-n`): no descriptor is asked for.

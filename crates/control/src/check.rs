@@ -9,8 +9,8 @@ use crate::secret::{Key, KeyFormat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_property::{
-    Change, NameError, PropertyError, Scope, check_dataset_name, check_pool_name, check_snapshot_name,
-    is_user_property, lookup, parse_assignment,
+    Change, NameError, PropertyError, Scope, applies, check_dataset_name, check_pool_name,
+    check_snapshot_name, is_user_property, lookup, parse_assignment,
 };
 
 /// Properties that say how a file system is encrypted.
@@ -43,6 +43,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             r.fs_properties =
                 exact(Scope::Dataset, &r.fs_properties, &[Change::AtCreation, Change::Anytime])?;
             check_key(&r.fs_properties, r.key.as_ref())?;
+            check_kind(&r.name, &r.fs_properties, false)?;
         }
         Request::PoolImportScan(r) => check_paths(&r.search)?,
         Request::PoolImport(r) => {
@@ -64,6 +65,11 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
             check_key(&r.properties, r.key.as_ref())?;
+            check_kind(&r.name, &r.properties, r.volume.is_some())?;
+            if r.properties.contains_key("volsize") {
+                let what = "the size of a volume is given with -V";
+                return Err(Refusal::new(Code::VolumeSize, what).with("fs", &r.name));
+            }
         }
         Request::FsDestroy(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::FsSet(r) => {
@@ -100,6 +106,8 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             check_snapshot_name(&r.snapshot).map_err(name_refusal)?;
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
+            // Size and block of a volume are its origin's.
+            check_kind(&r.name, &r.properties, false)?;
         }
         Request::FsPromote(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::FsSnapshotDestroy(r) => {
@@ -149,6 +157,8 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 let what = "what is received is encrypted if what it lies in is, and with its key";
                 return Err(Refusal::new(Code::KeyRules, what));
             }
+            // Size and block of a volume come with the stream.
+            check_kind(&r.target, &r.properties, false)?;
         }
         Request::FsBookmark(r) => {
             check_point(&r.of)?;
@@ -223,6 +233,8 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         | Request::PoolClear(_)
         | Request::PoolActivities(_)
         | Request::PoolReguid(_)
+        | Request::PoolPrefetch(_)
+        | Request::PoolDdtPrune(_)
         | Request::PoolUpgrade(_)
         | Request::PoolIostat(_)
         | Request::PoolEvents(_)
@@ -243,6 +255,14 @@ fn check_point(name: &str) -> Result<(), Refusal> {
 #[must_use]
 pub fn name_refusal(error: NameError) -> Refusal {
     Refusal::new(Code::NameInvalid, error.to_string())
+}
+
+/// Refuses properties that a volume, or a file system, does not have.
+pub(crate) fn check_kind(name: &str, properties: &Properties, volume: bool) -> Result<(), Refusal> {
+    let Some(property) = properties.keys().find(|property| !applies(property, volume)) else { return Ok(()) };
+    let (kind, other) = if volume { ("volume", "file system") } else { ("file system", "volume") };
+    let what = format!("'{property}' is a property of a {other}, and '{name}' is a {kind}");
+    Err(Refusal::new(Code::PropKind, what).with("property", property).with("fs", name))
 }
 
 /// Refuses what is no property of a user: a snapshot has no others to be set.

@@ -111,7 +111,7 @@ fn notify(state: &str) {
     }
 }
 
-/// Removes the socket at the end, whichever way that comes.
+/// Removes the sockets at the end, whichever way that comes.
 struct Gone<'a> {
     runtime: &'a Runtime,
 }
@@ -119,6 +119,7 @@ struct Gone<'a> {
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.runtime.socket());
+        let _ = fs::remove_file(self.runtime.nbd_socket());
     }
 }
 

@@ -31,6 +31,7 @@ pub mod api;
 mod api_clones;
 mod api_moves;
 mod api_owners;
+mod api_sharing;
 mod api_snapshots;
 mod api_streams;
 pub mod cachefile;

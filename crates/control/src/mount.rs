@@ -27,7 +27,7 @@ const TOP: u64 = 1;
 
 /// How to mount a dataset.
 pub struct MountSpec {
-    /// Existing directory.
+    /// Existing directory, or file for a volume.
     pub mountpoint: PathBuf,
     /// What `df` shows as the source: the dataset's name.
     pub fs_name: String,
@@ -70,6 +70,11 @@ impl MountedFs {
         let shown = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
         let fs = FileSystem::new(Arc::clone(handle.dataset()), shown.clone())
             .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        let volume = fs.is_volume();
+        if volume {
+            // To be read is no change of a volume: an increment is received upon what was only looked at.
+            fs.set_atime(Atime::Off);
+        }
         fs.set_acls(spec.acl);
         let fs = Arc::new(fs);
         let mut options = MountOptions::new(spec.fs_name.clone());
@@ -86,8 +91,12 @@ impl MountedFs {
         let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
         options.set_switches(&usual)?;
         options.set_switches(&spec.switches)?;
+        options.root_is_file = volume;
+        // What others write to a volume is not in the kernel's pages.
+        options.writeback_cache &= !volume;
         let front = Front {
             fs: Arc::clone(&fs),
+            volume,
             umask_is_ours: spec.acl,
             direct_writes: AtomicBool::new(false),
             collects_writes: AtomicBool::new(false),
@@ -141,7 +150,7 @@ impl MountedFs {
 
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
-        self.fs.set_atime(atime);
+        self.fs.set_atime(if self.fs.is_volume() { Atime::Off } else { atime });
     }
 }
 
@@ -162,6 +171,8 @@ pub enum MountError {
 
 pub(crate) struct Front {
     pub(crate) fs: Arc<FileSystem>,
+    /// A volume: one file, which others may write to as well, and whose size is not the writers' to change.
+    volume: bool,
     /// With ACLs the kernel leaves the umask to us, because a default ACL takes its place.
     umask_is_ours: bool,
     /// As kernel and session agreed.
@@ -209,10 +220,6 @@ fn entry(entry: &steadfast_posix::Entry) -> Entry {
         entry_ttl: TTL,
         attr_ttl: attr_ttl(&entry.attr),
     }
-}
-
-fn reply(attributes: &steadfast_posix::Attr) -> AttrReply {
-    AttrReply { attr: attr(attributes), ttl: attr_ttl(attributes) }
 }
 
 fn attr_ttl(attributes: &steadfast_posix::Attr) -> Duration {
@@ -332,11 +339,17 @@ impl Front {
         Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
     }
 
+    fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
+        // Who sets `volsize` tells no kernel.
+        let ttl = if self.volume { TTL_UNSETTLED } else { attr_ttl(attributes) };
+        AttrReply { attr: attr(attributes), ttl }
+    }
+
     /// Nothing waits at close: errors of delayed writes are told by fsync, and space was promised at write.
     fn opened(&self, args: &OpenArgs) -> Opened {
-        let direct = self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
+        let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
         Opened {
-            keep_cache: true,
+            keep_cache: !self.volume,
             no_flush: true,
             direct_io: direct,
             parallel_direct_writes: direct,
@@ -345,7 +358,7 @@ impl Front {
     }
 
     fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
-        if args.flags & O_TRUNC != 0 {
+        if args.flags & O_TRUNC != 0 && !self.volume {
             let set = steadfast_posix::SetAttr {
                 size: Some(0),
                 kill_suidgid: args.kill_suidgid,
@@ -412,7 +425,7 @@ impl Handler for Front {
     }
 
     fn getattr(&self, _req: &Request, ino: u64, _fh: Option<u64>) -> Reply<AttrReply> {
-        self.fs.getattr(ino).map(|attr| reply(&attr)).map_err(errno)
+        self.fs.getattr(ino).map(|attr| self.reply(&attr)).map_err(errno)
     }
 
     fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
@@ -424,13 +437,14 @@ impl Handler for Front {
             mode: set.mode,
             uid: set.uid,
             gid: set.gid,
-            size: set.size,
+            // A size of 0 without a handle is `O_TRUNC`, which does nothing to a device.
+            size: set.size.filter(|size| !(self.volume && *size == 0 && set.fh.is_none())),
             atime: set.atime.map(when),
             mtime: set.mtime.map(when),
             ctime: set.ctime.map(back),
             kill_suidgid: set.kill_suidgid,
         };
-        changing(req, || self.fs.setattr(ino, &set)).map(|attr| reply(&attr))
+        changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
     }
 
     fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {

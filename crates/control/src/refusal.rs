@@ -73,6 +73,14 @@ codes! {
         "Leave it out.";
     PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."
         "Set it with -o when you create (or import) it.";
+    PropKind "PROP-KIND" "Some properties are only of file systems, which hold names, others only of volumes, which are one file."
+        "Leave it out; `zfs get all` lists what there is.";
+    VolumeSize "VOL-SIZE" "A volume has a fixed size in whole blocks, which can only grow: to shrink it would cut off what lies at its end."
+        "Choose a multiple of its volblocksize that is not less than its volsize; for a smaller one create another volume and copy with `dd` or `nbdcopy`.";
+    VolumeParent "VOL-PARENT" "A volume is one file, so nothing can lie below it."
+        "Choose another place.";
+    VolumeBusy "VOL-BUSY" "A client of NBD uses the volume."
+        "Disconnect it, or add -f to cut it off.";
     Later "LATER" "The word is known, and what it stands for is not built yet."
         "Do without for now; the README lists what is built.";
     // Devices.
@@ -204,6 +212,8 @@ codes! {
         "Choose another name.";
     FsAbsent "FS-ABSENT" "No file system has this name in an imported pool."
         "`zfs list` shows those that exist.";
+    FsApart "FS-APART" "Blocks are shared within one file system; another one counts and seals its own."
+        "Copy the file: `cp {source} {target}`.";
     FsParent "FS-PARENT" "A file system is created inside one that exists."
         "Create the parent first, or add -p to create it too.";
     FsChildren "FS-CHILDREN" "Destroying it would leave its children without a parent."
@@ -245,13 +255,17 @@ codes! {
     StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system."
         "`zfs list -t snapshot` shows which there are, oldest first.";
     StreamExists "STREAM-EXISTS" "A stream without a base makes a file system, and does not change one that exists."
-        "Receive it under another name, or send an increment (-i) upon a snapshot that both have.";
+        "Receive it under another name, send an increment (-i) upon a snapshot that both have, or add -F to replace a file system that has no snapshots.";
     StreamNoBase "STREAM-NO-BASE" "An increment needs the very snapshot that it was made upon."
         "Send an increment upon a snapshot that both have (`zfs list -t snapshot -o name,guid`), or all of it under another name.";
     StreamYounger "STREAM-YOUNGER" "An increment goes upon the youngest snapshot, and these would be lost."
         "Add -F to destroy them.";
     StreamModified "STREAM-MODIFIED" "What was changed here since would be lost."
         "Add -F to lose it, and `zfs set readonly=on {fs}` so that it does not happen again.";
+    Raw "RAW" "What a raw stream brought is kept as it was sealed: its key reads it, and nothing is sealed with that key here."
+        "To change it, make a file system of it: `zfs load-key {fs}`, then `zfs send {fs}@SNAPSHOT | zfs receive NEWNAME`.";
+    RawMixed "RAW-MIXED" "A raw increment goes upon what was received raw, and one that is not raw upon what was not."
+        "Send it again, with -w or without it as the first one was.";
     StreamPartial "STREAM-PARTIAL" "A receive with -s broke off, and what had arrived was kept."
         "Go on with it: `zfs send -t TOKEN`, with the token that `zfs get receive_resume_token {fs}` shows; or give it up with `zfs receive -A {fs}`.";
     StreamNoPartial "STREAM-NO-PARTIAL" "Only a receive with -s that broke off can be gone on with, where it broke off, or be given up."

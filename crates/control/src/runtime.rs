@@ -9,6 +9,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+/// Names of the sockets in the folder.
+const SOCKET: &str = "daemon.sock";
+const NBD_SOCKET: &str = "nbd.sock";
 /// Bytes of a path in the address of a socket, without the zero at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -75,28 +78,39 @@ impl Runtime {
     /// Where commands find the daemon.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("daemon.sock")
+        self.dir.join(SOCKET)
+    }
+
+    /// Where clients of NBD find volumes.
+    #[must_use]
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.dir.join(NBD_SOCKET)
     }
 
     /// Listens at [`Runtime::socket`].
     pub(crate) fn bind(&self) -> io::Result<UnixListener> {
-        self.with_short_socket(|socket| UnixListener::bind(socket))
+        self.with_short_path(SOCKET, |socket| UnixListener::bind(socket))
+    }
+
+    /// Listens at [`Runtime::nbd_socket`].
+    pub(crate) fn bind_nbd(&self) -> io::Result<UnixListener> {
+        self.with_short_path(NBD_SOCKET, |socket| UnixListener::bind(socket))
     }
 
     /// Reaches who listens at [`Runtime::socket`].
     pub(crate) fn connect(&self) -> io::Result<UnixStream> {
-        self.with_short_socket(|socket| UnixStream::connect(socket))
+        self.with_short_path(SOCKET, |socket| UnixStream::connect(socket))
     }
 
     /// The address of a socket holds a path of 107 bytes (unix(7)); a folder may lie deeper. Then the folder, opened, gives
     /// a shorter one.
-    fn with_short_socket<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-        let socket = self.socket();
+    fn with_short_path<T>(&self, name: &str, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let socket = self.dir.join(name);
         if socket.as_os_str().len() <= SOCKET_PATH_MAX {
             return act(&socket);
         }
         let dir = File::open(&self.dir)?;
-        act(Path::new(&format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())))
+        act(Path::new(&format!("/proc/self/fd/{}/{name}", dir.as_raw_fd())))
     }
 
     /// Held exclusively while a daemon lives; holds its process id.

@@ -186,6 +186,7 @@ fn a_daemon_with_open_files_stops_only_by_force() {
         dry_run: false,
         properties: Properties::new(),
         key: None,
+        volume: None,
     };
     client.call(busy).unwrap();
     assert_eq!(place.client().stop(false).unwrap_err().code, Code::PoolBusy);

@@ -197,8 +197,15 @@ impl House {
 
     fn create_fs(&self, name: &str, set: &[(&str, &str)], key: Option<Key>) -> Result<Outcome, Refusal> {
         let properties = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let request =
-            FsCreate { name: name.into(), parents: false, no_mount: false, dry_run: false, properties, key };
+        let request = FsCreate {
+            name: name.into(),
+            parents: false,
+            no_mount: false,
+            dry_run: false,
+            properties,
+            key,
+            volume: None,
+        };
         let Request::FsCreate(request) = check(Request::FsCreate(request))? else { unreachable!() };
         self.host().fs_create(&caller(), request)
     }

@@ -193,7 +193,8 @@ impl Dataset {
                 let below = seen.subdirectories.get(&inode).copied().unwrap_or(0);
                 if links == 0 && inode.0 != 1 { 0 } else { 2 + below }
             } else {
-                links
+                // The root has a link that is no entry: of a volume it is a file.
+                links + u32::from(inode.0 == 1)
             };
             if counted != record.nlink {
                 problems.push(Problem::Links { inode, noted: record.nlink, counted });

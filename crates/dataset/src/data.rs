@@ -13,7 +13,7 @@ use steadfast_txg::{AdmitKind, Cost, Operation, Refusal};
 use crate::ahead::Advice;
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
-use crate::layer::{Grain, Terms, index, len, pieces, record_space};
+use crate::layer::{Grain, Shared, Terms, index, len, pieces, record_space};
 use crate::owners::owned_by;
 use crate::{Error, Result, overlaid};
 
@@ -23,12 +23,13 @@ const READ_RETRIES: usize = 4;
 pub(crate) const METADATA_SPACE: u64 = 16 << 10;
 /// By what the item of a record makes its tree larger at most, both copies, in leaves that are half full. That its leaf is
 /// written again is counted as a block ([`Cost::blocks`]).
-const ITEM_SPACE: u64 = 1 << 10;
+pub(crate) const ITEM_SPACE: u64 = 1 << 10;
 
 impl Dataset {
     /// Reads at `offset` into `out`; the number of bytes up to the end of the file.
     pub fn read(&self, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<usize> {
         for attempt in 0.. {
+            let mut shared = Vec::new();
             let (count, missing) = {
                 let state = inode.state.lock();
                 let count = state.record.size.saturating_sub(offset).min(len(out));
@@ -39,10 +40,14 @@ impl Dataset {
                 let record_size = state.record_size();
                 let wanted = std::iter::once(offset..offset + count).collect();
                 let missing = state.open.fill(record_size, offset, out, wanted);
+                let missing = state.open.split_shared(record_size, missing, &mut shared);
                 let frozen = inode.frozen.lock().clone();
                 drop(state);
                 let missing = match frozen {
-                    Some(frozen) => frozen.layer.fill(frozen.record_size, offset, out, missing),
+                    Some(frozen) => {
+                        let missing = frozen.layer.fill(frozen.record_size, offset, out, missing);
+                        frozen.layer.split_shared(frozen.record_size, missing, &mut shared)
+                    }
                     None => missing,
                 };
                 (index(count), missing)
@@ -50,9 +55,18 @@ impl Dataset {
             if !missing.is_empty() {
                 self.look_ahead(inode, offset, count as u64);
             }
+            let place = |range: &Range<u64>| index(range.start - offset)..index(range.end - offset);
             let stored = missing.into_iter().try_for_each(|range| {
-                let part = &mut out[index(range.start - offset)..index(range.end - offset)];
+                let part = &mut out[place(&range)];
                 self.read_stored(inode.id, range, part)
+            });
+            let stored = stored.and_then(|()| {
+                shared.into_iter().try_for_each(|(range, start, shared)| {
+                    let part = &mut out[place(&range)];
+                    part.fill(0);
+                    let Shared { length, pointer } = shared;
+                    self.fill_from_extent(inode.id, start, &Extent::Block { length, pointer }, range, part)
+                })
             });
             match stored {
                 Ok(()) => return Ok(count),
@@ -105,7 +119,7 @@ impl Dataset {
     }
 
     /// Extents with bytes in `range`, and where they begin, in order.
-    fn extents_in(&self, inode: InodeId, range: &Range<u64>) -> Result<Vec<(u64, Extent)>> {
+    pub(crate) fn extents_in(&self, inode: InodeId, range: &Range<u64>) -> Result<Vec<(u64, Extent)>> {
         let mut parts = Vec::new();
         let mut take = |key: &[u8], value: &[u8]| -> Result<()> {
             if let Ok(ExtentsKey::Extent { inode: owner, offset }) = ExtentsKey::decode(key)

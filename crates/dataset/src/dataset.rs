@@ -101,6 +101,8 @@ pub(crate) struct FrozenSet {
     pub moved: Vec<(Arc<Inode>, OwnedBy)>,
     pub files: u64,
     pub next_inode: u64,
+    /// What was shared in it is counted.
+    pub shares_counted: bool,
 }
 
 /// A part of the inodes in memory.
@@ -173,9 +175,22 @@ impl Shard {
 impl Dataset {
     /// A new dataset with nothing but its root directory. Durable with the next commit.
     pub fn create(parts: DatasetParts) -> Result<Dataset> {
+        Dataset::create_with(parts, |_| {})
+    }
+
+    /// A new volume: its root is a file of so many bytes, a hole as yet, in records of `block_bytes`. Durable with the next commit.
+    pub fn create_volume(parts: DatasetParts, bytes: u64, block_bytes: u32) -> Result<Dataset> {
+        Dataset::create_with(parts, |record| {
+            (record.mode, record.nlink, record.size) = (0o100_600, 1, bytes);
+            record.record_shift = u8::try_from(block_bytes.ilog2()).expect("below 32");
+            record.flags = InodeRecord::FLAG_RECORD_FINAL;
+        })
+    }
+
+    fn create_with(parts: DatasetParts, shape: impl FnOnce(&mut InodeRecord)) -> Result<Dataset> {
         let dataset = Dataset::assemble(parts);
         let now = dataset.now();
-        let record = InodeRecord {
+        let mut record = InodeRecord {
             generation: dataset.txgs.gate.open_txg().0,
             parent: ROOT_INODE,
             size: 0,
@@ -192,6 +207,7 @@ impl Dataset {
             ctime: now,
             btime: now,
         };
+        shape(&mut record);
         dataset.names.insert(&NamesKey::Inode(ROOT_INODE).encode(), &record.encode())?;
         dataset.next_inode.store(2, Ordering::Relaxed);
         dataset.files.store(1, Ordering::Relaxed);
@@ -830,6 +846,7 @@ impl Dataset {
             moved,
             files: self.files.load(Ordering::Relaxed),
             next_inode: self.next_inode.load(Ordering::Relaxed),
+            shares_counted: false,
         });
         Ok(())
     }

@@ -133,7 +133,7 @@ impl Dataset {
         let blocks = begun.iter().filter(|(_, start, _, length)| is_block(*start, *length));
         let blocks = blocks.map(|(_, _, chunk, length)| {
             let data = Cow::Borrowed(&chunk[..*length]);
-            BlockWrite { kind: BlockKind::Data, level: 0, data }
+            BlockWrite { kind: BlockKind::Data, level: 0, record: true, data }
         });
         let (pointers, error) = match self.blocks.write_many(txg, blocks.collect()) {
             Ok(pointers) => (pointers, None),

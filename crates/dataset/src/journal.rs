@@ -450,6 +450,8 @@ impl Dataset {
                     found = below;
                 }
                 match found {
+                    // What it holds lies in a block, which a commit only refers to.
+                    Some(true) if layer.is_shared(record_size, at) => return Err(Refused::TooLarge),
                     Some(true) => {
                         let length = index(until - at);
                         if draft.body.len() + length > limit {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use steadfast_device::Buffer;
-use steadfast_format::BlockPointer;
 use steadfast_format::extent::Extent;
+use steadfast_format::{BlockPointer, Txg};
 
 /// What one txg changed of a file's content. Data wins over cuts of the same layer.
 #[derive(Debug, Default)]
@@ -15,9 +15,28 @@ pub(crate) struct Layer {
     /// By the offset at which the record begins.
     pub(crate) records: BTreeMap<u64, Record>,
     pub(crate) cuts: RangeSet,
+    /// Records that became what a block holds which was there before, by the offset at which they begin. Data and cuts of
+    /// the same layer win over them.
+    pub(crate) shared: BTreeMap<u64, Shared>,
     /// Blocks written early of records that were changed or cut afterwards: nothing refers to them, and the sync of this
     /// layer frees them.
     pub(crate) stale: Vec<BlockPointer>,
+}
+
+/// A record that refers to a block of another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    /// Bytes of it that count; behind them are zeros.
+    pub(crate) length: u32,
+    /// The other record's pointer.
+    pub(crate) pointer: BlockPointer,
+}
+
+impl Shared {
+    /// The record's extent, if it came to be in `txg`.
+    pub(crate) fn extent(&self, txg: Txg) -> Extent {
+        Extent::Block { length: self.length, pointer: self.pointer.referred_in(txg) }
+    }
 }
 
 /// The written parts of one record.
@@ -107,12 +126,13 @@ fn overlay_space(grain: Grain, start: u64, bytes: u64) -> u64 {
 
 impl Layer {
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.cuts.is_empty()
+        self.records.is_empty() && self.cuts.is_empty() && self.shared.is_empty()
     }
 
     /// Bytes of data in it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.records.values().map(Record::bytes).sum()
+        let shared = self.shared.values().map(|shared| u64::from(shared.length));
+        self.records.values().map(Record::bytes).chain(shared).sum()
     }
 
     /// Writes `data` at `offset` of a file that is `size` bytes long afterwards. `complete` hears of each record that is to
@@ -162,7 +182,60 @@ impl Layer {
                 self.records.remove(&start);
             }
         }
+        let gone: Vec<u64> = self
+            .shared
+            .range(range.start..range.end)
+            .filter(|(start, _)| *start + record_size <= range.end)
+            .map(|(&start, _)| start)
+            .collect();
+        gone.iter().for_each(|start| _ = self.shared.remove(start));
         self.cuts.insert(range);
+    }
+
+    /// Makes a record what a block holds, whatever was written or lies below.
+    pub(crate) fn share(&mut self, record_size: u64, start: u64, shared: Shared) {
+        if let Some(mut record) = self.records.remove(&start) {
+            self.stale.extend(record.spoil());
+        }
+        self.cuts.remove(start..start + record_size);
+        self.shared.insert(start, shared);
+    }
+
+    /// Divides ranges of which neither data nor cuts of this layer know anything into those that shared records have, with
+    /// where these begin, and the rest.
+    pub(crate) fn split_shared(
+        &self,
+        record_size: u64,
+        ranges: Vec<Range<u64>>,
+        found: &mut Vec<(Range<u64>, u64, Shared)>,
+    ) -> Vec<Range<u64>> {
+        if self.shared.is_empty() {
+            return ranges;
+        }
+        let mut rest: Vec<Range<u64>> = Vec::new();
+        for (start, piece) in ranges.into_iter().flat_map(|range| pieces(record_size, range)) {
+            match self.shared.get(&start) {
+                Some(shared) => found.push((piece, start, *shared)),
+                None => match rest.last_mut() {
+                    Some(last) if last.end == piece.start => last.end = piece.end,
+                    _ => rest.push(piece),
+                },
+            }
+        }
+        rest
+    }
+
+    /// True if what this layer has at `at` is a shared record's.
+    pub(crate) fn is_shared(&self, record_size: u64, at: u64) -> bool {
+        self.shared.contains_key(&(at / record_size * record_size))
+            && self.own_state_at(record_size, at).0.is_none()
+    }
+
+    /// True if the layer changes something in `range`.
+    pub(crate) fn touches(&self, record_size: u64, range: &Range<u64>) -> bool {
+        let first = range.start / record_size * record_size;
+        let known = |(state, until): (Option<bool>, u64)| state.is_some() || until < range.end;
+        self.shared.range(first..range.end).next().is_some() || known(self.state_at(record_size, range.start))
     }
 
     /// Fills what this layer knows of the `wanted` ranges into `out`, whose first byte is `base` of the file. Returns
@@ -207,6 +280,23 @@ impl Layer {
 
     /// What lies at `at`: true for data, false for a cut, `None` for nothing; and up to where that holds.
     pub(crate) fn state_at(&self, record_size: u64, at: u64) -> (Option<bool>, u64) {
+        let (state, until) = self.own_state_at(record_size, at);
+        if state.is_some() || self.shared.is_empty() {
+            return (state, until);
+        }
+        let start = at / record_size * record_size;
+        match self.shared.get(&start).map(|shared| start + u64::from(shared.length)) {
+            Some(end) if at < end => (Some(true), until.min(end)),
+            Some(_) => (Some(false), until.min(start + record_size)),
+            None => {
+                let next = self.shared.range(at..).next().map_or(u64::MAX, |(&start, _)| start);
+                (None, until.min(next))
+            }
+        }
+    }
+
+    /// The same, of data and cuts.
+    fn own_state_at(&self, record_size: u64, at: u64) -> (Option<bool>, u64) {
         let next_data = self.next_data(record_size, at);
         match next_data {
             Some(data) if data.contains(&at) => (Some(true), data.end),

@@ -12,6 +12,9 @@
 //! cuts     ranges cut in earlier txgs whose extents are not all freed yet    per dataset, changed by sync only
 //! extents  what the last sync stored                                        extents tree, changed by sync only
 //! ```
+//! A record may also be *shared* in a layer: it is what a block holds that another record refers to (`share`); data and cuts of the same
+//! layer win over it.
+//!
 //! In each layer a byte is *data*, *cut* (zero), or *not there* (look below). A write covers a part of a record and reads
 //! no content; what covers a record in part becomes an overlay of its extent when it is synced (`overlaid`). A truncation or
 //! a punched hole is one range in the open layer, whatever the size of the file.
@@ -65,6 +68,7 @@ mod plan;
 mod promise;
 mod ranges;
 mod replay;
+mod share;
 mod store;
 mod sync;
 
@@ -80,6 +84,7 @@ pub use plan::OverlayCounts;
 pub use promise::SyncMode;
 pub use ranges::RangeSet;
 pub use replay::Doomed;
+pub use share::{ShareRange, Sharing, Unshared};
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{NodeCache, StoreError};
 pub use store::{BlockBytes, BlockWrite, Blocks};

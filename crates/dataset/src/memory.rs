@@ -23,6 +23,8 @@ struct State {
     next: u64,
     blocks: BTreeMap<u64, Arc<[u8]>>,
     freed: BTreeSet<u64>,
+    /// References beyond the first.
+    more: BTreeMap<u64, u64>,
     bad: BTreeSet<u64>,
     reads_left: Option<u64>,
     writes_left: Option<u64>,
@@ -72,6 +74,7 @@ impl MemoryBlocks {
     pub fn restore(&self, image: &MemoryImage) {
         let mut state = self.state.lock();
         state.blocks.clone_from(&image.blocks);
+        state.more.clone_from(&image.more);
         state.freed.clear();
     }
 
@@ -80,7 +83,8 @@ impl MemoryBlocks {
     pub fn image(&self) -> MemoryImage {
         let state = self.state.lock();
         let live = state.blocks.iter().filter(|(block, _)| !state.freed.contains(block));
-        MemoryImage { blocks: live.map(|(&block, bytes)| (block, Arc::clone(bytes))).collect() }
+        let blocks = live.map(|(&block, bytes)| (block, Arc::clone(bytes))).collect();
+        MemoryImage { blocks, more: state.more.clone() }
     }
 
     /// Number of blocks that are not freed.
@@ -90,12 +94,14 @@ impl MemoryBlocks {
         state.blocks.len() - state.freed.len()
     }
 
-    /// Bytes that blocks occupy that are not freed, each rounded up to the unit.
+    /// Bytes that blocks occupy that are not freed, each rounded up to the unit, and counted for each reference.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         let state = self.state.lock();
         let live = state.blocks.iter().filter(|(block, _)| !state.freed.contains(block));
-        live.map(|(_, bytes)| (bytes.len() as u64).next_multiple_of(UNIT.into())).sum()
+        let references = |block: &u64| 1 + state.more.get(block).copied().unwrap_or(0);
+        let bytes = |bytes: &[u8]| (bytes.len() as u64).next_multiple_of(UNIT.into());
+        live.map(|(block, content)| references(block) * bytes(content)).sum()
     }
 
     /// From now on, after so many reads more, every read fails; `None`: none does.
@@ -123,6 +129,7 @@ impl MemoryBlocks {
 /// The blocks of a [`MemoryBlocks`] at one moment.
 pub struct MemoryImage {
     blocks: BTreeMap<u64, Arc<[u8]>>,
+    more: BTreeMap<u64, u64>,
 }
 
 impl Blocks for MemoryBlocks {
@@ -145,6 +152,7 @@ impl Blocks for MemoryBlocks {
                 psize: size,
                 lsize: size,
                 birth: txg,
+                written: Txg(0),
                 stamp: Stamp::default(),
                 compression: Compression::Off,
                 kind: write.kind,
@@ -170,7 +178,23 @@ impl Blocks for MemoryBlocks {
         let mut state = self.state.lock();
         let segment = pointer.copies[0].segment.0;
         assert!(state.blocks.contains_key(&segment), "block {segment} is freed and was not there");
+        if let Some(more) = state.more.get_mut(&segment).filter(|more| **more > 0) {
+            *more -= 1;
+            return;
+        }
         assert!(state.freed.insert(segment), "block {segment} is freed twice");
+    }
+
+    fn shares(&self) -> bool {
+        true
+    }
+
+    fn share(&self, pointer: &BlockPointer) {
+        let mut state = self.state.lock();
+        let segment = pointer.copies[0].segment.0;
+        assert!(state.blocks.contains_key(&segment), "block {segment} is shared and was not there");
+        assert!(!state.freed.contains(&segment), "block {segment} is shared and was freed");
+        *state.more.entry(segment).or_default() += 1;
     }
 
     fn unit(&self) -> u32 {

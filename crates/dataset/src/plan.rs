@@ -22,6 +22,8 @@ pub(crate) struct Planned {
     pub record_size: u64,
     pub plan: Plan,
     pub old: Option<Extent>,
+    /// What the record was made to refer to in the txg that is synced.
+    pub shared: Option<BlockPointer>,
 }
 
 impl Planned {
@@ -29,7 +31,7 @@ impl Planned {
     pub(crate) fn bytes(&self) -> u64 {
         4096 + match &self.plan {
             Plan::Whole(content) => len(content),
-            Plan::Early(..) => 0,
+            Plan::Early(..) | Plan::Shared(..) => 0,
             Plan::Over(over) => len(&over.content),
         }
     }
@@ -40,6 +42,8 @@ pub(crate) enum Plan {
     Whole(Content),
     /// So many bytes of it were stored before its txg closed, and the rest is zeros.
     Early(u32, BlockPointer),
+    /// It refers to a block that was there.
+    Shared(Extent),
     /// Written parts go over what stays of it.
     Over(Over),
 }
@@ -124,6 +128,7 @@ fn made_up(content: &[u8], txg: Txg) -> Option<BlockPointer> {
         psize: size,
         lsize: size,
         birth: txg,
+        written: Txg(0),
         stamp: Stamp::default(),
         compression: Compression::Off,
         kind: BlockKind::Data,
@@ -153,6 +158,7 @@ impl Dataset {
     /// Offsets of records whose content changes: written ones, and those that a cut covers in part.
     pub(crate) fn records_to_build(&self, inode: InodeId, changes: &Frozen) -> Result<BTreeSet<u64>> {
         let mut offsets: BTreeSet<u64> = changes.layer.records.keys().copied().collect();
+        offsets.extend(changes.layer.shared.keys());
         for cut in changes.layer.cuts.iter() {
             for edge in [cut.start, cut.end] {
                 let offset = edge / changes.record_size * changes.record_size;
@@ -183,10 +189,17 @@ impl Dataset {
         };
         // Cuts of earlier txgs are whole records: what lies in one is on its way out.
         let is_cut = self.cuts.read().of(inode.id).is_some_and(|cuts| cuts.containing(offset).is_some());
-        let below = old.as_ref().filter(|_| !is_cut);
+        let shared = changes.layer.shared.get(&offset).map(|shared| shared.extent(txg));
+        let below = shared.as_ref().or(old.as_ref().filter(|_| !is_cut));
         let record = changes.layer.records.get(&offset);
         let length = index(changes.length_of(offset));
+        let end = offset.saturating_add(changes.record_size);
+        let is_cut_now = changes.layer.cuts.within(offset..end).next().is_some();
+        let pointer = shared.as_ref().and_then(|extent| extent.pointers().first().copied().copied());
         let plan = match record.and_then(Record::whole) {
+            _ if shared.is_some() && record.is_none() && !is_cut_now => {
+                Plan::Shared(shared.clone().expect("just asked"))
+            }
             Some(whole) if whole.len() >= length => match record.and_then(Record::stored_early) {
                 Some((length, pointer)) => Plan::Early(length, pointer),
                 None => {
@@ -195,7 +208,7 @@ impl Dataset {
                 }
             },
             _ => match self.over(txg, changes, offset, below) {
-                Some((over, _)) if over.changes_nothing(below) => return Ok(None),
+                Some((over, _)) if over.changes_nothing(below) && shared.is_none() => return Ok(None),
                 Some((over, extent)) if !self.folds(inode.id, changes, offset, extent.as_ref(), spare) => {
                     self.plan_over(over)
                 }
@@ -212,7 +225,7 @@ impl Dataset {
             },
         };
         let (inode, record_size) = (inode.id, changes.record_size);
-        Ok(Some(Planned { inode, offset, record_size, plan, old }))
+        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer }))
     }
 
     fn plan_over(&self, over: Over) -> Plan {

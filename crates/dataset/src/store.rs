@@ -13,6 +13,8 @@ pub struct BlockWrite<'a> {
     pub kind: BlockKind,
     /// Height above the leaves of its tree; 0 for content.
     pub level: u8,
+    /// It is a whole record of a file, which may hold what another one holds.
+    pub record: bool,
     /// Content before compression and sealing.
     pub data: Cow<'a, [u8]>,
 }
@@ -39,7 +41,8 @@ impl std::ops::Deref for BlockBytes {
 /// Where a dataset's blocks go. An implementation belongs to one dataset: it knows its owner, keys and compression.
 pub trait Blocks: Send + Sync {
     /// Writes blocks as part of `txg`, in parallel as it likes; pointers in the same order. Called by sync only. On an
-    /// error nothing of the call is referenced.
+    /// error nothing of the call is referenced. Where a record is what a block already holds, the pointer may be another
+    /// reference to that one; each pointer that is given is freed by itself.
     fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError>;
 
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
@@ -63,6 +66,17 @@ pub trait Blocks: Send + Sync {
 
     /// The block is not referenced any more as of the txg being synced.
     fn free(&self, pointer: &BlockPointer);
+
+    /// True if blocks of content may be referred to more than once.
+    fn shares(&self) -> bool {
+        false
+    }
+
+    /// One more pointer leads to a block that was there before the txg being synced: it is to be freed once more. Sync
+    /// context, before anything of that txg is freed.
+    fn share(&self, pointer: &BlockPointer) {
+        unreachable!("{pointer:?} is shared where nothing is");
+    }
 
     /// Allocation unit of the pool, in bytes.
     fn unit(&self) -> u32;
@@ -119,7 +133,8 @@ impl NodeStore for TreeStore {
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = self.state.lock().txg;
-        let block = |(level, data)| BlockWrite { kind: self.kind, level, data: Cow::Owned(data) };
+        let block =
+            |(level, data)| BlockWrite { kind: self.kind, level, record: false, data: Cow::Owned(data) };
         let blocks = nodes.into_iter().map(block).collect();
         let pointers = self.blocks.write_many(txg, blocks)?;
         let bytes: u64 = pointers.iter().map(|pointer| occupied(&*self.blocks, pointer)).sum();

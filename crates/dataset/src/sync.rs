@@ -54,10 +54,19 @@ impl Growth {
     }
 }
 
+/// True if two pointers are one reference.
+fn is_same(one: &BlockPointer, other: &BlockPointer) -> bool {
+    (one.copies, one.birth) == (other.copies, other.birth)
+}
+
 /// What a record's extent becomes.
 enum Next<'a> {
-    /// This, or nothing.
+    /// This, or nothing. Its pointers are those it had, or one that it was made to share.
     Is(Option<Extent>),
+    /// This, which it was made to share: a reference of its own.
+    Shared(Extent),
+    /// This, whose block was stored before: another reference than any the record had.
+    Early(Extent),
     /// A block that is being written, of so many bytes.
     Block(u32),
     /// What it is under an overlay that is being written.
@@ -69,6 +78,8 @@ impl Dataset {
     pub fn sync(&self, txg: Txg) -> Result<SyncResult> {
         let running = self.syncing.swap(true, Ordering::AcqRel);
         assert!(!running, "(D2) one sync at a time");
+        // Where other datasets share blocks with this one, whoever commits did so before.
+        self.share_frozen();
         let frozen = self.frozen.lock().take().expect("freeze came before");
         assert_eq!(frozen.txg, txg, "(D3) the txg that was frozen is synced");
         self.names_store.begin(txg);
@@ -170,9 +181,23 @@ impl Dataset {
     fn replace_extent(&self, inode: InodeId, old: &Extent, kept: &[BlockPointer], grown: &mut Growth) {
         grown.count(self, inode, old, -1);
         for pointer in old.pointers() {
-            if kept.iter().all(|kept| kept.copies != pointer.copies) {
+            if kept.iter().all(|kept| !is_same(kept, pointer)) {
                 self.blocks.free(pointer);
             }
+        }
+    }
+
+    /// Counts the references that records made in the txg that was frozen. Before anything of it is freed, by any dataset.
+    pub fn share_frozen(&self) {
+        let mut frozen = self.frozen.lock();
+        let Some(frozen) = frozen.as_mut().filter(|frozen| !frozen.shares_counted) else { return };
+        frozen.shares_counted = true;
+        for inode in &frozen.inodes {
+            let Some(changes) = inode.frozen.lock().clone() else { continue };
+            if self.has_bug(Bug::ReferenceNotCounted) {
+                continue;
+            }
+            changes.layer.shared.values().for_each(|shared| self.blocks.share(&shared.pointer));
         }
     }
 
@@ -182,7 +207,8 @@ impl Dataset {
             return Ok(());
         }
         let mut blocks = Vec::new();
-        let mut block = |data| blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, data });
+        let mut block =
+            |data, record| blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, record, data });
         let mut plans = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for planned in &mut batch {
@@ -194,17 +220,18 @@ impl Dataset {
                     Next::Is(Some(Extent::Inline(content.to_vec())))
                 }
                 Plan::Whole(content) => {
-                    block(Cow::Borrowed(&**content));
+                    block(Cow::Borrowed(&**content), true);
                     Next::Block(u32::try_from(content.len()).expect("records are small"))
                 }
-                &Plan::Early(length, pointer) => Next::Is(Some(Extent::Block { length, pointer })),
+                &Plan::Early(length, pointer) => Next::Early(Extent::Block { length, pointer }),
+                Plan::Shared(extent) => Next::Shared(extent.clone()),
                 Plan::Over(over) if over.content.is_empty() => Next::Is(over.extent(None)),
                 Plan::Over(over) => {
-                    block(Cow::Borrowed(&over.content));
+                    block(Cow::Borrowed(&over.content), false);
                     Next::Over(over)
                 }
             };
-            plans.push((inode, offset, next, planned.old.take()));
+            plans.push((inode, offset, next, planned.old.take(), planned.shared));
         }
         let written = self.blocks.write_many(txg, blocks);
         let pointers = written.map_err(|source| Error::Write { dataset: self.id, source })?;
@@ -212,10 +239,16 @@ impl Dataset {
 
         let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::with_capacity(plans.len());
         let mut dropped = Vec::new();
-        for (inode, offset, next, old) in plans {
+        let mut unshared = Vec::new();
+        for (inode, offset, next, old, shared) in plans {
             let mut pointer = || pointers.next().expect("one pointer a block");
+            // A new pointer is a reference of its own, even to a block that the old extent referred to.
+            let carries = matches!(next, Next::Is(_) | Next::Over(_));
+            // Of what was stored equal content may have found the very block that the record was made to share: one reference more.
+            let refers = !matches!(next, Next::Block(_) | Next::Early(_));
             let new = match next {
                 Next::Is(extent) => extent,
+                Next::Shared(extent) | Next::Early(extent) => Some(extent),
                 Next::Block(length) => Some(Extent::Block { length, pointer: pointer() }),
                 Next::Over(over) => over.extent(Some(pointer()).filter(|_| !self.has_bug(Bug::OverlayStale))),
             };
@@ -224,6 +257,10 @@ impl Dataset {
                 grown.count(self, inode, extent, 1);
                 kept.extend(extent.pointers().into_iter().copied());
             }
+            // The record was shared, and then changed as a whole.
+            unshared
+                .extend(shared.filter(|shared| !refers || kept.iter().all(|kept| !is_same(kept, shared))));
+            kept.retain(|_| carries);
             changes.push((extent_key(inode, offset), new.map(|extent| extent.encode())));
             dropped.extend(old.map(|extent| (inode, extent, kept)));
         }
@@ -241,6 +278,7 @@ impl Dataset {
         for (inode, extent, kept) in dropped {
             self.replace_extent(inode, &extent, &kept, grown);
         }
+        unshared.iter().for_each(|pointer| self.blocks.free(pointer));
         Ok(())
     }
 

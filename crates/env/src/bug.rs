@@ -45,11 +45,13 @@ pub enum Bug {
     LogNotVouched,
     /// The cleaner moves blocks, and where they went is not written.
     RelocationLost,
+    /// A block gets another pointer, and nobody counts it.
+    ReferenceNotCounted,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 21] = [
+    pub const ALL: [Bug; 22] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -71,5 +73,6 @@ impl Bug {
         Bug::AnchorEarly,
         Bug::LogNotVouched,
         Bug::RelocationLost,
+        Bug::ReferenceNotCounted,
     ];
 }

@@ -284,6 +284,7 @@ pub(crate) mod tests {
             psize: 100,
             lsize: 200,
             birth: Txg(7),
+            written: Txg(0),
             stamp: Stamp::default(),
             compression: Compression::Lz4,
             kind,

@@ -108,13 +108,14 @@ pub struct Stamp {
 /// |  48 |   8 | segment_1   | second copy's segment, 0 if there is none                   |
 /// |  56 |   4 | offset_1    | second copy's offset                                        |
 /// |  60 |   4 | lsize       | bytes after opening and decompression                       |
-/// |  64 |   8 | birth       | txg that wrote the block                                    |
+/// |  64 |   8 | birth       | txg that wrote the block, or made this reference to it      |
 /// |  72 |  16 | salt        | epoch salt of the sealing key; zero if not sealed           |
 /// |  88 |   8 | counter     | nonce counter; zero if not sealed                           |
 /// |  96 |   1 | compression | 1 off, 2 lz4, 3 zstd, 4 zle                                 |
 /// |  97 |   1 | kind        | 1 data, 2 names, 3 extents, 4 meta, 5 tail                  |
 /// |  98 |   1 | level       | 0 for data and leaves, height for inner nodes               |
-/// |  99 |  13 | reserved    | zero                                                        |
+/// |  99 |   5 | reserved    | zero                                                        |
+/// | 104 |   8 | written     | txg that wrote the block if this is a later reference to it, whose own txg is `birth`; else 0 |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BlockPointer {
     /// BLAKE3 of the stored bytes.
@@ -125,8 +126,11 @@ pub struct BlockPointer {
     pub psize: u32,
     /// Logical size in bytes.
     pub lsize: u32,
-    /// Txg that wrote the block.
+    /// Txg that wrote the block; of a reference that was made to a block which was there, the txg that made it. What snapshots
+    /// hold goes by this.
     pub birth: Txg,
+    /// Txg that wrote the block where `birth` is a younger one, else 0.
+    pub written: Txg,
     /// Key and nonce of the seal.
     pub stamp: Stamp,
     /// Compression of the opened bytes.
@@ -159,7 +163,8 @@ impl BlockPointer {
             ("compression", 96, 1),
             ("kind", 97, 1),
             ("level", 98, 1),
-            ("reserved", 99, 13),
+            ("reserved", 99, 5),
+            ("written", 104, 8),
         ],
         &[],
     );
@@ -174,6 +179,19 @@ impl BlockPointer {
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.stamp.counter != 0
+    }
+
+    /// Txg that wrote the block: what its seal is bound to.
+    #[must_use]
+    pub fn written_in(&self) -> Txg {
+        if self.written.0 == 0 { self.birth } else { self.written }
+    }
+
+    /// A reference to the same block that is made in `txg`.
+    #[must_use]
+    pub fn referred_in(&self, txg: Txg) -> BlockPointer {
+        let written = self.written_in();
+        BlockPointer { birth: txg, written: if written < txg { written } else { Txg(0) }, ..*self }
     }
 
     /// Number of copies, 1 or 2.
@@ -207,6 +225,7 @@ impl BlockPointer {
         out[96] = self.compression as u8;
         out[97] = self.kind as u8;
         out[98] = self.level;
+        out[104..112].copy_from_slice(&self.written.0.to_le_bytes());
     }
 
     /// The pointer's bytes as an array.
@@ -225,7 +244,7 @@ impl BlockPointer {
         }
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if bytes[99..Self::ENCODED_SIZE].iter().any(|&b| b != 0) {
+        if bytes[99..104].iter().any(|&b| b != 0) {
             return Err(DecodeError::Reserved { structure: "block_pointer" });
         }
         let pointer = BlockPointer {
@@ -241,6 +260,7 @@ impl BlockPointer {
             compression: Compression::from_u8(bytes[96])?,
             kind: BlockKind::from_u8(bytes[97])?,
             level: bytes[98],
+            written: Txg(u64_at(104)),
         };
         pointer.checked()
     }
@@ -261,6 +281,9 @@ impl BlockPointer {
         }
         if self.birth.0 == 0 {
             return Err(field("birth", 0));
+        }
+        if self.written.0 != 0 && self.written >= self.birth {
+            return Err(field("written", self.written.0));
         }
         if self.stamp.counter == 0 && self.stamp.salt != [0; 16] {
             return Err(field("counter", 0));
@@ -296,6 +319,7 @@ mod tests {
             psize: 5000,
             lsize: 131_072,
             birth: Txg(3),
+            written: Txg(2),
             stamp: Stamp { salt: [1; 16], counter: 77 },
             compression: Compression::Lz4,
             kind: BlockKind::Data,
@@ -318,6 +342,21 @@ mod tests {
             let mut bytes = sample().to_bytes();
             bytes[at] = 0xee;
             assert!(BlockPointer::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_reference_knows_who_wrote_its_block() {
+        let first = BlockPointer { written: Txg(0), ..sample() };
+        assert_eq!(first.written_in(), Txg(3));
+        let second = first.referred_in(Txg(9));
+        assert_eq!((second.birth, second.written, second.written_in()), (Txg(9), Txg(3), Txg(3)));
+        let third = second.referred_in(Txg(10));
+        assert_eq!((third.birth, third.written), (Txg(10), Txg(3)));
+        assert_eq!(first.referred_in(Txg(3)), first, "within the txg that wrote it");
+        for written in [9, 10] {
+            let forged = BlockPointer { written: Txg(written), ..second };
+            assert!(BlockPointer::decode(&forged.to_bytes()).is_err(), "written in {written}, born in 9");
         }
     }
 

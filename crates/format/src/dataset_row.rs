@@ -47,7 +47,7 @@ pub struct DatasetEncryption {
 /// | 272 |   8 | files           | inodes                                                   |
 /// | 280 |   8 | next_inode      | number of the next inode                                 |
 /// | 288 |  16 | hash_seed       | key of the hash that orders directories                  |
-/// | 304 |   4 | flags           | bit 0: being destroyed                                   |
+/// | 304 |   4 | flags           | bit 0: being destroyed; bit 1: raw; bit 2: a volume      |
 /// | 308 |   2 | name_len        | length of the name                                       |
 /// | 310 |   2 | reserved        | zero                                                     |
 /// | 312 |   8 | encryption_root | dataset whose user key wraps its key; 0: not encrypted   |
@@ -91,6 +91,10 @@ pub struct DatasetRow {
     pub hash_seed: [u8; 16],
     /// True while its blocks are being freed.
     pub destroying: bool,
+    /// Its files hold sealed blocks of another pool (docs/format/stream.md, "Raw snapshots").
+    pub raw: bool,
+    /// True for a volume: its root is a regular file, and nothing else is in it.
+    pub volume: bool,
     /// How it is encrypted, if it is.
     pub encryption: Option<DatasetEncryption>,
     /// What it has of snapshots.
@@ -151,7 +155,8 @@ impl DatasetRow {
         out.bytes("extents", &pointer);
         out.u64("used", self.used).u64("logical", self.logical).u64("files", self.files);
         out.u64("next_inode", self.next_inode).bytes("hash_seed", &self.hash_seed);
-        out.u32("flags", u32::from(self.destroying));
+        let flags = u32::from(self.raw) << 1 | u32::from(self.volume) << 2;
+        out.u32("flags", u32::from(self.destroying) | flags);
         out.u16("name_len", u16::try_from(self.name.len()).expect("bounded")).reserved();
         out.u64("encryption_root", self.encryption.as_ref().map_or(0, |e| e.root.0));
         let owner = self.encryption.as_ref().filter(|e| e.owner != e.root).map_or(0, |e| e.owner.0);
@@ -177,7 +182,7 @@ impl DatasetRow {
         let (used, logical, files) = (from.u64("used"), from.u64("logical"), from.u64("files"));
         let (next_inode, hash_seed) = (from.u64("next_inode"), from.array("hash_seed"));
         let flags = from.u32("flags");
-        if flags > 1 {
+        if flags > 7 {
             return Err(from.refuse("flags", flags));
         }
         let name_len = usize::from(from.u16("name_len"));
@@ -229,7 +234,9 @@ impl DatasetRow {
             files,
             next_inode,
             hash_seed,
-            destroying: flags == 1,
+            destroying: flags & 1 != 0,
+            raw: flags & 2 != 0,
+            volume: flags & 4 != 0,
             encryption,
             lineage,
         })
@@ -258,6 +265,8 @@ mod tests {
             next_inode: 8,
             hash_seed: [9; 16],
             destroying: false,
+            raw: false,
+            volume: false,
             encryption: None,
             lineage: Lineage {
                 family: DatasetId(4),
@@ -283,7 +292,9 @@ mod tests {
             encryption: Some(DatasetEncryption { root: DatasetId(2), owner: DatasetId(7), wrapped }),
             ..plain.clone()
         };
-        for row in [plain, sealed, moved] {
+        let volume = DatasetRow { volume: true, ..plain.clone() };
+        let doomed = DatasetRow { destroying: true, ..volume.clone() };
+        for row in [plain, sealed, moved, volume, doomed] {
             let bytes = row.encode();
             assert_eq!(DatasetRow::decode(&bytes), Ok(row));
             for end in 0..bytes.len() {
@@ -309,10 +320,12 @@ mod tests {
             next_inode: 1,
             hash_seed: [0; 16],
             destroying: false,
+            raw: false,
+            volume: false,
             encryption: None,
             lineage: Lineage::default(),
         };
-        for (at, byte) in [(8, 2), (328, 3), (336, 2), (352, 1), (376, 1)] {
+        for (at, byte) in [(8, 2), (304, 8), (328, 3), (336, 2), (352, 1), (376, 1)] {
             let mut bytes = row.encode();
             bytes[at] = byte;
             assert!(DatasetRow::decode(&bytes).is_err(), "byte {at}");

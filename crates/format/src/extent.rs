@@ -253,6 +253,7 @@ mod tests {
             psize: 5000,
             lsize: 131_072,
             birth: Txg(3),
+            written: Txg(0),
             stamp: Stamp { salt: [1; 16], counter: 77 },
             compression: Compression::Lz4,
             kind: BlockKind::Data,

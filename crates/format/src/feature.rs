@@ -80,6 +80,7 @@ impl Feature {
         ("renumbered", Need::Read, "the pool may be known by another number than its blocks are bound to"),
         ("special_devices", Need::Read, "groups of devices may be kept for metadata and small blocks"),
         ("split", Need::Read, "devices may have gone to another pool by a split"),
+        ("block_sharing", Need::Read, "several pointers may lead to one block, and a table counts them"),
         ("snapshots", Need::Write, "datasets may have snapshots, and cells with what these hold"),
         (
             "clones",
@@ -87,6 +88,8 @@ impl Feature {
             "datasets may begin as snapshots of others, with whose number their blocks are sealed",
         ),
         ("receives", Need::Read, "hidden datasets may hold snapshots that are being received"),
+        ("raw_datasets", Need::Read, "datasets may hold sealed blocks of another pool as their content"),
+        ("volumes", Need::Read, "datasets may be volumes: one file of a fixed size, and no folder"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

@@ -4,11 +4,12 @@
 //! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
+use crate::raw::{RawBlock, RawGone, RawRoots};
 use crate::stream::{FrameHeader, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
-    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow, RelocationRow,
-    ScanRow, SegmentRow, SnapshotRow, Uberblock, WrappedKey,
+    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow, ReferenceRow,
+    RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow, Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -36,10 +37,15 @@ pub const ALL: &[Entry] = &[
     ("names_head", names_head),
     ("node", node),
     ("owner_row", owner_row),
+    ("raw_block", raw_block),
+    ("raw_gone", raw_gone),
+    ("raw_roots", raw_roots),
     ("receive_row", receive_row),
+    ("reference_row", reference_row),
     ("relocation_row", relocation_row),
     ("scan", scan),
     ("segment_row", segment_row),
+    ("sharing_row", sharing_row),
     ("snapshot_row", snapshot_row),
     ("stream_begin", stream_begin),
     ("stream_end", stream_end),
@@ -88,6 +94,18 @@ pub fn anchor_record(bytes: &[u8]) {
 pub fn scan(bytes: &[u8]) {
     let Ok(row) = ScanRow::decode(bytes) else { return };
     assert_eq!(row.encode()[..], *bytes, "{CANONICAL}");
+}
+
+/// A reference row.
+pub fn reference_row(bytes: &[u8]) {
+    let Ok(row) = ReferenceRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// Sums of the reference table.
+pub fn sharing_row(bytes: &[u8]) {
+    let Ok(row) = SharingRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
 }
 
 /// A snapshot row.
@@ -222,6 +240,24 @@ pub fn stream_end(bytes: &[u8]) {
 pub fn stream_span(bytes: &[u8]) {
     let Ok(span) = StreamSpan::decode(bytes) else { return };
     assert_eq!(span.encode(), bytes, "{CANONICAL}");
+}
+
+/// The roots of a raw snapshot.
+pub fn raw_roots(bytes: &[u8]) {
+    let Ok(roots) = RawRoots::decode(bytes) else { return };
+    assert_eq!(roots.encode(), bytes, "{CANONICAL}");
+}
+
+/// What stands before a sealed block.
+pub fn raw_block(bytes: &[u8]) {
+    let Ok(block) = RawBlock::decode(bytes) else { return };
+    assert_eq!(block.encode(), bytes[..RawBlock::SIZE], "{CANONICAL}");
+}
+
+/// A block that a raw snapshot has no more.
+pub fn raw_gone(bytes: &[u8]) {
+    let Ok(gone) = RawGone::decode(bytes) else { return };
+    assert_eq!(gone.encode(), bytes[..RawGone::SIZE], "{CANONICAL}");
 }
 
 /// A relocation row.

@@ -21,8 +21,10 @@
 //! | 0x0F       | snapshot u64, tag                  | hold: wall time u64      |
 //! | 0x10       | dataset u64, name                  | bookmark                 |
 //! | 0x14       | dataset u64                        | receive row              |
+//! | 0x18       | segment u64, offset u32            | reference row            |
+//! | 0x19       |                                    | sharing: sums of these   |
 
-use crate::{DatasetId, SegmentId, Txg};
+use crate::{Address, DatasetId, SegmentId, Txg};
 
 /// First byte of pool properties.
 pub const POOL_PROPERTY: u8 = 0x01;
@@ -61,6 +63,10 @@ pub const HOLD: u8 = 0x0F;
 pub const BOOKMARK: u8 = 0x10;
 /// First byte of receive rows.
 pub const RECEIVE: u8 = 0x14;
+/// First byte of reference rows.
+pub const REFERENCE: u8 = 0x18;
+/// First and only byte of the key of their sums.
+pub const SHARING: u8 = 0x19;
 
 /// Names a cell of a dataset.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -108,6 +114,10 @@ pub enum MetaKey {
     Bookmark(DatasetId, String),
     /// What is being received into a hidden dataset.
     Receive(DatasetId),
+    /// Who refers to the block at an address, and what it holds.
+    Reference(Address),
+    /// What the reference table comes to.
+    Sharing,
 }
 
 impl MetaKey {
@@ -149,6 +159,11 @@ impl MetaKey {
             MetaKey::Receive(id) => numbers(&mut out, RECEIVE, &[id.0]),
             MetaKey::Scan => out.push(SCAN),
             MetaKey::Move => out.push(MOVE),
+            MetaKey::Reference(at) => {
+                numbers(&mut out, REFERENCE, &[at.segment.0]);
+                out.extend_from_slice(&at.offset.to_be_bytes());
+            }
+            MetaKey::Sharing => out.push(SHARING),
             MetaKey::Snapshot(id, txg) => numbers(&mut out, SNAPSHOT, &[id.0, txg.0]),
             MetaKey::Cell(id, cell) => numbers(&mut out, CELL, &[id.0, cell.left.0, cell.born.0]),
             MetaKey::CellRun(id, cell, number) => {
@@ -198,6 +213,11 @@ impl MetaKey {
             RECEIVE => MetaKey::Receive(DatasetId(number(rest)?)),
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
             MOVE => rest.is_empty().then_some(MetaKey::Move)?,
+            SHARING => rest.is_empty().then_some(MetaKey::Sharing)?,
+            REFERENCE => {
+                let offset = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
+                MetaKey::Reference(Address { segment: SegmentId(number(rest.get(..8)?)?), offset })
+            }
             CHECKSUMS => {
                 let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
                 MetaKey::Checksums(SegmentId(number(rest.get(..8)?)?), part)
@@ -247,6 +267,7 @@ mod tests {
             MetaKey::Hold(DatasetId(3), "keep".into()),
             MetaKey::Bookmark(DatasetId(3), "monday".into()),
             MetaKey::Receive(DatasetId(3)),
+            MetaKey::Reference(Address { segment: SegmentId(3), offset: 8192 }),
         ];
         for key in keys {
             let bytes = key.encode();

@@ -277,6 +277,7 @@ mod tests {
             psize: 700,
             lsize: 1000,
             birth: Txg(5),
+            written: Txg(0),
             stamp: Stamp { salt: [3; 16], counter: segment },
             compression: Compression::Lz4,
             kind: BlockKind::Names,

@@ -65,9 +65,9 @@ impl Overlay {
         let mut block = Vec::with_capacity(if self.block.is_some() { Self::BLOCK_BYTES_MAX } else { 0 });
         if let Some(pointer) = &self.block {
             assert_eq!(
-                (pointer.lsize, pointer.kind, pointer.level, pointer.copies[1]),
-                (self.covered(), BlockKind::Data, 0, Address::NONE),
-                "the block of an overlay holds its ranges"
+                (pointer.lsize, pointer.kind, pointer.level, pointer.copies[1], pointer.written),
+                (self.covered(), BlockKind::Data, 0, Address::NONE, Txg(0)),
+                "the block of an overlay holds its ranges, and is nobody else's"
             );
             head |= HAS_BLOCK;
             block.extend_from_slice(&pointer.hash);
@@ -149,6 +149,7 @@ impl Overlay {
             psize,
             lsize: overlay.covered(),
             birth,
+            written: Txg(0),
             stamp,
             compression,
             kind: BlockKind::Data,
@@ -290,6 +291,7 @@ mod tests {
                 psize: BlockPointer::PSIZE_MAX,
                 lsize: 16 * 999_999,
                 birth: Txg(u64::MAX),
+                written: Txg(0),
                 stamp: Stamp { salt: [1; 16], counter: u64::MAX },
                 compression: Compression::Off,
                 kind: BlockKind::Data,

@@ -73,13 +73,19 @@ pub enum FrameKind {
     Close = 6,
     /// [`StreamSpan`]: all keys there are between two keys.
     Span = 7,
+    /// [`RawRoots`](crate::raw::RawRoots) of a raw snapshot.
+    RawRoots = 8,
+    /// Stamps of blocks that a raw snapshot has no more ([`RawGone`](crate::raw::RawGone)).
+    RawGone = 9,
+    /// Sealed blocks, each behind a [`RawBlock`](crate::raw::RawBlock).
+    RawBlocks = 10,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span                |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -126,6 +132,9 @@ impl FrameHeader {
             5 => FrameKind::End,
             6 => FrameKind::Close,
             7 => FrameKind::Span,
+            8 => FrameKind::RawRoots,
+            9 => FrameKind::RawGone,
+            10 => FrameKind::RawBlocks,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -150,7 +159,7 @@ impl FrameHeader {
 /// |  32 |  16 | hash_seed    | key of the hash that orders its directories                    |
 /// |  48 |   8 | inode        | resumed: content before (inode, offset) is left out, and names; 0: nothing is |
 /// |  56 |   8 | offset       | resumed: see above                                             |
-/// |  64 |   1 | flags        | bit 0: it comes with properties; bit 1: resumed                |
+/// |  64 |   1 | flags        | bit 0: it comes with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume |
 /// |  65 |   1 | reserved     | zero                                                           |
 /// |  66 |   2 | name_len     | length of the name                                             |
 /// |  68 |   4 | props_len    | length of the properties                                       |
@@ -173,8 +182,12 @@ pub struct StreamBegin {
     pub position: (InodeId, u64),
     /// What was received before is gone on with.
     pub resumed: bool,
+    /// Its blocks come as they are sealed.
+    pub raw: bool,
     /// It comes with the properties of its file system.
     pub with_properties: bool,
+    /// It is of a volume.
+    pub volume: bool,
     /// Full name where it was.
     pub name: String,
     /// Names and values of properties.
@@ -220,7 +233,8 @@ impl StreamBegin {
         out.u64("guid", self.guid).u64("base", self.base).u64("created_ns", self.created_ns);
         out.u64("bytes", self.bytes).bytes("hash_seed", &self.hash_seed);
         out.u64("inode", self.position.0.0).u64("offset", self.position.1);
-        out.u8("flags", u8::from(self.with_properties) | u8::from(self.resumed) << 1).reserved();
+        let flags = u8::from(self.with_properties) | u8::from(self.resumed) << 1;
+        out.u8("flags", flags | u8::from(self.raw) << 2 | u8::from(self.volume) << 3).reserved();
         out.u16("name_len", u16::try_from(self.name.len()).expect("names are short"));
         out.u32("props_len", u32::try_from(props.len()).expect("properties are short")).reserved();
         out.tail("name", self.name.as_bytes()).tail("props", &props).finish()
@@ -245,7 +259,7 @@ impl StreamBegin {
         }
         let flags = from.u8("flags");
         let resumed = flags & 2 != 0;
-        if flags > 3 || (position.0.0 != 0 && !resumed) {
+        if flags > 15 || (position.0.0 != 0 && !resumed) {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
@@ -270,7 +284,7 @@ impl StreamBegin {
             rest = tail;
         }
         from.finish()?;
-        let with_properties = flags & 1 != 0;
+        let (with_properties, raw) = (flags & 1 != 0, flags & 4 != 0);
         Ok(StreamBegin {
             guid,
             base,
@@ -279,7 +293,9 @@ impl StreamBegin {
             hash_seed,
             position,
             resumed,
+            raw,
             with_properties,
+            volume: flags & 8 != 0,
             name,
             properties,
         })
@@ -437,7 +453,9 @@ mod tests {
             hash_seed: [3; 16],
             position: (InodeId(2), 1),
             resumed: true,
+            raw: true,
             with_properties: true,
+            volume: true,
             name: "tank/home@monday".into(),
             properties: vec![("compression".into(), "zstd".into()), ("org:note".into(), "a=b".into())],
         }
@@ -480,7 +498,7 @@ mod tests {
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 8), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 11), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");

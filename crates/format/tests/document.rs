@@ -165,6 +165,7 @@ fn a_pointer_is_written_as_its_table_says() {
         psize: 0xf6f6,
         lsize: 0x1717,
         birth: Txg(0x2828),
+        written: Txg(0x1b1b),
         stamp: Stamp { salt: [0x39; 16], counter: 0x4a4a },
         compression: Compression::Zle,
         kind: BlockKind::Tail,
@@ -185,7 +186,8 @@ fn a_pointer_is_written_as_its_table_says() {
         ("compression", vec![4]),
         ("kind", vec![5]),
         ("level", vec![7]),
-        ("reserved", vec![0; 13]),
+        ("reserved", vec![0; 5]),
+        ("written", number(0x1b1b, 8)),
     ];
     written_as_its_table_says(&BlockPointer::LAYOUT, &pointer.to_bytes(), expected);
 }

@@ -15,13 +15,15 @@ use steadfast_format::label::{
     AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
 };
 use steadfast_format::layout::Layout;
+use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
 use steadfast_format::stream::{FrameHeader, FrameKind, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
-    CommitTail, Compression, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId, Feature, HeldLog,
-    HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord, LogStart, MetaKey,
-    OwnerRow, Placement, PoolGuid, ReceiveRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId,
-    SegmentRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId,
+    Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord,
+    LogStart, MetaKey, OwnerRow, Placement, PoolGuid, ReceiveRow, ReferenceRow, RelocationRow, ScanKind,
+    ScanRow, ScanState, SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock,
+    WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -88,6 +90,7 @@ fn pointer(kind: BlockKind) -> BlockPointer {
         psize: 5016,
         lsize: 16_384,
         birth: Txg(77),
+        written: Txg(0),
         stamp: Stamp { salt: *b"0123456789abcdef", counter: 4_000_000_001 },
         compression: Compression::Zstd,
         kind,
@@ -102,6 +105,7 @@ fn open_pointer() -> BlockPointer {
         psize: 131_072,
         lsize: 131_072,
         birth: Txg(1),
+        written: Txg(0),
         stamp: Stamp::default(),
         compression: Compression::Off,
         kind: BlockKind::Data,
@@ -501,6 +505,8 @@ fn dataset_rows() {
         next_inode: 1200,
         hash_seed: *b"seed of 16 bytes",
         destroying: false,
+        raw: false,
+        volume: false,
         encryption: None,
         lineage: Lineage::default(),
     };
@@ -511,6 +517,7 @@ fn dataset_rows() {
             wrapped: passphrase_key(),
         }),
         destroying: true,
+        raw: false,
         ..plain.clone()
     };
     let cloned = DatasetRow {
@@ -524,7 +531,13 @@ fn dataset_rows() {
         },
         ..plain.clone()
     };
-    let all = [("dataset_row_plain", plain), ("dataset_row_sealed", sealed), ("dataset_row_cloned", cloned)];
+    let volume = DatasetRow { volume: true, ..plain.clone() };
+    let all = [
+        ("dataset_row_plain", plain),
+        ("dataset_row_sealed", sealed),
+        ("dataset_row_cloned", cloned),
+        ("dataset_row_volume", volume),
+    ];
     for (name, value) in all {
         let bytes = value.encode();
         golden(name, "Dataset row", &bytes, |page| {
@@ -590,6 +603,56 @@ fn snapshots_and_what_they_hold() {
         page.fixed(&DeadRange::LAYOUT, &bytes, "");
     });
     assert_eq!(DeadRange::decode(&bytes), Ok(dead));
+}
+
+#[test]
+fn shared_blocks() {
+    let shared = pointer(BlockKind::Data).referred_in(Txg(99));
+    let shared = BlockPointer { level: 0, copies: [shared.copies[0], Address::NONE], ..shared };
+    let bytes = shared.to_bytes();
+    golden("block_pointer_shared", "Block pointer", &bytes, |page| {
+        page.fixed(&BlockPointer::LAYOUT, &bytes, "");
+    });
+    assert_eq!(BlockPointer::decode(&bytes), Ok(shared));
+    let content = ContentRow {
+        digest: [0xd1; 32],
+        hash: [0xa5; 32],
+        domain: DatasetId(7),
+        written: Txg(77),
+        stamp: Stamp { salt: *b"0123456789abcdef", counter: 4_000_000_001 },
+        noted: 29_446_560,
+        compression: Compression::Lz4,
+    };
+    for (name, content) in [("reference_row_shared", None), ("reference_row_content", Some(content))] {
+        let row = ReferenceRow { more: 3, owner: DatasetId(7), psize: 5016, lsize: 131_072, content };
+        let bytes = row.encode();
+        golden(name, "Reference row", &bytes, |page| {
+            page.fixed(&ReferenceRow::LAYOUT, &bytes, "");
+            let rest = &bytes[ReferenceRow::LAYOUT.size()..];
+            if !rest.is_empty() {
+                page.fixed(&ContentRow::LAYOUT, rest, "content.");
+            }
+        });
+        assert_eq!(ReferenceRow::decode(&bytes), Ok(row));
+    }
+    let class = SharingClass {
+        log2: 1,
+        blocks: 2,
+        lsize: 262_144,
+        psize: 10_032,
+        dsize: 16_384,
+        ref_blocks: 5,
+        ref_lsize: 655_360,
+        ref_psize: 25_080,
+        ref_dsize: 40_960,
+    };
+    let row = SharingRow { shared: 4, shared_bytes: 32_768, saved_bytes: 65_536, classes: vec![class] };
+    let bytes = row.encode();
+    golden("sharing_row", "Sharing", &bytes, |page| {
+        page.fixed(&SharingRow::LAYOUT, &bytes, "");
+        page.fixed(&SharingClass::LAYOUT, &bytes[SharingRow::LAYOUT.size()..], "class.");
+    });
+    assert_eq!(SharingRow::decode(&bytes), Ok(row));
 }
 
 #[test]
@@ -732,7 +795,9 @@ fn streams_and_what_is_received() {
         hash_seed: [7; 16],
         position: (InodeId(12), 1 << 20),
         resumed: true,
+        raw: false,
         with_properties: true,
+        volume: false,
         name: "tank/home@tuesday".into(),
         properties: vec![("compression".into(), "zstd-3".into()), ("org:note".into(), "a=b".into())],
     };
@@ -761,6 +826,62 @@ fn streams_and_what_is_received() {
 }
 
 #[test]
+fn raw_snapshots() {
+    let stamp = Stamp { salt: [0x5a; 16], counter: 300 };
+    let pointer = BlockPointer {
+        hash: [7; 32],
+        copies: [Address { segment: SegmentId(9), offset: 4096 }, Address::NONE],
+        psize: 5000,
+        lsize: 16_384,
+        birth: Txg(3),
+        written: Txg(0),
+        stamp,
+        compression: Compression::Lz4,
+        kind: BlockKind::Names,
+        level: 1,
+    };
+    let roots = RawRoots {
+        pool: PoolGuid(0x1122_3344_5566_7788),
+        dataset: DatasetId(12),
+        family: DatasetId(7),
+        txg: Txg(4711),
+        names: Some(pointer),
+        extents: None,
+        used: 1 << 20,
+        data: 1 << 19,
+        logical: 3 << 18,
+        files: 33,
+        next_inode: 44,
+        hash_seed: [8; 16],
+        wrapped: WrappedKey {
+            key_format: KeyFormat::Raw,
+            kdf: None,
+            guid: 1,
+            nonce: [2; 12],
+            sealed: [3; 48],
+        },
+    };
+    let bytes = roots.encode();
+    golden("raw_roots", "Raw roots", &bytes, |page| {
+        page.fixed(&RawRoots::LAYOUT, &bytes, "").line(&bytes[RawRoots::LAYOUT.size()..], "wrapped");
+    });
+    assert_eq!(RawRoots::decode(&bytes), Ok(roots));
+
+    let block = RawBlock { hash: [9; 32], stamp, psize: 5000 };
+    let bytes = block.encode();
+    golden("raw_block", "Raw block", &bytes, |page| {
+        page.fixed(&RawBlock::LAYOUT, &bytes, "");
+    });
+    assert_eq!(RawBlock::decode(&bytes), Ok(block));
+
+    let bytes = RawGone(stamp).encode();
+    golden("raw_gone", "Raw gone", &bytes, |page| {
+        page.fixed(&RawGone::LAYOUT, &bytes, "");
+    });
+    assert_eq!(RawGone::decode(&bytes), Ok(RawGone(stamp)));
+}
+
+#[test]
 fn keys_of_the_meta_tree() {
     let keys = [
         ("meta_key_pool_property", MetaKey::PoolProperty("comment".into())),
@@ -775,6 +896,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_cell_run", MetaKey::CellRun(DatasetId(7), CellId { left: Txg(77), born: Txg(70) }, 3)),
         ("meta_key_dead_range", MetaKey::DeadRange(DatasetId(7), Txg(70))),
         ("meta_key_hold", MetaKey::Hold(DatasetId(12), "keep".into())),
+        ("meta_key_reference", MetaKey::Reference(Address { segment: SegmentId(3), offset: 0x2000 })),
         ("meta_key_bookmark", MetaKey::Bookmark(DatasetId(7), "monday".into())),
         ("meta_key_receive", MetaKey::Receive(DatasetId(9))),
     ];

@@ -54,6 +54,12 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// The mountpoint of a file is no regular file.
+    #[error("the mountpoint {} is not a file", path.display())]
+    MountpointNotFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// An earlier server of this mountpoint ended without unmounting.
     #[error(
         "{} is still mounted by a server that is gone. Type `fusermount3 -uz {}` (or, as root, `umount -l {}`).",

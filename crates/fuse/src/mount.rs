@@ -43,7 +43,7 @@ pub enum UnmountMode {
 
 /// Mounts, and returns the connection with its first request (the handshake) waiting.
 pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedFd, Mounted), Error> {
-    let mountpoint = resolve(mountpoint)?;
+    let mountpoint = resolve(mountpoint, options.root_is_file)?;
     let root = rustix::process::geteuid().is_root();
     let by_helper = match options.via {
         MountVia::Direct => false,
@@ -74,17 +74,18 @@ pub(crate) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedF
     Err(Error::Handshake { message })
 }
 
-fn resolve(path: &Path) -> Result<PathBuf, Error> {
+fn resolve(path: &Path, root_is_file: bool) -> Result<PathBuf, Error> {
     let unreachable = |source: io::Error| match source.raw_os_error() {
         Some(libc::ENOTCONN) => Error::MountpointStale { path: path.to_owned() },
         _ => Error::MountpointUnreachable { path: path.to_owned(), source },
     };
     let resolved = std::fs::canonicalize(path).map_err(unreachable)?;
     let metadata = std::fs::metadata(&resolved).map_err(unreachable)?;
-    if !metadata.is_dir() {
-        return Err(Error::MountpointNotDirectory { path: resolved });
+    match (root_is_file, metadata.is_dir(), metadata.is_file()) {
+        (false, true, _) | (true, _, true) => Ok(resolved),
+        (false, ..) => Err(Error::MountpointNotDirectory { path: resolved }),
+        (true, ..) => Err(Error::MountpointNotFile { path: resolved }),
     }
-    Ok(resolved)
 }
 
 fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, Error> {
@@ -96,7 +97,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",
         fd.as_raw_fd(),
-        libc::S_IFDIR,
+        if options.root_is_file { libc::S_IFREG } else { libc::S_IFDIR },
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
     );
@@ -427,10 +428,10 @@ mod tests {
 
     #[test]
     fn a_mountpoint_that_cannot_be_is_refused_by_kind() {
-        assert!(matches!(resolve(Path::new("/no/such/place")), Err(Error::MountpointUnreachable { .. })));
-        assert!(matches!(
-            resolve(Path::new("/proc/self/mountinfo")),
-            Err(Error::MountpointNotDirectory { .. })
-        ));
+        let resolve = |path: &str, file| super::resolve(Path::new(path), file);
+        assert!(matches!(resolve("/no/such/place", false), Err(Error::MountpointUnreachable { .. })));
+        assert!(matches!(resolve("/proc/self/mountinfo", false), Err(Error::MountpointNotDirectory { .. })));
+        assert!(matches!(resolve("/proc", true), Err(Error::MountpointNotFile { .. })));
+        assert!(resolve("/proc/version", true).is_ok() && resolve("/proc", false).is_ok());
     }
 }

@@ -13,6 +13,8 @@ pub struct MountOptions {
     pub fs_name: String,
     /// The type shown is `fuse.SUBTYPE`, or `fuse` without one. Default `None`.
     pub subtype: Option<String>,
+    /// The root of the file system is a regular file, and what it is mounted over is one too. Default false: both are directories.
+    pub root_is_file: bool,
     /// Users other than the one who mounts may enter. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
     /// Default false.
     pub allow_other: bool,
@@ -90,6 +92,7 @@ impl MountOptions {
         Self {
             fs_name: fs_name.into(),
             subtype: None,
+            root_is_file: false,
             allow_other: false,
             default_permissions: true,
             read_only: false,

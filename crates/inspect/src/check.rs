@@ -4,11 +4,12 @@
 //! (I1) Every copy of every block reachable from the newest uberblock has the hash its parent carries and, where the key
 //!      is at hand, opens and decompresses to what its pointer says.
 //! (I2) Every unit a pointer leads to lives in the table, in a segment of the right owner and class, and belongs to one
-//!      block only.
+//!      block only, which one pointer leads to, or as many as its reference row says.
 //! (I3) Every unit that lives in the table belongs to a block, so that no space is lost.
 //! (I4) Rows, relocations, datasets and counts agree with each other and with what import demands.
 //! (I5) Every chunk of every column of a redundant segment has its checksum, its parity fits, and its copies are alike.
 //! (I6) What a snapshot needs is kept by its dataset or by a cell, and what a cell keeps is needed by a snapshot, to the byte.
+//! (I7) A block has as many references as its row says, one if it has none, and sums are those of the rows.
 //!
 //! Without a key, (I1) ends at the roots of encrypted datasets, and (I3) says nothing of their segments.
 
@@ -164,6 +165,9 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
         }
     }
     check_table(&view, &meta, &partly, summary, found);
+    if meta.whole {
+        crate::references::check(&view, &partly, found);
+    }
     crate::log::check(&mut view, &meta, found);
     if meta.table_whole {
         crate::columns::check(&view, &meta, found);
@@ -358,6 +362,15 @@ impl Reach {
                 if row.owner != self.owner || !class_fits(pointer.kind, copy, row.class) {
                     let (bookmark, owner, class) = (bookmark.clone(), row.owner, row.class);
                     found(Finding::SegmentWrong { bookmark, segment, owner, class });
+                }
+            }
+            // Units of a block that is shared are marked by its first reference.
+            if copy == 0 && view.table.references.is_listed(pointer) {
+                view.table.references.see(bookmark, pointer);
+                if !view.table.references.count(address) {
+                    fresh = false;
+                    lies_in = Some(segments);
+                    continue;
                 }
             }
             fresh &= self.mark(view, &pieces, (address, bookmark), found);

@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub certain: bool,
     /// What was looked at.
     visited: HashSet<Address>,
+    /// The same of blocks that more than one pointer leads to: by inode, offset and birth too.
+    referred: HashSet<(u64, u64, Address, Txg)>,
     bytes: u64,
     data: u64,
     whole: bool,
@@ -86,7 +88,16 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(dataset: DatasetId, keys: Option<Arc<BlockKeys>>, certain: bool) -> Shared {
-        Shared { dataset, keys, certain, visited: HashSet::new(), bytes: 0, data: 0, whole: true }
+        Shared {
+            dataset,
+            keys,
+            certain,
+            visited: HashSet::new(),
+            referred: HashSet::new(),
+            bytes: 0,
+            data: 0,
+            whole: true,
+        }
     }
 
     /// Looks at what lies behind a border.
@@ -140,7 +151,14 @@ impl Shared {
         bookmark: &Bookmark,
         found: &mut Found<'_>,
     ) -> bool {
-        if !self.visited.insert(pointer.copies[0]) {
+        let address = pointer.copies[0];
+        let is_new = match bookmark.at {
+            At::File { inode, offset } if view.table.references.is_listed(pointer) => {
+                self.referred.insert((inode.0, offset, address, pointer.birth))
+            }
+            _ => self.visited.insert(address),
+        };
+        if !is_new {
             return false;
         }
         for &address in &pointer.copies[..pointer.copy_count()] {

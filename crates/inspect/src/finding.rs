@@ -410,6 +410,19 @@ pub enum Finding {
         /// Units that nothing keeps.
         units: u32,
     },
+    /// A block has another number of references than its row says: it would be freed too early, or never.
+    #[error("the block at segment {}, offset {} has {found} references, and its row says {stored}", address.segment, address.offset)]
+    References {
+        /// Where it lies.
+        address: Address,
+        /// What its row says.
+        stored: u64,
+        /// Pointers and places in cells.
+        found: u64,
+    },
+    /// The sums of the reference table are not those of its rows.
+    #[error("the sums of the reference table are not those of its rows")]
+    ReferenceSums,
     /// A cell that no snapshot holds is in no dead range, or one that is held is in one.
     #[error("dataset {dataset}: nobody knows whether the cell ({left}, {born}) is held")]
     CellStray {
@@ -659,6 +672,9 @@ impl Finding {
             Finding::SnapshotLost { .. } => ("snapshot-lost", Damage),
             Finding::CloneLost { .. } => ("clone-lost", Damage),
             Finding::CellStray { .. } => ("cell-stray", Leak),
+            Finding::References { stored, found, .. } if found > stored => ("references-few", Damage),
+            Finding::References { .. } => ("references-many", Leak),
+            Finding::ReferenceSums => ("reference-sums", Leak),
             Finding::ColumnMissing { .. } => ("column-missing", Degraded),
             Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),
             Finding::ChunkWrong { .. } => ("chunk-wrong", Degraded),

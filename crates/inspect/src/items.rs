@@ -7,8 +7,8 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
-    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow, RelocationRow,
-    ScanRow, SegmentRow, SnapshotRow,
+    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow, ReferenceRow,
+    RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -36,7 +36,14 @@ pub(crate) fn pointer(pointer: &BlockPointer) -> String {
     let (kind, compression) = (format!("{:?}", pointer.kind), format!("{:?}", pointer.compression));
     let words = format!("{kind}/{compression}/{sealed}").to_lowercase();
     let hash = hex(&pointer.hash[..8]);
-    format!("{} psize:{psize} lsize:{lsize} birth:{birth} level:{level} {words} {hash}", copies.join("+"))
+    let written = match pointer.written.0 {
+        0 => String::new(),
+        written => format!(" written:{written}"),
+    };
+    format!(
+        "{} psize:{psize} lsize:{lsize} birth:{birth}{written} level:{level} {words} {hash}",
+        copies.join("+")
+    )
 }
 
 /// Where a segment lies: device and slot of each column, `-` for one that is missing; of redundant segments what they are before.
@@ -148,6 +155,25 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let record = record.with_some("base_txg", row.base.map(|(txg, _)| txg.0));
             record.with("inode", row.position.0.0).with("offset", row.position.1)
         }
+        MetaKey::Reference(at) => {
+            let row = ReferenceRow::decode(value)?;
+            let record = Record::new("reference").with("segment", at.segment.0).with("offset", at.offset);
+            let record = record.with("more", row.more).with("owner", row.owner.0);
+            let record = record.with("psize", row.psize).with("lsize", row.lsize);
+            let content = row.content.as_ref();
+            record
+                .with_some("digest", content.map(|content| hex(&content.digest[..8])))
+                .with_some("written", content.map(|content| content.written.0))
+                .with_some("domain", content.map(|content| content.domain.0))
+        }
+        MetaKey::Sharing => {
+            let sums = SharingRow::decode(value)?;
+            let record = Record::new("sharing").with("shared", sums.shared);
+            let record = record.with("shared_bytes", sums.shared_bytes).with("saved_bytes", sums.saved_bytes);
+            let known: u64 = sums.classes.iter().map(|class| class.blocks).sum();
+            let references: u64 = sums.classes.iter().map(|class| class.ref_blocks).sum();
+            record.with("known", known).with("references", references)
+        }
         MetaKey::HeldLog(id) => {
             let held = HeldLog::decode(value)?;
             Record::new("held_log").with("dataset", id.0).with("base", held.base.0).with("end", held.end)
@@ -166,6 +192,7 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
                 .with("files", row.files)
                 .with("next_inode", row.next_inode)
                 .with("destroying", row.destroying)
+                .with("volume", row.volume)
                 .with("kept", row.lineage.kept)
                 .with_some("family", Some(row.lineage.family.0).filter(|family| *family != 0))
                 .with("shared", row.lineage.shared)

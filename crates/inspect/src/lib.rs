@@ -29,6 +29,7 @@ pub mod leaf;
 pub mod log;
 mod meta;
 pub mod record;
+mod references;
 mod snapshots;
 mod table;
 mod view;

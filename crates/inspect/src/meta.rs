@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, RelocationRow, ScanRow, SegmentId, SegmentRow,
-    SnapshotRow, Txg,
+    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, ReferenceRow, RelocationRow, ScanRow, SegmentId,
+    SegmentRow, SharingRow, SnapshotRow, Txg,
 };
 
 use crate::finding::Bookmark;
@@ -307,6 +307,14 @@ impl Visit for Meta {
                     found(item.bad("a hold that is no time"));
                 }
             }
+            MetaKey::Reference(at) => match ReferenceRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(row) => view.table.references.add(at, row),
+            },
+            MetaKey::Sharing => match SharingRow::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(sums) => view.table.references.set_sums(sums),
+            },
             MetaKey::Bookmark(..) => {
                 if let Err(error) = Marked::decode(item.value) {
                     found(item.bad(error));

@@ -93,6 +93,9 @@ fn mark(view: &mut View, dataset: DatasetId, cell: CellId, place: &CellPlace, fo
     let Some(pieces) = view.table.resolve(address, place.psize) else {
         return found(Finding::PointerUnallocated { bookmark: bookmark(), address });
     };
+    if place.logical > 0 && view.table.references.is_further(address) {
+        return;
+    }
     let (mut dead, mut twice) = (0, 0);
     for piece in pieces {
         let marked = view.table.mark(piece);
@@ -181,6 +184,9 @@ impl Seen<'_> {
                 let sight = view.table.see(piece);
                 fresh |= sight.fresh > 0;
                 lost += sight.unmarked;
+            }
+            if view.table.references.is_listed(pointer) {
+                fresh = view.table.references.see(bookmark, pointer);
             }
             if lost > 0 {
                 found(Finding::SnapshotLost { bookmark: bookmark.clone(), address, units: lost });

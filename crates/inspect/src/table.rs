@@ -61,6 +61,8 @@ pub(crate) struct Table {
     /// By the segment and unit they are known by: where they lie, and how many.
     pub runs: BTreeMap<(SegmentId, u32), RelocationRow>,
     marks: HashMap<SegmentId, Vec<u64>>,
+    /// Blocks that more than one pointer may lead to.
+    pub references: crate::references::References,
     /// What a head or a snapshot was seen to lead to.
     seen: HashMap<SegmentId, Vec<u64>>,
 }
@@ -72,6 +74,7 @@ impl Table {
             rows: BTreeMap::new(),
             runs: BTreeMap::new(),
             marks: HashMap::new(),
+            references: crate::references::References::default(),
             seen: HashMap::new(),
         }
     }

@@ -1,5 +1,5 @@
 //! Clones against copies: a random history of several file systems that are written, snapshotted, cloned, promoted, rolled back and
-//! destroyed, with and without a key. After every few steps each file system and each snapshot reads as the copy that was made of it, the
+//! destroyed, with and without a key, with and without blocks that are shared. After every few steps each file system and each snapshot reads as the copy that was made of it, the
 //! check finds nothing, and figures that can be told in two ways are the same.
 
 use std::collections::BTreeMap;
@@ -77,7 +77,8 @@ struct World {
 }
 
 impl World {
-    fn new(mib: u64, sealed: bool) -> World {
+    /// With the property `dedup`, of histories that share blocks; these copy files too.
+    fn new(mib: u64, sealed: bool, dedup: Option<&'static str>) -> World {
         let env = Env::real();
         let device = Arc::new(MemoryDevice::new("a", mib << 20));
         let spec = CreateSpec {
@@ -97,7 +98,8 @@ impl World {
             let random = |out: &mut [u8]| env.random.fill(out);
             NewKey { user: Arc::new(new_user_key(KeyFormat::Raw, SECRET, &random, None).expect("a key")) }
         });
-        pool.create_dataset("tank/fs", Default::default(), key).expect("made");
+        let props = dedup.map(|value| [("dedup".to_owned(), value.to_owned())].into());
+        pool.create_dataset("tank/fs", props.unwrap_or_default(), key).expect("made");
         let all = BTreeMap::from([("tank/fs".to_owned(), Copy::default())]);
         World { env, device, pool: Some(pool), all, made: 0, sealed }
     }
@@ -184,6 +186,30 @@ impl World {
             content.resize(end, 0);
         }
         content[usize::try_from(offset).expect("small")..end].copy_from_slice(&data);
+    }
+
+    /// A file becomes what another one of its file system is, by a copy or by being written.
+    fn repeat(&mut self, dice: &mut Dice) {
+        let Some(fs) = dice.of(&self.names()).cloned() else { return };
+        let (from, to) = (format!("file-{}", dice.below(6)), format!("file-{}", dice.below(6)));
+        let Some(content) = self.all[&fs].files.get(&from).cloned().filter(|_| from != to) else { return };
+        let copies = dice.below(2) == 0;
+        self.with(&fs, |fs| {
+            let ino = |name: &str| match fs.lookup(ROOT, name.as_bytes()) {
+                Ok(entry) => entry.ino,
+                Err(_) => fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0).expect("made").ino,
+            };
+            let (source, target) = (ino(&from), ino(&to));
+            if copies {
+                let copied = fs.copy_file_range(source, 0, target, 0, content.len() as u64);
+                assert_eq!(copied, Ok(content.len() as u64));
+            } else if !content.is_empty() {
+                fs.write(target, 0, &content, false).expect("written");
+            }
+        });
+        let target = self.all.get_mut(&fs).expect("there").files.entry(to).or_default();
+        target.resize(target.len().max(content.len()), 0);
+        target[..content.len()].copy_from_slice(&content);
     }
 
     fn remove(&mut self, dice: &mut Dice) {
@@ -381,9 +407,10 @@ fn compare_files(fs: &FileSystem, files: &Files, what: &str) {
     }
 }
 
-fn history(seed: u64, sealed: bool) {
+fn history(seed: u64, sealed: bool, dedup: Option<&'static str>) {
     let mut dice = Dice(seed);
-    let mut world = World::new(96, sealed);
+    let mut world = World::new(96, sealed, dedup);
+    let mut shared = 0;
     for step in 0..260 {
         match dice.below(24) {
             0..=8 => world.write(&mut dice),
@@ -396,8 +423,10 @@ fn history(seed: u64, sealed: bool) {
             20 => world.rollback(&mut dice),
             21 => world.pool().sync().expect("committed"),
             22 if dice.below(3) == 0 => world.reopen(dice.below(2) == 0),
+            22 | 23 if dedup.is_some() => (0..3).for_each(|_| world.repeat(&mut dice)),
             _ => {}
         }
+        shared = shared.max(world.pool().sharing().saved_bytes());
         if step % 10 == 9 {
             world.compare(&format!("seed {seed}, step {step}"));
         }
@@ -414,14 +443,24 @@ fn history(seed: u64, sealed: bool) {
     world.pool().destroy_with_snapshots(&last).expect("destroyed");
     world.all.clear();
     world.check(&format!("seed {seed}, all destroyed"));
+    assert_eq!(shared > 0, dedup.is_some(), "seed {seed}");
+    assert_eq!(world.pool().sharing().sums, Default::default(), "seed {seed}: nothing is left in the table");
 }
 
 #[test]
 fn clones_equal_copies_in_any_order_of_events() {
-    (1..=12).for_each(|seed| history(seed, false));
+    (1..=12).for_each(|seed| history(seed, false, None));
 }
 
 #[test]
 fn clones_of_encrypted_file_systems_equal_copies_in_any_order_of_events() {
-    (21..=32).for_each(|seed| history(seed, true));
+    (21..=32).for_each(|seed| history(seed, true, None));
+}
+
+#[test]
+fn clones_that_share_blocks_equal_copies_in_any_order_of_events() {
+    (41..=44).for_each(|seed| history(seed, false, Some("off")));
+    (45..=48).for_each(|seed| history(seed, false, Some("on")));
+    (51..=53).for_each(|seed| history(seed, true, Some("off")));
+    (54..=57).for_each(|seed| history(seed, true, Some("verify")));
 }

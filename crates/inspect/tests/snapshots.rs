@@ -7,13 +7,17 @@ use std::sync::Arc;
 
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
+use steadfast_format::KeyFormat;
 use steadfast_inspect::{Leaf, Request};
-use steadfast_pool::{CreateSpec, DatasetHandle, DeviceHandle, ImportSpec, Memory, Pool, scan};
+use steadfast_pool::{CreateSpec, DatasetHandle, DeviceHandle, ImportSpec, Memory, NewKey, Pool, scan};
 use steadfast_posix::{Atime, Caller, FileSystem, Options, Usage};
 
 const ROOT: u64 = 1;
 const ME: Caller = Caller::ROOT;
 const FS: &str = "tank/fs";
+
+/// Record size of its files.
+const RECORD: u64 = 131_072;
 
 /// Content by name.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -59,10 +63,16 @@ struct World {
     files: Files,
     snapshots: BTreeMap<u64, Files>,
     taken: u64,
+    /// Raw key of the file system.
+    secret: Option<Vec<u8>>,
 }
 
 impl World {
     fn new(mib: u64) -> World {
+        World::with(mib, &[], None)
+    }
+
+    fn with(mib: u64, props: &[(&str, &str)], secret: Option<&[u8]>) -> World {
         let env = Env::real();
         let device = Arc::new(MemoryDevice::new("a", mib << 20));
         let spec = CreateSpec {
@@ -78,9 +88,18 @@ impl World {
             memory: Memory::default(),
         };
         let pool = Pool::create(&env, spec).expect("created");
-        pool.create_dataset(FS, Default::default(), None).expect("made");
+        let props = props.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let random = |out: &mut [u8]| env.random.fill(out);
+        let key = secret.map(|secret| {
+            let user =
+                steadfast_pool::new_user_key(KeyFormat::Raw, secret, &random, None).expect("a raw key");
+            NewKey { user: Arc::new(user) }
+        });
+        pool.create_dataset(FS, props, key).expect("made");
+        let secret = secret.map(<[u8]>::to_vec);
         let (files, snapshots) = (Files::new(), BTreeMap::new());
-        let mut world = World { env, device, pool: Some(pool), mounted: None, files, snapshots, taken: 0 };
+        let mut world =
+            World { env, device, pool: Some(pool), mounted: None, files, snapshots, taken: 0, secret };
         world.mount();
         world
     }
@@ -122,6 +141,9 @@ impl World {
             memory: Memory::default(),
         };
         self.pool = Some(Pool::import(&self.env, pools.remove(0), &spec).expect("imported"));
+        if let Some(secret) = &self.secret {
+            self.pool().load_key(FS, secret, false).expect("loaded");
+        }
         self.mount();
     }
 
@@ -146,6 +168,58 @@ impl World {
         let fs = &self.mounted.as_ref().expect("mounted").0;
         fs.write(entry.ino, offset, &data, false).expect("written");
         fs.forget(entry.ino, 1);
+    }
+
+    /// A part of a file becomes a part of another one, or of itself.
+    fn copy(&mut self, dice: &mut Dice) {
+        let (from, to) = (format!("file-{}", dice.below(12)), format!("file-{}", dice.below(12)));
+        let Some(source) = self.files.get(&from).cloned().filter(|content| !content.is_empty()) else {
+            return;
+        };
+        let size = source.len() as u64;
+        let (at, target, length) = match dice.below(4) {
+            0 | 1 => (0, 0, size),
+            2 => {
+                let at = dice.below(size) / RECORD * RECORD;
+                (at, dice.below(5) * RECORD, 1 + dice.below(size - at))
+            }
+            _ => (dice.below(size), dice.below(size), 1 + dice.below(200_000)),
+        };
+        let fs = &self.mounted.as_ref().expect("mounted").0;
+        let from_ino = fs.lookup(ROOT, from.as_bytes()).expect("there").ino;
+        let to_ino = match fs.lookup(ROOT, to.as_bytes()) {
+            Ok(entry) => entry.ino,
+            Err(_) => fs.mknod(ME, ROOT, to.as_bytes(), 0o100_644, 0).expect("made").ino,
+        };
+        let content = self.files.entry(to).or_default();
+        if let Ok(copied) = fs.copy_file_range(from_ino, at, to_ino, target, length) {
+            let (start, from) =
+                (usize::try_from(target).expect("small"), usize::try_from(at).expect("small"));
+            let copied = usize::try_from(copied).expect("small");
+            assert_eq!(copied as u64, length.min(size - at));
+            content.resize(content.len().max(start + copied), 0);
+            content[start..start + copied].copy_from_slice(&source[from..from + copied]);
+        }
+        fs.forget(from_ino, 1);
+        fs.forget(to_ino, 1);
+    }
+
+    /// A file gets the bytes that another one has.
+    fn repeat(&mut self, dice: &mut Dice) {
+        let (from, to) = (format!("file-{}", dice.below(12)), format!("file-{}", dice.below(12)));
+        let Some(content) = self.files.get(&from).cloned().filter(|content| !content.is_empty()) else {
+            return;
+        };
+        let fs = &self.mounted.as_ref().expect("mounted").0;
+        let entry = match fs.lookup(ROOT, to.as_bytes()) {
+            Ok(entry) => entry,
+            Err(_) => fs.mknod(ME, ROOT, to.as_bytes(), 0o100_644, 0).expect("made"),
+        };
+        fs.write(entry.ino, 0, &content, false).expect("written");
+        fs.forget(entry.ino, 1);
+        let target = self.files.entry(to).or_default();
+        target.resize(target.len().max(content.len()), 0);
+        target[..content.len()].copy_from_slice(&content);
     }
 
     fn remove(&mut self, dice: &mut Dice) {
@@ -248,7 +322,7 @@ impl World {
             path: "a".into(),
             device: Arc::new(MemoryDevice::from_image("a", self.device.image())) as Arc<dyn Device>,
         };
-        let request = Request { leaves: &[leaf], secret: None, anchor: None, env: &self.env };
+        let request = Request { leaves: &[leaf], secret: self.secret.clone(), anchor: None, env: &self.env };
         let mut told = Vec::new();
         let summary =
             steadfast_inspect::check(&request, &mut |finding| told.push(finding.record().to_string()));
@@ -401,4 +475,94 @@ fn what_the_cleaner_moves_stays_in_snapshots_and_cells() {
     assert!(moved > 10, "the cleaner had nothing to move: {moved}");
     world.reopen(true);
     world.compare("imported");
+}
+
+/// Seed, properties and key of a world.
+type Kind<'a> = (u64, &'a [(&'a str, &'a str)], Option<&'a [u8]>);
+
+/// Copies that share blocks, and content that is found to be there: in any order of events each block has as many references as its row
+/// says, and files and snapshots read as their copies.
+#[test]
+fn shared_blocks_go_with_their_last_reference() {
+    let secret = [7; 32];
+    let worlds: [Kind<'_>; 5] = [
+        (1, &[], None),
+        (2, &[("dedup", "on")], None),
+        (3, &[("dedup", "verify"), ("compression", "off")], None),
+        (4, &[], Some(&secret)),
+        (5, &[("dedup", "on")], Some(&secret)),
+    ];
+    for (seed, props, secret) in worlds {
+        let mut dice = Dice(seed);
+        let mut world = World::with(96, props, secret);
+        let (mut shared, mut hits) = (0, 0);
+        for step in 0..260 {
+            match dice.below(24) {
+                0..=6 => world.write(&mut dice),
+                7..=11 => world.copy(&mut dice),
+                12 | 13 => world.repeat(&mut dice),
+                14 => world.remove(&mut dice),
+                15 => world.truncate(&mut dice),
+                16 | 17 if world.snapshots.len() < 6 => world.snapshot(),
+                16..=18 => world.destroy(&mut dice, false),
+                19 if dice.below(3) == 0 => world.rollback(),
+                20 if dice.below(4) == 0 => world.reopen(dice.below(2) == 0),
+                _ => world.pool().sync().expect("committed"),
+            }
+            let sharing = world.pool().sharing();
+            shared = shared.max(sharing.sums.shared);
+            hits += sharing.hits;
+            if step % 20 == 19 {
+                world.compare(&format!("seed {seed}, step {step}"));
+            }
+        }
+        assert!(shared > 0 || hits > 0, "seed {seed}: nothing was ever shared");
+        assert_eq!(hits > 0, props.iter().any(|(name, _)| *name == "dedup"), "seed {seed}");
+        let all: Vec<String> = world.snapshots.keys().map(|number| format!("{FS}@s{number}")).collect();
+        if !all.is_empty() {
+            world.pool().destroy_snapshots(&all, false).expect("destroyed");
+        }
+        world.snapshots.clear();
+        world.compare(&format!("seed {seed}, all destroyed"));
+        world.mounted = None;
+        world.pool().destroy_dataset(FS).expect("destroyed");
+        world.check(&format!("seed {seed}, the file system destroyed"));
+        assert_eq!(
+            world.pool().sharing().sums,
+            Default::default(),
+            "seed {seed}: nothing is left in the table"
+        );
+    }
+}
+
+/// What was shared and is then written anew, stored before its txg closes: dedup finds the very block that it was made to share, which
+/// then has one reference for it and not two.
+#[test]
+fn what_is_stored_early_may_find_the_block_that_it_shared() {
+    let mut world = World::with(96, &[("dedup", "on")], None);
+    world.mounted.as_ref().expect("mounted").1.dataset().set_early_bytes(0, 1);
+    let content = noise(5, 8 * RECORD);
+    let fs = world.fs();
+    let first = fs.mknod(ME, ROOT, b"file-0", 0o100_644, 0).expect("made").ino;
+    let second = fs.mknod(ME, ROOT, b"file-1", 0o100_644, 0).expect("made").ino;
+    fs.write(first, 0, &content, false).expect("written");
+    world.pool().sync().expect("committed");
+    let fs = world.fs();
+    assert_eq!(fs.copy_file_range(first, 0, second, 0, 8 * RECORD), Ok(8 * RECORD));
+    fs.write(second, 0, &content, false).expect("written");
+    // The sync of the txg does what was not done early.
+    (0..2000).any(|_| {
+        world.env.clock.sleep(std::time::Duration::from_millis(1));
+        world.pool().sharing().hits > 0
+    });
+    fs.forget(first, 1);
+    fs.forget(second, 1);
+    world.files.insert("file-0".into(), content.clone());
+    world.files.insert("file-1".into(), content);
+    world.compare("written as it was");
+    let hits = world.pool().sharing().hits;
+    assert_eq!(hits, 8, "each record was found");
+    let sharing = world.pool().sharing();
+    let known: u64 = sharing.sums.classes.iter().map(|class| class.ref_blocks).sum();
+    assert_eq!((sharing.entries(), known), (8, 16), "{sharing:?}");
 }

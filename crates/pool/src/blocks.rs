@@ -1,16 +1,21 @@
 //! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
-use steadfast_crypto::BlockKeys;
+use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
+use steadfast_env::Clock;
 use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
 use crate::deaths::Deaths;
+use crate::error::Error;
+use crate::raw::RawSource;
+use crate::references::{Known, References};
 
 /// Nodes of the meta tree.
 pub(crate) struct MetaStore {
@@ -72,10 +77,52 @@ pub(crate) struct DatasetBlocks {
     pub ahead: AtomicBool,
     /// Who knows what its snapshots hold.
     pub deaths: Arc<Deaths>,
+    /// Of a view of a raw dataset: where its blocks come from.
+    pub raw: Option<RawSource>,
+    /// Who knows which blocks are shared.
+    pub references: Arc<References>,
+    /// What is done with content that is there already.
+    pub dedup: RwLock<Dedup>,
+    /// Keys digests of content.
+    pub digest_key: Key,
+    pub clock: Arc<dyn Clock>,
 }
 
-impl Blocks for DatasetBlocks {
-    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+/// What is done with content that is there already: the property `dedup`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Dedup {
+    /// It is stored again.
+    #[default]
+    Off,
+    /// It is referred to if the digest is the same.
+    On,
+    /// It is referred to if the bytes are the same.
+    Verify,
+}
+
+impl Dedup {
+    /// From a value of the property.
+    pub fn of(value: &str) -> Dedup {
+        match value {
+            "on" | "blake3" => Dedup::On,
+            "verify" | "blake3,verify" => Dedup::Verify,
+            _ => Dedup::Off,
+        }
+    }
+}
+
+/// What becomes of a block that was given to be written.
+enum Fate {
+    /// It refers to one that is there.
+    There(BlockPointer),
+    /// It is written, as this one of those that are.
+    Written(usize, Option<Known>),
+    /// It refers to that one of those that are written.
+    Like(usize),
+}
+
+impl DatasetBlocks {
+    fn write(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
         let content = *self.compression.read();
         let small_bytes_max = self.small_bytes_max.load(Ordering::Relaxed);
         let requests = blocks.into_iter().map(|block| WriteRequest {
@@ -92,11 +139,118 @@ impl Blocks for DatasetBlocks {
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)
     }
 
+    /// What records hold, and what nothing else may be told from: `None` for what is no record.
+    fn digest(&self, blocks: &[BlockWrite<'_>]) -> Vec<Option<Known>> {
+        let wanted: Vec<&[u8]> = blocks.iter().filter(|b| b.record).map(|b| &*b.data).collect();
+        let mut digests = self.blockio.digests(&self.digest_key, &wanted).into_iter();
+        // Clones have the key and the number of what they are clones of.
+        let domain = if self.keys.is_some() { self.family } else { DatasetId(0) };
+        let known = |block: &BlockWrite<'_>| {
+            block.record.then(|| Known {
+                digest: digests.next().expect("one for each record"),
+                domain,
+                owner: self.owner,
+                lsize: u32::try_from(block.data.len()).expect("records are small"),
+            })
+        };
+        blocks.iter().map(known).collect()
+    }
+
+    /// True if a block holds these bytes.
+    fn holds(&self, pointer: &BlockPointer, data: &[u8]) -> bool {
+        self.read(pointer).is_ok_and(|bytes| *bytes == *data)
+    }
+
+    fn write_once(
+        &self,
+        txg: Txg,
+        blocks: Vec<BlockWrite<'_>>,
+        dedup: Dedup,
+    ) -> Result<Vec<BlockPointer>, StoreError> {
+        let known = self.digest(&blocks);
+        let mut fates = Vec::with_capacity(blocks.len());
+        let mut first: HashMap<[u8; 32], usize> = HashMap::new();
+        let mut written: Vec<BlockWrite<'_>> = Vec::new();
+        for (block, known) in blocks.into_iter().zip(known) {
+            let Some(known) = known else {
+                fates.push(Fate::Written(written.len(), None));
+                written.push(block);
+                continue;
+            };
+            let there = self.references.find(&known, txg);
+            let there = there.filter(|there| dedup == Dedup::On || self.holds(there, &block.data));
+            if let Some(there) = there {
+                // At once, so that nothing else of this call can take it for free.
+                self.references.share(&there, self.owner);
+                fates.push(Fate::There(there));
+                continue;
+            }
+            match first.get(&known.digest) {
+                Some(&at) if dedup == Dedup::On || written[at].data == block.data => {
+                    fates.push(Fate::Like(at))
+                }
+                _ => {
+                    first.insert(known.digest, written.len());
+                    fates.push(Fate::Written(written.len(), Some(known)));
+                    written.push(block);
+                }
+            }
+        }
+        let pointers = match self.write(txg, written) {
+            Ok(pointers) => pointers,
+            Err(error) => {
+                for fate in fates {
+                    if let Fate::There(pointer) = fate {
+                        self.references.release(pointer.copies[0]);
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let minutes = u32::try_from(self.clock.wall_ns() / 60_000_000_000).unwrap_or(0);
+        let place = |fate| match fate {
+            Fate::There(pointer) => {
+                self.references.note_hit();
+                pointer
+            }
+            Fate::Written(at, known) => {
+                known.iter().for_each(|known| self.references.enter(&pointers[at], known, minutes));
+                pointers[at]
+            }
+            Fate::Like(at) => {
+                self.references.share(&pointers[at], self.owner);
+                self.references.note_hit();
+                pointers[at]
+            }
+        };
+        Ok(fates.into_iter().map(place).collect())
+    }
+}
+
+impl Blocks for DatasetBlocks {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+        if self.raw.is_some() {
+            // (W1)
+            return Err(StoreError::new(Error::Raw { name: format!("<{}>", self.dataset) }));
+        }
+        let dedup = *self.dedup.read();
+        let wanted = dedup != Dedup::Off && self.references.is_enabled();
+        if wanted && blocks.iter().any(|block| block.record) {
+            self.write_once(txg, blocks, dedup)
+        } else {
+            self.write(txg, blocks)
+        }
+    }
+
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
         // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
         let cache = pointer.kind == BlockKind::Data && self.cached.load(Ordering::Relaxed);
         let (dataset, family) = (self.dataset, self.family);
         let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache };
+        if let Some(raw) = &self.raw {
+            let block = raw.read(&self.blockio, pointer, &context).map_err(StoreError::new)?;
+            return Ok(BlockBytes::new(block));
+        }
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(BlockBytes::new(block))
     }
@@ -120,9 +274,21 @@ impl Blocks for DatasetBlocks {
     }
 
     fn free(&self, pointer: &BlockPointer) {
-        if !self.deaths.let_go(pointer) {
+        if self.raw.is_some() || self.deaths.let_go(pointer) {
+            return;
+        }
+        // Nodes are nobody else's.
+        if pointer.kind != BlockKind::Data || self.references.release(pointer.copies[0]) {
             self.blockio.free(pointer);
         }
+    }
+
+    fn shares(&self) -> bool {
+        self.raw.is_none() && self.references.is_enabled()
+    }
+
+    fn share(&self, pointer: &BlockPointer) {
+        self.references.share(pointer, self.owner);
     }
 
     fn unit(&self) -> u32 {

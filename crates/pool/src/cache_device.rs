@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use steadfast_blockio::{SecondCache, SecondCounts};
+use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
 use steadfast_device::{Device, Meter, Metered, Presence};
 use steadfast_env::Env;
@@ -52,6 +53,8 @@ pub(crate) struct CacheDevice {
 struct Here {
     device: Arc<dyn Device>,
     meter: Arc<Meter>,
+    /// Faults on purpose.
+    injector: Arc<Injector>,
     cache: Arc<SecondCache>,
     size_bytes: u64,
 }
@@ -59,12 +62,14 @@ struct Here {
 impl CacheDevice {
     fn start(inner: &Inner, guid: u64, device: Option<Arc<dyn Device>>) -> Arc<CacheDevice> {
         let here = device.map(|device| {
+            let injector = Injector::new(Arc::clone(&inner.env.clock));
+            let device = Arc::new(Injected::new(device, Arc::clone(&injector)));
             let (device, meter) = metered(&inner.env, &inner.events, device);
             let slots = medium::slot_count(device.character().size_bytes, inner.slot_size);
             let shared = Arc::clone(&device);
             let unit = 1 << inner.ashift;
             let cache = SecondCache::start(&inner.env, shared, inner.slot_size, slots, unit);
-            Here { device, meter, cache, size_bytes: u64::from(slots) * u64::from(inner.slot_size) }
+            Here { device, meter, injector, cache, size_bytes: u64::from(slots) * u64::from(inner.slot_size) }
         });
         Arc::new(CacheDevice { guid, here, trouble: Mutex::new(None) })
     }
@@ -182,6 +187,16 @@ impl Inner {
             cache.release();
         }
         Ok(())
+    }
+
+    /// What stands before each cache device that is here, by its path.
+    pub(crate) fn cache_injectors(&self) -> Vec<(String, Arc<Injector>)> {
+        let caches = self.caches.read().clone();
+        let of = |aux: AuxConfig| {
+            let cache = caches.iter().find(|cache| cache.guid == aux.guid)?;
+            Some((aux.path, Arc::clone(&cache.here.as_ref()?.injector)))
+        };
+        self.listed_caches().into_iter().filter_map(of).collect()
     }
 
     /// Cache devices as status shows them.

@@ -181,6 +181,8 @@ impl Inner {
         };
         let (source, family, seed) =
             (origin.snapshots[&txg].row.clone(), origin.row.family(), origin.row.hash_seed);
+        let raw = origin.row.raw;
+        let volume = origin.row.volume;
         let id = table.take_id();
         let (encryption, loaded) = match keys {
             None => (None, None),
@@ -208,6 +210,8 @@ impl Inner {
             next_inode: source.next_inode,
             hash_seed: seed,
             destroying: false,
+            raw,
+            volume,
             encryption,
             lineage: Lineage {
                 family,
@@ -578,6 +582,8 @@ mod tests {
             next_inode: 1,
             hash_seed: [7; 16],
             destroying: false,
+            raw: false,
+            volume: false,
             encryption: None,
             lineage: Lineage::default(),
         }

@@ -22,6 +22,8 @@
 //! (T2) No block reachable from the last committed txg is overwritten: slots emptied in T are handed out only after
 //!      `Space::committed`, step 9.
 //! (T3) The uberblock of T is written after every block born in T is durable: step 6 flushes before step 7 begins.
+//! (T8) A device that fails in 6 lacks what rows in the tail say it holds, and no checksum tells: labels say that it is out of use before
+//!      a root names them. It is written the txg's number, so that its own older label counts for nothing.   `write_txg`
 //! (T7) Uberblocks form a chain: each carries the tag of the one it replaces.        `write_uberblocks`
 //!
 //! ## What a crash does
@@ -180,6 +182,9 @@ impl Inner {
                     }
                 }
             }
+            if !self.is_suspended() && self.fill_index_step() {
+                patience = patience.min(IDLE_PAUSE);
+            }
             if self.search_step() {
                 patience = patience.min(IDLE_PAUSE);
             }
@@ -314,7 +319,7 @@ impl Inner {
     /// Blocks that this commit may free besides those that operations replace.
     pub(crate) fn frees_max(&self) -> usize {
         let reserved = self.txgs.budget.reserved();
-        let room = self.space.commit_room(self.block_bytes_max).frees_max(reserved.space, reserved.blocks);
+        let room = self.commit_room().frees_max(reserved.space, reserved.blocks);
         // Deleting writes before it gives back, so it waits for the cleaner while that gets on.
         if self.admission.stalled.load(Ordering::Relaxed) { room.max(FREES_LEAST) } else { room }
     }
@@ -361,6 +366,7 @@ impl Inner {
 
         // 2
         self.share_frees(heads);
+        self.count_shares(heads);
         let mut results = Vec::new();
         for head in heads {
             results.push((head.id(), head.sync(txg)?));
@@ -381,6 +387,7 @@ impl Inner {
         {
             self.blockio.free(&old);
         }
+        self.references.write()?;
         // 3
         self.note_table(self.table_items(txg))?;
         self.clean(txg, self.env.clock.monotonic_ns() - begun_ns)?;
@@ -401,6 +408,16 @@ impl Inner {
         let hasty = self.env.has_bug(Bug::NoFlushBeforeRoot) || self.env.has_bug(Bug::AnchorEarly);
         if !early && !hasty {
             self.flush_devices()?;
+        }
+        // (T8) Labels that list fewer devices than the root before counts would make that root unreadable, so they wait for this one.
+        let is_counted = state.last.as_ref().is_some_and(|last| last.devices as usize == self.leaves().len());
+        let given_up = self.fault_given_up();
+        state.labels_dirty |= given_up;
+        if given_up && is_counted {
+            match self.write_labels(PoolState::Active, txg) {
+                Err(Error::LogUnfit { .. }) => {}
+                written => written?,
+            }
         }
         if self.env.has_bug(Bug::SlotReusedEarly) {
             self.space.committed();

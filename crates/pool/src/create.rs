@@ -33,6 +33,7 @@ use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::interval::Interval;
 use crate::memory::Memory;
 use crate::quotas::Quotas;
+use crate::references::{self, References};
 use crate::table::Table;
 
 /// A device to make or import a pool with, and the path that labels shall remember.
@@ -160,7 +161,11 @@ impl Plan {
             keys: self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys)),
             syncing: Arc::clone(&syncing),
         };
-        let meta = Tree::open(Arc::new(store), Arc::clone(&cache), meta_root, Options::META);
+        let meta = Arc::new(Tree::open(Arc::new(store), Arc::clone(&cache), meta_root, Options::META));
+        let index_bytes = self.memory.index_bytes();
+        let references =
+            Arc::new(References::new(self.name.clone(), Arc::clone(&meta), 1 << self.ashift, index_bytes));
+        references.enable(self.features.iter().any(|feature| feature.name == references::FEATURE));
         let admission = Arc::new(Admission::default());
         admission.read_only.store(self.read_only, std::sync::atomic::Ordering::Relaxed);
         let _ = admission.events.set(Arc::clone(&self.events));
@@ -202,6 +207,7 @@ impl Plan {
             blockio: self.blockio,
             cache,
             meta,
+            references,
             sealing: self.sealing,
             txgs,
             quotas: Arc::new(Quotas::new(Arc::clone(&admission))),
@@ -217,6 +223,7 @@ impl Plan {
             log_devices: RwLock::default(),
             held: Mutex::default(),
             log_fresh: AtomicBool::new(false),
+            log_rests: AtomicBool::new(false),
             log_replayed: AtomicU64::new(0),
             interval: Interval::default(),
             read_only: self.read_only,
@@ -337,7 +344,7 @@ impl Pool {
         // Old rings go first: an uberblock of a former pool must not outlive the new labels.
         inner.leaves().iter().try_for_each(|leaf| leaf.erase_rings())?;
         inner.space.flush_devices()?;
-        inner.add_dataset(DatasetId(0), "", spec.root_props, spec.key)?;
+        inner.add_dataset(DatasetId(0), "", spec.root_props, spec.key, None)?;
         inner.commit()?;
         inner.write_labels(PoolState::Active, Txg(1))?;
         Ok(Pool::start(inner))

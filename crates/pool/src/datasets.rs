@@ -11,13 +11,17 @@ use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, Txg, W
 use steadfast_property::Local;
 
 use crate::DatasetHandle;
-use crate::blocks::DatasetBlocks;
+use crate::blocks::{DatasetBlocks, Dedup};
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
-use crate::receive::{Receiving, hidden_name};
+use crate::receive_hidden::{Receiving, hidden_name};
 use crate::snapshots::{Snapshot, SnapshotsOf};
 use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
+use crate::volumes::{VolumeInfo, VolumeSpec};
+
+/// Purpose of keys of digests of content.
+const DIGEST_INFO: &str = "steadfast dedup v1";
 
 /// Key of a dataset that becomes an encryption root.
 #[derive(Clone)]
@@ -69,8 +73,23 @@ pub struct DatasetInfo {
     pub encryption_root: Option<String>,
     /// True if encrypted and the key is loaded.
     pub key_loaded: bool,
+    /// It was received raw: sealed blocks of another pool, which can be read with their key and not be changed.
+    pub raw: bool,
     /// Full name of the snapshot that it is a clone of, if it is one.
     pub origin: Option<String>,
+    /// What only a volume has.
+    pub volume: Option<VolumeInfo>,
+}
+
+/// What a dataset begins as.
+#[derive(Default)]
+struct Beginning {
+    props: Local,
+    key: Option<NewKey>,
+    hash_seed: [u8; 16],
+    receiving: Option<Receiving>,
+    raw: bool,
+    volume: Option<VolumeSpec>,
 }
 
 /// AAD under which a dataset's master key is wrapped.
@@ -115,6 +134,18 @@ impl Inner {
         compression_of(value.as_deref().unwrap_or("on"))
     }
 
+    /// Refuses to look for content in a pool that has nowhere to note it.
+    fn check_dedup(&self, value: Option<&str>) -> Result<()> {
+        match value.map(Dedup::of) {
+            None | Some(Dedup::Off) => Ok(()),
+            Some(_) => {
+                self.need_feature(crate::references::FEATURE)?;
+                self.references.expect_rows();
+                Ok(())
+            }
+        }
+    }
+
     /// Tells open heads what counts now.
     pub(crate) fn apply_settings(&self, id: DatasetId) {
         let ids = {
@@ -129,7 +160,9 @@ impl Inner {
                 open.head.set_settings(self.settings_of(id));
                 self.watch_owners(id, &open.head);
                 self.connect_log(id, &open.head);
-                *open.blocks.compression.write() = self.compression_setting(id);
+                let raw = self.is_raw(id);
+                *open.blocks.compression.write() =
+                    if raw { CompressionSetting::Off } else { self.compression_setting(id) };
                 self.set_caching(id, &open.blocks);
             }
         }
@@ -169,6 +202,14 @@ impl Inner {
         compression: CompressionSetting,
         deaths: &Arc<Deaths>,
     ) -> Arc<DatasetBlocks> {
+        let digest_key = match &keys {
+            Some(keys) => steadfast_crypto::derive(keys.master(), &[], DIGEST_INFO),
+            None => {
+                let mut number = [0; 32];
+                number[..8].copy_from_slice(&self.guid.0.to_le_bytes());
+                steadfast_crypto::derive(&Key::from_bytes(number), &[], DIGEST_INFO)
+            }
+        };
         Arc::new(DatasetBlocks {
             blockio: Arc::clone(&self.blockio),
             dataset: row.id,
@@ -181,14 +222,28 @@ impl Inner {
             cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
             deaths: Arc::clone(deaths),
+            raw: None,
+            references: Arc::clone(&self.references),
+            dedup: RwLock::default(),
+            digest_key,
+            clock: Arc::clone(&self.env.clock),
         })
     }
 
-    /// What of a dataset's content is kept in memory, whether it is read ahead, and how large what goes to special groups is.
+    /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is stored once, and how large what goes to special
+    /// groups is.
     fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
+        let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
+        // What came raw is sealed, and never the same.
+        let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);
+        let dedup = dedup.filter(|_| !is_raw).unwrap_or_default();
+        if dedup != Dedup::Off {
+            self.references.expect_rows();
+        }
+        *blocks.dedup.write() = dedup;
         blocks.ahead.store(is_all("prefetch"), Ordering::Relaxed);
         let small = table.resolve(id, "special_small_blocks", "/").map(|resolved| resolved.value);
         let small = small.and_then(|value| value.parse().ok()).unwrap_or(0);
@@ -197,7 +252,11 @@ impl Inner {
 
     /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
     pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
-        let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let (settings, mut compression) = (self.settings_of(id), self.compression_setting(id));
+        if self.is_raw(id) {
+            // What is sealed does not become smaller.
+            compression = CompressionSetting::Off;
+        }
         let held = self.holds_log_of(id);
         let turn = held.then(|| self.sync_turn.lock());
         let mut table = self.table.write();
@@ -230,7 +289,8 @@ impl Inner {
 
     /// A dataset in use.
     pub(crate) fn use_dataset(self: &Arc<Inner>, id: DatasetId) -> Result<DatasetHandle> {
-        let dataset = self.open_head(id)?;
+        let head = self.open_head(id)?;
+        let dataset = if self.is_raw(id) { self.raw_view(id, vec![head])?.dataset } else { head };
         let table = self.table.read();
         let entry = table.get(id).filter(|entry| !entry.row.destroying);
         let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: format!("<{id}>") })?;
@@ -246,10 +306,12 @@ impl Inner {
         name: &str,
         props: Local,
         key: Option<NewKey>,
+        volume: Option<VolumeSpec>,
     ) -> Result<DatasetId> {
         let mut hash_seed = [0; 16];
         self.env.random.fill(&mut hash_seed);
-        self.add_with(parent, Some(name), props, key, hash_seed, None)
+        let begin = Beginning { props, key, hash_seed, volume, ..Beginning::default() };
+        self.add_with(parent, Some(name), begin)
     }
 
     /// Puts a dataset into the table that nobody sees yet, and opens it. The caller commits.
@@ -259,26 +321,25 @@ impl Inner {
         props: Local,
         hash_seed: [u8; 16],
         receiving: Receiving,
+        raw: bool,
+        volume: bool,
     ) -> Result<DatasetId> {
-        self.add_with(parent, None, props, None, hash_seed, Some(receiving))
+        // Its size comes with the stream.
+        let volume = volume.then_some(VolumeSpec { bytes: 0, block_bytes: 4096 });
+        let receiving = Some(receiving);
+        self.add_with(parent, None, Beginning { props, hash_seed, receiving, raw, volume, key: None })
     }
 
-    fn add_with(
-        &self,
-        parent: DatasetId,
-        name: Option<&str>,
-        props: Local,
-        key: Option<NewKey>,
-        hash_seed: [u8; 16],
-        receiving: Option<Receiving>,
-    ) -> Result<DatasetId> {
+    fn add_with(&self, parent: DatasetId, name: Option<&str>, begin: Beginning) -> Result<DatasetId> {
+        let Beginning { props, key, hash_seed, receiving, raw, volume } = begin;
         let id = self.table.write().take_id();
         let inherited = self.table.read().get(parent).and_then(|entry| {
             let root = entry.row.encryption.as_ref()?.root;
             Some(root)
         });
-        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's.
-        let root = if key.is_some() { Some(id) } else { inherited };
+        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's. What a raw one holds is sealed
+        // already.
+        let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw) };
         let (encryption, keys) = match root {
             None => (None, None),
             Some(root) => {
@@ -310,6 +371,8 @@ impl Inner {
             next_inode: 1,
             hash_seed,
             destroying: false,
+            raw,
+            volume: volume.is_some(),
             encryption,
             lineage: Lineage::default(),
         };
@@ -323,10 +386,15 @@ impl Inner {
         self.table.write().insert(entry);
 
         let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let compression = if raw { CompressionSetting::Off } else { compression };
         let mut table = self.table.write();
         let entry = table.get_mut(id).expect("just inserted");
         let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression, &entry.deaths);
-        let head = Arc::new(Dataset::create(self.parts(&entry.row, &blocks, settings))?);
+        let parts = self.parts(&entry.row, &blocks, settings);
+        let head = Arc::new(match volume {
+            None => Dataset::create(parts)?,
+            Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
+        });
         head.allow_overlays(self.has_feature("overlays"));
         self.open_account(id, &head);
         let caching = Arc::clone(&blocks);
@@ -354,12 +422,28 @@ impl Inner {
 
     /// `zfs create`: a child of an existing dataset. Durable when it returns.
     pub(crate) fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
+        self.create_with(name, props, key, None)
+    }
+
+    /// The same of a file system or a volume.
+    pub(crate) fn create_with(
+        &self,
+        name: &str,
+        props: Local,
+        key: Option<NewKey>,
+        volume: Option<VolumeSpec>,
+    ) -> Result<DatasetId> {
         self.check_writable()?;
         let (parent, last) = self.place_for(name)?;
+        if key.is_none() {
+            // It looks as if what is made below it were sealed too.
+            self.check_not_raw(parent, &self.dataset_name(parent))?;
+        }
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
-        let id = self.add_dataset(parent, last, props, key)?;
+        self.check_dedup(props.get("dedup").map(String::as_str))?;
+        let id = self.add_dataset(parent, last, props, key, volume)?;
         self.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
         self.commit_changes()?;
@@ -376,7 +460,9 @@ impl Inner {
             return Err(Error::DatasetExists { name: name.to_owned() });
         }
         let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
-        Ok((table.find(parent_name).map_err(missing)?, last))
+        let parent = table.find(parent_name).map_err(missing)?;
+        table.check_parent(parent)?;
+        Ok((parent, last))
     }
 
     /// Refuses to destroy what others need, or somebody uses.
@@ -415,6 +501,29 @@ impl Inner {
             let full = |snapshot: &Snapshot| format!("{name}@{}", snapshot.row.name);
             let snapshots = entry.snapshots.values().map(full).collect();
             return Err(Error::HasSnapshots { name: name.to_owned(), snapshots });
+        }
+        Ok(())
+    }
+
+    /// Refuses what would be refused of several datasets that are destroyed one after the other, while all of them are there.
+    pub(crate) fn check_destroy_all(&self, names: &[String]) -> Result<()> {
+        let table = self.table.read();
+        for name in names {
+            let id = table.find(name)?;
+            let entry = table.get(id).expect("just found");
+            for snapshot in entry.snapshots.values() {
+                let name = format!("{name}@{}", snapshot.row.name);
+                if !snapshot.holds.is_empty() {
+                    return Err(Error::SnapshotHeld { name, tags: snapshot.holds.keys().cloned().collect() });
+                }
+                if snapshot.is_pinned() {
+                    return Err(Error::SnapshotPinned { name });
+                }
+            }
+            let alone = table.owned_alone(id).is_some() && table.origin_of(id).is_none();
+            if entry.is_encrypted() && entry.keys.is_none() && !alone {
+                return Err(Error::KeyNotLoaded { name: name.clone() });
+            }
         }
         Ok(())
     }
@@ -498,6 +607,7 @@ impl Inner {
                 // Nobody else's blocks lie in these segments: no block is looked at, no key needed (decision 0003).
                 (Some(owner), _) => {
                     self.space.drop_owner(owner);
+                    self.references.drop_owner(owner)?;
                     true
                 }
                 (_, Some(head)) => {
@@ -546,6 +656,10 @@ impl Inner {
         let id = self.table.read().find(name)?;
         self.check_limits(id, edits)?;
         self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
+        edits
+            .iter()
+            .filter(|(name, _)| *name == "dedup")
+            .try_for_each(|(_, value)| self.check_dedup(*value))?;
         {
             // Under one hold of the table, which a commit takes its items from.
             let mut table = self.table.write();
@@ -599,9 +713,14 @@ impl Inner {
             filesystems: measure.filesystems,
             data: row.data,
             files: row.files,
-            encryption_root: row.encryption.as_ref().map(|encryption| table.full_name(encryption.root)),
-            key_loaded: entry.keys.is_some(),
+            encryption_root: match &row.encryption {
+                None if row.raw => Some(table.full_name(id)),
+                encryption => encryption.as_ref().map(|encryption| table.full_name(encryption.root)),
+            },
+            key_loaded: if row.raw { entry.raw_keys.is_some() } else { entry.keys.is_some() },
+            raw: row.raw,
             origin: table.origin_name(id),
+            volume: row.volume.then(VolumeInfo::default),
         })
     }
 }

@@ -307,7 +307,10 @@ impl Inner {
         }
         for (key, run, now) in runs {
             for place in &run[..now] {
-                self.blockio.free_at(place.address, place.psize);
+                // Nodes and second copies are nobody else's.
+                if place.logical == 0 || self.references.release(place.address) {
+                    self.blockio.free_at(place.address, place.psize);
+                }
                 sum.bytes = sum.bytes.saturating_sub(u64::from(place.psize).next_multiple_of(unit));
                 sum.logical = sum.logical.saturating_sub(place.logical.into());
                 sum.places = sum.places.saturating_sub(1);
@@ -374,6 +377,7 @@ mod tests {
             psize: 4096,
             lsize: 5000,
             birth: Txg(birth),
+            written: Txg(0),
             stamp: Stamp::default(),
             compression: Compression::Off,
             kind: BlockKind::Data,

@@ -15,6 +15,7 @@ use steadfast_format::{BlockPointer, DatasetId, InodeId, Txg};
 use crate::differ::{Base, differences};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::send::Pin;
 
 /// How a file changed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -62,6 +63,10 @@ struct Moment {
     dataset: Arc<Dataset>,
     names: Option<BlockPointer>,
     txg: Txg,
+    /// Of a raw one: what carries it.
+    carrier: Option<Arc<Dataset>>,
+    /// Of a snapshot: it is not destroyed meanwhile.
+    _pin: Option<Pin>,
     paths: BTreeMap<InodeId, Vec<u8>>,
 }
 
@@ -89,10 +94,15 @@ impl Inner {
         if id != other || before.txg >= after.txg {
             return Err(Error::NotEarlier { name: target.to_owned(), base: base.to_owned() });
         }
-        let blocks = {
-            let table = self.table.read();
-            let open = table.get(id).and_then(|entry| entry.open.as_ref());
-            Arc::clone(&open.ok_or_else(|| Error::NoSuchDataset { name: base.to_owned() })?.blocks)
+        let blocks = match (&after.carrier, &before.carrier) {
+            (Some(after), Some(before)) => {
+                self.raw_view(id, vec![Arc::clone(after), Arc::clone(before)])?.blocks
+            }
+            _ => {
+                let table = self.table.read();
+                let open = table.get(id).and_then(|entry| entry.open.as_ref());
+                Arc::clone(&open.ok_or_else(|| Error::NoSuchDataset { name: base.to_owned() })?.blocks)
+            }
         };
         let bad = |error: steadfast_format::DecodeError| Error::BadDataset {
             dataset: id,
@@ -189,17 +199,30 @@ impl Inner {
         if !name.contains('@') {
             let id = self.table.read().find(name)?;
             let dataset = self.open_head(id)?;
+            if self.is_raw(id) {
+                return Ok((id, self.raw_moment(id, dataset, Txg(u64::MAX), None)?));
+            }
             if !self.read_only {
                 self.commit_changes()?;
             }
             let names = self.table.read().get(id).and_then(|entry| entry.row.names);
-            return Ok((id, Moment { dataset, names, txg: Txg(u64::MAX), paths }));
+            return Ok((id, Moment { dataset, names, txg: Txg(u64::MAX), carrier: None, _pin: None, paths }));
         }
-        let (id, txg) = self.table.read().find_snapshot(name)?;
-        let snapshot = self.open_snapshot(id, name.split('@').next_back().unwrap_or_default())?;
+        let (id, pin) = self.pin(name)?;
+        if self.is_raw(id) {
+            let carrier = Arc::clone(self.open_stored(id, &pin.row.name)?.dataset());
+            let txg = self.raw_roots(&carrier)?.txg;
+            return Ok((id, self.raw_moment(id, carrier, txg, Some(pin))?));
+        }
+        let snapshot = self.open_snapshot(id, &pin.row.name)?;
         let dataset = Arc::clone(snapshot.dataset());
-        let table = self.table.read();
-        let names = table.get(id).and_then(|entry| entry.snapshots.get(&txg)?.row.names);
-        Ok((id, Moment { dataset, names, txg, paths }))
+        let (names, txg) = (pin.row.names, pin.txg);
+        Ok((id, Moment { dataset, names, txg, carrier: None, _pin: Some(pin), paths }))
+    }
+
+    fn raw_moment(&self, id: DatasetId, carrier: Arc<Dataset>, txg: Txg, pin: Option<Pin>) -> Result<Moment> {
+        let view = self.raw_view(id, vec![Arc::clone(&carrier)])?;
+        let (names, carrier, paths) = (view.roots.names, Some(carrier), BTreeMap::new());
+        Ok(Moment { dataset: view.dataset, names, txg, carrier, _pin: pin, paths })
     }
 }

@@ -14,7 +14,7 @@ use crate::blocks::DatasetBlocks;
 use crate::error::{Error, Result};
 
 /// Nodes that a tree shares with another: they are not entered.
-type Shared = HashSet<Address>;
+pub(crate) type Shared = HashSet<Address>;
 
 /// A key and its value.
 type Item = (Vec<u8>, Vec<u8>);
@@ -88,7 +88,7 @@ fn children(blocks: &DatasetBlocks, node: &Node<'_>) -> Result<Vec<BlockPointer>
 }
 
 /// Nodes of a tree born by `since` below (or at) nodes that are younger.
-fn shared(blocks: &DatasetBlocks, root: Option<BlockPointer>, since: Txg) -> Result<Shared> {
+pub(crate) fn shared(blocks: &DatasetBlocks, root: Option<BlockPointer>, since: Txg) -> Result<Shared> {
     let mut shared = Shared::new();
     let mut open: Vec<BlockPointer> = root.into_iter().collect();
     while let Some(pointer) = open.pop() {

@@ -432,6 +432,60 @@ pub enum Error {
         /// Missing parent.
         parent: String,
     },
+    /// A volume holds no names.
+    #[error("the parent '{parent}' is a volume, and nothing lies below a volume")]
+    VolumeParent {
+        /// The volume.
+        parent: String,
+    },
+    /// A size that no volume has.
+    #[error(
+        "'{name}' cannot have {bytes} bytes: a volume has at least one block, whole blocks ({block} bytes) only, and less than 8 EiB"
+    )]
+    VolumeBytes {
+        /// The volume.
+        name: String,
+        /// What was asked for.
+        bytes: u64,
+        /// Its block.
+        block: u64,
+    },
+    /// A block that no volume of this pool has.
+    #[error(
+        "'{name}' cannot have blocks of {block} bytes: in this pool they have 4096 to {most} bytes, a power of two"
+    )]
+    VolumeBlock {
+        /// The volume.
+        name: String,
+        /// What was asked for.
+        block: u64,
+        /// Most bytes of a block.
+        most: u32,
+    },
+    /// It would lose its end.
+    #[error("'{name}' has {has} bytes, and {wanted} are less: what lies behind would be lost")]
+    VolumeShrinks {
+        /// The volume.
+        name: String,
+        /// Bytes it has.
+        has: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
+    /// Sealed blocks of a volume have no place to be received into yet.
+    #[error(
+        "'{name}' is of a volume, which is not sent raw: without -w it goes unsealed, and is sealed where it arrives"
+    )]
+    RawVolume {
+        /// The snapshot.
+        name: String,
+    },
+    /// Only a volume has a size.
+    #[error("'{name}' is a file system, not a volume")]
+    NotVolume {
+        /// The file system.
+        name: String,
+    },
     /// A dataset has children.
     #[error("'{name}' has children: {}", children.join(", "))]
     HasChildren {
@@ -642,6 +696,26 @@ pub enum Error {
     #[error("'{name}' is a clone, and increments cannot be received into clones yet")]
     TargetIsClone {
         /// Dataset.
+        name: String,
+    },
+    /// What it was received as cannot be changed here.
+    #[error("'{name}' was received raw: its content cannot be changed here")]
+    Raw {
+        /// Dataset.
+        name: String,
+    },
+    /// A raw increment upon what was received opened, or the other way round.
+    #[error("one of '{name}' and the stream is raw, and the other is not")]
+    RawMixed {
+        /// Dataset.
+        name: String,
+    },
+    /// Of what a bookmark had nobody knows which blocks are gone.
+    #[error(
+        "'{name}' cannot be sent from a bookmark: a raw increment needs the blocks of the snapshot it is upon"
+    )]
+    RawBookmark {
+        /// What was to be sent.
         name: String,
     },
     /// Something that broke off is kept.

@@ -190,13 +190,22 @@ pub(crate) fn check_present(found: &FoundPool) -> std::result::Result<(), Vec<St
 impl Inner {
     /// Devices that the space gave up since the last look: their labels' state, and an event. At the beginning of a commit.
     pub(crate) fn note_given_up(&self) {
+        if self.fault_given_up() {
+            self.commit_state.lock().labels_dirty = true;
+        }
+    }
+
+    /// Devices that the pool gave up by itself are faulted. True if there are some, which labels are to say.
+    pub(crate) fn fault_given_up(&self) -> bool {
+        let mut any = false;
         for given_up in self.space.take_given_up() {
             let leaves = self.leaves();
             let Some(leaf) = leaves.iter().find(|leaf| leaf.id() == given_up.device) else { continue };
             leaf.config.write().state = LeafState::Faulted;
-            self.commit_state.lock().labels_dirty = true;
+            any = true;
             self.events.note(EventKind::DeviceFaulted { path: leaf.path(), reason: given_up.reason });
         }
+        any
     }
 
     /// Does something to every leaf in use. One that fails is given up if its group can do without it.

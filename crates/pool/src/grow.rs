@@ -16,6 +16,7 @@ use crate::create::{DeviceHandle, GroupHandles};
 use crate::error::{Error, Result};
 use crate::groups;
 use crate::inner::{Inner, Leaf};
+use crate::references;
 
 /// What a device of a pool would gain if it were expanded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -155,6 +156,7 @@ impl Inner {
         for head in self.heads() {
             head.allow_overlays(self.has_feature("overlays"));
         }
+        self.references.enable(self.has_feature(references::FEATURE));
         let open: Vec<_> = self.heads().into_iter().map(|head| (head.id(), head)).collect();
         open.iter().for_each(|(id, head)| {
             self.connect_log(*id, head);

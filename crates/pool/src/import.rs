@@ -456,6 +456,7 @@ impl Inner {
             self.table.write().insert(Entry::new(row, Local::new()));
         }
         self.load_snapshots(pool, newest)?;
+        self.load_references(pool)?;
         let snapshots = self.table.read().snapshots_by_number();
         let text = |value: Vec<u8>| {
             String::from_utf8(value).map_err(|_| {

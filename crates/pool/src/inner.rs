@@ -18,7 +18,7 @@ use steadfast_format::{
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
-use steadfast_segment::Space;
+use steadfast_segment::{CommitRoom, Space};
 use steadfast_tree::{NodeCache, Tree};
 use steadfast_txg::{Limits, Txgs};
 
@@ -33,6 +33,7 @@ use crate::history::History;
 use crate::interval::Interval;
 use crate::log_device::LogDevice;
 use crate::quotas::Quotas;
+use crate::references::References;
 use crate::scrub::Scan;
 use crate::snapshots::Request;
 use crate::spares::Spare;
@@ -167,7 +168,9 @@ pub(crate) struct Inner {
     pub space: Arc<Space>,
     pub blockio: Arc<BlockIo>,
     pub cache: Arc<NodeCache>,
-    pub meta: Tree,
+    pub meta: Arc<Tree>,
+    /// Which blocks more than one pointer leads to.
+    pub references: Arc<References>,
     pub sealing: Option<Sealing>,
     pub txgs: Arc<Txgs>,
     pub admission: Arc<Admission>,
@@ -190,6 +193,8 @@ pub(crate) struct Inner {
     pub held: Mutex<Held>,
     /// The log's segments were reserved and never written.
     pub log_fresh: AtomicBool,
+    /// No group of the log is written: [`crate::log_device::LogRest`].
+    pub log_rests: AtomicBool,
     /// Groups that import replayed.
     pub log_replayed: AtomicU64,
     /// Datasets whose changes are logged about once a second.
@@ -305,6 +310,11 @@ impl Inner {
             .map_err(|suspended| Error::Suspended { pool: self.name(), reason: suspended.reason.to_string() })
     }
 
+    /// What can be admitted now, between two commits.
+    pub fn commit_room(&self) -> CommitRoom {
+        self.space.commit_room(self.block_bytes_max).with_references(self.references.may_have_rows())
+    }
+
     /// Takes the figures of the last commit over into admission and throttle.
     pub fn update_limits(&self) {
         let accounting = self.space.accounting();
@@ -312,7 +322,7 @@ impl Inner {
         self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
         let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
         self.space.set_discarding(autotrim);
-        *self.admission.room.write() = self.space.commit_room(self.block_bytes_max);
+        *self.admission.room.write() = self.commit_room();
         let need = self.need_thousandths.load(Ordering::Relaxed);
         let space = self.space.txg_bytes_max(self.block_bytes_max, self.pace.bytes(), need);
         let memory = self.dirty_bytes_max.load(Ordering::Relaxed);

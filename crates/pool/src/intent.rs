@@ -111,7 +111,8 @@ impl Inner {
 
     /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place (L4).
     pub(crate) fn begin_log(&self, durable: Txg) {
-        if self.log.is_ready() || self.held.lock().head().is_some() {
+        let rests = self.log_rests.load(Ordering::Acquire);
+        if rests || self.log.is_ready() || self.held.lock().head().is_some() {
             return;
         }
         let medium = self.log_target();

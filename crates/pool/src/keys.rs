@@ -52,9 +52,15 @@ pub fn new_user_key(
 impl Inner {
     /// The dataset as an encryption root, with its wrapped key.
     fn encryption_root(&self, name: &str) -> Result<(DatasetId, WrappedKey, bool)> {
+        let id = self.table.read().find(name)?;
+        if self.is_raw(id) {
+            let roots = self.raw_roots(&*self.open_head(id)?)?;
+            let loaded = self.table.read().get(id).is_some_and(|entry| entry.raw_keys.is_some());
+            return Ok((id, roots.wrapped, loaded));
+        }
         let table = self.table.read();
-        let id = table.find(name)?;
-        let entry = table.get(id).expect("just found");
+        let gone = || Error::NoSuchDataset { name: name.to_owned() };
+        let entry = table.get(id).ok_or_else(gone)?;
         let Some(encryption) = &entry.row.encryption else {
             return Err(Error::NotEncrypted { name: name.to_owned() });
         };
@@ -76,6 +82,9 @@ impl Inner {
         let (root, wrapped, loaded) = self.encryption_root(name)?;
         if loaded && !dry_run {
             return Err(Error::KeyLoaded { name: name.to_owned() });
+        }
+        if self.is_raw(root) {
+            return self.load_raw_key(root, name, secret, dry_run);
         }
         let (user, master) = unwrap(name, secret, &wrapped, &wrap_aad(self.guid, root))?;
         if dry_run {
@@ -143,6 +152,16 @@ impl Inner {
         if let Some(name) = busy(&self.table.read()) {
             return Err(Error::Busy { name });
         }
+        if self.is_raw(root) {
+            let mut table = self.table.write();
+            return match table.get_mut(root).filter(|entry| !entry.is_in_use()) {
+                Some(entry) => {
+                    entry.raw_keys = None;
+                    Ok(())
+                }
+                None => Err(Error::Busy { name: name.to_owned() }),
+            };
+        }
         if !self.read_only {
             self.commit_changes()?;
         }
@@ -168,6 +187,7 @@ impl Inner {
     pub(crate) fn change_key(&self, name: &str, new: Option<NewKey>, location: Option<&str>) -> Result<()> {
         self.check_writable()?;
         let id = self.table.read().find(name)?;
+        self.check_not_raw(id, name)?;
         let (old_root, new_root, user) = self.key_change(id, name, new)?;
         let random = |out: &mut [u8]| self.env.random.fill(out);
         {

@@ -43,7 +43,14 @@ mod moves;
 mod newer;
 mod owners;
 mod quotas;
+mod raw;
+mod raw_receive;
+mod raw_send;
 mod receive;
+mod receive_end;
+mod receive_fill;
+mod receive_hidden;
+mod references;
 mod rename;
 mod renumber;
 mod rollback;
@@ -59,6 +66,7 @@ mod stream_io;
 mod table;
 mod trim;
 mod verbs;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,6 +105,8 @@ pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
 pub use moves::move_word;
 pub use owners::OwnerUse;
 pub use receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
+pub use receive_hidden::Partial;
+pub use references::SharingInfo;
 pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
 pub use scrub::{Offline, ScrubCommand};
 pub use send::SendSpec;
@@ -104,8 +114,10 @@ pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use spares::SpareStatus;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
+pub use steadfast_format::SharingClass;
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use trim::{Sweep, TrimCommand, TrimState, TrimStatus};
+pub use volumes::{VolumeInfo, VolumeSpec};
 
 use inner::Inner;
 use table::ROOT;
@@ -304,7 +316,9 @@ impl Pool {
         // What has no room yet is nothing to wait for.
         let stuck = self.inner.scan_status().is_some_and(|scan| scan.missing > 0);
         let is_moving = |id: &DeviceId| !self.inner.space.is_group_leaving(*id);
-        let replacing = !stuck && self.inner.replacing.lock().iter().any(is_moving);
+        // One that has left is free for others when its labels are erased, and not before.
+        let leaving = || self.inner.replacing.lock().iter().any(is_moving) || self.has_departing();
+        let replacing = !stuck && leaving();
         let bytes = |scan: ScanRow| scan.total.saturating_sub(scan.read).max(1);
         let resilver = left(ScanKind::Resilver).map(bytes);
         // A scrub that lost something is over when the files are known.
@@ -313,6 +327,11 @@ impl Pool {
                 && self.inner.searching.load(Ordering::Acquire);
         let scrub = left(ScanKind::Scrub).map_or(u64::from(naming), bytes);
         [scrub, resilver.unwrap_or(u64::from(replacing))]
+    }
+
+    /// Whether a device has left that is not free yet. Order of looks: a device is among those that leave until it is among these.
+    pub(crate) fn has_departing(&self) -> bool {
+        !self.inner.departed.lock().is_empty()
     }
 
     /// Begins, pauses or ends a scrub.
@@ -488,6 +507,28 @@ impl Pool {
     #[must_use]
     pub fn freeing(&self) -> u64 {
         self.inner.freeing()
+    }
+
+    /// Reads what is known by content into memory, as far as there is room. Waits for it.
+    pub fn fill_index(&self) -> Result<()> {
+        loop {
+            let _turn = self.inner.sync_turn.lock();
+            if !self.inner.references.fill_step()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Forgets the content of blocks that only one pointer leads to: those written `days` ago or more, or the oldest `percent` of
+    /// a hundred. How many. Durable when it returns.
+    pub fn prune_known(&self, days: Option<u32>, percent: Option<u8>) -> Result<u64> {
+        self.inner.prune_known(days, percent)
+    }
+
+    /// What blocks that more than one pointer leads to come to, and blocks that are known by content.
+    #[must_use]
+    pub fn sharing(&self) -> SharingInfo {
+        self.inner.references.info()
     }
 
     /// Features that the pool may use.
@@ -666,7 +707,12 @@ impl Pool {
     /// Measured values of a dataset.
     pub fn dataset_info(&self, name: &str) -> Result<DatasetInfo> {
         let id = self.inner.table.read().find(name)?;
-        self.inner.info(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })
+        let missing = || Error::NoSuchDataset { name: name.to_owned() };
+        let mut info = self.inner.info(id).ok_or_else(missing)?;
+        if let Some(volume) = &mut info.volume {
+            *volume = self.inner.volume_info(id);
+        }
+        Ok(info)
     }
 
     /// The value of a property that counts for a dataset and where it comes from; `None` as in

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
 use steadfast_device::{Device, Meter, Metered, Place, Presence};
 use steadfast_env::Env;
@@ -72,6 +73,8 @@ pub(crate) struct LogDevice {
     pub path: String,
     device: Arc<dyn Device>,
     meter: Arc<Meter>,
+    /// Faults on purpose.
+    injector: Arc<Injector>,
     events: Arc<Events>,
     slots: u32,
     slot_size: u32,
@@ -89,12 +92,15 @@ impl LogDevice {
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let DeviceHandle { path, device } = handle;
         let fits = medium::slot_count(device.character().size_bytes, slot_size);
+        let injector = Injector::new(Arc::clone(&env.clock));
+        let device = Arc::new(Injected::new(device, Arc::clone(&injector)));
         let (device, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
         LogDevice {
             guid,
             path,
             device: Arc::new(device),
             meter,
+            injector,
             events: Arc::clone(events),
             slots: fits.min((BYTES_MAX / slot_size).max(1)),
             slot_size,
@@ -260,7 +266,33 @@ pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundL
     logs
 }
 
+/// While it lives no group goes to a log device: what is promised is committed.
+pub(crate) struct LogRest<'a>(&'a Inner);
+
+impl Drop for LogRest<'_> {
+    fn drop(&mut self) {
+        self.0.log_rests.store(false, Ordering::Release);
+    }
+}
+
 impl Inner {
+    /// Lets log devices rest, if there are any. What was promised on them is in the root of the next commit (D1); the first commit after
+    /// the rest writes groups again.
+    pub(crate) fn rest_log_devices(&self) -> Option<LogRest<'_>> {
+        if self.logs_in_use().is_empty() {
+            return None;
+        }
+        let _turn = self.sync_turn.lock();
+        self.log_rests.store(true, Ordering::Release);
+        self.log.stand_down();
+        Some(LogRest(self))
+    }
+
+    /// File systems whose promises a log device holds until their keys are loaded.
+    pub(crate) fn held_on_devices(&self) -> usize {
+        if self.logs_in_use().is_empty() { 0 } else { self.held.lock().count() }
+    }
+
     fn given_up(&self, guid: u64) -> bool {
         self.aux.read().iter().any(|aux| aux.guid == guid && aux.given_up)
     }
@@ -472,6 +504,11 @@ impl Inner {
             device.release();
         }
         Ok(())
+    }
+
+    /// What stands before each log device that is here, by its path.
+    pub(crate) fn log_injectors(&self) -> Vec<(String, Arc<Injector>)> {
+        self.log_devices.read().iter().map(|log| (log.path.clone(), Arc::clone(&log.injector))).collect()
     }
 
     /// Log devices as status shows them.

@@ -40,6 +40,11 @@ impl Memory {
         }
     }
 
+    /// What finding blocks by their content may take, beside the nodes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.node_cache_bytes as u64 / 2
+    }
+
     /// The share of each of `pools` pools.
     #[must_use]
     pub fn share(&self, pools: usize) -> Memory {
@@ -98,6 +103,7 @@ impl Pool {
         let inner = &self.inner;
         inner.cache.set_bytes_max(memory.node_cache_bytes);
         inner.blockio.set_cache_bytes(memory.block_cache_bytes);
+        inner.references.set_index_bytes(memory.index_bytes());
         inner.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
         inner.update_limits();
     }

@@ -404,35 +404,46 @@ impl Inner {
             replacing.into_iter().filter(|id| self.may_depart(*id)).collect()
         };
         for id in gone {
+            self.depart(id);
+            // Last: whoever waits sees it here or among those that have departed.
             self.replacing.lock().retain(|other| *other != id);
-            let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { continue };
-            self.space.remove_device(id);
-            let group = leaf.config().group;
-            self.leaves.write().retain(|other| other.id() != id);
-            if group != 0 && !self.leaves().iter().any(|leaf| leaf.config().group == group) {
-                self.groups.write().retain(|listed| listed.id != group);
-            }
-            self.commit_state.lock().labels_dirty = true;
-            self.diagnosis.forget(&[id]);
-            if self.take_back(&leaf) {
-                continue;
-            }
+        }
+    }
+
+    fn depart(&self, id: DeviceId) {
+        let Some(leaf) = self.leaves().into_iter().find(|leaf| leaf.id() == id) else { return };
+        // Before it is listed no more, for who waits.
+        self.departed.lock().push(Arc::clone(&leaf));
+        self.space.remove_device(id);
+        let group = leaf.config().group;
+        self.leaves.write().retain(|other| other.id() != id);
+        if group != 0 && !self.leaves().iter().any(|leaf| leaf.config().group == group) {
+            self.groups.write().retain(|listed| listed.id != group);
+        }
+        self.commit_state.lock().labels_dirty = true;
+        self.diagnosis.forget(&[id]);
+        let stays = self.take_back(&leaf);
+        if !stays {
             self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
-            if leaf.config().state == LeafState::Parted {
-                // It is another pool's.
-                leaf.device.release();
-                continue;
-            }
-            self.departed.lock().push(leaf);
+        }
+        let is_parted = leaf.config().state == LeafState::Parted;
+        if is_parted && !stays {
+            // It is another pool's.
+            leaf.device.release();
+        }
+        if stays || is_parted {
+            self.departed.lock().retain(|other| other.id() != id);
         }
     }
 
     /// What devices that left say of themselves is not true any more (Y2). After the labels of the others were written.
     pub(crate) fn erase_departed(&self) {
-        for leaf in std::mem::take(&mut *self.departed.lock()) {
+        let departed = self.departed.lock().clone();
+        for leaf in departed {
             // If that cannot be written, import sees that it is not listed.
             let _ = crate::scan::erase(&*leaf.device);
             leaf.device.release();
+            self.departed.lock().retain(|other| other.id() != leaf.id());
         }
     }
 }

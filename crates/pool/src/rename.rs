@@ -33,6 +33,7 @@ impl Inner {
             }
             let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
             let parent = table.find(parent_name).map_err(missing)?;
+            table.check_parent(parent)?;
             if table.is_within(parent, id) {
                 return Err(Error::InsideItself { name: name.to_owned(), to: to.to_owned() });
             }

@@ -7,8 +7,9 @@
 //! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long, and rests as long as it worked while there is other load, so commits go on
-//!      beside it.                                                                                   `scan_step`
+//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long, and rests as long
+//!      as it worked while there is other load, so commits go on beside it. Load is what is written, and beside a scrub what is read, from
+//!      devices or from memory: a resilver, without which redundancy is missing, does not wait for readers.          `scan_step`
 //! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
 //! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
@@ -109,6 +110,11 @@ impl Scan {
 
     pub fn is_active(&self) -> bool {
         self.row.state == ScanState::Active
+    }
+
+    /// Other load was seen, or may go on: a moment between two calls is no end of it.
+    fn sees_others(&self, now_ns: u64) -> bool {
+        self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
     }
 
     /// Takes more or less at once, so that a batch takes about as long as a look may (K1).
@@ -256,6 +262,7 @@ impl Inner {
             return Ok(None);
         }
         let began_ns = self.env.clock.monotonic_ns();
+        self.look_for_others(began_ns);
         let limit = self.scan_limit(began_ns);
         if let Some(rest) = limit.and_then(|limit| limit.rest) {
             return Ok(Some(rest));
@@ -267,7 +274,8 @@ impl Inner {
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let read_before = scan.row.read;
         let result = self.scan_some(scan, began_ns, limit.is_some());
-        scan.reads_seen = self.blockio.statistics().blocks_read;
+        scan.reads_seen = self.blockio.statistics().blocks_asked();
+        let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
         if let Some(Limit { rate, .. }) = limit {
             // (K5)
             let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
@@ -285,7 +293,7 @@ impl Inner {
             self.txgs.commits.request_sync(self.txgs.gate.open_txg());
         }
         self.changed.store(true, Ordering::Release);
-        let busy = self.txgs.budget.fullness() > 0;
+        let busy = beside_readers || self.txgs.budget.fullness() > 0;
         Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
     }
 
@@ -296,18 +304,24 @@ impl Inner {
         set.filter(|rate| *rate > 0)
     }
 
+    /// Notes whether anybody read or wrote since the last look.
+    fn look_for_others(&self, now_ns: u64) {
+        let asked = self.blockio.statistics().blocks_asked();
+        let writes = self.txgs.budget.fullness() > 0;
+        if let Some(scan) = self.scan.lock().as_mut() {
+            if writes || asked != scan.reads_seen {
+                scan.others_ns = Some(now_ns);
+            }
+            scan.reads_seen = asked;
+        }
+    }
+
     /// What keeps the scrub under way within its bandwidth now, if there is other load.
     fn scan_limit(&self, now_ns: u64) -> Option<Limit> {
         let rate = self.scrub_limit()?;
-        let mut scan = self.scan.lock();
-        let scan = scan.as_mut().filter(|scan| scan.row.kind == ScanKind::Scrub)?;
-        let reads = self.blockio.statistics().blocks_read;
-        if self.txgs.budget.fullness() > 0 || reads != scan.reads_seen {
-            scan.others_ns = Some(now_ns);
-        }
-        scan.reads_seen = reads;
-        // A moment between two calls is no end of the load.
-        scan.others_ns.filter(|others| now_ns.saturating_sub(*others) < LOAD_LASTS_NS)?;
+        let scan = self.scan.lock();
+        let scan =
+            scan.as_ref().filter(|scan| scan.row.kind == ScanKind::Scrub && scan.sees_others(now_ns))?;
         let rest = scan.rest_until_ns.checked_sub(now_ns).filter(|rest| *rest > 0);
         Some(Limit { rate, rest: rest.map(|rest| Duration::from_nanos(rest.min(LOAD_LASTS_NS))) })
     }
@@ -487,6 +501,8 @@ impl Inner {
             };
             self.space.take_in(leaf.id(), Arc::clone(&leaf.device));
             self.until_import.lock().remove(&leaf.id());
+            // A spare that was sent back steps in if it fails again.
+            self.unhelped.lock().remove(&leaf.id());
             leaf.config.write().state = LeafState::Online;
             self.commit_state.lock().labels_dirty = true;
             self.prepare_resilver()?;

@@ -9,6 +9,7 @@ use steadfast_dataset::{Dataset, Inode};
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
+use steadfast_format::raw::RawRoots;
 use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd, StreamSpan};
 use steadfast_format::{BlockKind, BlockPointer, Bookmark, DatasetId, InodeId, LogRecord, SnapshotRow, Txg};
 
@@ -16,6 +17,7 @@ use crate::blocks::DatasetBlocks;
 use crate::differ::{Base, Found, differences, spans};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::raw_send::{RawSender, RawTrees, salts_of};
 use crate::stream_io::StreamWriter;
 
 /// Bytes of records in a frame, at least, but for the last one of its kind.
@@ -32,18 +34,22 @@ pub struct SendSpec {
     pub base: Option<String>,
     /// With the properties that are set on its file system.
     pub properties: bool,
+    /// Blocks go as they are sealed, if they are. Of a raw dataset no key is needed for that.
+    pub raw: bool,
     /// Where a receive broke off: content before this inode and offset is there.
     pub resume: Option<(u64, u64)>,
 }
 
 /// A snapshot that stays as long as this lives.
+#[derive(Clone)]
 pub(crate) struct Pin {
-    row: SnapshotRow,
-    txg: Txg,
+    pub row: SnapshotRow,
+    pub txg: Txg,
     _pin: Arc<()>,
 }
 
 /// What an increment builds upon.
+#[derive(Clone)]
 enum Upon {
     Snapshot(Box<Pin>),
     /// Nothing of it is there any more.
@@ -71,7 +77,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
 
 impl Inner {
     /// Keeps a snapshot from being destroyed.
-    fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
+    pub(crate) fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
         let table = self.table.read();
         let (id, txg) = table.find_snapshot(name)?;
         let snapshot = &table.get(id).expect("just found").snapshots[&txg];
@@ -82,6 +88,9 @@ impl Inner {
     pub(crate) fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
         let (id, pin) = self.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
+            None if self.is_raw(id) && !spec.raw => {
+                Ok(self.raw_roots(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
+            }
             None => Ok(pin.row.logical),
             Some(Upon::Snapshot(base)) => {
                 let _figures = self.figures.read();
@@ -89,6 +98,9 @@ impl Inner {
                 let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
                 table.get(id).ok_or_else(missing)?;
                 self.written_since(&table, id, base.txg, Some(pin.txg))
+            }
+            Some(Upon::Mark(_)) if self.is_raw(id) || spec.raw && self.is_sealed(id) => {
+                Err(Error::RawBookmark { name: spec.snapshot.clone() })
             }
             Some(Upon::Mark(mark)) => {
                 self.open_head(id)?;
@@ -138,8 +150,14 @@ impl Inner {
         // What cannot be sent is told before the first byte.
         for spec in specs {
             self.send_estimate(spec)?;
-            let (id, _) = self.pin(&spec.snapshot)?;
+            let (id, pin) = self.pin(&spec.snapshot)?;
             self.open_head(id)?;
+            if spec.raw && self.is_sealed(id) && self.is_volume(id) {
+                return Err(Error::RawVolume { name: spec.snapshot.clone() });
+            }
+            if !spec.raw {
+                self.open_snapshot(id, &pin.row.name)?;
+            }
         }
         let mut writer = StreamWriter::new(out)?;
         for spec in specs {
@@ -157,11 +175,14 @@ impl Inner {
         let (id, pin) = self.pin(&spec.snapshot)?;
         let base = self.upon(spec, id, &pin)?;
         let bytes = self.send_estimate(spec)?;
+        let raw = spec.raw && (self.is_raw(id) || self.is_sealed(id));
         // In use: its key stays loaded.
-        let handle = self.use_dataset(id)?;
-        let snapshot = self.open_snapshot(id, &pin.row.name)?;
-        let target = Arc::clone(snapshot.dataset());
-        let blocks = self.blocks_for(id, spec)?;
+        let handle = if raw && self.is_raw(id) { None } else { Some(self.use_dataset(id)?) };
+        let stored = self.open_stored(id, &pin.row.name)?;
+        let (target, blocks, pin, base) = match self.is_raw(id) && !raw {
+            true => self.shown(id, pin, base)?,
+            false => (Arc::clone(stored.dataset()), self.blocks_for(id, spec)?, pin, base),
+        };
         let properties = match spec.properties {
             true => self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default(),
             false => Default::default(),
@@ -176,11 +197,19 @@ impl Inner {
             hash_seed: *target.hash_seed(),
             position,
             resumed: spec.resume.is_some(),
+            raw,
             with_properties: spec.properties,
+            volume: self.is_volume(id),
             name: spec.snapshot.clone(),
             properties: properties.into_iter().collect(),
         };
         writer.frame(FrameKind::Begin, &begin.encode())?;
+        if raw {
+            let mut sender = RawSender::new(writer, progress, &spec.snapshot, position);
+            self.send_raw(id, &mut sender, &target, &blocks, &pin, base.as_ref())?;
+            let frames = writer.frames - first + 1;
+            return writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode());
+        }
         let mut sender = Sender {
             writer,
             progress,
@@ -210,6 +239,80 @@ impl Inner {
         writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
         drop(handle);
         Ok(())
+    }
+}
+
+/// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as they are there.
+type Shown = (Arc<Dataset>, Arc<DatasetBlocks>, Pin, Option<Upon>);
+
+impl Inner {
+    fn is_sealed(&self, id: DatasetId) -> bool {
+        self.table.read().get(id).is_some_and(crate::table::Entry::is_encrypted)
+    }
+
+    /// A raw snapshot as its files are, with the roots that these have, and what it is an increment upon.
+    fn shown(&self, id: DatasetId, mut pin: Pin, base: Option<Upon>) -> Result<Shown> {
+        let mut carriers = vec![Arc::clone(self.open_stored(id, &pin.row.name)?.dataset())];
+        let show = |pin: &mut Pin, roots: &RawRoots| {
+            (pin.row.names, pin.row.extents, pin.txg) = (roots.names, roots.extents, roots.txg);
+            (pin.row.files, pin.row.next_inode) = (roots.files, roots.next_inode);
+        };
+        let base = match base {
+            Some(Upon::Snapshot(mut base)) => {
+                let carrier = Arc::clone(self.open_stored(id, &base.row.name)?.dataset());
+                show(&mut base, &self.raw_roots(&carrier)?);
+                carriers.push(carrier);
+                Some(Upon::Snapshot(base))
+            }
+            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: self.dataset_name(id) }),
+            None => None,
+        };
+        let view = self.raw_view(id, carriers)?;
+        show(&mut pin, &view.roots);
+        Ok((view.dataset, view.blocks, pin, base))
+    }
+
+    fn send_raw(
+        &self,
+        id: DatasetId,
+        sender: &mut RawSender<'_, '_>,
+        target: &Dataset,
+        blocks: &DatasetBlocks,
+        pin: &Pin,
+        base: Option<&Upon>,
+    ) -> Result<()> {
+        let base = match base {
+            Some(Upon::Snapshot(base)) => Some((&base.row, base.txg)),
+            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
+            None => None,
+        };
+        if self.is_raw(id) {
+            let roots = self.raw_roots(target)?;
+            let upon = base.map(|(row, txg)| Base { root: row.extents, txg });
+            return sender.send_stored(&roots, target, blocks, (upon, pin.row.extents), &salts_of(target)?);
+        }
+        let roots = {
+            let table = self.table.read();
+            let missing = || Error::NoSuchSnapshot { name: sender.name.to_owned() };
+            let row = &table.get(id).ok_or_else(missing)?.row;
+            RawRoots {
+                pool: self.guid,
+                dataset: id,
+                family: row.family(),
+                txg: pin.txg,
+                names: pin.row.names,
+                extents: pin.row.extents,
+                used: pin.row.used,
+                data: pin.row.data,
+                logical: pin.row.logical,
+                files: pin.row.files,
+                next_inode: pin.row.next_inode,
+                hash_seed: row.hash_seed,
+                wrapped: row.encryption.as_ref().ok_or_else(missing)?.wrapped.clone(),
+            }
+        };
+        let shares = self.has_feature("block_sharing");
+        sender.send_sealed(&roots, &RawTrees { blocks, target: &pin.row, base, shares })
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Snapshot {
     pub holds_dirty: BTreeSet<String>,
     /// While somebody reads it.
     open: Weak<Dataset>,
+    /// The same for what a raw one shows.
+    view: Weak<Dataset>,
     /// Held for reading by whoever reads it; true once it is destroyed.
     gone: Arc<RwLock<bool>>,
     /// Shared by those who need it for longer: it is not destroyed meanwhile.
@@ -54,6 +56,7 @@ impl Snapshot {
             holds: BTreeMap::new(),
             holds_dirty: BTreeSet::new(),
             open: Weak::new(),
+            view: Weak::new(),
             gone: Arc::default(),
             pins: Arc::default(),
         }
@@ -61,7 +64,7 @@ impl Snapshot {
 
     /// It is another dataset's from now on: who opens it next reads it with that one's keys.
     pub fn moved(&mut self) {
-        self.open = Weak::new();
+        (self.open, self.view) = (Weak::new(), Weak::new());
     }
 }
 
@@ -531,6 +534,28 @@ impl Inner {
 
     /// Opens a snapshot for reading; those who read it share what is open.
     pub(crate) fn open_snapshot(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
+        let stored = self.open_stored(id, name)?;
+        if !self.is_raw(id) {
+            return Ok(stored);
+        }
+        let known = |view: &mut dyn FnMut(&mut Snapshot)| {
+            let mut table = self.table.write();
+            let entry = table.get_mut(id);
+            let snapshot = entry.and_then(|entry| entry.snapshots.values_mut().find(|s| s.row.name == name));
+            snapshot.into_iter().for_each(view);
+        };
+        let mut view = None;
+        known(&mut |snapshot| view = snapshot.view.upgrade());
+        if view.is_none() {
+            let made = self.raw_view(id, vec![Arc::clone(&stored.dataset)])?.dataset;
+            known(&mut |snapshot| snapshot.view = Arc::downgrade(&made));
+            view = Some(made);
+        }
+        Ok(SnapshotHandle { dataset: view.expect("made just now"), ..stored })
+    }
+
+    /// The same as it is stored: of a raw dataset, its files.
+    pub(crate) fn open_stored(&self, id: DatasetId, name: &str) -> Result<SnapshotHandle> {
         self.open_head(id)?;
         let settings = self.settings_of(id);
         let mut table = self.table.write();

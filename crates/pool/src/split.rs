@@ -17,6 +17,8 @@
 //! ## Invariants
 //! (Z1) A device parts only while it has a column of every segment of its group, and nothing is written to it after round 1.
 //! (Z2) Each half has all it needs: of every group a device, with every segment.                        `Inner::check_split`
+//! (Z4) What was promised to `fsync` before round 1 is in the root, or in a log that lies on the mirrors: groups on log devices, which the new
+//!      pool does not have, are held by a root before it, and none is written until it is over.              `LogRest`
 //! (Z3) The width of a group does not count parted leaves, on labels and in memory; a leaf taken back is counted again.
 
 use std::sync::Arc;
@@ -60,8 +62,12 @@ impl Inner {
         if dry_run {
             return Ok(result);
         }
-        self.commit_changes()?;
-        let told = self.part(new_name, &parted)?;
+        let told = {
+            let _resting = self.rest_log_devices();
+            // What was promised on log devices, which stay with this half, is in a root of both now (Z4).
+            self.commit_changes()?;
+            self.part(new_name, &parted)?
+        };
         self.commit_changes()?;
         self.update_limits();
         self.forget_parted(|| self.commit_changes())?;
@@ -107,6 +113,12 @@ impl Inner {
         if self.anchor().is_some() {
             return refuse(
                 "it has an anchor, which names one root for one pool; take it away with `zpool remove` first",
+            );
+        }
+        // (Z4)
+        if self.held_on_devices() > 0 {
+            return refuse(
+                "its log devices, which stay with it, hold what was promised to file systems whose keys are not loaded; `zfs load-key -a` first",
             );
         }
         self.check_whole()?;

@@ -20,7 +20,7 @@ use crate::blocks::DatasetBlocks;
 use crate::bookmarks::Bookmarks;
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
-use crate::receive::Receiving;
+use crate::receive_hidden::Receiving;
 use crate::snapshots::Snapshot;
 
 /// The root dataset of every pool.
@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub row: DatasetRow,
     pub props: Local,
     pub keys: Option<LoadedKeys>,
+    /// Of a raw dataset: opens what it holds.
+    pub raw_keys: Option<Arc<BlockKeys>>,
     /// Open while its trees can be read; `None` while locked.
     pub open: Option<OpenDataset>,
     /// Mounts and other users of the open dataset.
@@ -82,6 +84,7 @@ impl Entry {
             row,
             props,
             keys: None,
+            raw_keys: None,
             open: None,
             uses: Arc::default(),
             row_dirty: false,

@@ -9,8 +9,8 @@ use crate::create::DeviceHandle;
 use crate::error::Result;
 use crate::scrub::ScrubCommand;
 use crate::{
-    BookmarkInfo, FileChange, Hold, Pool, ReceiveSpec, ReceiveWatch, Received, ScanKind, ScanState, SendSpec,
-    SnapshotInfo,
+    BookmarkInfo, FileChange, Hold, NewKey, Partial, Pool, ReceiveSpec, ReceiveWatch, Received, ScanKind,
+    ScanState, SendSpec, SnapshotInfo, VolumeSpec,
 };
 
 impl Pool {
@@ -61,11 +61,28 @@ impl Pool {
         }
         let leaving = || {
             let leaves = self.inner.leaves();
-            leaves.iter().any(|leaf| self.inner.is_being_removed(leaf)).then_some((ScanKind::Remove, 1))
+            let any = leaves.iter().any(|leaf| self.inner.is_being_removed(leaf)) || self.has_departing();
+            any.then_some((ScanKind::Remove, 1))
         };
         let row = self.inner.move_status().filter(|row| row.state == ScanState::Active);
         // A removal is over when its devices have left.
         row.map(|row| (row.kind, row.total.saturating_sub(row.read).max(1))).or_else(leaving)
+    }
+
+    /// Makes a volume; as [`Pool::create_dataset`] otherwise.
+    pub fn create_volume(
+        &self,
+        name: &str,
+        props: Local,
+        key: Option<NewKey>,
+        spec: VolumeSpec,
+    ) -> Result<DatasetId> {
+        self.inner.create_volume(name, props, key, spec)
+    }
+
+    /// Makes a volume longer. Durable when it returns.
+    pub fn grow_volume(&self, name: &str, bytes: u64) -> Result<()> {
+        self.inner.grow_volume(name, bytes)
     }
 
     /// Takes snapshots (`pool/fs@name`), of one moment, all or none, each with these properties. Durable when it returns.
@@ -107,6 +124,12 @@ impl Pool {
     /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.
     pub fn destroy_with_snapshots(&self, name: &str) -> Result<()> {
         self.inner.destroy_dataset(name, true)
+    }
+
+    /// Refuses to destroy datasets together, with their snapshots, if one of them could not be: a key is missing, or something keeps it.
+    /// Whether they are mounted is not looked at.
+    pub fn check_destroy_all(&self, names: &[String]) -> Result<()> {
+        self.inner.check_destroy_all(names)
     }
 
     /// Makes a dataset that begins as what a snapshot keeps. Durable when it returns.
@@ -190,10 +213,9 @@ impl Pool {
         self.inner.abort_receive(name)
     }
 
-    /// What was kept of a receive that broke off: guids of the snapshot and of its base (0: none), and the inode and offset before
-    /// which content is there.
+    /// What was kept of a receive that broke off.
     #[must_use]
-    pub fn partial_receive(&self, name: &str) -> Option<(u64, u64, (u64, u64))> {
+    pub fn partial_receive(&self, name: &str) -> Option<Partial> {
         self.inner.partial(name)
     }
 

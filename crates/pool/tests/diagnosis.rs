@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{ROOT, handles, import, mount, spec};
+use common::{ROOT, handles, import, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
@@ -18,20 +18,6 @@ const CHUNK: u32 = 64 << 10;
 
 fn name(file: u64) -> Vec<u8> {
     format!("file{file}").into_bytes()
-}
-
-/// Bytes that do not compress.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(bytes);
-    out
 }
 
 fn content(file: u64) -> Vec<u8> {
@@ -78,11 +64,12 @@ impl Machine {
 }
 
 impl Machine {
-    /// Overwrites what a device holds of a file's content.
-    fn spoil_file(&self, at: usize, file: u64) {
+    /// Overwrites what a device holds of a file's content. Gives in how many pieces it was.
+    fn spoil_file(&self, at: usize, file: u64) -> usize {
         const PIECE: usize = 4096;
         let wanted = content(file);
         let wanted: Vec<&[u8]> = wanted.chunks_exact(PIECE).collect();
+        let mut spoilt = 0;
         let device = &self.devices[at];
         let slots = u32::try_from((device.character().size_bytes - (1 << 20)) / u64::from(CHUNK)).unwrap();
         for slot in 0..slots {
@@ -92,8 +79,10 @@ impl Machine {
             for (index, _) in found.chunks(PIECE).enumerate().filter(|(_, piece)| wanted.contains(piece)) {
                 let offset = u32::try_from(index * PIECE).unwrap();
                 device.append_segment(place, offset, &noise(u64::from(slot), PIECE)).expect("written");
+                spoilt += 1;
             }
         }
+        spoilt
     }
 }
 
@@ -206,7 +195,9 @@ fn what_a_scrub_finds_lost_is_named_by_file_and_range() {
     let whole = pool.state().damaged;
     assert!(whole.is_empty(), "{whole:?}");
     pool.export().expect("exported");
-    [0, 1, 2].into_iter().for_each(|at| machine.spoil_file(at, 5));
+    assert!(
+        [0, 1, 2].into_iter().map(|at| machine.spoil_file(at, 5)).filter(|spoilt| *spoilt > 0).count() > 1
+    );
     let pool = machine.import();
     pool.scrub(ScrubCommand::Start).expect("begun");
     finish(&pool);
@@ -225,4 +216,64 @@ fn what_a_scrub_finds_lost_is_named_by_file_and_range() {
         assert!(named || read(&pool, file), "file {file}");
     }
     pool.export().expect("exported");
+}
+
+/// Records of a file that cannot be read; the others are what was written.
+fn unreadable(pool: &Pool, file: u64) -> Vec<(u64, u64)> {
+    const RECORD: usize = 128 << 10;
+    let (fs, handle) = mount(pool, "tank");
+    let ino = fs.lookup(ROOT, &name(file)).expect("there").ino;
+    let whole = content(file);
+    let mut lost: Vec<(u64, u64)> = Vec::new();
+    for start in (0..whole.len()).step_by(RECORD) {
+        let end = whole.len().min(start + RECORD);
+        let mut found = vec![0; end - start];
+        match fs.read(ino, start as u64, &mut found) {
+            Ok(_) => assert!(found == whole[start..end], "file {file} from {start}: other bytes"),
+            Err(_) => match lost.last_mut().filter(|last| last.1 == start as u64) {
+                Some(last) => last.1 = end as u64,
+                None => lost.push((start as u64, end as u64)),
+            },
+        }
+    }
+    fs.forget(ino, 1);
+    drop((fs, handle));
+    lost
+}
+
+#[test]
+fn one_device_more_than_can_be_spared_gives_a_report_that_is_exact() {
+    for (redundancy, count) in [
+        (Redundancy::Mirror, 2),
+        (Redundancy::Raidz(1), 4),
+        (Redundancy::Raidz(2), 6),
+        (Redundancy::Raidz(3), 6),
+    ] {
+        let machine = Machine::new(redundancy, count);
+        let spared = redundancy.spared(u32::try_from(count).unwrap()) as usize;
+        // As many as can be spared lie about everything, and one more about two files.
+        (0..spared).for_each(|at| machine.spoil(at, |slot| noise(77 + u64::from(slot), CHUNK as usize)));
+        for file in [5, 9] {
+            assert!(
+                (spared..count).any(|at| machine.spoil_file(at, file) > 0),
+                "{redundancy:?}: file {file}"
+            );
+        }
+        let pool = machine.import();
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        finish(&pool);
+        rest(&pool);
+        assert!(pool.state().scan.expect("one").lost > 0, "{redundancy:?}");
+        let told = pool.state().damaged;
+        let named = |file: u64| -> Vec<(u64, u64)> {
+            let ranges = told.iter().filter(|damage| damage.path.as_deref() == Some(&name(file)[..]));
+            ranges.flat_map(|damage| damage.ranges.clone()).collect()
+        };
+        for file in 0..FILES {
+            assert_eq!(named(file), unreadable(&pool, file), "{redundancy:?}: file {file}");
+            assert!(!named(file).is_empty() || ![5, 9].contains(&file), "{redundancy:?}: file {file}");
+        }
+        assert!(told.iter().all(|damage| damage.path.is_some()), "{redundancy:?}: {told:?}");
+        pool.export().expect("exported");
+    }
 }

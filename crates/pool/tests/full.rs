@@ -8,7 +8,7 @@ use common::{Dice, ME, MIB, ROOT, handles, import, mount, noise, spec, write_fil
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::Pool;
-use steadfast_posix::{Errno, FileSystem};
+use steadfast_posix::{Errno, FileSystem, SetAttr};
 
 const RECORD: u64 = 128 << 10;
 
@@ -262,5 +262,132 @@ fn the_cleaner_goes_on_wherever_a_read_fails() {
             assert!(content == noise(*seed, RECORD as usize), "{context}, record {record}");
         }
         assert!(!named(), "{context}: {:?}", pool.state().damaged);
+    }
+}
+
+/// Rows of references are metadata that grows with what is written and changes with what is freed: a pool that is full of shared blocks
+/// refuses writes, not commits, and all of it can be deleted.
+#[test]
+fn a_pool_full_of_shared_blocks_goes_on_and_everything_can_be_deleted() {
+    for (record, dedup) in [(32 << 10, "on"), (32 << 10, "verify"), (32 << 10, "off")] {
+        let env = Env::real();
+        let devices = [Arc::new(MemoryDevice::new("a", 64 * MIB))];
+        let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
+        let record_text = record.to_string();
+        let props = [("recordsize", record_text.as_str()), ("compression", "off"), ("dedup", dedup)];
+        let props = props.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        pool.create_dataset("tank/fs", props, None).expect("made");
+        let (fs, open) = mount(&pool, "tank/fs");
+        let context = format!("records of {record}, dedup={dedup}");
+        let mut dice = Dice(record + dedup.len() as u64);
+        let (mut files, mut refused, mut made) = (Vec::<(u64, Vec<u64>)>::new(), 0, 0_u64);
+        let bytes_of = |seeds: &[u64]| -> Vec<u8> {
+            seeds.iter().flat_map(|seed| noise(*seed, usize::try_from(record).expect("small"))).collect()
+        };
+        let mut turn = 0_u64;
+        while refused < 3 {
+            turn += 1;
+            assert_eq!(pool.state().suspended, None, "{context}, turn {turn}");
+            match dice.below(8) {
+                // Some of it is there already, some is not.
+                0..=3 => {
+                    let seeds: Vec<u64> = (0..32).map(|_| dice.below(4) * dice.below(1 << 30)).collect();
+                    made += 1;
+                    let file = fs.mknod(ME, ROOT, format!("{made}").as_bytes(), 0o100_600, 0);
+                    let Ok(file) = file else {
+                        refused += 1;
+                        continue;
+                    };
+                    match fs.write(file.ino, 0, &bytes_of(&seeds), false) {
+                        Ok(_) => files.push((file.ino, seeds)),
+                        Err(Errno::ENOSPC) => {
+                            refused += 1;
+                            files.push((file.ino, Vec::new()));
+                        }
+                        Err(errno) => panic!("{context}, turn {turn}: {errno:?}"),
+                    }
+                }
+                // A copy.
+                4 | 5 if !files.is_empty() => {
+                    let (source, seeds) = files[dice.below(files.len() as u64) as usize].clone();
+                    made += 1;
+                    let Ok(file) = fs.mknod(ME, ROOT, format!("{made}").as_bytes(), 0o100_600, 0) else {
+                        refused += 1;
+                        continue;
+                    };
+                    let length = seeds.len() as u64 * record;
+                    let copied = match fs.copy_file_range(source, 0, file.ino, 0, length) {
+                        Ok(copied) => copied,
+                        Err(Errno::ENOSPC) => 0,
+                        Err(errno) => panic!("{context}, turn {turn}: {errno:?}"),
+                    };
+                    refused += u64::from(copied < length);
+                    let whole = (copied / record) as usize;
+                    let cut = SetAttr { size: Some(whole as u64 * record), ..SetAttr::default() };
+                    fs.setattr(file.ino, &cut).expect("cut to whole records");
+                    files.push((file.ino, seeds[..whole].to_vec()));
+                }
+                // One record anew.
+                6 if !files.is_empty() => {
+                    let at = dice.below(files.len() as u64) as usize;
+                    let (file, seeds) = &mut files[at];
+                    if let Some(last) = seeds.len().checked_sub(1) {
+                        let (place, seed) = (dice.below(last as u64 + 1), dice.below(1 << 30));
+                        match fs.write(*file, place * record, &bytes_of(&[seed]), false) {
+                            Ok(_) => seeds[place as usize] = seed,
+                            Err(Errno::ENOSPC) => refused += 1,
+                            Err(errno) => panic!("{context}, turn {turn}: {errno:?}"),
+                        }
+                    }
+                }
+                _ if turn.is_multiple_of(16) => pool.sync().expect("committed"),
+                _ => {}
+            }
+        }
+        let name = "tank/fs@full".to_owned();
+        let snapshot = pool.take_snapshots(std::slice::from_ref(&name), &Default::default());
+        pool.sync().expect("committed");
+        for (ino, seeds) in &files {
+            let mut found = vec![0; seeds.len() * record as usize];
+            let mut at = 0;
+            while at < found.len() {
+                at += fs.read(*ino, at as u64, &mut found[at..]).expect("read");
+            }
+            assert!(found == bytes_of(seeds), "{context}: inode {ino}");
+        }
+        if dedup == "off" {
+            assert!(pool.sharing().sums.shared > 0, "{context}: {:?}", pool.sharing());
+        } else {
+            assert!(pool.sharing().hits > 20, "{context}: {:?}", pool.sharing());
+        }
+        for (ino, _) in &files {
+            fs.forget(*ino, 1);
+        }
+        let mut names = Vec::new();
+        fs.readdir(ROOT, 2, |found| {
+            names.push(found.name);
+            true
+        })
+        .expect("listed");
+        for name in names {
+            fs.unlink(ROOT, &name).expect("deleting on a full pool works");
+        }
+        if snapshot.is_ok() {
+            pool.destroy_snapshots(std::slice::from_ref(&name), false).expect("destroyed");
+        }
+        // What a commit of the sync task is about to free is for that moment told by nobody; so it has to be nothing three times.
+        let mut nothing = 0;
+        for _ in 0..2000 {
+            pool.sync().expect("committed");
+            nothing = if pool.freeing() == 0 { nothing + 1 } else { 0 };
+            if nothing == 3 {
+                break;
+            }
+        }
+        assert_eq!(pool.state().suspended, None, "{context}");
+        let accounting = pool.state().accounting;
+        assert!(accounting.live_bytes < 4 * MIB, "{context}: {accounting:?}");
+        assert_eq!(pool.sharing().sums, Default::default(), "{context}");
+        drop((fs, open));
     }
 }

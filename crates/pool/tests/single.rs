@@ -170,3 +170,40 @@ fn beside_other_load_a_scrub_keeps_within_its_bandwidth() {
     assert!(seconds > 1.0, "it rested: {seconds} s for {read} bytes");
     pool.export().expect("exported");
 }
+
+/// Readers whose blocks are in memory are load, too: they want the processors.
+#[test]
+fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
+    let env = Env::simulated(5);
+    let (devices, pool) = pool(&env, None);
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(&env, handles(&devices), None).expect("imported");
+    const LIMIT: u64 = 1 << 20;
+    pool.set_pool_prop("scrublimit", Some(&LIMIT.to_string())).expect("set");
+    let (fs, _open) = mount(&pool, "tank");
+    common::read_file(&fs, ROOT, b"file0");
+    let devices_read = || pool.state().leaves.iter().map(|leaf| leaf.sample.read.bytes).sum::<u64>();
+    let before = devices_read();
+    common::read_file(&fs, ROOT, b"file0");
+    assert_eq!(devices_read(), before, "it is in memory");
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    let began = env.clock.monotonic_ns();
+    for _ in 0..100_000 {
+        if pool.scan_remaining() == [0, 0] {
+            break;
+        }
+        common::read_file(&fs, ROOT, b"file0");
+        pool.step();
+    }
+    let seconds = (env.clock.monotonic_ns() - began) as f64 / 1e9;
+    let scan = pool.state().scan.expect("one");
+    assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
+    // It reads the devices, all of it, whatever is in memory.
+    assert!(devices_read() - before >= FILES * 300_000);
+    let most = LIMIT as f64 * seconds + 3e6;
+    assert!(scan.read as f64 <= most, "{} bytes in {seconds} s", scan.read);
+    assert!(seconds > 1.0, "it rested: {seconds} s for {} bytes", scan.read);
+    drop((fs, _open));
+    pool.export().expect("exported");
+}

@@ -261,3 +261,61 @@ fn a_spare_is_sent_back_or_kept_for_good() {
         }
     }
 }
+
+/// Takes the power of a device away for the pool: what it is asked next fails, and it is out of use.
+fn lose(machine: &Machine, pool: &Pool, at: usize, files: std::ops::Range<u64>) {
+    machine.fail(at);
+    write(pool, files);
+    settle(pool);
+}
+
+fn is_used(pool: &Pool) -> bool {
+    pool.state().spares[0].standing.is_some()
+}
+
+#[test]
+fn a_spare_that_was_sent_back_steps_in_at_the_next_import_and_when_its_device_fails_again() {
+    for (redundancy, count) in GROUPS {
+        let (machine, pool) = Machine::new(redundancy, count);
+        let path = pool.state().leaves[1].config.path.clone();
+        lose(&machine, &pool, 1, FILES..2 * FILES);
+        assert!(is_used(&pool));
+        let spare = pool.state().spares[0].path.clone();
+        pool.detach(&spare).expect("it goes back");
+        settle(&pool);
+        assert!(!is_used(&pool), "{redundancy:?}");
+        assert_eq!(pool.state().leaves[1].config.state, LeafState::Faulted, "{redundancy:?}");
+        // Whoever sent it back is not overruled before the next import.
+        write(&pool, 2 * FILES..3 * FILES);
+        settle(&pool);
+        assert!(!is_used(&pool), "{redundancy:?}");
+        pool.export().expect("exported");
+        drop(pool);
+        let pool = machine.import(&machine.all());
+        settle(&pool);
+        assert!(is_used(&pool), "{redundancy:?} {:?}", pool.state().leaves);
+        check(&pool, 0..3 * FILES);
+        // Back, as a new one; sent back by that, it steps in for the next failure.
+        machine.devices[1].disarm();
+        let open = || -> steadfast_pool::Result<Arc<dyn Device>> {
+            Ok(Arc::clone(&machine.devices[1]) as Arc<dyn Device>)
+        };
+        assert!(pool.online(&path, &open).expect("it works again"));
+        settle(&pool);
+        settle(&pool);
+        assert!(!is_used(&pool), "{redundancy:?}");
+        lose(&machine, &pool, 1, 3 * FILES..4 * FILES);
+        assert!(is_used(&pool), "{redundancy:?} it failed again");
+        // The same for one that was sent back by the operator and whose device came back.
+        pool.detach(&spare).expect("it goes back");
+        settle(&pool);
+        machine.devices[1].disarm();
+        assert!(pool.online(&path, &open).expect("it works again"));
+        settle(&pool);
+        assert_eq!(states(&pool), vec![LeafState::Online; count], "{redundancy:?} {:?}", pool.state().scan);
+        lose(&machine, &pool, 1, 4 * FILES..5 * FILES);
+        assert!(is_used(&pool), "{redundancy:?} it failed once more");
+        check(&pool, 0..5 * FILES);
+        pool.export().expect("exported");
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use common::{MIB, ROOT, handle, handles, import_spec, mount, noise, read_file, spec, write_file};
 use steadfast_device::MemoryDevice;
+use steadfast_device::memory::Fate;
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState};
 use steadfast_pool::{CreateSpec, Error, GroupHandles, Pool, Redundancy, ScrubCommand, scan};
@@ -167,4 +168,55 @@ fn a_half_of_an_encrypted_pool_opens_with_the_key() {
         Pool::import(&machine.env, pools.into_iter().next().expect("one"), &import_spec(Some(&secret)));
     check(&other.expect("imported"), "other", 0..FILES);
     check(&pool, "tank", 0..FILES);
+}
+
+/// Files of a dataset that hold what they should.
+fn promised(pool: &Pool, dataset: &str, files: &[&str]) -> Vec<bool> {
+    let (fs, _open) = mount(pool, dataset);
+    let is_there = |name: &&str| {
+        fs.lookup(ROOT, name.as_bytes()).is_ok() && read_file(&fs, ROOT, name.as_bytes()) == name.as_bytes()
+    };
+    files.iter().map(is_there).collect()
+}
+
+#[test]
+fn what_was_promised_on_a_log_device_is_in_both_halves() {
+    // No txg closes for its age: what is promised is on the log device and nowhere else.
+    let env = Env { clock: Env::seeded(1).clock, ..Env::real() };
+    let made = |name: &str| Arc::new(MemoryDevice::new(name, 64 * MIB));
+    let machine = Machine { env, devices: ["d0", "d1", "log"].map(made).into() };
+    let devices = handles(&machine.devices[..2]);
+    let group = GroupHandles { redundancy: MIRROR, class: NORMAL, devices };
+    let mut spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
+    spec.root_props.insert("journal".into(), "ordered".into());
+    let pool = Pool::create(&machine.env, spec).expect("a pool");
+    pool.add_logs(handles(&machine.devices[2..]), false, false).expect("added");
+    let promise = |name: &str| {
+        let (fs, _open) = mount(&pool, "tank");
+        write_file(&fs, ROOT, name.as_bytes(), name.as_bytes());
+        let ino = fs.lookup(ROOT, name.as_bytes()).expect("there").ino;
+        fs.fsync(ino).expect("durable");
+        fs.forget(ino, 1);
+    };
+    promise("first");
+    pool.sync().expect("committed");
+    promise("before");
+    let groups = pool.state().log.counts.groups;
+    assert!(groups > 0, "it went to the log device");
+    pool.split("other", &[], false).expect("split");
+    promise("after");
+    assert!(pool.state().log.counts.groups > groups, "the log goes on");
+    // The power goes; the log device stays with the first.
+    machine.devices.iter().for_each(|device| device.power_off());
+    drop(pool);
+    machine.devices.iter().for_each(|device| device.power_on(|_| Fate::Dropped));
+    let all = ["first", "before", "after"];
+    let other = machine.import("other");
+    assert_eq!(promised(&other, "other", &all), [true, true, false]);
+    assert!(other.state().log_devices.is_empty());
+    let first = machine.import("tank");
+    assert_eq!(promised(&first, "tank", &all), [true; 3]);
+    assert_eq!(first.state().log_devices.len(), 1);
+    first.export().expect("exported");
+    other.export().expect("exported");
 }

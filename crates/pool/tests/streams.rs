@@ -2,220 +2,17 @@
 //! breaks off goes on.
 
 mod common;
+#[path = "common/streams.rs"]
+mod hosts;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, handles, import, mount, noise, spec, write_file};
-use steadfast_device::memory::{Effect, Fate, Fault, Image};
-use steadfast_device::{Device, MemoryDevice, Operation};
-use steadfast_env::Env;
+use common::{Dice, MIB, ROOT, mount, noise, write_file};
+use hosts::{Host, cut_at, disturb, furnish, same, tree};
+use steadfast_device::Operation;
+use steadfast_device::memory::{Effect, Fault};
 use steadfast_format::KeyFormat;
-use steadfast_inspect::{Finding, Leaf, Request};
-use steadfast_pool::{CreateSpec, Error, Pool, ReceiveSpec, ReceiveWatch, Received, SendSpec};
-use steadfast_posix::{FileSystem, S_IFDIR, S_IFMT, S_IFREG, SetAttr};
-
-struct Quiet;
-
-impl ReceiveWatch for Quiet {
-    fn before(&mut self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    fn after(&mut self, _: &str) {}
-    fn progress(&mut self, _: &str, _: u64) {}
-}
-
-struct Host {
-    env: Env,
-    devices: Vec<Arc<MemoryDevice>>,
-    pool: Pool,
-}
-
-impl Host {
-    fn new(name: &str, mib: u64) -> Host {
-        let env = Env::seeded(name.len() as u64);
-        let devices = vec![Arc::new(MemoryDevice::new(name, mib << 20))];
-        let spec = CreateSpec { name: name.into(), ..spec(handles(&devices), None) };
-        let pool = Pool::create(&env, spec).expect("a pool");
-        Host { env, devices, pool }
-    }
-
-    /// As after a crash: nothing is committed any more.
-    fn crash(self) -> Host {
-        let Host { env, devices, pool } = self;
-        drop(pool);
-        let pool = import(&env, handles(&devices), None).expect("imported");
-        Host { env, devices, pool }
-    }
-
-    fn snapshot(&self, name: &str) {
-        self.pool.take_snapshots(&[name.to_owned()], &BTreeMap::new()).expect("taken");
-    }
-
-    fn send(&self, snapshot: &str, base: Option<&str>) -> Vec<u8> {
-        self.send_from(snapshot, base, None)
-    }
-
-    fn send_from(&self, snapshot: &str, base: Option<&str>, resume: Option<(u64, u64)>) -> Vec<u8> {
-        let spec = SendSpec {
-            snapshot: snapshot.into(),
-            base: base.map(str::to_owned),
-            resume,
-            ..SendSpec::default()
-        };
-        let mut out = Vec::new();
-        let bytes = self.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
-        assert_eq!(bytes, out.len() as u64);
-        out
-    }
-
-    fn receive(&self, target: &str, stream: &[u8]) -> Result<Vec<Received>, Error> {
-        self.receive_as(&ReceiveSpec { target: target.into(), ..ReceiveSpec::default() }, stream)
-    }
-
-    fn receive_as(&self, spec: &ReceiveSpec, mut stream: &[u8]) -> Result<Vec<Received>, Error> {
-        self.pool.receive(spec, &mut stream, &mut Quiet)
-    }
-
-    /// Everything that a pool frees in the background is freed, and the pool as a whole is consistent.
-    fn check(&self) {
-        for _ in 0..1_000 {
-            if self.pool.freeing() == 0 {
-                break;
-            }
-            self.pool.sync().expect("committed");
-        }
-        assert_eq!(self.pool.freeing(), 0);
-        self.pool.sync().expect("committed");
-        self.inspect();
-    }
-
-    /// The pool's own check finds nothing that is wrong, lost or left over.
-    fn inspect(&self) {
-        let copy = |device: &Arc<MemoryDevice>| Leaf {
-            path: "device".into(),
-            device: Arc::new(MemoryDevice::from_image("device", device.image())) as Arc<dyn Device>,
-        };
-        let leaves: Vec<Leaf> = self.devices.iter().map(copy).collect();
-        let request = Request { leaves: &leaves, secret: None, anchor: None, env: &self.env };
-        let mut told = Vec::new();
-        // What a crash tore stays so until its slot of the ring is used again.
-        let summary = steadfast_inspect::check(&request, &mut |finding| {
-            if !matches!(finding, Finding::UberblockTorn { .. }) {
-                told.push(finding.record().to_string());
-            }
-        });
-        assert_eq!(told, Vec::<String>::new());
-        assert_eq!(summary.leaked_units, 0);
-    }
-
-    fn live(&self) -> u64 {
-        self.pool.state().accounting.live_bytes
-    }
-}
-
-type Tree = BTreeMap<String, (u32, u64, u64)>;
-
-/// Paths with modes, sizes and sums of content.
-fn tree(pool: &Pool, name: &str) -> Tree {
-    let (fs, _handle) = mount(pool, name);
-    let mut found = Tree::new();
-    let mut open = vec![(Vec::new(), ROOT)];
-    while let Some((path, ino)) = open.pop() {
-        let mut entries = Vec::new();
-        fs.readdir(ino, 0, |entry| {
-            entries.push(entry);
-            true
-        })
-        .expect("listed");
-        for entry in entries.into_iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
-            let path = [&path[..], b"/", &entry.name].concat();
-            let found_entry = fs.lookup(ino, &entry.name).expect("found");
-            let attr = found_entry.attr;
-            let content = match attr.mode & S_IFMT {
-                S_IFREG => common::read_file(&fs, ino, &entry.name),
-                S_IFDIR => {
-                    open.push((path.clone(), entry.ino));
-                    Vec::new()
-                }
-                _ => fs.readlink(entry.ino).expect("a link"),
-            };
-            fs.forget(entry.ino, 1);
-            let sum = content
-                .iter()
-                .fold(7_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-            found.insert(String::from_utf8_lossy(&path).into_owned(), (attr.mode, attr.size, sum));
-        }
-    }
-    found
-}
-
-/// Two datasets hold the same.
-fn same(one: (&Pool, &str), two: (&Pool, &str), when: impl std::fmt::Display) {
-    let (one, two) = (tree(one.0, one.1), tree(two.0, two.1));
-    let differs = |(path, found): (&String, &(u32, u64, u64))| {
-        let other = two.get(path);
-        (other != Some(found)).then(|| format!("{path}: {found:?}, and there {other:?}"))
-    };
-    let mut differences: Vec<String> = one.iter().filter_map(differs).collect();
-    differences
-        .extend(two.keys().filter(|path| !one.contains_key(*path)).map(|path| format!("{path}: only there")));
-    assert!(differences.is_empty(), "{when}: {differences:#?}");
-}
-
-fn truncate(fs: &FileSystem, ino: u64, size: u64) {
-    let _ = fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).expect("set");
-}
-
-/// A file system with files of all kinds.
-fn furnish(pool: &Pool, name: &str) {
-    let (fs, _handle) = mount(pool, name);
-    let folder = fs.mkdir(common::ME, ROOT, b"folder", 0o755).expect("made").ino;
-    for at in 0..40_u64 {
-        let size = usize::try_from(at * at * 300).unwrap();
-        write_file(&fs, folder, format!("file {at}").as_bytes(), &noise(at + 1, size));
-    }
-    write_file(&fs, ROOT, b"zeros", &vec![0; 3 * MIB as usize]);
-    write_file(&fs, ROOT, b"text", "compressible ".repeat(50_000).as_bytes());
-    let sparse = write_file(&fs, ROOT, b"sparse", b"begin");
-    fs.write(sparse, 5 * MIB + 17, &noise(99, 200_000), false).expect("written");
-    fs.setxattr(sparse, b"user.short", b"value", 0).expect("set");
-    fs.setxattr(sparse, b"user.long", &noise(5, 9_000), 0).expect("set");
-    fs.symlink(common::ME, ROOT, b"link", b"folder/file 7").expect("made");
-    fs.link(sparse, folder, b"second name").expect("linked");
-}
-
-/// Changes of all kinds, drawn.
-fn disturb(pool: &Pool, name: &str, dice: &mut Dice) {
-    let (fs, _handle) = mount(pool, name);
-    let folder = fs.lookup(ROOT, b"folder").expect("found").ino;
-    for _ in 0..30 {
-        let file = format!("file {}", dice.below(60));
-        let found = fs.lookup(folder, file.as_bytes()).ok();
-        match (dice.below(6), found) {
-            (_, None) => {
-                write_file(
-                    &fs,
-                    folder,
-                    file.as_bytes(),
-                    &noise(dice.below(1000), 1 + dice.below(400_000) as usize),
-                );
-            }
-            (0, Some(_)) => fs.unlink(folder, file.as_bytes()).expect("removed"),
-            (1, Some(found)) => truncate(&fs, found.ino, dice.below(found.attr.size + 1)),
-            (2, Some(found)) => truncate(&fs, found.ino, found.attr.size + dice.below(300_000)),
-            (3, Some(_)) => {
-                let to = format!("file {}", dice.below(60));
-                fs.rename(folder, file.as_bytes(), folder, to.as_bytes(), 0).expect("renamed");
-            }
-            (_, Some(found)) => {
-                let at = dice.below(found.attr.size + 100_000);
-                let bytes = noise(dice.below(1000), 1 + dice.below(50_000) as usize);
-                fs.write(found.ino, at, &bytes, false).expect("written");
-            }
-        }
-    }
-}
+use steadfast_pool::{Error, Partial, ReceiveSpec, SendSpec};
 
 #[test]
 fn a_snapshot_and_its_increments_arrive_as_they_were() {
@@ -401,7 +198,7 @@ fn what_broke_off_goes_on_where_it_was() {
             two = two.crash();
         }
         two.check();
-        let (guid, base, position) = two.pool.partial_receive("second/copy").expect("kept");
+        let Partial { guid, base, position, .. } = two.pool.partial_receive("second/copy").expect("kept");
         assert_eq!((guid, base), (one.pool.snapshot_infos("one/fs", None).unwrap()[0].guid, 0));
         let error = two.receive_as(&keep, &full).expect_err("a part is there");
         assert!(matches!(error, Error::PartialExists { .. }), "{error}");
@@ -430,11 +227,67 @@ fn what_broke_off_goes_on_where_it_was() {
     two.check();
     two.receive_as(&keep, &increment[..increment.len() * 3 / 4]).expect_err("cut");
     two = two.crash();
-    let (_, _, position) = two.pool.partial_receive("second/copy").expect("kept");
+    let Partial { position, .. } = two.pool.partial_receive("second/copy").expect("kept");
     let rest = one.send_from("one/fs@b", Some("one/fs@a"), Some(position));
     two.receive_as(&keep, &rest).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
     two.check();
+}
+
+#[test]
+fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    let full = one.send("one/fs@a", None);
+    two.pool.create_dataset("second/copy", BTreeMap::new(), None).expect("made");
+    {
+        let (fs, _handle) = mount(&two.pool, "second/copy");
+        write_file(&fs, ROOT, b"old", &noise(1, 3_000_000));
+    }
+    let (live, before) = (two.live(), tree(&two.pool, "second/copy"));
+    let force = ReceiveSpec { target: "second/copy".into(), force: true, ..ReceiveSpec::default() };
+    let error = two.receive("second/copy", &full).unwrap_err();
+    assert!(matches!(error, Error::DestinationExists { .. }), "{error}");
+    two.receive_as(&force, &full[..full.len() / 2]).expect_err("cut");
+    assert_eq!(tree(&two.pool, "second/copy"), before, "until all has arrived it is what it was");
+    {
+        let _handle = two.pool.open_dataset("second/copy").expect("open");
+        let error = two.receive_as(&force, &full).unwrap_err();
+        assert!(matches!(error, Error::Busy { .. }), "{error}");
+    }
+    two.check();
+    two.pool.create_dataset("second/copy/child", BTreeMap::new(), None).expect("made");
+    let error = two.receive_as(&force, &full).unwrap_err();
+    assert!(matches!(error, Error::HasChildren { .. }), "{error}");
+    two.pool.destroy_dataset("second/copy/child").expect("destroyed");
+    two.snapshot("second/copy@own");
+    let error = two.receive_as(&force, &full).unwrap_err();
+    assert!(matches!(error, Error::HasSnapshots { .. }), "{error}");
+    two.pool.destroy_snapshots(&["second/copy@own".into()], false).expect("destroyed");
+    assert_eq!(tree(&two.pool, "second/copy"), before);
+    // At each write: the old one or the new one.
+    two.check();
+    let image = two.devices[0].image();
+    let (new, mut dice, mut ends) = (tree(&one.pool, "one/fs"), Dice(9), [0, 0]);
+    for skip in (0..).step_by(3) {
+        let fault = Fault { operation: Operation::Write, skip, effect: Effect::PowerOff };
+        let (done, host) = hosts::cut_with(&image, &full, &force, fault, &mut dice);
+        let found = tree(&host.pool, "second/copy");
+        assert!(found == new || found == before && !done, "{skip}");
+        host.check();
+        ends[usize::from(found == new)] += 1;
+        if done {
+            break;
+        }
+    }
+    assert!(ends[0] > 2 && ends[1] > 0, "{ends:?}");
+    two.receive_as(&force, &full).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
+    two.check();
+    assert!(two.live() < live + (12 << 20), "the old one is freed");
+    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
 }
 
 #[test]
@@ -504,26 +357,6 @@ fn encrypted_datasets_are_sent_open_and_received_under_their_own_keys() {
     two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
     one.pool.load_key("one/vault", &[1; 32], false).expect("loaded");
     same((&one.pool, "one/vault"), (&two.pool, "second/safe/copy"), "at the end");
-}
-
-/// What a receive that was cut at one of its writes or flushes left behind: all of it or nothing, and a pool that is whole.
-fn cut_at(image: &Image, stream: &[u8], target: &str, fault: Fault, dice: &mut Dice) -> (bool, Host) {
-    let env = Env::seeded(9);
-    let devices = vec![Arc::new(MemoryDevice::from_image("second", image.clone()))];
-    let pool = import(&env, handles(&devices), None).expect("imported");
-    let host = Host { env, devices, pool };
-    host.devices[0].arm(fault);
-    let done = host.receive(target, stream).is_ok();
-    host.devices[0].power_off();
-    let Host { env, devices, pool } = host;
-    drop(pool);
-    devices[0].power_on(|_| match dice.below(3) {
-        0 => Fate::Dropped,
-        1 => Fate::Applied,
-        _ => Fate::Torn { sectors: dice.below(9) as usize },
-    });
-    let pool = import(&env, handles(&devices), None).expect("what was committed is found");
-    (done, Host { env, devices, pool })
 }
 
 #[test]

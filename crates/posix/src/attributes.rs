@@ -8,7 +8,7 @@ use steadfast_format::InodeId;
 use steadfast_txg::AdmitKind;
 
 use crate::content::SIZE_MAX;
-use crate::filesystem::is_directory;
+use crate::filesystem::{is_directory, is_fixed};
 use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG, S_ISGID, S_ISUID, S_IXGRP};
 
 /// Attributes of an inode.
@@ -165,6 +165,9 @@ impl FileSystem {
             }
             if size > SIZE_MAX {
                 return Err(Errno::EFBIG);
+            }
+            if is_fixed(ino, &record) && size != record.size {
+                return Err(Errno::EINVAL);
             }
             let kind = if size < record.size { AdmitKind::Remove } else { AdmitKind::Write };
             let op = self.dataset.begin(kind)?;

@@ -1,16 +1,19 @@
 //! Content: read, write, allocate, seek, copy.
 
-use steadfast_dataset::{InodeRecord, Time};
-use steadfast_txg::AdmitKind;
+use steadfast_dataset::{InodeRecord, ShareRange, Sharing, Time, Unshared};
+use steadfast_txg::{AdmitKind, Patience};
 
 use crate::attributes::drop_set_ids;
-use crate::filesystem::{Atime, is_directory};
+use crate::filesystem::{Atime, DYING_PATIENCE, is_directory, is_fixed};
 use crate::{Errno, FileSystem, Result, S_IFMT, S_IFREG};
 
 /// Greatest size of a file.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Bytes that `copy_file_range` carries at once.
 const COPY_BYTES: usize = 1 << 20;
+/// From so many bytes on that could be shared if they were stored, a copy waits for the commit that stores them: copying them costs
+/// more than one.
+const WAIT_BYTES: u64 = 4 << 20;
 const DAY_NS: i128 = 24 * 3600 * 1_000_000_000;
 
 /// Modes of `fallocate` that are offered.
@@ -106,6 +109,10 @@ impl FileSystem {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
             return Err(Errno::EFBIG);
         }
+        // As at the end of a block device.
+        if is_fixed(ino, &before) && offset + data.len() as u64 > before.size {
+            return Err(Errno::ENOSPC);
+        }
         let has_capability = before.flags & InodeRecord::FLAG_CAPABILITY != 0;
         if has_capability {
             // Before the content, lest new bytes ever carry old powers.
@@ -145,6 +152,9 @@ impl FileSystem {
             return Err(Errno::EINVAL);
         }
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
+        if is_fixed(ino, &before) && end > before.size {
+            return Err(Errno::ENOSPC);
+        }
         let has_capability = before.flags & InodeRecord::FLAG_CAPABILITY != 0;
         if has_capability {
             self.drop_capability(&inode)?;
@@ -197,7 +207,7 @@ impl FileSystem {
         self.dataset.seek(&inode, offset, data)?.ok_or(Errno::ENXIO)
     }
 
-    /// Copies within the dataset; the number of bytes copied, 0 at the end of the source.
+    /// Copies within the dataset; the number of bytes copied, 0 at the end of the source. Whole records are shared where they can be.
     pub fn copy_file_range(
         &self,
         source: u64,
@@ -218,21 +228,86 @@ impl FileSystem {
         {
             return Err(Errno::EINVAL);
         }
-        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(length).unwrap_or(COPY_BYTES))];
-        let mut copied = 0;
+        self.carry(source, target, ShareRange { source: source_offset, target: target_offset, length })
+    }
+
+    /// Shares what can be shared of a range and copies the rest.
+    fn carry(&self, source: u64, target: u64, range: ShareRange) -> Result<u64> {
+        let ShareRange { length, .. } = range;
+        let mut buffer = Vec::new();
+        let (mut copied, mut shares, mut waited) = (0, true, false);
         while copied < length {
-            let want = (length - copied).min(buffer.len() as u64);
-            let want = usize::try_from(want).expect("at most the buffer");
-            let count = self.read(source, source_offset + copied, &mut buffer[..want])?;
+            let rest = ShareRange {
+                source: range.source + copied,
+                target: range.target + copied,
+                length: length - copied,
+            };
+            let mut most = COPY_BYTES as u64;
+            if shares {
+                match self.share(source, target, rest) {
+                    Ok(Sharing::Done(bytes)) => {
+                        copied += bytes;
+                        continue;
+                    }
+                    Ok(Sharing::Not(Unshared::Never)) => shares = false,
+                    Ok(Sharing::Not(Unshared::NotStored)) if !waited && rest.length >= WAIT_BYTES => {
+                        waited = true;
+                        let inode = self.inode(source)?;
+                        self.dataset.wait_stored(&inode, DYING_PATIENCE, || !Patience::is_in_vain())?;
+                        continue;
+                    }
+                    // The record alone: what follows may be shared.
+                    Ok(Sharing::Not(_)) => {
+                        let record_size = 1 << self.inode(source)?.record().record_shift;
+                        most = most.min(record_size - rest.source % record_size);
+                    }
+                    Err(error) if copied == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            let want = usize::try_from(rest.length.min(most)).expect("at most the buffer");
+            buffer.resize(want, 0);
+            let count = self.read(source, rest.source, &mut buffer)?;
             if count == 0 {
                 break;
             }
-            match self.write(target, target_offset + copied, &buffer[..count], true) {
+            match self.write(target, rest.target, &buffer[..count], true) {
                 Ok(_) => copied += count as u64,
                 Err(error) if copied == 0 => return Err(error),
                 Err(_) => break,
             }
         }
         Ok(copied)
+    }
+
+    /// Shares whole records, and drops what a write drops.
+    fn share(&self, source: u64, target: u64, range: ShareRange) -> Result<Sharing> {
+        let (from_inode, inode) = (self.inode(source)?, self.inode(target)?);
+        let before = inode.record();
+        if from_inode.record().mode & S_IFMT != S_IFREG || before.mode & S_IFMT != S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        if range.target.checked_add(range.length).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::EFBIG);
+        }
+        // A copy writes as far as its size goes, and says so.
+        if is_fixed(target, &before) && range.target + range.length > before.size {
+            return Ok(Sharing::Not(Unshared::Never));
+        }
+        if before.flags & InodeRecord::FLAG_CAPABILITY != 0 {
+            self.drop_capability(&inode)?;
+        }
+        let now = self.now();
+        let stamp = |record: &mut InodeRecord| {
+            (record.mtime, record.ctime) = (now, now);
+            drop_set_ids(record);
+        };
+        let shared = self.dataset.share(&from_inode, &inode, range, stamp)?;
+        if let Sharing::Done(_) = shared {
+            let record = from_inode.record();
+            self.accessed(&from_inode, &record);
+            self.settle(target)?;
+        }
+        Ok(shared)
     }
 }

@@ -12,10 +12,12 @@ use steadfast_format::file_keys::NamesKey;
 use steadfast_txg::Patience;
 
 use crate::attributes::{Attr, attr_of};
-use crate::{Errno, Result, S_IFDIR, S_IFMT};
+use crate::{Errno, Result, S_IFDIR, S_IFMT, S_IFREG};
 
+/// The top.
+const ROOT: u64 = 1;
 /// How often a wait looks whether its caller was killed.
-const DYING_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const DYING_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +148,12 @@ impl FileSystem {
     /// Changes how access times are kept.
     pub fn set_atime(&self, atime: Atime) {
         self.options.write().atime = atime;
+    }
+
+    /// True if this is a volume: its root is a file of a fixed size.
+    #[must_use]
+    pub fn is_volume(&self) -> bool {
+        self.inode(ROOT).is_ok_and(|root| is_fixed(ROOT, &root.record()))
     }
 
     /// Says whether access control lists are shown, taken and handed down; not so before this is called. Lists that are
@@ -382,6 +390,11 @@ impl FileSystem {
     pub(crate) fn now(&self) -> crate::Time {
         self.dataset.now()
     }
+}
+
+/// True for the file that a volume is: its size does not follow what is written.
+pub(crate) fn is_fixed(ino: u64, record: &InodeRecord) -> bool {
+    ino == ROOT && record.mode & S_IFMT == S_IFREG
 }
 
 /// True for a directory.

@@ -22,6 +22,7 @@ mod resolve;
 mod size;
 mod table;
 mod value;
+mod volume;
 
 pub use elsewhere::why_not_here;
 pub use name::{NameError, check_dataset_name, check_pool_name, check_snapshot_name};
@@ -31,3 +32,4 @@ pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};
 pub use value::{PropertyError, check_user_property, is_user_property, lookup, parse_assignment};
+pub use volume::applies;

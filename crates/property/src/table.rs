@@ -289,7 +289,36 @@ pub const POOL: &[Property] = &[
         "DEDUP",
         "<1.00x or higher>",
         Kind::Ratio,
-        "Saving by deduplication (not yet built).",
+        "What blocks that are known by content would occupy if nothing were shared, for what they occupy.",
+    ),
+    measured(
+        "dedup_table_size",
+        "DDTSIZE",
+        "<size>",
+        Kind::Bytes,
+        "Bytes of the rows of blocks that are known by content or shared, both copies, before compression.",
+    ),
+    measured(
+        "dedupcached",
+        "DEDUPCACHED",
+        "<size>",
+        Kind::Bytes,
+        "Bytes of memory that finding blocks by content takes at most: 40 for each.",
+    ),
+    measured("bcloneused", "BCLONE_USED", "<size>", Kind::Bytes, "Bytes of blocks that copies share."),
+    measured(
+        "bclonesaved",
+        "BCLONE_SAVED",
+        "<size>",
+        Kind::Bytes,
+        "Bytes that these copies would occupy if they shared nothing.",
+    ),
+    measured(
+        "bcloneratio",
+        "BCLONE_RATIO",
+        "<1.00x or higher>",
+        Kind::Ratio,
+        "What copies that share blocks would occupy without, for what they occupy.",
     ),
     Property {
         name: "feature@...",
@@ -305,7 +334,7 @@ pub const POOL: &[Property] = &[
 
 /// Properties of a file system.
 pub const DATASET: &[Property] = &[
-    measured("type", "TYPE", "filesystem | snapshot", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
+    measured("type", "TYPE", "filesystem | volume | snapshot | bookmark", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
     measured("creation", "CREATION", "<date>", Kind::Date, "When it was made."),
     measured("used", "USED", "<size>", Kind::Bytes, "Bytes it and its children occupy."),
     measured("available", "AVAIL", "<size>", Kind::Bytes, "Bytes that can still be written to it."),
@@ -535,9 +564,49 @@ pub const DATASET: &[Property] = &[
         Kind::Bytes,
         "Bytes it refers to that the snapshot before it did not; `written@NAME` is the same since another one.",
     ),
+    Property {
+        name: "volsize",
+        heading: "VOLSIZE",
+        values: "<size>, a multiple of volblocksize",
+        kind: Kind::Bytes,
+        default: None,
+        inherit: false,
+        change: Change::Anytime,
+        doc: "Bytes of a volume (`zfs create -V`). It may grow; in ZFS it may shrink as well.",
+    },
+    setting(
+        "volblocksize",
+        "VOLBLOCK",
+        "4K to 16M, power of 2",
+        Kind::PowerOfTwo { min: 4096, max: 16 << 20 },
+        "16384",
+        "Blocks that a volume is stored in.",
+    )
+    .changes(Change::AtCreation),
+    setting(
+        "volmode",
+        "VOLMODE",
+        "default | none",
+        Kind::Words { allowed: &["default", "none"], later: &["full", "geom", "dev"] },
+        "default",
+        "Is a volume shown, as a file at its mountpoint and to clients of NBD, or not at all?",
+    )
+    .inherited(),
+    measured("nbd", "NBD", "<address>", Kind::Text { bytes_max: 4096 }, "Where clients of NBD find a volume. Not in ZFS."),
     measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Its number within the pool."),
-    setting("dedup", "DEDUP", "off", Kind::Only("off"), "off", "Store equal blocks once (not yet built).")
-        .inherited(),
+    setting(
+        "dedup",
+        "DEDUP",
+        "on | off | verify | blake3 | blake3,verify",
+        Kind::Words {
+            allowed: &["on", "off", "verify", "blake3", "blake3,verify"],
+            later: &["sha256", "sha256,verify", "sha512", "sha512,verify", "skein", "skein,verify", "edonr,verify"],
+        },
+        "off",
+        "Records that the pool holds already under the same key are not stored again: by a keyed BLAKE3 of their content, or, with \
+         `verify`, by their bytes. Needs up to 40 bytes of memory for each record.",
+    )
+    .inherited(),
     setting(
         "sync",
         "SYNC",
@@ -671,7 +740,7 @@ pub fn document() -> String {
          property of\nyour own has a `:` in its name; children inherit it. One of these means something to the daemon:\n\
          `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` takes snapshots and removes old ones (docs/OPERATIONS.md).\n",
     );
-    for (title, table) in [("Pools", POOL), ("File systems", DATASET)] {
+    for (title, table) in [("Pools", POOL), ("File systems and volumes", DATASET)] {
         text.push_str(&format!(
             "\n## {title}\n\n| Property | Values | Default | When | Inherited | What it does |\n"
         ));

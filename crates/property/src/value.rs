@@ -331,7 +331,7 @@ mod tests {
             "compression=gzip-9",
             "compression=zstd-fast-10",
             "copies=2",
-            "dedup=on",
+            "dedup=sha256",
             "encryption=aes-128-ccm",
             "acltype=nfsv4",
             "casesensitivity=insensitive",

@@ -10,6 +10,9 @@
 //! keys(n)    = 2 × (n + 2 × leaves(n))                               a row and a relocation for each block that dies
 //! pool(n)    = BASE + min(keys(n) × node, 2 × what is stored of it) + the tail, and the rest it does not fit into, twice
 //! ```
+//! Where blocks are shared, each block has a row of its references besides, which is new or changes, and so has the one that it replaces:
+//! `keys(n)` grows by `2 × n`, and what may be stored by `n` new rows.
+//!
 //! bytes: twice what is stored, because two commits may be under way for the operations that were let in. Each of the
 //! streams they go to has the rest of its open segment and one slot more ([`Table::headroom_units`]). What goes beyond that slot
 //! is *overhead*, and admission counts it like content. (C2) So no commit finds less room than it needs.
@@ -59,6 +62,8 @@ pub struct CommitRoom {
     pool_units: u64,
     /// Bytes of the last tail.
     tail_bytes: u64,
+    /// Blocks of content may have rows of references.
+    shares: bool,
 }
 
 impl Default for CommitRoom {
@@ -73,7 +78,13 @@ impl CommitRoom {
     #[must_use]
     pub fn flat(content: u64, removes: u64) -> CommitRoom {
         let geometry = Geometry { slot_size: 1 << 30, unit: 512 };
-        CommitRoom { content, removes, geometry, meta_units: 0, pool_units: 0, tail_bytes: 0 }
+        CommitRoom { content, removes, geometry, meta_units: 0, pool_units: 0, tail_bytes: 0, shares: false }
+    }
+
+    /// The same where blocks of content have rows of references in the pool's metadata, or come to have them.
+    #[must_use]
+    pub fn with_references(self, shares: bool) -> CommitRoom {
+        CommitRoom { shares, ..self }
     }
 
     /// Bytes that a node of `bytes` bytes takes on the devices of a pool, at most: sealed, not compressed, padded.
@@ -115,8 +126,9 @@ impl CommitRoom {
         let all = 2 * self.meta_units * unit + blocks.saturating_mul(GROWTH_BYTES);
         let leaves = blocks.saturating_mul(leaf).min(all);
         let meta = BASE_NODES * leaf + leaves + leaves / INNER_SHARE;
-        let keys = 2 * (blocks + 2 * blocks.min(2 * self.meta_units));
-        let all = 2 * self.pool_units * unit + BASE_NODES * node;
+        let references = if self.shares { blocks } else { 0 };
+        let keys = 2 * (blocks + 2 * blocks.min(2 * self.meta_units) + references);
+        let all = 2 * self.pool_units * unit + BASE_NODES * node + references.saturating_mul(GROWTH_BYTES);
         let rows = keys.saturating_mul(node).min(all);
         let pool = BASE_NODES * node + rows + rows / INNER_SHARE + 4 * self.tail_bytes;
         (meta, pool)
@@ -149,6 +161,7 @@ impl Space {
             meta_units: metadata_units(table, [Class::Meta0, Class::Meta1]),
             pool_units: metadata_units(table, [Class::Pool0, Class::Pool1]),
             tail_bytes: state.tail_bytes,
+            shares: false,
         }
     }
 }

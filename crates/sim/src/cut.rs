@@ -20,13 +20,19 @@ pub struct Depth {
     pub tears: bool,
     /// Bytes that a device writes all or nothing: 512 or 4,096.
     pub sector: usize,
+    /// Of a log about so many states are drawn, spread over its events, and never more than twice as many; `None`: all.
+    pub states_max: Option<usize>,
 }
 
 impl Depth {
     /// For the cuts of a workload.
-    pub const FULL: Depth = Depth { all_below: 7, drawn: 48, tears: true, sector: 512 };
+    pub const FULL: Depth = Depth { all_below: 7, drawn: 48, tears: true, sector: 512, states_max: None };
     /// For cuts inside recovery.
-    pub const SECOND: Depth = Depth { all_below: 2, drawn: 4, tears: false, sector: 512 };
+    pub const SECOND: Depth = Depth { all_below: 2, drawn: 4, tears: false, sector: 512, states_max: None };
+    /// For pools of many devices, whose states are dear and many: each write has all others of its moment beside it.
+    pub const SAMPLED: Depth = Depth { all_below: 3, drawn: 8, states_max: Some(96), ..Depth::FULL };
+    /// For cuts inside the recovery of such a pool.
+    pub const SAMPLED_SECOND: Depth = Depth { states_max: Some(16), ..Depth::SECOND };
 }
 
 /// What becomes of an unflushed write.
@@ -92,46 +98,62 @@ impl Cutter {
         mut state: impl FnMut(Moment, &[Fate], Vec<Image>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut begun, mut returned) = (0, 0);
+        let mut told = 0;
         for (at, event) in events.iter().enumerate() {
-            let choices = match &event.what {
+            match &event.what {
                 What::Begin(index) => {
                     begun = index + 1;
                     continue;
                 }
-                What::Return(index) => {
-                    returned = index + 1;
-                    self.subsets(self.cached.len())
-                }
-                What::FlushFailed => {
-                    // What could not be written is dropped, as a kernel does that calls the next flush a success.
-                    self.cached.retain(|cached| cached.disk != event.disk);
-                    self.subsets(self.cached.len())
-                }
-                What::Flush => {
-                    self.flush(event.disk);
-                    vec![vec![Fate::Applied; self.cached.len()]]
-                }
+                What::Return(index) => returned = index + 1,
+                // What could not be written is dropped, as a kernel does that calls the next flush a success.
+                What::FlushFailed => self.cached.retain(|cached| cached.disk != event.disk),
+                What::Flush => self.flush(event.disk),
                 What::Write { at, bytes, area } => {
                     let prepared = Prepared::new(*at, bytes);
                     let kind = Kept::Write { at: *at, bytes: bytes.clone(), prepared, area: *area };
                     self.cached.push(Cached { disk: event.disk, kind });
-                    self.with_newest()
                 }
                 What::Discard { at, length } => {
                     let kind = Kept::Discard { at: *at, length: *length };
                     self.cached.push(Cached { disk: event.disk, kind });
+                }
+            }
+            let Some(share) = self.share(events.len(), told) else { continue };
+            let mut choices = match &event.what {
+                What::Write { .. } => self.with_newest(),
+                What::Flush => vec![vec![Fate::Applied; self.cached.len()]],
+                What::Discard { .. } => {
                     let last = self.cached.len() - 1;
                     let mut garbage = vec![Fate::Applied; last + 1];
                     garbage[last] = Fate::Garbage;
                     vec![vec![Fate::Applied; last + 1], garbage]
                 }
+                _ => self.subsets(self.cached.len()),
             };
+            while choices.len() > share {
+                let one = self.draw.below(choices.len());
+                choices.swap_remove(one);
+            }
+            told += choices.len();
             for fates in choices {
                 let moment = Moment { event: at, begun, returned };
                 state(moment, &fates, self.images(&fates))?;
             }
         }
         Ok(())
+    }
+
+    /// States of the next event that are told, of a log of so many events of which so many states were told; `None` if it is left out.
+    fn share(&mut self, events: usize, told: usize) -> Option<usize> {
+        let Some(most) = self.depth.states_max else { return Some(usize::MAX) };
+        if told >= 2 * most {
+            return None;
+        }
+        // Where there are fewer events than states, some of each; else one of some.
+        let each = most / events.max(1);
+        let is_drawn = self.draw.below(events.max(1)) < most;
+        (each > 0 || is_drawn).then_some(each.max(1))
     }
 
     fn flush(&mut self, disk: usize) {
@@ -324,6 +346,30 @@ mod tests {
             Event { disk: 0, what: What::Return(0) },
         ];
         assert!(states(&events, 2).contains(&vec![[0, 0, 0], [2, 0, 0]]));
+    }
+
+    #[test]
+    fn of_a_long_log_some_states_of_all_its_parts_are_drawn_and_never_too_many() {
+        let mut events = Vec::new();
+        for at in 0..2000 {
+            events.push(write(at % 5, (at / 5 % 9) as u64 * 4096, at as u8 | 1, 4096));
+            if at % 100 == 99 {
+                events.extend((0..5).map(|disk| Event { disk, what: What::Flush }));
+            }
+        }
+        for most in [1, 16, 96, 5000] {
+            let depth = Depth { states_max: Some(most), ..Depth::SAMPLED };
+            let (mut states, mut parts) = (0, HashSet::new());
+            let cutter = Cutter::new(vec![Image::blank(64 << 20); 5], depth, 7);
+            let walked: Result<(), ()> = cutter.walk(&events, |moment, _, _| {
+                states += 1;
+                parts.insert(moment.event * 4 / events.len());
+                Ok(())
+            });
+            walked.expect("no state is refused");
+            assert!(states <= 2 * most && (most == 1 || states >= most / 2), "{states} of {most}");
+            assert!(most < 16 || parts.len() == 4, "{parts:?} of {most}");
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Explorer {
             judged: HashSet::new(),
             counts: Counts::default(),
             second_every: if SETTINGS[setting].full { SECOND_EVERY_FULL } else { SECOND_EVERY },
-            depth: Depth { sector: SETTINGS[setting].sector, ..Depth::FULL },
+            depth: Depth { sector: SETTINGS[setting].sector, ..SETTINGS[setting].depth() },
         })
     }
 
@@ -265,7 +265,8 @@ impl Explorer {
 
     /// Cuts a recovery, and asks that each state of it recovers to the same.
     fn second(&mut self, images: &[Image], first: &Recovered, deeper: bool) -> Result<(), Failure> {
-        let depth = Depth { sector: self.setting.sector, ..Depth::SECOND };
+        let second = if self.setting.sampled { Depth::SAMPLED_SECOND } else { Depth::SECOND };
+        let depth = Depth { sector: self.setting.sector, ..second };
         let cutter = Cutter::new(images.to_vec(), depth, self.counts.opened);
         let mut seen = HashSet::new();
         cutter.walk(&first.events, |moment, fates, images| {

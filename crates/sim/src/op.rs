@@ -70,6 +70,8 @@ pub enum Op {
     WriteUnlinked(Path),
     /// So many bytes of the first file, from its beginning, copied to a byte of the second.
     Copy(Path, Path, usize, usize),
+    /// What the first file holds, written to the beginning of the second.
+    Repeat(Path, Path),
     /// A property of the dataset gets another value.
     Set(&'static str, &'static str),
     /// `fsync`.
@@ -321,6 +323,23 @@ impl Sides<'_> {
                 let model = self.id(path).and_then(|id| self.model.chmod(id, 0o700));
                 let change = SetAttr { mode: Some(0o700), ..SetAttr::default() };
                 let real = self.ino(path).and_then(|ino| number(self.fs.setattr(ino, &change)).map(|_| ()));
+                agree(model, real)?.ok();
+            }
+            Op::Repeat(from, to) => {
+                let bytes = self.id(from).and_then(|from| Ok(self.model.content(from)?.to_vec()));
+                let model = bytes.clone().and_then(|bytes| {
+                    let to = self.id(to)?;
+                    if bytes.is_empty() { Ok(()) } else { self.model.write(to, 0, &bytes) }
+                });
+                let real = self.ino(from).and_then(|_| {
+                    let to = self.ino(to)?;
+                    match &bytes {
+                        Ok(bytes) if !bytes.is_empty() => {
+                            number(self.fs.write(to, 0, bytes, false)).map(|_| ())
+                        }
+                        _ => Ok(()),
+                    }
+                });
                 agree(model, real)?.ok();
             }
             Op::Copy(from, to, at, length) => {

@@ -317,6 +317,7 @@ pub fn habitat(bug: Bug) -> usize {
         Bug::AnchorEarly => setting.anchored,
         Bug::LogNotVouched => setting.anchored && setting.props.contains(&("journal", "ordered")),
         Bug::RelocationLost => setting.full && !setting.brim,
+        Bug::ReferenceNotCounted => setting.props.iter().any(|(name, _)| *name == "dedup"),
         _ => true,
     };
     SETTINGS.iter().position(is_home).expect("every bug has a setting")

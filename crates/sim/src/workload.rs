@@ -97,6 +97,7 @@ fn target(op: Op) -> (Path, Path) {
         | Op::TmpfileLink(path)
         | Op::WriteUnlinked(path)
         | Op::Copy(_, path, ..)
+        | Op::Repeat(_, path)
         | Op::Fsync(path)
         | Op::Fdatasync(path) => path,
         // A property changes what `fsync` of any file does.
@@ -214,6 +215,18 @@ impl Number {
                     last = if draw.percent(50) { *draw.pick(&near) } else { draw.below(CHANGES.len()) };
                     push(last * PERSISTS + how);
                 }
+            }
+        }
+        // Where equal content is stored once, some changes make content equal, by sharing whole records or by writing it again.
+        if SETTINGS[self.setting()].props.iter().any(|(name, _)| *name == "dedup") {
+            for op in &mut ops {
+                *op = match *op {
+                    Op::Copy(..) => Op::Copy("A/big", "A/foo", 0, 1 << 20),
+                    Op::Write("A/new", At::Byte(0), 16_385) => Op::Repeat("A/big", "A/new"),
+                    Op::Write("A/foo", At::Byte(20_000), 100) => Op::Copy("A/big", "B/bar", 16_384, 20_000),
+                    Op::Write("B/bar", At::Byte(50), 100) => Op::Repeat("A/foo", "B/bar"),
+                    op => op,
+                };
             }
         }
         // Half of what is made durable by `sync` elsewhere is left to the log here.

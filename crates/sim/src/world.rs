@@ -14,6 +14,7 @@ use steadfast_pool::{
 use steadfast_posix::{Atime, FileSystem, Options, Usage};
 
 use crate::corner::Corner;
+use crate::cut::Depth;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::pages::Image;
@@ -51,6 +52,8 @@ pub struct Setting {
     pub full: bool,
     /// It is full: hardly anything is admitted but what gives room back.
     pub brim: bool,
+    /// Its states are many and dear, and some of them are drawn: whoever runs a workload of it comes to its end.
+    pub sampled: bool,
     /// What `fsync` promises.
     pub journal: Journal,
     /// Properties of the root dataset.
@@ -79,6 +82,7 @@ const PLAIN: Setting = Setting {
     anchored: false,
     full: false,
     brim: false,
+    sampled: false,
     journal: Journal::Whole,
     props: &[("recordsize", "16384"), ("journal", "off")],
 };
@@ -173,9 +177,35 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
+    Setting {
+        name: "raidz1 and a special mirror, sampled",
+        disks: 5,
+        redundancy: Redundancy::Raidz(1),
+        special: 2,
+        sampled: true,
+        props: &[("recordsize", "16384"), ("special_small_blocks", "4096"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "dedup, journal=ordered",
+        props: &[("recordsize", "16384"), ("dedup", "on"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "dedup=verify, encrypted, small records",
+        sealed: true,
+        props: &[("recordsize", "4096"), ("compression", "off"), ("dedup", "verify"), ("journal", "off")],
+        ..PLAIN
+    },
 ];
 
 impl Setting {
+    /// How thoroughly the states of its workloads are enumerated.
+    #[must_use]
+    pub fn depth(&self) -> Depth {
+        if self.sampled { Depth::SAMPLED } else { Depth::FULL }
+    }
+
     /// Images that a state of it has: devices, and what an anchor needs.
     #[must_use]
     pub fn images(&self) -> usize {

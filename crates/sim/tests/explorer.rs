@@ -48,6 +48,24 @@ fn a_full_pool_refuses_whole_and_takes_back() {
     assert!(refused > 0, "none of {ops} operations was refused");
 }
 
+/// Pools of many devices have so many states that nobody would come to the end of one workload: some of them are drawn.
+#[test]
+fn workloads_of_a_sampled_setting_have_no_more_states_than_they_may() {
+    let at = SETTINGS.iter().position(|setting| setting.sampled).expect("there is one");
+    let most = SETTINGS[at].depth().states_max.expect("it is bounded") as u64;
+    for set in [Set::One, Set::Two, Set::Few, Set::Many, Set::Faulty] {
+        let mut explorer = Explorer::new(at, None).expect("a pool");
+        for index in [3, 58, 200] {
+            let before = explorer.counts.states;
+            if let Err(broken) = explorer.explore(Number::new(set, at, index)) {
+                panic!("{broken}");
+            }
+            let states = explorer.counts.states - before;
+            assert!(states > 0 && states <= 2 * most, "{set:?} {index}: {states} states");
+        }
+    }
+}
+
 #[test]
 fn a_seed_repeats_to_the_byte() {
     for (at, setting) in SETTINGS.iter().enumerate() {
@@ -112,4 +130,5 @@ caught! {
     an_anchor_that_moves_early_is_caught: AnchorEarly;
     a_log_that_the_anchor_does_not_vouch_for_is_caught: LogNotVouched;
     a_relocation_that_is_forgotten_is_caught: RelocationLost;
+    a_reference_that_is_not_counted_is_caught: ReferenceNotCounted;
 }

@@ -236,6 +236,7 @@ mod tests {
             psize: 1,
             lsize: 1,
             birth: Txg(1),
+            written: Txg(0),
             stamp: Stamp::default(),
             compression: Compression::Off,
             kind: BlockKind::Meta,

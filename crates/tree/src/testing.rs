@@ -172,6 +172,7 @@ impl NodeStore for Books {
                 psize: size,
                 lsize: size,
                 birth: Txg(1),
+                written: Txg(0),
                 stamp: Stamp::default(),
                 compression: Compression::Off,
                 kind: BlockKind::Meta,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::bench::{self, BenchRequest};
 use crate::beside::{self, BesideRequest};
 use crate::compare::{self, CompareRequest};
+use crate::dedup::{self, DedupRequest};
 use crate::engine::{self, EngineRequest};
 use crate::error::Error;
 use crate::number;
@@ -28,8 +29,9 @@ experiments:
   journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
   recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
   snapshots       what snapshots cost to take, have, list and destroy, beside btrfs
+  dedup           storing equal content once, and copies that share blocks, beside btrfs and xfs
   bench           what the lab's engine costs, beside a bare loop of pread and fio
-  FILE            any parameter file, on what --target names: steadfast,ext4,xfs,btrfs,gocryptfs,/a/directory
+  FILE            any parameter file, on what --target names: steadfast,ext4,zfs-fuse,/a/directory ...
   all             each of them, and one page that leads to all reports (--quick, --only NAMES, --out DIR)
 
 options of run, compression and encryption:
@@ -69,6 +71,8 @@ pub enum Request {
     Compare(CompareRequest),
     /// Run `snapshots`.
     Snapshots(SnapshotsRequest),
+    /// Run `dedup`.
+    Dedup(DedupRequest),
     /// Run `bench`.
     Bench(BenchRequest),
     /// Run all of them.
@@ -85,6 +89,7 @@ impl Request {
             Request::Recovery(request) => request.json,
             Request::Compare(request) => request.json,
             Request::Snapshots(request) => request.json,
+            Request::Dedup(request) => request.json,
             Request::Bench(request) => request.json,
             Request::Help | Request::List | Request::Show { .. } | Request::All(_) => false,
         }
@@ -150,6 +155,7 @@ pub fn parse(args: &[String]) -> Result<Request, Error> {
             Some("snapshots") => {
                 Ok(snapshots::args::parse(words.as_slice())?.map_or(Request::Help, Request::Snapshots))
             }
+            Some("dedup") => Ok(dedup::args::parse(words.as_slice())?.map_or(Request::Help, Request::Dedup)),
             Some("all") => Ok(site::parse(words.as_slice())?.map_or(Request::Help, Request::All)),
             Some("recovery") => {
                 Ok(recovery::args::parse(words.as_slice())?.map_or(Request::Help, Request::Recovery))
@@ -269,7 +275,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
     }
     let Some(named) = request else {
         return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, snapshots, bench or all"
+            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, snapshots, dedup, bench or all"
                 .to_owned(),
         ));
     };
@@ -278,7 +284,7 @@ fn run(args: &[String]) -> Result<Request, Error> {
         return Err(usage(format!(
             "there is no experiment `{}`: {}",
             named.experiment,
-            names.join(", ") + ", engine, cow, journal, recovery, snapshots, bench or all"
+            names.join(", ") + ", engine, cow, journal, recovery, snapshots, dedup, bench or all"
         )));
     }
     Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))

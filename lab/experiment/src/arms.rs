@@ -35,6 +35,13 @@ pub(crate) enum Kind {
     },
     /// gocryptfs over an ext4 of its own.
     Gocryptfs,
+    /// A pool of zfs-fuse. There is one server of it on a machine.
+    ZfsFuse {
+        /// Where its programs lie.
+        programs: PathBuf,
+        /// Words for `zpool create`.
+        words: &'static str,
+    },
     /// A folder in a directory that somebody has mounted, and whose file system stays as it is.
     Folder {
         /// The directory.
@@ -134,6 +141,13 @@ impl Arm {
             Kind::Gocryptfs => {
                 program("gocryptfs", "gocryptfs").or_else(|| program("mkfs.ext4", "e2fsprogs"))
             }
+            Kind::ZfsFuse { programs, .. } => zfs_fuse_lacks(programs).or_else(|| {
+                let running = Command::new(programs.join("zpool")).arg("list").output();
+                running.is_ok_and(|said| said.status.success()).then(|| {
+                    "a zfs-fuse is running already, and a machine has one: its pools are left alone"
+                        .to_owned()
+                })
+            }),
             Kind::Memory { program } => (!program.is_file())
                 .then(|| "not built: cargo build --release -p steadfast-fuse --example memfs".to_owned()),
             Kind::Folder { parent } => {
@@ -183,6 +197,23 @@ impl Arm {
         format!("STEADFAST_RUNTIME_DIR={} $SF {words}", quoted(&self.runtime().display().to_string()))
     }
 
+    /// Bytes that everything in it takes up, once all is durable and what was deleted is free.
+    pub(crate) fn used(&self, shell: &mut Shell) -> Result<f64, Error> {
+        self.settle(shell)?;
+        if self.is_ours() {
+            let line = self.ours(&format!("pool list -Hp -o allocated {}", self.pool()));
+            let said = shell.ask(&line)?;
+            return said.trim().parse().map_err(|_| Error::Answer {
+                line,
+                answer: said.trim().to_owned(),
+                expected: "a number of bytes",
+            });
+        }
+        let about = rustix::fs::statvfs(self.place())
+            .map_err(|error| Error::io("measure", &self.place())(error.into()))?;
+        Ok((about.f_blocks - about.f_bfree) as f64 * about.f_frsize as f64)
+    }
+
     /// Makes the file system and mounts it.
     pub(crate) fn make(&mut self, shell: &mut Shell) -> Result<(), Error> {
         let (image, home, place) = (
@@ -221,6 +252,17 @@ impl Arm {
             }
             Kind::Memory { .. } => {
                 fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?
+            }
+            Kind::ZfsFuse { programs, words } => {
+                fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?;
+                self.server = Some(zfs_fuse(&programs, shell)?);
+                let zpool = quoted(&programs.join("zpool").display().to_string());
+                shell.run(&format!(
+                    "truncate -s {bytes} {image} && {zpool} create -f -m {place} {words}{} {image}",
+                    self.pool()
+                ))?;
+                self.up = true;
+                return Ok(());
             }
             Kind::Ours { words, property } => {
                 shell.run(&format!("cd {home} && mkdir -m 700 run && head -c 32 /dev/urandom > key"))?;
@@ -294,6 +336,10 @@ impl Arm {
                 self.server = Some(child);
             }
             Kind::Folder { .. } => {}
+            Kind::ZfsFuse { programs, .. } => {
+                let zpool = quoted(&programs.join("zpool").display().to_string());
+                shell.run(&format!("{zpool} import -d {home} {}", self.pool()))?;
+            }
             Kind::Ours { .. } => {
                 let import = self.ours(&format!("pool import -l -d {home} {}", self.pool()));
                 shell.run(&import)?;
@@ -320,6 +366,10 @@ impl Arm {
                 }
             }
             Kind::Folder { .. } => {}
+            Kind::ZfsFuse { programs, .. } => {
+                let zpool = quoted(&programs.join("zpool").display().to_string());
+                shell.run(&format!("{zpool} export {}", self.pool()))?;
+            }
             Kind::Ours { .. } => {
                 let export = self.ours(&format!("pool export {}", self.pool()));
                 shell.run(&export)?;
@@ -394,6 +444,11 @@ impl Arm {
             let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
             return number_after(&text, "write_bytes:", &path);
         }
+        if let (Kind::ZfsFuse { .. }, Some(server)) = (&self.kind, &self.server) {
+            let path = PathBuf::from(format!("/proc/{}/io", server.id()));
+            let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+            return number_after(&text, "write_bytes:", &path);
+        }
         let name = self.device.as_deref().and_then(|device| device.strip_prefix("/dev/")).unwrap_or("loop");
         let path = PathBuf::from(format!("/sys/block/{name}/stat"));
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -434,6 +489,10 @@ impl Arm {
                     let destroy = self.ours(&format!("pool destroy -f {}", self.pool()));
                     shell.ask(&destroy).map(drop)
                 }
+                Kind::ZfsFuse { ref programs, .. } => {
+                    let zpool = quoted(&programs.join("zpool").display().to_string());
+                    shell.ask(&format!("{zpool} destroy -f {}", self.pool())).map(drop)
+                }
                 _ => self.unmount(shell),
             };
         }
@@ -460,6 +519,34 @@ impl Arm {
         }
         let _ = fs::remove_dir_all(&self.home);
     }
+}
+
+/// Why zfs-fuse cannot be run from a folder.
+pub(crate) fn zfs_fuse_lacks(programs: &Path) -> Option<String> {
+    let lacking = ["zfs-fuse", "zpool"].into_iter().find(|name| !programs.join(name).is_file())?;
+    Some(format!(
+        "{lacking} is not in {}; Debian's zfs-fuse wants fuse 2, which keeps fuse3 out, so unpack it \
+         (`apt-get download zfs-fuse && dpkg -x zfs-fuse_*.deb DIR`) and say --zfs-fuse DIR/sbin",
+        programs.display()
+    ))
+}
+
+/// Starts the server of zfs-fuse and waits until it answers.
+pub(crate) fn zfs_fuse(programs: &Path, shell: &mut Shell) -> Result<Child, Error> {
+    let server = programs.join("zfs-fuse");
+    let child = Command::new(&server)
+        .arg("--no-daemon")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(Error::io("run", &server))?;
+    let list = format!("{} list", quoted(&programs.join("zpool").display().to_string()));
+    let began = Instant::now();
+    while shell.ask(&list).is_err() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(child)
 }
 
 fn unreadable(path: &Path) -> Error {

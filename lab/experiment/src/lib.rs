@@ -14,8 +14,8 @@
 //!
 //! ## Reading order
 //! [`report`] (what a result is), [`experiment`] (what an experiment is and how one is conducted), `compression` and
-//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`], [`beside`], [`recovery`] and [`snapshots`], which compare many
-//! file systems.
+//! `encryption`, [`target`], [`load`], [`html`]; then [`arms`], [`figures`], [`engine`], [`beside`], [`recovery`], [`snapshots`] and [`dedup`], which compare
+//! many file systems.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -25,6 +25,7 @@ pub mod beside;
 mod command;
 pub mod compare;
 mod compression;
+pub mod dedup;
 mod encryption;
 pub mod engine;
 mod error;
@@ -91,12 +92,13 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 fn answer(args: &[String], context: &Context) -> Result<(), Error> {
     match args::parse(args)? {
         Request::Help => say(&format!(
-            "{USAGE}\n{}\n{}\n{}\n{}\n{}\n{}",
+            "{USAGE}\n{}\n{}\n{}\n{}\n{}\n{}\n{}",
             engine::USAGE,
             beside::USAGE,
             recovery::USAGE,
             snapshots::USAGE,
             compare::USAGE,
+            dedup::USAGE,
             bench::USAGE
         )),
         Request::List => say(&site::list()),
@@ -142,6 +144,7 @@ fn perform(request: &Request, context: &Context, stop: &AtomicBool) -> Result<Op
         Request::Recovery(request) => recovery::run(request, context, stop)?.into(),
         Request::Compare(request) => compare::run(request, context, stop)?.into(),
         Request::Snapshots(request) => snapshots::run(request, context, stop)?.into(),
+        Request::Dedup(request) => dedup::run(request, context, stop)?.into(),
         Request::Bench(request) => bench::run(request, context, stop)?.into(),
         Request::Help | Request::List | Request::Show { .. } | Request::All(_) => return Ok(None),
     }))

@@ -24,7 +24,7 @@ pub(crate) struct Entry {
 }
 
 /// All of them, the quickest first.
-pub(crate) const ENTRIES: [Entry; 8] = [
+pub(crate) const ENTRIES: [Entry; 9] = [
     Entry {
         name: "bench",
         question: "What does the lab's own engine cost, beside a bare loop of pread and fio?",
@@ -79,6 +79,13 @@ pub(crate) const ENTRIES: [Entry; 8] = [
         question: "What do many snapshots cost, and do unique blocks add up?",
         source: "source report 001",
         time: "20 minutes; --quick 2",
+        quick: &["--quick"],
+    },
+    Entry {
+        name: "dedup",
+        question: "What does storing equal content once cost and save, and what do copies that share blocks?",
+        source: "source report 001",
+        time: "15 minutes; --quick 2",
         quick: &["--quick"],
     },
 ];
@@ -255,7 +262,7 @@ mod tests {
             .into_iter()
             .map(|e| e.name())
             .chain(crate::beside::loads::LOADS.iter().map(|l| l.name));
-        for name in named.chain(["engine", "recovery", "snapshots", "bench"]) {
+        for name in named.chain(["engine", "recovery", "snapshots", "dedup", "bench"]) {
             assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
             assert!(text.contains(name), "{name}");
         }

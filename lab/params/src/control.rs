@@ -5,6 +5,7 @@ use crate::lexer::Item;
 use crate::model::{ErrorLimit, Removal, Timeout, TimeoutThen};
 use crate::number::{Number, Unit, number};
 use crate::read::{bad, single};
+use serde::{Deserialize, Serialize};
 
 /// Buckets that `histogram=` may have, as in vdbench.
 const BUCKETS_MAX: usize = 64;
@@ -12,7 +13,7 @@ const BUCKETS_MAX: usize = 64;
 const LOOP_MAX: f64 = 1e9;
 
 /// Where the output of a command goes.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CommandOutput {
     /// `cons`: console and logfile.html.
     Console,
@@ -24,7 +25,7 @@ pub enum CommandOutput {
 }
 
 /// `startcmd=`, `endcmd=`: commands for the shell, in order.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Commands {
     /// What `sh -c` is given; `$output` stands for the output directory.
     pub lines: Vec<String>,
@@ -33,7 +34,7 @@ pub struct Commands {
 }
 
 /// `validate=`, `-v`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Validate {
     /// Bytes of a key block: the smallest transfer of all runs. Set when all runs are known.
     pub block: u64,
@@ -89,7 +90,7 @@ pub(crate) fn validate(item: &Item) -> Result<Option<Validate>, Error> {
 }
 
 /// `journal=`, `-j`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct JournalRules {
     /// `recover`, `-jr`: what an earlier execution left is read and compared first.
     pub recover: bool,
@@ -152,7 +153,7 @@ pub(crate) fn journal(item: &Item) -> Result<Option<JournalRules>, Error> {
 }
 
 /// `loop=`, `-l`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repeat {
     /// All runs so many times.
     Times(u64),

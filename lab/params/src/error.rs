@@ -12,6 +12,12 @@ pub struct Place {
     pub line: u32,
 }
 
+impl Default for Place {
+    fn default() -> Place {
+        Place { file: "".into(), line: 0 }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }

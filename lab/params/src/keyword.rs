@@ -131,7 +131,7 @@ const GENERAL: &[Keyword] = &[
     yes("concatenatesds"),
     yes("fwd_thread_adjust"),
     ignored("ios_per_jvm"),
-    ignored("port"),
+    yes("port"),
     ignored("report_run_totals"),
     ignored("showlba"),
     ignored("misc"),
@@ -146,13 +146,13 @@ const GENERAL: &[Keyword] = &[
 const HD: &[Keyword] = &[
     full("hd"),
     yes("system"),
-    full("user"),
-    yes("shell"),
-    yes("vdbench"),
+    Keyword { name: "user", exact: true, treatment: Treatment::Ignore },
+    ignored("shell"),
+    ignored("vdbench"),
     ignored("jvms"),
     refused("clients"),
-    yes("mount"),
-    yes("master"),
+    refused("mount"),
+    ignored("master"),
 ];
 
 const SD: &[Keyword] = &[
@@ -168,9 +168,10 @@ const SD: &[Keyword] = &[
     yes("offset"),
     yes("host"),
     full("journal"),
-    refused_full("dedupratio"),
-    refused_full("dedupunit"),
-    refused_full("dedupsets"),
+    full("dedupratio"),
+    full("dedupunit"),
+    full("dedupsets"),
+    refused_full("deduphotsets"),
     refused("replay"),
     refused("streams"),
     refused("resetlun"),
@@ -222,9 +223,10 @@ const FSD: &[Keyword] = &[
     refused("cleanup"),
     refused_full("cloud"),
     refused("host"),
-    refused_full("dedupratio"),
-    refused_full("dedupunit"),
-    refused_full("dedupsets"),
+    full("dedupratio"),
+    full("dedupunit"),
+    full("dedupsets"),
+    refused_full("deduphotsets"),
 ];
 
 const FWD: &[Keyword] = &[

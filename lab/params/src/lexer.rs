@@ -9,6 +9,8 @@
 //! (L3) After that cut, a trailing comma joins the next line.
 //! (L4) `$name` and `!name` are replaced from the command line; one that cannot be replaced refuses the file, and so
 //!      does a replacement that nothing uses.
+//!      `$host` and `!host` stand for the name of a host, `#host` for its number: the line is there once for each `hd=`
+//!      before it. `#hosts` is their number.
 //! (L5) `include=file` stands alone on its line, is looked for beside the including file and then in the current
 //!      directory, and does not nest.
 
@@ -20,6 +22,9 @@ use std::sync::Arc;
 const LINES_MAX: usize = 32_768;
 /// Nobody writes such a line; a hostile file would.
 const STATEMENT_CHARS_MAX: usize = 1 << 20;
+
+/// Of all lines that are there once for each host.
+const COPIED_CHARS_MAX: usize = 8 << 20;
 
 /// One value, as written.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,11 +85,26 @@ pub(crate) struct Lexer<'a> {
     /// Lines as read, for `parmfile.html`.
     pub copy: String,
     lines: usize,
+    /// Names of `hd=` so far.
+    hosts: Vec<String>,
+    /// Characters of lines that are there once for each host.
+    copied: usize,
 }
+
+/// What stands for a host, the longest first.
+const HOST_WORDS: [&str; 4] = ["#hosts", "#host", "$host", "!host"];
 
 impl<'a> Lexer<'a> {
     pub(crate) fn new(files: &'a dyn Files, replacements: Vec<Replacement>) -> Lexer<'a> {
-        Lexer { files, replacements, warnings: Vec::new(), copy: String::new(), lines: 0 }
+        Lexer {
+            files,
+            replacements,
+            warnings: Vec::new(),
+            copy: String::new(),
+            lines: 0,
+            hosts: Vec::new(),
+            copied: 0,
+        }
     }
 
     /// All statements of one file and of what it includes.
@@ -143,7 +163,7 @@ impl<'a> Lexer<'a> {
                 return Err(Error::new(ErrorKind::TooLarge, &place, "", "this line never ends".into()));
             }
             if !joined {
-                statements.push(items(&std::mem::take(&mut open), name)?);
+                self.line(&std::mem::take(&mut open), name, &mut statements)?;
             }
         }
         if let Some(&(_, line)) = open.last() {
@@ -154,10 +174,70 @@ impl<'a> Lexer<'a> {
             self.warnings
                 .push(Warning { place, text: "the last line ends in a comma, and nothing follows".into() });
             if !open.is_empty() {
-                statements.push(items(&open, name)?);
+                self.line(&open, name, &mut statements)?;
             }
         }
         Ok(statements)
+    }
+
+    /// One logical line: a statement, or one for each host.
+    fn line(
+        &mut self,
+        line: &[(char, u32)],
+        name: &Arc<str>,
+        statements: &mut Vec<Statement>,
+    ) -> Result<(), Error> {
+        let text: String = line.iter().map(|(c, _)| *c).collect();
+        if !HOST_WORDS.iter().any(|word| text.contains(word)) {
+            let statement = items(line, name)?;
+            if let Some(first) =
+                statement.items.first().filter(|item| item.keyword.eq_ignore_ascii_case("hd"))
+            {
+                let named = first.values.first().map_or("", |value| value.text.as_str());
+                if !named.eq_ignore_ascii_case("default") {
+                    self.hosts.push(named.to_string());
+                }
+            }
+            statements.push(statement);
+            return Ok(());
+        }
+        let each = HOST_WORDS[1..].iter().any(|word| text.replace(HOST_WORDS[0], "").contains(word));
+        let hosts = if self.hosts.is_empty() { vec!["localhost".to_string()] } else { self.hosts.clone() };
+        let count = hosts.len().to_string();
+        for (number, host) in (1..).zip(if each { &hosts[..] } else { &hosts[..1] }) {
+            self.lines += 1;
+            let place = Place { file: name.clone(), line: line.first().map_or(0, |(_, line)| *line) };
+            let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, &place, "", text));
+            if self.lines > LINES_MAX {
+                return too_large(format!("more than {LINES_MAX} lines of parameters, one for each host"));
+            }
+            let number = number.to_string();
+            let mut made = Vec::with_capacity(line.len());
+            let mut at = 0;
+            while at < line.len() {
+                let here =
+                    |word: &&&str| word.chars().eq(line[at..].iter().map(|(c, _)| *c).take(word.len()));
+                let word = HOST_WORDS.iter().find(here);
+                let value = match word {
+                    Some(&"#hosts") => &count,
+                    Some(&"#host") => &number,
+                    Some(_) => host,
+                    None => {
+                        made.push(line[at]);
+                        at += 1;
+                        continue;
+                    }
+                };
+                made.extend(value.chars().map(|c| (c, line[at].1)));
+                if self.copied + made.len() > COPIED_CHARS_MAX {
+                    return too_large("this line, once for each host, never ends".into());
+                }
+                at += word.map_or(1, |word| word.len());
+            }
+            self.copied += made.len();
+            statements.push(items(&made, name)?);
+        }
+        Ok(())
     }
 
     /// (L2): the line without its comment.
@@ -216,6 +296,11 @@ impl<'a> Lexer<'a> {
                     replacement.used = true;
                     out += &replacement.value;
                     rest = &tail[replacement.name.len()..];
+                }
+                // A host's name is put in when the line is whole.
+                None if tail.starts_with("host") => {
+                    out.push(c);
+                    rest = tail;
                 }
                 // A quoted command may well hold a shell's own variable.
                 None if quoted => {

@@ -19,6 +19,7 @@
 
 mod control;
 mod error;
+mod hosts;
 mod keyword;
 mod lexer;
 mod model;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use control::{CommandOutput, Commands, JournalRules, Repeat, Validate, repeat_text};
 pub use error::{Error, ErrorKind, Place, Warning};
+pub use hosts::{AGENT_PORT, Host};
 pub use keyword::{Keyword, Section, Treatment, keywords};
 pub use lexer::{Disk, Files};
 pub use model::*;

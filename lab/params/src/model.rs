@@ -2,9 +2,11 @@
 
 use crate::control::{Commands, JournalRules, Repeat, Validate};
 use crate::error::{Place, Warning};
+use crate::hosts::Host;
+use serde::{Deserialize, Serialize};
 
 /// `openflags=`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenFlags {
     /// `o_direct`, `directio`: past the page cache.
     pub direct: bool,
@@ -17,7 +19,7 @@ pub struct OpenFlags {
 }
 
 /// `xfersize=`, in bytes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum XferSize {
     /// One size.
     Fixed(u64),
@@ -46,7 +48,7 @@ impl XferSize {
 }
 
 /// `seekpct=`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum Seek {
     /// Percentage of operations that go to a random place; the rest continues where the last ended.
     Percent(f64),
@@ -54,12 +56,14 @@ pub enum Seek {
     Eof,
     /// Sequential from a random place.
     SequentialFromAnywhere,
+    /// `backward`, a word of ours: from the end to the start, and again.
+    Backward,
     /// `(poisson,n)`: the low addresses more often; the mean lies at 1/n of the storage.
     Poisson(f64),
 }
 
 /// A part of a storage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum Range {
     /// Per cent of the size; `high` above 100 wraps.
     Percent {
@@ -78,7 +82,7 @@ pub enum Range {
 }
 
 /// A storage definition: a raw file or device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Sd {
     /// `sd=`.
     pub name: String,
@@ -100,14 +104,19 @@ pub struct Sd {
     pub offset: u64,
     /// `journal=`: directory of its journal; the current one if not said.
     pub journal: Option<String>,
+    /// `dedupratio=` and its like, over the general ones.
+    pub dedup: Option<Dedup>,
     /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty otherwise.
     pub parts: Vec<Sd>,
+    /// `host=`, each with the lun that followed it, empty where `lun` is meant. None at all: every host has it.
+    pub luns: Vec<(Vec<String>, String)>,
     /// Where it was defined.
+    #[serde(skip)]
     pub place: Place,
 }
 
 /// A workload definition on storages.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Wd {
     /// `wd=`.
     pub name: String,
@@ -139,14 +148,17 @@ pub struct Wd {
     pub iorate: Option<f64>,
     /// `threads=` over all its storages; needs `concatenatesds=yes`.
     pub threads: Option<u32>,
+    /// `host=`; none: all.
+    pub hosts: Vec<String>,
     /// `openflags=`, over the storage's.
     pub openflags: Option<OpenFlags>,
     /// Where it was defined.
+    #[serde(skip)]
     pub place: Place,
 }
 
 /// `distribution=` of a file system definition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spread {
     /// Files in the lowest directories only.
     Bottom,
@@ -155,7 +167,7 @@ pub enum Spread {
 }
 
 /// A file system definition: a tree of directories and files below an anchor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Fsd {
     /// `fsd=`.
     pub name: String,
@@ -181,7 +193,14 @@ pub struct Fsd {
     pub spread: Spread,
     /// `mask=(file,directory)`: names, with `%d` or `%04d` for numbers.
     pub mask: Option<(String, String)>,
+    /// `dedupratio=` and its like, over the general ones.
+    pub dedup: Option<Dedup>,
+    /// The hosts that use it in this run, where there are hosts at all.
+    pub hosts: Vec<String>,
+    /// `(n,of)`: only every `of`th file belongs to this host, from the `n`th on.
+    pub share: Option<(u64, u64)>,
     /// Where it was defined.
+    #[serde(skip)]
     pub place: Place,
 }
 
@@ -204,7 +223,7 @@ impl Fsd {
 
 /// What a file workload does.
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub enum Operation {
     Read,
     Write,
@@ -260,7 +279,7 @@ impl Operation {
 }
 
 /// `fileio=`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FileIo {
     /// From the start to the end.
     Sequential {
@@ -277,7 +296,7 @@ pub enum FileIo {
 }
 
 /// `fileselect=`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum FileSelect {
     /// With replacement.
     Random,
@@ -292,7 +311,7 @@ pub enum FileSelect {
 }
 
 /// Which files `fileselect=` may choose.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FileFilter {
     /// Any.
     #[default]
@@ -306,7 +325,7 @@ pub enum FileFilter {
 }
 
 /// `stopafter=`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum StopAfter {
     /// Operations per open.
     Count(u64),
@@ -315,7 +334,7 @@ pub enum StopAfter {
 }
 
 /// A workload definition on file systems.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Fwd {
     /// `fwd=`.
     pub name: String,
@@ -341,14 +360,17 @@ pub struct Fwd {
     pub skew: Option<f64>,
     /// `target=` of copy and move.
     pub target: Option<String>,
+    /// `host=`; none: all.
+    pub hosts: Vec<String>,
     /// `openflags=`.
     pub openflags: Option<OpenFlags>,
     /// Where it was defined.
+    #[serde(skip)]
     pub place: Place,
 }
 
 /// How fast.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Rate {
     /// As fast as it goes.
     Max,
@@ -361,7 +383,7 @@ pub enum Rate {
 }
 
 /// How arrivals are spaced.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Arrival {
     /// As people and programs arrive.
     #[default]
@@ -373,7 +395,7 @@ pub enum Arrival {
 }
 
 /// `maxdata=` and its brothers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum DataLimit {
     /// Bytes.
     Bytes(u64),
@@ -382,7 +404,7 @@ pub enum DataLimit {
 }
 
 /// `format=`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Format {
     /// Any format at all.
     pub wanted: bool,
@@ -403,7 +425,7 @@ pub struct Format {
 }
 
 /// How formats write.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct FormatTuning {
     /// `fwd=format,threads=`.
     pub threads: u32,
@@ -420,7 +442,7 @@ impl Default for FormatTuning {
 }
 
 /// One storage as used by one run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct RawWork {
     /// The storages.
     pub sds: Vec<Sd>,
@@ -429,7 +451,7 @@ pub struct RawWork {
 }
 
 /// File systems and workloads as used by one run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct FileWork {
     /// The file systems.
     pub fsds: Vec<Fsd>,
@@ -442,7 +464,7 @@ pub struct FileWork {
 }
 
 /// What a run works on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Work {
     /// SD and WD.
     Raw(RawWork),
@@ -451,7 +473,7 @@ pub enum Work {
 }
 
 /// One run: a run definition with its loops unrolled.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Run {
     /// Name in reports: `rd1`, `format_for_rd1`, `rd1_sd2`.
     pub label: String,
@@ -494,7 +516,7 @@ pub struct Run {
 }
 
 /// `data_errors=`.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default, Eq, PartialEq)]
 pub struct ErrorLimit {
     /// So many errors end the run.
     pub count: u64,
@@ -507,7 +529,7 @@ pub struct ErrorLimit {
 }
 
 /// `data_errors=remove`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Removal {
     /// For the rest of the run.
     ForGood,
@@ -516,7 +538,7 @@ pub enum Removal {
 }
 
 /// `timeout=`: what happens when a storage answers nothing.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, Eq, PartialEq)]
 pub struct Timeout {
     /// After so many seconds without an answer, and again after as many.
     pub seconds: u64,
@@ -525,7 +547,7 @@ pub struct Timeout {
 }
 
 /// What follows a storage that answers nothing.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, Eq, PartialEq)]
 pub enum TimeoutThen {
     /// A line.
     Say,
@@ -540,7 +562,7 @@ pub enum TimeoutThen {
 }
 
 /// `dedupratio=`, `dedupunit=`, `dedupsets=`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub struct Dedup {
     /// Blocks written for each distinct content.
     pub ratio: f64,
@@ -553,7 +575,7 @@ pub struct Dedup {
 }
 
 /// `dedupflipflop=`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FlipFlop {
     /// None.
     #[default]
@@ -563,7 +585,7 @@ pub enum FlipFlop {
 }
 
 /// `dedupsets=`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub enum DedupSets {
     /// So many.
     Count(u64),
@@ -572,7 +594,7 @@ pub enum DedupSets {
 }
 
 /// Parameters before any definition.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct General {
     /// Ratio to which written data compresses.
     pub compratio: f64,
@@ -612,6 +634,8 @@ pub struct General {
     pub timeout: Option<Timeout>,
     /// `fwd_thread_adjust=no`: threads that cannot be dealt out evenly are refused.
     pub thread_adjust: bool,
+    /// `port=`: where agents listen.
+    pub port: Option<u16>,
 }
 
 impl Default for General {
@@ -636,6 +660,7 @@ impl Default for General {
             concatenate: false,
             timeout: None,
             thread_adjust: true,
+            port: None,
         }
     }
 }
@@ -659,8 +684,8 @@ pub struct Plan {
     pub runs: Vec<Run>,
     /// What was accepted but may not be meant.
     pub warnings: Vec<Warning>,
-    /// Other machines that shall work, and where the file asks for them: read, and refused by who carries it out.
-    pub remote: Vec<(Place, String)>,
+    /// `hd=`: who carries the runs out. None: this process.
+    pub hosts: Vec<Host>,
     /// Copy of the input, for `parmfile.html`.
     pub copy: String,
 }

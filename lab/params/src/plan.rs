@@ -1,6 +1,7 @@
 //! From definitions to runs: names resolved, checks across definitions, loops unrolled, formats inserted.
 
 use crate::error::{Error, ErrorKind, Place, Warning, nearest};
+use crate::hosts;
 use crate::lexer::Item;
 use crate::model::*;
 use crate::number::{Number, Unit, numbers, show_size};
@@ -96,14 +97,16 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         check_journal(&definitions, &runs, &rds)?;
     }
     check_validate(&mut definitions, &runs, &rds)?;
+    hosts::check(&definitions, &runs)?;
     definitions.general.repeat = overrides.repeat.unwrap_or(definitions.general.repeat);
-    if let (Some(pattern), Some(_)) = (&definitions.general.pattern, &definitions.general.dedup) {
-        let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
+    let dedups = dedups(definitions.general.dedup, &definitions.sds, &definitions.fsds);
+    if let (Some(pattern), Some(_)) = (&definitions.general.pattern, dedups.first()) {
+        let place = rds.first().map_or(Place::default(), |rd| rd.place.clone());
         let text = format!("pattern={pattern} and dedupratio= are mutually exclusive.");
         return Err(Error::new(ErrorKind::Conflict, &place, "pattern", text));
     }
-    if let Some(dedup) = definitions.general.dedup {
-        check_dedup(dedup, &runs, definitions.format.xfersize, &rds)?;
+    for (dedup, storage) in dedups {
+        check_dedup(dedup, storage, &runs, definitions.format.xfersize, &rds)?;
     }
     let is_raw = |run: &&Run| matches!(run.work, Work::Raw(_));
     if let (Some(_), Some(file)) = (runs.iter().find(is_raw), runs.iter().find(|run| !is_raw(run))) {
@@ -122,7 +125,7 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         fwds,
         runs,
         warnings: definitions.warnings,
-        remote: definitions.remote,
+        hosts: definitions.hosts,
         copy,
     })
 }
@@ -148,7 +151,7 @@ fn check_validate(definitions: &mut Definitions, runs: &[Run], rds: &[Rd]) -> Re
     let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
     let refuse = |word: &str, text: String| Err(Error::new(ErrorKind::Conflict, &place, word, text));
     for (word, said) in [
-        ("dedupratio", definitions.general.dedup.is_some()),
+        ("dedupratio", !dedups(definitions.general.dedup, &definitions.sds, &definitions.fsds).is_empty()),
         ("pattern", definitions.general.pattern.is_some()),
     ] {
         if said {
@@ -220,8 +223,21 @@ fn clean_first(runs: &mut Vec<Run>) {
     runs.insert(0, run);
 }
 
-/// Every write must be whole blocks, or blocks would not be what the ratio counts.
-fn check_dedup(dedup: Dedup, runs: &[Run], format_size: u64, rds: &[Rd]) -> Result<(), Error> {
+/// What repeats: everywhere, and on storages that have words of their own.
+fn dedups<'a>(general: Option<Dedup>, sds: &'a [Sd], fsds: &'a [Fsd]) -> Vec<(Dedup, Option<&'a str>)> {
+    let own_sds = sds.iter().filter_map(|sd| Some((sd.dedup?, Some(sd.name.as_str()))));
+    let own_fsds = fsds.iter().filter_map(|fsd| Some((fsd.dedup?, Some(fsd.name.as_str()))));
+    general.map(|dedup| (dedup, None)).into_iter().chain(own_sds).chain(own_fsds).collect()
+}
+
+/// Every write must be whole blocks, or blocks would not be what the ratio counts. `storage`: of this one alone.
+fn check_dedup(
+    dedup: Dedup,
+    storage: Option<&str>,
+    runs: &[Run],
+    format_size: u64,
+    rds: &[Rd],
+) -> Result<(), Error> {
     let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
     if dedup.unit == 0 {
         let text = "dedupratio= needs dedupunit=".to_string();
@@ -240,9 +256,18 @@ fn check_dedup(dedup: Dedup, runs: &[Run], format_size: u64, rds: &[Rd]) -> Resu
     for run in runs {
         let sizes: Vec<&XferSize> = match &run.work {
             Work::Raw(work) => {
-                work.wds.iter().filter(|(wd, _)| wd.rdpct < 100.0).map(|(wd, _)| &wd.xfersize).collect()
+                let uses = |sds: &[usize]| {
+                    sds.iter().any(|at| storage.is_none_or(|name| work.sds[*at].name == name))
+                };
+                let writes = work.wds.iter().filter(|(wd, sds)| wd.rdpct < 100.0 && uses(sds));
+                writes.map(|(wd, _)| &wd.xfersize).collect()
             }
-            Work::Files(work) => work.fwds.iter().map(|(fwd, _)| &fwd.xfersize).collect(),
+            Work::Files(work) => {
+                let uses = |fsds: &[usize]| {
+                    fsds.iter().any(|at| storage.is_none_or(|name| work.fsds[*at].name == name))
+                };
+                work.fwds.iter().filter(|(_, fsds)| uses(fsds)).map(|(fwd, _)| &fwd.xfersize).collect()
+            }
         };
         let odd = sizes.iter().any(|size| match size {
             XferSize::Fixed(size) => !size.is_multiple_of(dedup.unit),
@@ -687,7 +712,8 @@ fn file_runs(
     check_skew(rd, selected.iter().map(|fwd| fwd.skew))?;
     let mut names: Vec<&str> = selected.iter().flat_map(|fwd| fwd.fsds.iter().map(String::as_str)).collect();
     names.extend(selected.iter().filter_map(|fwd| fwd.target.as_deref()));
-    let used: Vec<Fsd> = fsds.iter().filter(|fsd| names.contains(&fsd.name.as_str())).cloned().collect();
+    let mut used: Vec<Fsd> = fsds.iter().filter(|fsd| names.contains(&fsd.name.as_str())).cloned().collect();
+    hosts::deal(&mut used, &selected, &defs.hosts);
     if used.is_empty() || selected.is_empty() {
         let text = format!("rd={} has no file system to work on", rd.name);
         return Err(

@@ -170,10 +170,11 @@ pub(crate) fn seek_text(item: &Item, text: &str) -> Result<Seek, Error> {
         match choice(
             item,
             begun.unwrap_or(text),
-            &["random", "sequential", "seq", "seqnz", "sequentialnz", "eof"],
+            &["random", "sequential", "seq", "seqnz", "sequentialnz", "eof", "backward"],
         )? {
             "random" => Seek::Percent(100.0),
             "eof" => Seek::Eof,
+            "backward" => Seek::Backward,
             "seqnz" | "sequentialnz" => Seek::SequentialFromAnywhere,
             _ => Seek::Percent(0.0),
         },

@@ -2,6 +2,7 @@
 
 use crate::control::{self, Commands};
 use crate::error::{Error, ErrorKind, Warning};
+use crate::hosts::{self, Host};
 use crate::keyword::{Section, Treatment, find};
 use crate::lexer::{Item, Statement};
 use crate::model::*;
@@ -88,10 +89,10 @@ pub(crate) struct Definitions {
     open: Open,
     /// Names that are taken, by section: a file may define thousands.
     taken: HashSet<(&'static str, String)>,
-    /// Hosts that `hd=` defined, and whether each is this machine.
-    hosts: Vec<(String, bool)>,
-    /// Other machines that shall work, and where they are asked for.
-    pub remote: Vec<(crate::Place, String)>,
+    /// Hosts that `hd=` defined.
+    pub hosts: Vec<Host>,
+    /// The open definition has said no `host=` of its own yet: what it has is from its default.
+    hosts_inherited: bool,
 }
 
 struct Defaults {
@@ -126,7 +127,9 @@ impl Definitions {
             align: None,
             offset: 0,
             journal: None,
+            dedup: None,
             parts: Vec::new(),
+            luns: Vec::new(),
             place: place.clone(),
         };
         let wd = Wd {
@@ -145,6 +148,7 @@ impl Definitions {
             priority: None,
             iorate: None,
             threads: None,
+            hosts: Vec::new(),
             openflags: None,
             place: place.clone(),
         };
@@ -161,6 +165,9 @@ impl Definitions {
             openflags: None,
             spread: Spread::Bottom,
             mask: None,
+            dedup: None,
+            hosts: Vec::new(),
+            share: None,
             place: place.clone(),
         };
         let fwd = Fwd {
@@ -176,6 +183,7 @@ impl Definitions {
             stopafter: None,
             skew: None,
             target: None,
+            hosts: Vec::new(),
             openflags: None,
             place: place.clone(),
         };
@@ -222,7 +230,7 @@ impl Definitions {
             open: Open::General,
             taken: HashSet::new(),
             hosts: Vec::new(),
-            remote: Vec::new(),
+            hosts_inherited: true,
         }
     }
 
@@ -237,7 +245,8 @@ impl Definitions {
             self.begin(section, first)?;
             items = &items[1..];
             if section == Section::Hd {
-                self.host(first, items)?;
+                let host = hosts::host(first, items, &self.hosts)?;
+                self.hosts.extend(host);
             }
         }
         let mut count = None;
@@ -268,6 +277,7 @@ impl Definitions {
     }
 
     fn begin(&mut self, section: Section, item: &Item) -> Result<(), Error> {
+        self.hosts_inherited = true;
         let name = read::single(item)?.to_string();
         let place = item.place.clone();
         let total = self.sds.len() + self.wds.len() + self.fsds.len() + self.fwds.len() + self.rds.len();
@@ -347,6 +357,7 @@ impl Definitions {
         }
         match self.open {
             Open::General => general(&mut self.general, name, item),
+            // `system=` was read with its hd=.
             Open::Hd => Ok(()),
             Open::Format => match name {
                 "threads" => read::threads(item).map(|v| self.format.threads = v),
@@ -359,13 +370,14 @@ impl Definitions {
             },
             Open::Default(section) | Open::Entry(section) => {
                 let none = || bad(item, "no definition is open");
+                let general = self.general.dedup;
                 match section {
-                    Section::Sd if default => sd(&mut self.defaults.sd, name, item),
-                    Section::Sd => sd(self.sds.last_mut().ok_or_else(none)?, name, item),
+                    Section::Sd if default => sd(&mut self.defaults.sd, name, item, general),
+                    Section::Sd => sd(self.sds.last_mut().ok_or_else(none)?, name, item, general),
                     Section::Wd if default => wd(&mut self.defaults.wd, name, item),
                     Section::Wd => wd(self.wds.last_mut().ok_or_else(none)?, name, item),
-                    Section::Fsd if default => fsd(&mut self.defaults.fsd, name, item),
-                    Section::Fsd => fsd(self.fsds.last_mut().ok_or_else(none)?, name, item),
+                    Section::Fsd if default => fsd(&mut self.defaults.fsd, name, item, general),
+                    Section::Fsd => fsd(self.fsds.last_mut().ok_or_else(none)?, name, item, general),
                     Section::Fwd if default => fwd(&mut self.defaults.fwd, name, item),
                     Section::Fwd => fwd(self.fwds.last_mut().ok_or_else(none)?, name, item),
                     _ if default && name == "format" => {
@@ -378,39 +390,36 @@ impl Definitions {
         }
     }
 
-    /// `hd=name`: this machine by its own name, by another whose `system=` is this machine, or another machine.
-    fn host(&mut self, first: &Item, items: &[Item]) -> Result<(), Error> {
-        let name = read::single(first)?.to_string();
-        let system = items
-            .iter()
-            .find(|item| item.keyword.len() >= 2 && "system".starts_with(&item.keyword.to_ascii_lowercase()));
-        let system = system.map(read::single).transpose()?.unwrap_or(&name);
-        let local = read::local_host(system);
-        if name.eq_ignore_ascii_case("default") {
-            return Ok(());
-        }
-        // A second host is a second worker, also where it is this machine again.
-        if !local || self.hosts.iter().any(|(_, local)| *local) {
-            self.remote.push((first.place.clone(), name.clone()));
-        }
-        self.hosts.push((name, local));
-        Ok(())
-    }
-
     /// `host=` of a definition.
     fn at_hosts(&mut self, item: &Item) -> Result<(), Error> {
-        for value in &item.values {
-            let wanted = value.text.as_str();
-            let matches = |name: &str| match wanted.strip_suffix('*') {
-                Some(prefix) => name.starts_with(prefix),
-                None => name == wanted,
-            };
-            if read::local_host(wanted) || self.hosts.iter().any(|(name, _)| matches(name)) {
-                continue;
+        let hosts = hosts::wanted(item, &self.hosts)?;
+        let inherited = std::mem::replace(&mut self.hosts_inherited, false);
+        let (section, default) = match self.open {
+            Open::Entry(section) => (section, false),
+            Open::Default(section) => (section, true),
+            _ => return Ok(()),
+        };
+        match section {
+            Section::Sd => {
+                let sd = if default { Some(&mut self.defaults.sd) } else { self.sds.last_mut() };
+                let Some(sd) = sd else { return Ok(()) };
+                if inherited {
+                    sd.luns.clear();
+                }
+                // Without a name: every host, which is what no entry says.
+                if !hosts.is_empty() {
+                    sd.luns.push((hosts, sd.lun.clone()));
+                }
             }
-            let text = format!("Could not find host={wanted}");
-            let error = Error::new(ErrorKind::Unresolved, &item.place, wanted, text);
-            return Err(error.hint("define it with hd= before this line, or use host=localhost"));
+            Section::Wd if default => self.defaults.wd.definition.hosts = hosts,
+            Section::Fwd if default => self.defaults.fwd.definition.hosts = hosts,
+            Section::Wd => {
+                self.wds.last_mut().into_iter().for_each(|wd| wd.definition.hosts.clone_from(&hosts))
+            }
+            Section::Fwd => {
+                self.fwds.last_mut().into_iter().for_each(|fwd| fwd.definition.hosts.clone_from(&hosts))
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -437,6 +446,7 @@ impl Definitions {
                 let made = numbers.map(|n| Sd {
                     name: numbered(&model.name, n),
                     lun: numbered(&model.lun, n),
+                    luns: model.luns.iter().map(|(on, lun)| (on.clone(), numbered_lun(lun, n))).collect(),
                     ..model.clone()
                 });
                 let made: Vec<Sd> = made.collect();
@@ -511,26 +521,17 @@ fn numbered(name: &str, n: u64) -> String {
     if name.contains('*') { name.replace('*', &n.to_string()) } else { format!("{name}{n}") }
 }
 
+/// The lun of a host; empty where it has the same as all.
+fn numbered_lun(lun: &str, n: u64) -> String {
+    if lun.is_empty() { String::new() } else { numbered(lun, n) }
+}
+
 fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> {
     match name {
         "compratio" => general.compratio = read::compratio(item)?,
         "compression" => general.compratio = read::compression(item)?,
-        "dedupratio" => dedup(general).ratio = read::plain(item, Unit::Size, 1.0, 1e6)?,
-        "dedupunit" => {
-            let unit = read::bytes(item, 512)?;
-            if !unit.is_multiple_of(512) || unit > 1 << 30 {
-                return Err(bad(item, "dedupunit= must be a multiple of 512, up to 1g"));
-            }
-            dedup(general).unit = unit;
-        }
-        "dedupsets" => {
-            dedup(general).sets = match number(read::single(item)?, Unit::Size) {
-                Some(Number::Plain(count)) if (1.0..=1e12).contains(&count) => DedupSets::Count(count as u64),
-                Some(Number::Percent(percent)) if percent > 0.0 && percent <= 100.0 => {
-                    DedupSets::Percent(percent)
-                }
-                _ => return Err(bad(item, "dedupsets= takes a number or a percentage")),
-            }
+        "dedupratio" | "dedupunit" | "dedupsets" | "dedupflipflop" => {
+            dedup(&mut general.dedup, None, name, item)?;
         }
         "compressionseed" => {
             let text = read::single(item)?;
@@ -542,12 +543,6 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
         "timeout" => general.timeout = Some(control::timeout(item)?),
         "concatenatesds" => general.concatenate = read::yes_or_no(item)?,
         "fwd_thread_adjust" => general.thread_adjust = read::yes_or_no(item)?,
-        "dedupflipflop" => {
-            dedup(general).flipflop = match read::choice(item, read::single(item)?, &["no", "yes"])? {
-                "yes" => FlipFlop::Always,
-                _ => FlipFlop::Never,
-            }
-        }
         "validate" => general.validate = control::validate(item)?,
         "journal" => general.journal = control::journal(item)?,
         "histogram" => general.histogram = Some(control::histogram(item)?),
@@ -557,6 +552,7 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
         "loop" => general.repeat = control::repeat(item)?,
         "pattern" => general.pattern = Some(read::single(item)?.to_string()),
         "abort_failed_skew" => general.abort_failed_skew = Some(read::percent(item)?),
+        "port" => general.port = Some(read::plain(item, Unit::Size, 1.0, 65_535.0)? as u16),
         "formatsds" => general.formatsds = read::yes_or_no(item)?,
         "formatxfersize" => general.formatxfersize = read::bytes(item, 512)?.min(1 << 30),
         _ => return Err(bad(item, format!("{name}= is not a general parameter"))),
@@ -564,19 +560,50 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
     Ok(())
 }
 
-/// What the three dedup words are gathered in. A unit of 0 is found missing at the end of the file.
-fn dedup(general: &mut General) -> &mut Dedup {
-    general.dedup.get_or_insert(Dedup {
-        ratio: 1.0,
-        unit: 0,
-        sets: DedupSets::Percent(5.0),
-        flipflop: FlipFlop::Never,
-    })
+/// The words of deduplication, gathered. What a storage does not say of its own is as in general; a unit of 0 is found
+/// missing at the end of the file.
+fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item) -> Result<(), Error> {
+    let plain = Dedup { ratio: 1.0, unit: 0, sets: DedupSets::Percent(5.0), flipflop: FlipFlop::Never };
+    let dedup = to.get_or_insert(general.unwrap_or(plain));
+    match name {
+        "dedupratio" => dedup.ratio = read::plain(item, Unit::Size, 1.0, 1e6)?,
+        "dedupunit" => {
+            let unit = read::bytes(item, 512)?;
+            if !unit.is_multiple_of(512) || unit > 1 << 30 {
+                return Err(bad(item, "dedupunit= must be a multiple of 512, up to 1g"));
+            }
+            dedup.unit = unit;
+        }
+        "dedupsets" => {
+            dedup.sets = match number(read::single(item)?, Unit::Size) {
+                Some(Number::Plain(count)) if (1.0..=1e12).contains(&count) => DedupSets::Count(count as u64),
+                Some(Number::Percent(percent)) if percent > 0.0 && percent <= 100.0 => {
+                    DedupSets::Percent(percent)
+                }
+                _ => return Err(bad(item, "dedupsets= takes a number or a percentage")),
+            }
+        }
+        _ => {
+            dedup.flipflop = match read::choice(item, read::single(item)?, &["no", "yes"])? {
+                "yes" => FlipFlop::Always,
+                _ => FlipFlop::Never,
+            }
+        }
+    }
+    Ok(())
 }
 
-fn sd(sd: &mut Sd, name: &str, item: &Item) -> Result<(), Error> {
+fn sd(sd: &mut Sd, name: &str, item: &Item, general: Option<Dedup>) -> Result<(), Error> {
     match name {
-        "lun" => sd.lun = read::single(item)?.to_string(),
+        "dedupratio" | "dedupunit" | "dedupsets" => dedup(&mut sd.dedup, general, name, item)?,
+        "lun" => {
+            let lun = read::single(item)?.to_string();
+            // `host=a,lun=x,host=b,lun=y`: each host has a file of another name.
+            if let Some((_, own)) = sd.luns.last_mut().filter(|(_, own)| *own == sd.lun) {
+                own.clone_from(&lun);
+            }
+            sd.lun = lun;
+        }
         "size" => sd.size = Some(read::bytes(item, 512)?),
         "threads" => sd.threads = read::threads(item)?,
         "openflags" => sd.openflags = Some(read::openflags(item)?),
@@ -614,8 +641,9 @@ fn wd(named: &mut Named<Wd>, name: &str, item: &Item) -> Result<(), Error> {
     Ok(())
 }
 
-fn fsd(fsd: &mut Fsd, name: &str, item: &Item) -> Result<(), Error> {
+fn fsd(fsd: &mut Fsd, name: &str, item: &Item, general: Option<Dedup>) -> Result<(), Error> {
     match name {
+        "dedupratio" | "dedupunit" | "dedupsets" => dedup(&mut fsd.dedup, general, name, item)?,
         "anchor" => fsd.anchor = read::single(item)?.to_string(),
         "depth" => fsd.depth = read::plain(item, Unit::Size, 1.0, 64.0)? as u32,
         "width" => fsd.width = read::plain(item, Unit::Size, 1.0, 1e7)? as u32,

@@ -442,16 +442,105 @@ fn two_trees_of_one_run_need_two_anchors() {
 }
 
 #[test]
-fn this_machine_may_have_one_other_name() {
+fn hosts_are_this_machine_or_an_agent_with_a_port() {
     let text = |hosts: &str| format!("{hosts}\nsd=sd1,lun=x,size=1m,host=hd1\nrd=r,sd=sd1,iorate=max\n");
-    assert!(parse_text("h", &text("hd=default,shell=vdbench\nhd=hd1,system=localhost")).is_ok());
-    assert!(parse_text("h", &text("hd=hd1,system=localhost")).unwrap().remote.is_empty());
-    assert_eq!(refused(&text("hd=localhost")).word, "hd1");
-    // Others are read, for who only wants to see what would be run, and named for who is to run it.
-    for hosts in ["hd=hd1,system=10.0.0.7", "hd=localhost\nhd=hd1,system=localhost", "hd=hd1"] {
-        let remote = parse_text("h", &text(hosts)).unwrap().remote;
-        assert_eq!(remote.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["hd1"], "{hosts}");
+    let hosts = |lines: &str| parse_text("h", &text(lines)).unwrap().hosts;
+    assert_eq!(hosts("hd=default,shell=vdbench\nhd=hd1,system=localhost").len(), 1, "a default is no host");
+    for (lines, system, port, here) in [
+        ("hd=hd1,system=localhost", "localhost", None, true),
+        ("hd=localhost\nhd=hd1,system=localhost", "localhost", None, true),
+        ("hd=hd1,system=localhost:7001", "localhost", Some(7001), false),
+        ("hd=hd1,system=10.0.0.7", "10.0.0.7", None, false),
+        ("hd=hd1", "hd1", None, false),
+        ("hd=hd1,system=[fe80::1]:80", "fe80::1", Some(80), false),
+        ("hd=hd1,system=fe80::1", "fe80::1", None, false),
+    ] {
+        let found = hosts(lines).pop().unwrap();
+        assert_eq!((found.system.as_str(), found.port, found.is_here()), (system, port, here), "{lines}");
     }
+    assert_eq!(parse_text("h", &text("port=9000\nhd=hd1")).unwrap().general.port, Some(9000));
+    assert_eq!(refused(&text("hd=localhost")).word, "hd1");
+    assert_eq!(refused(&text("hd=hd1\nhd=hd1")).kind, ErrorKind::Duplicate);
+    assert_eq!(refused(&text("hd=hd1,system=a:b")).kind, ErrorKind::BadValue);
+    assert_eq!(refused(&text("hd=hd1,system=a,mount=/x")).kind, ErrorKind::NotYet);
+}
+
+#[test]
+fn a_host_is_said_of_storages_and_workloads_and_what_cannot_be_shared_is_refused() {
+    let hosts = "hd=a,system=a\nhd=b,system=b\nhd=cc,system=c\n";
+    let plan = |text: &str| parse_text("h", &format!("{hosts}{text}\n"));
+    let raw = "rd=r,wd=w*,iorate=max";
+    let found = plan(&format!(
+        "sd=default,host=a\nsd=s1,host=(a,b),lun=/x,host=c*,lun=/y\nsd=s2,lun=/z\nwd=w1,sd=s1,host=b\nwd=w2,sd=s2\n{raw}"
+    ));
+    let found = found.unwrap();
+    let (s1, s2) = (&found.sds[0], &found.sds[1]);
+    let on = |sd: &Sd| ["a", "b", "cc"].map(|host| sd.is_on(host).then(|| sd.lun_on(host).to_string()));
+    assert_eq!(on(s1), [Some("/x".into()), Some("/x".into()), Some("/y".into())]);
+    assert_eq!(on(s2), [Some("/z".into()), None, None], "from the default");
+    assert_eq!(found.wds[0].hosts, ["b"]);
+    assert!(found.wds[1].is_on("cc"), "on all unless said");
+    let why = |text: String| plan(&text).unwrap_err().word;
+    assert_eq!(why(format!("sd=s,lun=/x,host=a\nwd=w,sd=s,host=b\n{raw}")), "host");
+    assert_eq!(why(format!("sd=s,lun=/x,host=bb\nwd=w,sd=s\n{raw}")), "bb");
+    let valid = |text: &str| parse_text("h", &format!("validate=yes\n{hosts}{text}\n"));
+    assert_eq!(valid(&format!("sd=s,lun=/x\nwd=w,sd=s\n{raw}")).unwrap_err().word, "validate");
+    assert!(valid(&format!("sd=s,lun=/x\nwd=w,sd=s,host=a\n{raw}")).is_ok());
+    let journal = parse_text("h", &format!("journal=yes\n{hosts}sd=s,lun=/x\nwd=w,sd=s,host=a\n{raw}\n"));
+    assert_eq!(journal.unwrap_err().word, "journal");
+    let files = "rd=r,fwd=w*,fwdrate=max,format=yes";
+    assert_eq!(why(format!("fsd=f,anchor=/x\nfwd=w,fsd=f\n{files}")), "shared");
+    assert_eq!(why(format!("fsd=f,anchor=/x,shared=yes\nfwd=w,fsd=f,operation=mkdir\n{files}")), "operation");
+    let dealt = plan(&format!(
+        "fsd=f,anchor=/x,shared=yes\nfsd=g,anchor=/y\nfwd=w1,fsd=f\nfwd=w2,fsd=g,host=b\n{files}"
+    ));
+    for run in &dealt.unwrap().runs {
+        let Work::Files(work) = &run.work else { panic!("not a file run") };
+        assert_eq!(work.fsds[0].hosts, ["a", "b", "cc"], "{}", run.label);
+        assert_eq!(work.fsds[1].hosts, ["b"], "{}", run.label);
+    }
+}
+
+#[test]
+fn a_line_with_a_host_in_it_is_there_once_for_each() {
+    let text = "hd=default,shell=ssh\nhd=one,system=a\nhd=two,system=b\n\
+                fsd=fsd_$host,anchor=/mnt/!host/tree,\n  files=#hosts\nfwd=fwd#host,fsd=fsd_$host,host=$host,threads=#hosts\n\
+                rd=r,fwd=fwd*,fwdrate=max\n";
+    let plan = parse_text("h", text).unwrap();
+    let fsds: Vec<(&str, &str, u64)> =
+        plan.fsds.iter().map(|fsd| (fsd.name.as_str(), fsd.anchor.as_str(), fsd.files)).collect();
+    assert_eq!(fsds, [("fsd_one", "/mnt/one/tree", 2), ("fsd_two", "/mnt/two/tree", 2)]);
+    let fwds: Vec<(&str, &[String])> =
+        plan.fwds.iter().map(|fwd| (fwd.name.as_str(), fwd.hosts.as_slice())).collect();
+    assert_eq!(fwds, [("fwd1", &["one".to_string()][..]), ("fwd2", &["two".to_string()][..])]);
+    // Without hosts there is one, this machine; a number alone makes no copies.
+    let plan = parse_text("h", "sd=sd_$host,lun=x,size=1m,threads=#hosts\nrd=r,sd=sd*,iorate=max\n").unwrap();
+    assert_eq!((plan.sds.len(), plan.sds[0].name.as_str(), plan.sds[0].threads), (1, "sd_localhost", 1));
+    assert_eq!(refused("sd=s,lun=$hot,size=1m\nrd=r,sd=s,iorate=max\n").word, "$hot");
+}
+
+#[test]
+fn a_storage_may_repeat_otherwise_than_the_others() {
+    let plan = parse_text(
+        "d",
+        "dedupratio=2,dedupunit=8k\nsd=default,size=1m\nsd=s1,lun=x,dedupratio=4\nsd=s2,lun=y,dedupunit=4k,dedupsets=7\n\
+         sd=s3,lun=z\nwd=w1,sd=(s1,s3),xfersize=8k,rdpct=0\nwd=w2,sd=s2,xfersize=16k,rdpct=0\nrd=r,wd=w*,iorate=max\n",
+    );
+    let sds = plan.unwrap().sds;
+    let (one, two) = (sds[0].dedup.unwrap(), sds[1].dedup.unwrap());
+    assert_eq!((one.ratio, one.unit, two.ratio, two.unit), (4.0, 8192, 2.0, 4096));
+    assert_eq!((two.sets, sds[2].dedup), (DedupSets::Count(7), None));
+    let own = |sd: &str, xfersize: &str| {
+        refused(&format!(
+            "sd=s,lun=x,size=1m,{sd}\nwd=w,sd=s,xfersize={xfersize},rdpct=0\nrd=r,wd=w,iorate=max\n"
+        ))
+        .word
+    };
+    assert_eq!(own("dedupratio=2", "8k"), "dedupunit");
+    assert_eq!(own("dedupratio=2,dedupunit=8k", "12k"), "dedupunit");
+    let files = "fsd=f,anchor=a,dedupratio=3,dedupunit=4k\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max\n";
+    assert_eq!(parse_text("f", files).unwrap().fsds[0].dedup.unwrap().ratio, 3.0);
+    assert_eq!(refused(&format!("pattern=x\n{files}")).word, "pattern");
 }
 
 #[test]

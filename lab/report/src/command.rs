@@ -27,6 +27,8 @@ struct Command {
     metrics: Option<String>,
     engine: Engine,
     from_arrival: bool,
+    /// `--secret`.
+    secret: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,12 +60,15 @@ const USAGE: &str = "usage:
   --engine E     auto, threads (one for each of threads=) or uring (io_uring, where the kernel has it).
   --response R   call (as vdbench: a response time spans the call) or arrival (it begins when the operation was due).
   --metrics A:P  Answer Prometheus at address A, port P: how it goes, over HTTP.
+  --secret file  What the agents of hd= know too; else the environment's STEADFAST_BENCH_SECRET.
   --plain        No live lines at the foot of a terminal.
   --watch pid    Report the processor time of this process too, such as a file system's daemon; may be repeated.
 
   parse          Picks columns and rows of a flatfile.html: -i file [-o file] [-c column ...] [-a] [-f column value ...]
   compare        Compares results: OLD NEW, or: old DIR ... new DIR ...; -o file writes the table there.
   print          Shows bytes: FILE ADDRESS [BYTES].
+  agent          Carries out the part of a host (hd=): [--listen ADDRESS:PORT] [--secret FILE].
+  secret         Makes a secret for masters and agents: FILE.
 
   name=value     Replaces $name and !name in the parameter files.
 
@@ -83,7 +88,12 @@ example 2: a tree of files, written as fast as possible
 /// Returns the exit status: 0, or 157 for any failure, for a run in which nothing was done, and when stopped.
 pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    if let Some(done) = utility::run(&words, out) {
+    let agent = match words.split_first() {
+        Some((first, rest)) if first == "agent" => Some(crate::hosts::agent(rest, stop, out)),
+        Some((first, rest)) if first == "secret" => Some(crate::hosts::secret(rest, out)),
+        _ => None,
+    };
+    if let Some(done) = agent.or_else(|| utility::run(&words, out)) {
         return match done {
             Ok(()) => 0,
             Err(sentence) => {
@@ -145,6 +155,7 @@ pub fn vdbench_main(args: &[OsString], stop: &AtomicBool, out: &mut dyn Write, e
         words: shown(&args),
         live: !command.plain && std::io::stdout().is_terminal(),
         metrics: command.metrics.clone(),
+        secret: command.secret.clone(),
         ..RunRequest::new(&plan, &dir)
     };
     let reported = run_reported(&request, stop, out, &mut |_| {});
@@ -217,6 +228,11 @@ impl Command {
                             Some("uring") => Engine::Ring,
                             _ => return Err("option --engine takes auto, threads or uring.".into()),
                         };
+                        at += 1;
+                    }
+                    "secret" => {
+                        let file = args.get(at).ok_or("option --secret takes the name of a file.")?;
+                        command.secret = Some(PathBuf::from(file));
                         at += 1;
                     }
                     "plain" => command.plain = true,

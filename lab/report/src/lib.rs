@@ -22,6 +22,7 @@ mod command;
 pub mod figures;
 mod flatfile;
 mod histogram_page;
+mod hosts;
 pub mod html;
 pub mod json;
 mod live;

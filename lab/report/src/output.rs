@@ -368,6 +368,7 @@ impl<'a> Output<'a> {
     /// Takes one event.
     pub fn event(&mut self, event: &Event<'_>) {
         match event {
+            Event::Ready { .. } => {}
             Event::Started { run, .. } => self.started(run),
             Event::Interval { run, interval } => self.interval(run, interval),
             Event::Message(text) => {
@@ -390,7 +391,8 @@ impl<'a> Output<'a> {
                 let at = Moment::of(error.at).time();
                 let shown = error.to_string();
                 for text in error.evidence.iter().chain(std::iter::once(&shown)) {
-                    let line = format!("{} localhost-0: {at} {text}", Moment::now().time());
+                    let host = error.host.as_deref().unwrap_or("localhost");
+                    let line = format!("{} {host}-0: {at} {text}", Moment::now().time());
                     self.put(&line);
                     self.errorlog.line(&escape(&line));
                 }

@@ -2,10 +2,11 @@
 
 use crate::output::Output;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use steadfast_lab_hosts::{Hosts, Secret};
 use steadfast_lab_params::{Plan, thousands};
-use steadfast_lab_workload::{Event, Options, Outcome, execute};
+use steadfast_lab_workload::{Error, Event, Options, Outcome, execute, execute_by};
 
 /// What to carry out, and where to write it down.
 pub struct RunRequest<'a> {
@@ -25,6 +26,8 @@ pub struct RunRequest<'a> {
     pub live: bool,
     /// Answer Prometheus there.
     pub metrics: Option<String>,
+    /// The file of the secret that this process and its agents share.
+    pub secret: Option<PathBuf>,
 }
 
 impl<'a> RunRequest<'a> {
@@ -39,6 +42,7 @@ impl<'a> RunRequest<'a> {
             words: "vdbench".to_owned(),
             live: false,
             metrics: None,
+            secret: None,
         }
     }
 }
@@ -76,10 +80,19 @@ pub fn run_reported(
     request.plan.anchor_lines().iter().for_each(|line| output.say(line));
     output.status("Starting slaves");
     output.status("Slaves connected");
-    let outcome = execute(request.plan, &request.options, stop, &mut |event| {
+    let mut observer = |event: &Event<'_>| {
         output.event(event);
         also(event);
-    });
+    };
+    let outcome = if steadfast_lab_hosts::needed(request.plan) {
+        let secret = || Secret::find(request.secret.as_deref());
+        match Hosts::connect(request.plan, &request.options, stop, secret) {
+            Ok(mut hosts) => execute_by(request.plan, &request.options, stop, &mut hosts, &mut observer),
+            Err(error) => Outcome { refused: Some(Error::Start(error.to_string())), ..Outcome::default() },
+        }
+    } else {
+        execute(request.plan, &request.options, stop, &mut observer)
+    };
     let idle = outcome.idle_runs().join(", ");
     // The sentence of a failed run was said when the run ended.
     let said = outcome.runs.iter().any(|run| run.failure.is_some());

@@ -16,6 +16,20 @@ const COMPARE_USAGE: &str =
     "usage: vdbench compare [-o out.txt] OLD NEW, or: vdbench compare [-o out.txt] old DIR ... new DIR ...";
 const PRINT_USAGE: &str = "usage: vdbench print FILE ADDRESS [BYTES]";
 
+/// Utilities of vdbench that do not exist here, and what there is instead.
+const ABSENT: [(&str, &str); 10] = [
+    ("csim", "write the data to a file system with compression and ask it (steadfast lab run compression)"),
+    ("dsim", "write the data to a file system with deduplication and ask it"),
+    ("sds", "write sd= lines by hand, or with count=(start,n)"),
+    ("showlba", "latency.csv and report.html show response times over time"),
+    ("printjournal", "-jr says what a journal knows and what was under way"),
+    ("edit", "any editor does"),
+    ("jstack", "there is no JVM"),
+    ("rsh", "start 'vdbench agent' on the other host"),
+    ("kill", "Ctrl-C ends all hosts of a run"),
+    ("rand", "cat /dev/urandom has random bytes"),
+];
+
 /// Carries out a utility, if the first word names one. The sentence says why it failed.
 pub(crate) fn run(args: &[String], out: &mut dyn Write) -> Option<Result<(), String>> {
     let (first, rest) = args.split_first()?;
@@ -23,7 +37,10 @@ pub(crate) fn run(args: &[String], out: &mut dyn Write) -> Option<Result<(), Str
         "parse" | "parseflat" => parse(rest, out),
         "compare" => compare(rest, out),
         "print" => print(rest, out),
-        _ => return None,
+        _ => {
+            let (_, instead) = ABSENT.iter().find(|(name, _)| *name == first)?;
+            Err(format!("the utility {first} is not carried out here; {instead}."))
+        }
     };
     Some(done)
 }

@@ -99,7 +99,7 @@ pub(crate) struct Tree {
     pub next_absent: AtomicU64,
     /// The same for directories.
     pub next_directory: AtomicU64,
-    /// Files that may be chosen: all, or as many as the working set holds.
+    /// Files that may be chosen: all of this host, or as many of them as the working set holds. [`Tree::own`] says which.
     pub usable: u64,
     pub key: u64,
     /// Keys of all files, if data is validated.
@@ -115,10 +115,14 @@ impl Tree {
         let refused = |e: std::io::Error| Error::Anchor(fsd.anchor.clone(), crate::shared::errno_text(&e));
         let mut created_anchor = false;
         if !root.is_dir() {
-            if create_parents { fs::create_dir_all(&root) } else { fs::create_dir(&root) }
-                .map_err(refused)?;
-            created_anchor = true;
+            let made = if create_parents { fs::create_dir_all(&root) } else { fs::create_dir(&root) };
+            // Another host that shares it may have been quicker.
+            created_anchor = match made {
+                Err(_) if fsd.share.is_some() && root.is_dir() => false,
+                made => made.map(|()| true).map_err(refused)?,
+            };
         }
+        let share = fsd.share.unwrap_or((0, 1));
         let mut count = fsd.file_count();
         if let Some(limit) = fsd.totalsize {
             count = prefix(fsd, count, limit);
@@ -133,7 +137,7 @@ impl Tree {
             next: AtomicU64::new(0),
             next_absent: AtomicU64::new(0),
             next_directory: AtomicU64::new(0),
-            usable,
+            usable: owned(usable, share),
             key: fsd.anchor.bytes().fold(1, |key, byte| mix(key, u64::from(byte))),
             map: None,
             created_anchor: AtomicBool::new(created_anchor),
@@ -149,7 +153,9 @@ impl Tree {
     /// Takes every directory and every file for there, and of its full length.
     fn believe(&self) {
         (0..self.directory_count()).for_each(|index| self.set_directory(index, true));
-        (0..self.file_count()).for_each(|index| self.set(index, Some(self.target(index))));
+        (0..self.own_files())
+            .map(|at| self.own(at))
+            .for_each(|index| self.set(index, Some(self.target(index))));
     }
 
     fn load(&self, fresh: bool) -> Result<(), Error> {
@@ -163,6 +169,7 @@ impl Tree {
         }
         if let (Some((_, directories, lengths)), true) =
             (&known, self.files.len() as u64 > LOOK_MAX && !fresh)
+            && self.fsd.share.is_none()
             && directories.len() == self.directories.len()
             && lengths.len() == self.files.len()
         {
@@ -177,7 +184,7 @@ impl Tree {
         for index in 0..self.directories.len() as u64 {
             self.set_directory(index, self.directory(index).is_dir());
         }
-        for index in 0..self.files.len() as u64 {
+        for index in (0..self.own_files()).map(|at| self.own(at)) {
             if !self.directory_exists(self.holder(index)) {
                 continue;
             }
@@ -190,6 +197,10 @@ impl Tree {
 
     /// Writes the control file; a failure is no failure of the run, since it can be looked up again.
     pub(crate) fn save(&self) {
+        // Who shares a tree knows files of its own alone.
+        if self.fsd.share.is_some() {
+            return;
+        }
         let mut text = format!("{CONTROL_TITLE}\n{}\n", self.structure());
         text += "directories=";
         text.extend(self.directories.iter().map(|d| if d.load(Relaxed) == PRESENT { 'y' } else { '.' }));
@@ -224,6 +235,17 @@ impl Tree {
 
     pub(crate) fn file_count(&self) -> u64 {
         self.files.len() as u64
+    }
+
+    /// How many files are this host's.
+    pub(crate) fn own_files(&self) -> u64 {
+        owned(self.file_count(), self.fsd.share.unwrap_or((0, 1)))
+    }
+
+    /// The file that is the `at`th of this host's.
+    pub(crate) fn own(&self, at: u64) -> u64 {
+        let (first, step) = self.fsd.share.unwrap_or((0, 1));
+        first + at * step
     }
 
     pub(crate) fn directory_count(&self) -> u64 {
@@ -435,6 +457,11 @@ fn fits_mask(mask: &str, name: &str) -> bool {
     mask == name
 }
 
+/// How many of the first `count` files belong to one share.
+fn owned(count: u64, (first, step): (u64, u64)) -> u64 {
+    count.saturating_sub(first).div_ceil(step.max(1))
+}
+
 /// How many files fit into `limit` bytes.
 fn prefix(fsd: &Fsd, count: u64, limit: u64) -> u64 {
     let mut sum = 0u64;
@@ -512,14 +539,18 @@ fn parse_control(text: &str) -> Option<(String, Vec<bool>, Vec<Option<Option<u64
 }
 
 /// Trees of earlier runs of the same file: what they know is kept.
-#[derive(Default)]
 pub(crate) struct Trees {
     known: HashMap<String, std::sync::Arc<Tree>>,
     /// Whether data is validated, and how.
-    pub validate: Option<Validate>,
+    validate: Option<Validate>,
 }
 
 impl Trees {
+    /// None is known yet.
+    pub(crate) fn new(validate: Option<Validate>) -> Trees {
+        Trees { known: HashMap::new(), validate }
+    }
+
     /// Keys of all trees.
     pub(crate) fn maps(&self) -> impl Iterator<Item = &Map> {
         self.known.values().filter_map(|tree| tree.map.as_ref()).map(|keys| &keys.map)

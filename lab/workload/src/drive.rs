@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use steadfast_lab_params::{
-    DataLimit, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Sd, Work, shares,
+    DataLimit, Dedup, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Sd, Work, shares,
 };
 
 /// How often the end of a run is looked for.
@@ -40,10 +40,16 @@ pub(crate) struct Context<'a> {
     pub fixed: Option<Vec<u8>>,
     /// Keys of storages, by name.
     pub maps: HashMap<String, Arc<Map>>,
+    /// Where several hosts share a tree.
+    pub meet: Option<&'a Meet<'a>>,
 }
 
+/// Waits until every host that shares a tree has come to this step of its format, or until the last argument says that
+/// the run is over. Called by one thread at a time.
+pub type Meet<'a> = dyn Fn(&str, usize, &dyn Fn() -> bool) + Sync + 'a;
+
 /// Observers of a run.
-pub(crate) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
+pub type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 
 impl Context<'_> {
     /// Carries out one run. `weights`: shares of the groups, over what the parameters say.
@@ -60,16 +66,24 @@ impl Context<'_> {
         }
     }
 
-    /// Data for storages of `bytes` altogether.
-    fn pattern(&self, run: &Run, bytes: u64) -> Pattern {
+    /// Data for storages of `bytes` altogether. `own`: what a storage says of its own, and its size.
+    fn pattern(&self, run: &Run, own: Option<(Dedup, u64)>, bytes: u64) -> Pattern {
         let pattern = Pattern::new(run.compratio, self.seed);
-        match &self.general.dedup {
+        let (dedup, bytes) = own.map_or((self.general.dedup, bytes), |(dedup, bytes)| (Some(dedup), bytes));
+        match &dedup {
             Some(dedup) if dedup.ratio > 1.0 => pattern.repeating(dedup, bytes),
             _ => match &self.fixed {
                 Some(bytes) => pattern.copying(bytes),
                 None => pattern,
             },
         }
+    }
+
+    /// Data for each tree of a run.
+    fn tree_patterns(&self, run: &Run, work: &FileWork) -> Vec<Pattern> {
+        let all = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
+        let own = |fsd: &steadfast_lab_params::Fsd| fsd.dedup.map(|dedup| (dedup, fsd.total_bytes()));
+        work.fsds.iter().map(|fsd| self.pattern(run, own(fsd), all)).collect()
     }
 
     /// The keys of a storage of so many bytes, if data is validated.
@@ -114,12 +128,12 @@ impl Context<'_> {
         Ok(map)
     }
 
-    /// Adds what was compared since the last call.
-    pub(crate) fn compared(&self, before: Option<u64>) -> Option<u64> {
+    /// What was compared since the last call.
+    pub(crate) fn compared(&self) -> Option<u64> {
         self.general.validate?;
         let trees = self.trees.maps().map(|map| &map.compared);
         let all = self.maps.values().map(|map| &map.compared).chain(trees);
-        Some(before.unwrap_or(0) + all.map(|count| count.swap(0, Relaxed)).sum::<u64>())
+        Some(all.map(|count| count.swap(0, Relaxed)).sum())
     }
 
     fn raw(
@@ -151,22 +165,28 @@ impl Context<'_> {
         for storage in &mut plan.storages {
             storage.removal = self.general.data_errors.remove;
         }
-        let size = plan.storages.iter().map(|storage| storage.size).sum();
+        let sizes: Vec<(String, u64)> =
+            plan.storages.iter().map(|storage| (storage.sd.name.clone(), storage.size)).collect();
+        let size = total(&sizes);
         if self.general.validate.is_some() {
-            let pattern = self.pattern(run, size);
+            let pattern = self.pattern(run, None, size);
             for storage in &mut plan.storages {
                 let place = (storage.end(), storage.file_key(), &pattern);
                 storage.map = self.map(&storage.sd.clone(), place, run.compratio, observer)?;
             }
         }
         check_buffers(run, plan.storages.iter().map(|s| (s.sd.threads, s.largest())))?;
-        let pattern = self.pattern(run, size);
+        let patterns: Vec<Pattern> = plan
+            .storages
+            .iter()
+            .map(|storage| self.pattern(run, storage.sd.dedup.map(|dedup| (dedup, storage.size)), size))
+            .collect();
         if self.options.engine == crate::Engine::Ring && !steadfast_lab_ring::available() {
             observer(&Event::Notice("This kernel gives no io_uring: threads carry the operations."));
         }
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
-        for storage in &plan.storages {
+        for (storage, pattern) in plan.storages.iter().zip(&patterns) {
             let wanted = work.sds.iter().find(|sd| sd.name == storage.sd.name).map_or(0, |sd| sd.threads);
             if storage.sd.threads != wanted {
                 observer(&Event::Notice(&format!(
@@ -187,7 +207,7 @@ impl Context<'_> {
             let mut number = 0;
             for depth in depths.into_iter().flatten() {
                 key += 1;
-                let (pattern, gate) = (&pattern, plan.gate.as_ref());
+                let gate = plan.gate.as_ref();
                 let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
                 number += depth;
                 jobs.push((
@@ -199,7 +219,7 @@ impl Context<'_> {
             }
             for number in number..storage.sd.threads as usize {
                 key += 1;
-                let (pattern, gate) = (&pattern, plan.gate.as_ref());
+                let gate = plan.gate.as_ref();
                 let thread = raw::Thread { key: mix_key(self.seed, key, run), number };
                 jobs.push((
                     storage.slots(),
@@ -211,7 +231,7 @@ impl Context<'_> {
             storages: work.sds.iter().map(|sd| sd.name.clone()).collect(),
             workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
         };
-        let mut result = self.drive(run, &names, jobs, size, observer);
+        let mut result = self.drive(run, &names, jobs, &sizes, observer);
         for (name, map) in &self.maps {
             if let Err(error) = map.checkpoint() {
                 let text = format!("the journal of sd={name} cannot be written: {error}.");
@@ -295,14 +315,15 @@ impl Context<'_> {
         }
         check_buffers(run, groups.iter().map(|g| (g.threads, g.fwd.xfersize.largest())))?;
         let gate = if phases.is_none() { Gate::new(&lane_shares) } else { None };
-        let size = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
-        let pattern = self.pattern(run, size);
+        let sizes: Vec<(String, u64)> =
+            work.fsds.iter().map(|fsd| (fsd.name.clone(), fsd.total_bytes())).collect();
+        let patterns = self.tree_patterns(run, work);
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for group in &groups {
             for _ in 0..group.threads {
                 key += 1;
-                let (pattern, gate) = (&pattern, gate.as_ref());
+                let (pattern, gate) = (&patterns[group.storage], gate.as_ref());
                 let key = mix_key(self.seed, key, run);
                 jobs.push((
                     group.slots(),
@@ -314,7 +335,7 @@ impl Context<'_> {
             storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
             workloads: work.fwds.iter().map(|(fwd, _)| fwd.name.clone()).collect(),
         };
-        let result = self.drive(run, &names, jobs, size, observer);
+        let result = self.drive(run, &names, jobs, &sizes, observer);
         trees.iter().for_each(|tree| tree.save());
         Ok(result)
     }
@@ -337,6 +358,7 @@ impl Context<'_> {
             tree.begin(run.compratio);
             formatters.push(files::Formatter {
                 storage,
+                meet: self.meet.filter(|_| fsd.share.is_some()),
                 tree,
                 format,
                 tuning: self.format.clone(),
@@ -347,14 +369,13 @@ impl Context<'_> {
             });
         }
         check_buffers(run, formatters.iter().map(|_| (self.format.threads, self.format.xfersize)))?;
-        let size = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
-        let pattern = self.pattern(run, size);
+        let patterns = self.tree_patterns(run, work);
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for formatter in &formatters {
             for _ in 0..self.format.threads {
                 key += 1;
-                let pattern = &pattern;
+                let pattern = &patterns[formatter.storage];
                 let key = mix_key(self.seed, key, run);
                 jobs.push((
                     formatter.slots(),
@@ -366,7 +387,7 @@ impl Context<'_> {
             storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
             workloads: vec!["format".to_string()],
         };
-        let result = self.drive(run, &names, jobs, 0, observer);
+        let result = self.drive(run, &names, jobs, &[], observer);
         formatters.iter().for_each(|formatter| formatter.tree.save());
         Ok(result)
     }
@@ -377,18 +398,21 @@ impl Context<'_> {
         run: &Run,
         names: &Names,
         jobs: Vec<(Vec<Slot>, Job<'_>)>,
-        size: u64,
+        sizes: &[(String, u64)],
         observer: &mut Observer<'_>,
     ) -> RunResult {
+        let (cells, jobs): (Vec<Arc<Cells>>, Vec<Job<'_>>) =
+            jobs.into_iter().map(|(slots, job)| (Arc::new(Cells::new(&slots)), job)).unzip();
+        let kinds = kinds(&cells);
+        let nothing = nothing(names, &kinds);
+        observer(&Event::Ready { run, groups: &nothing, sizes });
         let (sender, notes) = mpsc::channel();
         let mut shared = Shared::new(self.stop, &run.label, self.general.data_errors.count, sender);
         shared.from_arrival = self.options.from_arrival;
         let started = SystemTime::now();
-        let (cells, jobs): (Vec<Arc<Cells>>, Vec<Job<'_>>) =
-            jobs.into_iter().map(|(slots, job)| (Arc::new(Cells::new(&slots)), job)).unzip();
         observer(&Event::Started { run, started });
         shared.busy.store(jobs.len(), Relaxed);
-        let mut watch = Watch::new(run, names, &cells, size, &self.options.watch, started);
+        let mut watch = Watch::new(run, (kinds, nothing), &cells, total(sizes), &self.options.watch, started);
         watch.monitor = self.general.monitor.as_deref();
         watch.error_seconds = self.general.data_errors.seconds;
         watch.idle = Idle::new(self.general.timeout.as_ref(), run, &names.storages);
@@ -430,10 +454,36 @@ struct Names {
     workloads: Vec<String>,
 }
 
+/// What the threads of a run count.
+fn kinds(cells: &[Arc<Cells>]) -> Vec<Slot> {
+    let mut kinds: Vec<Slot> = Vec::new();
+    for (slot, _) in cells.iter().flat_map(|c| &c.slots) {
+        if !kinds.contains(slot) {
+            kinds.push(*slot);
+        }
+    }
+    kinds
+}
+
+/// Groups of these kinds, empty.
+fn nothing(names: &Names, kinds: &[Slot]) -> Groups {
+    let empty = |slot: &Slot| Group {
+        storage: names.storages.get(slot.storage).cloned().unwrap_or_default(),
+        workload: names.workloads.get(slot.workload).cloned().unwrap_or_default(),
+        operation: slot.operation,
+        requested: slot.requested,
+        times: Histogram::default(),
+    };
+    Groups(kinds.iter().map(empty).collect())
+}
+
+fn total(sizes: &[(String, u64)]) -> u64 {
+    sizes.iter().map(|(_, size)| *size).fold(0, u64::saturating_add)
+}
+
 /// The driver's view of a run.
 struct Watch<'a> {
     run: &'a Run,
-    names: &'a Names,
     cells: &'a [Arc<Cells>],
     kinds: Vec<Slot>,
     limits: [Option<u64>; 3],
@@ -454,18 +504,12 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(
         run: &'a Run,
-        names: &'a Names,
+        (kinds, nothing): (Vec<Slot>, Groups),
         cells: &'a [Arc<Cells>],
         size: u64,
         watched: &'a [u32],
         started: SystemTime,
     ) -> Watch<'a> {
-        let mut kinds: Vec<Slot> = Vec::new();
-        for (slot, _) in cells.iter().flat_map(|c| &c.slots) {
-            if !kinds.contains(slot) {
-                kinds.push(*slot);
-            }
-        }
         let limit = |limit: Option<DataLimit>| {
             limit.map(|limit| match limit {
                 DataLimit::Bytes(bytes) => bytes,
@@ -474,17 +518,8 @@ impl<'a> Watch<'a> {
         };
         let warm = u32::try_from(run.warmup / run.interval).unwrap_or(u32::MAX);
         let cpu = CpuSample::take(watched);
-        let empty = |slot: &Slot| Group {
-            storage: names.storages.get(slot.storage).cloned().unwrap_or_default(),
-            workload: names.workloads.get(slot.workload).cloned().unwrap_or_default(),
-            operation: slot.operation,
-            requested: slot.requested,
-            times: Histogram::default(),
-        };
-        let nothing = Groups(kinds.iter().map(empty).collect());
         Watch {
             run,
-            names,
             cells,
             kinds,
             limits: [limit(run.maxdata), limit(run.maxdataread), limit(run.maxdatawritten)],
@@ -649,12 +684,7 @@ impl<'a> Watch<'a> {
     }
 
     fn finish(mut self, shared: &Shared<'_>) -> RunResult {
-        debug_assert_eq!(
-            shared.busy.load(Relaxed),
-            0,
-            "a thread of {:?} outlived its run",
-            self.names.workloads
-        );
+        debug_assert_eq!(shared.busy.load(Relaxed), 0, "a thread of {} outlived its run", self.run.label);
         self.result.notes.extend(self.idle.iter().flat_map(Idle::report));
         self.result.whole_cpu = self.cpu_last.since(&self.cpu_at_start);
         self.result.measured_cpu = self.cpu_last.since(&self.cpu_at_warm);

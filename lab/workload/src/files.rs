@@ -6,6 +6,7 @@
 //! Response times span the call alone: unlike vdbench's, those of writes do not contain making the data.
 
 use crate::anchor::{FileMap, Tree};
+use crate::drive::Meet;
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
@@ -444,7 +445,7 @@ impl Group {
                 self.tell_nothing_left(hand, existing);
                 return None;
             }
-            let index = match self.fwd.select {
+            let at = match self.fwd.select {
                 FileSelect::Random => hand.random.below(count),
                 FileSelect::Poisson(midpoint) => raw::poisson(&mut hand.random, count, midpoint),
                 FileSelect::Sequential if !existing => self.tree.next_absent.fetch_add(1, Relaxed) % count,
@@ -461,6 +462,7 @@ impl Group {
                     index
                 }
             };
+            let index = self.tree.own(at);
             if !self.fits(index) {
                 missed += 1;
                 continue;
@@ -658,7 +660,8 @@ impl Group {
     fn copy_or_move(&self, hand: &mut Hand<'_, '_>) -> bool {
         let Some(target) = &self.target else { return false };
         let Some(index) = self.choose(hand, true, false) else { return false };
-        let to_index = index % target.file_count().max(1);
+        let (own, step) = (target.own_files().max(1), self.tree.fsd.share.map_or(1, |(_, step)| step));
+        let to_index = target.own(index / step % own);
         let (from, to) = (self.tree.file(index), target.file(to_index));
         let length = self.tree.state(index).unwrap_or(0);
         let done = if self.operation == Operation::Copy {
@@ -685,8 +688,10 @@ impl Group {
 pub(crate) type Remains = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// The format of one file system: delete, mkdir, create. All threads of it go through each step together.
-pub(crate) struct Formatter {
+pub(crate) struct Formatter<'a> {
     pub storage: usize,
+    /// Where the hosts meet that share the tree.
+    pub meet: Option<&'a Meet<'a>>,
     pub tree: Arc<Tree>,
     pub format: Format,
     pub tuning: FormatTuning,
@@ -697,7 +702,7 @@ pub(crate) struct Formatter {
     pub arrived: AtomicUsize,
 }
 
-impl Formatter {
+impl Formatter<'_> {
     /// Slots: writes are what a format is asked for.
     pub(crate) fn slots(&self) -> Vec<Slot> {
         slots(0, self.storage, |o| o == Operation::Write)
@@ -717,7 +722,13 @@ impl Formatter {
         let anchor = self.tree.root.display().to_string();
         let mut step = 0;
         if !self.format.restart {
-            if !self.together(&mut step, shared, || self.look_for_remains(shared)) {
+            // What is there already is taken away by the first of those who share it.
+            let first = self.tree.fsd.share.is_none_or(|(at, _)| at == 0);
+            if !self.together(&mut step, shared, || {
+                if first {
+                    self.look_for_remains(shared)
+                }
+            }) {
                 return;
             }
             let remains = self.remains.lock().map(|found| found.clone()).unwrap_or_default();
@@ -731,7 +742,9 @@ impl Formatter {
                 }
                 (0..self.tree.directory_count()).for_each(|d| self.tree.set_directory(d, false));
                 (0..self.tree.file_count()).for_each(|f| self.tree.set(f, None));
-                let _ = fs::remove_file(self.tree.root.join(crate::anchor::CONTROL));
+                if first {
+                    let _ = fs::remove_file(self.tree.root.join(crate::anchor::CONTROL));
+                }
             }) {
                 return;
             }
@@ -743,7 +756,8 @@ impl Formatter {
             let (first, count) = self.tree.level(level);
             while let Some(number) = self.claim(count, shared) {
                 let (index, path) = (first + number, self.tree.directory(first + number));
-                if self.tree.claim_directory(index, false) {
+                let others = self.tree.fsd.share.is_some_and(|(at, of)| number % of != at);
+                if !others && self.tree.claim_directory(index, false) {
                     let done = hand.timed(Operation::Mkdir, &path, || fs::create_dir(&path)).is_some();
                     self.tree.set_directory(index, done);
                     if !done {
@@ -755,6 +769,10 @@ impl Formatter {
             if !self.together(&mut step, shared, || {}) {
                 return;
             }
+            if self.meet.is_some() {
+                // The others have made theirs.
+                (first..first + count).for_each(|index| self.tree.set_directory(index, true));
+            }
         }
         self.together(&mut step, shared, || {
             shared.note(crate::shared::Note::Message(format!("anchor={anchor} mkdir complete.")));
@@ -762,7 +780,8 @@ impl Formatter {
         if self.format.directories {
             return;
         }
-        while let Some(index) = self.claim(self.tree.file_count(), shared) {
+        while let Some(at) = self.claim(self.tree.own_files(), shared) {
+            let index = self.tree.own(at);
             if self.tree.state(index) != Some(self.tree.target(index)) && !self.create(&mut hand, index) {
                 break;
             }
@@ -791,6 +810,9 @@ impl Formatter {
         if self.arrived.fetch_add(1, Relaxed) + 1 == goal - 1 {
             if !shared.ended() {
                 last();
+            }
+            if let Some(meet) = self.meet {
+                meet(&self.tree.fsd.name, *step, &|| shared.ended());
             }
             self.next.store(0, Relaxed);
             self.arrived.fetch_add(1, std::sync::atomic::Ordering::Release);

@@ -159,6 +159,25 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// The buckets that hold something: their numbers and their counts.
+    pub fn filled(&self) -> Vec<(u16, u64)> {
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        filled.map(|(bucket, count)| (bucket as u16, *count)).collect()
+    }
+
+    /// This histogram with these buckets, as [`Histogram::filled`] gives them. `None` if there is no such bucket, or if
+    /// they are more than can be counted.
+    pub fn with_filled(self, filled: &[(u16, u64)]) -> Option<Histogram> {
+        let mut counts = vec![0u64; BUCKETS];
+        let mut sum = 0u64;
+        for (bucket, count) in filled {
+            let cell = counts.get_mut(usize::from(*bucket))?;
+            *cell = cell.checked_add(*count)?;
+            sum = sum.checked_add(*count)?;
+        }
+        Some(Histogram { counts, ..self })
+    }
+
     /// Adds another.
     pub fn merge(&mut self, other: &Histogram) {
         for (to, from) in self.counts.iter_mut().zip(&other.counts) {

@@ -27,6 +27,7 @@ pub mod cpu;
 mod drive;
 mod evidence;
 mod files;
+mod fill;
 pub mod histogram;
 mod idle;
 mod journal;
@@ -38,6 +39,7 @@ pub mod random;
 mod rate;
 mod raw;
 mod result;
+mod session;
 mod shared;
 #[cfg(test)]
 mod steering_tests;
@@ -47,16 +49,15 @@ mod validate;
 #[cfg(test)]
 mod validate_tests;
 
+pub use drive::{Meet, Observer};
+pub use monitor::{Order, order as monitor_order};
 pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult};
+pub use session::{Crew, Session};
 pub use shared::IoError;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
-use steadfast_lab_params::{
-    Arrival, CommandOutput, Commands, General, OpenFlags, Plan, Rate, RawWork, Repeat, Run, Sd, Seek, Wd,
-    Work, XferSize, curve_rate, shares,
-};
+use steadfast_lab_params::{CommandOutput, Commands, Plan, Rate, Repeat, Run, Work, curve_rate, shares};
 
 /// What the caller adds to the parameter file.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +89,15 @@ pub enum Engine {
 /// What an observer is told while runs go on.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// Everything is prepared: the run begins when the observer returns.
+    Ready {
+        /// Which.
+        run: &'a Run,
+        /// What will be counted.
+        groups: &'a Groups,
+        /// Bytes of each storage.
+        sizes: &'a [(String, u64)],
+    },
     /// A run begins.
     Started {
         /// Which.
@@ -185,16 +195,31 @@ pub fn execute(
     stop: &AtomicBool,
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Outcome {
-    let mut outcome = Outcome::default();
-    if let Some((place, name)) = plan.remote.first() {
-        let sentence = format!(
-            "{}:{}: host {name} is not this machine: several hosts are read, and not carried out yet; use hd=localhost.",
-            place.file, place.line
-        );
-        outcome.refused = Some(Error::Start(sentence));
-        return outcome;
+    let other = plan.hosts.iter().find(|host| !host.is_here()).or(plan.hosts.get(1));
+    let refused = |error: Error| Outcome { refused: Some(error), ..Outcome::default() };
+    if let Some(host) = other {
+        return refused(Error::Start(format!(
+            "{}: host {} is not this machine, and here one machine alone is measured: leave hd= out, or use 'steadfast bench'.",
+            host.place, host.name
+        )));
     }
-    outcome.refused = rounds(plan, options, stop, &mut outcome, observer).err();
+    match Session::new(&plan.general, &plan.format, options, stop) {
+        Ok(mut session) => execute_by(plan, options, stop, &mut session, observer),
+        Err(error) => refused(error),
+    }
+}
+
+/// As [`execute`], by others than this process.
+pub fn execute_by(
+    plan: &Plan,
+    options: &Options,
+    stop: &AtomicBool,
+    crew: &mut dyn Crew,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut work = Execution { plan, options, stop, crew };
+    outcome.refused = work.rounds(&mut outcome, observer).err();
     outcome.stopped = stop.load(Relaxed);
     if !outcome.stopped {
         command::run(&plan.general.endcmd, &options.output, stop, observer);
@@ -202,39 +227,8 @@ pub fn execute(
     outcome
 }
 
-/// `startcmd=`, then all runs as often as `loop=` says.
-fn rounds(
-    plan: &Plan,
-    options: &Options,
-    stop: &AtomicBool,
-    outcome: &mut Outcome,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<(), Error> {
-    let fixed = plan.general.pattern.as_deref().map(pattern_file).transpose()?;
-    if let Some(monitor) = &plan.general.monitor {
-        monitor::clear(monitor)
-            .map_err(|e| Error::Start(format!("monitor={monitor} cannot be written: {e}.")))?;
-    }
-    command::run(&plan.general.startcmd, &options.output, stop, observer);
-    let begun = std::time::Instant::now();
-    for round in 1u64.. {
-        all_runs(plan, options, stop, fixed.clone(), outcome, observer)?;
-        let more = match plan.general.repeat {
-            Repeat::Times(times) => round < times,
-            Repeat::Seconds(seconds) => begun.elapsed() < Duration::from_secs(seconds),
-            Repeat::Forever => true,
-        };
-        let ended = outcome.runs.last().is_none_or(|run| run.ended_all);
-        if !more || ended || outcome.failure().is_some() || stop.load(Relaxed) {
-            break;
-        }
-        observer(&Event::Notice(&format!("loop: round {round} is done, the next begins.")));
-    }
-    Ok(())
-}
-
 /// The bytes of `pattern=`.
-fn pattern_file(path: &str) -> Result<Vec<u8>, Error> {
+pub(crate) fn pattern_file(path: &str) -> Result<Vec<u8>, Error> {
     const PATTERN_MAX: u64 = 64 << 20;
     let refused = |why: String| Error::Start(format!("pattern={path}: {why}."));
     let length = std::fs::metadata(path).map_err(|e| refused(shared::errno_text(&e)))?.len();
@@ -244,100 +238,146 @@ fn pattern_file(path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|e| refused(shared::errno_text(&e)))
 }
 
-fn all_runs(
-    plan: &Plan,
-    options: &Options,
-    stop: &AtomicBool,
-    fixed: Option<Vec<u8>>,
-    outcome: &mut Outcome,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<(), Error> {
-    let mut context = drive::Context {
-        general: &plan.general,
-        format: &plan.format,
-        options,
-        stop,
-        trees: anchor::Trees::default(),
-        seed: plan.general.seed.unwrap_or(options.seed),
-        fixed,
-        maps: Default::default(),
-    };
-    context.trees.validate = plan.general.validate;
-    let recovers = plan.general.journal.filter(|rules| rules.recover);
-    let fill = fill_run(plan)?;
-    if let (Some(_), Some(fill)) = (recovers, &fill) {
-        let lun = match &fill.work {
-            Work::Raw(work) => work.sds.first().map_or("", |sd| sd.lun.as_str()),
-            Work::Files(_) => "",
-        };
-        return Err(Error::Start(format!(
-            "lun={lun} is not there or too short, and its journal is to be recovered: nothing is left to compare."
-        )));
-    }
-    if let (Some(rules), Some(mut recovery)) = (recovers, recovery_run(plan)?) {
-        // With skip_read_all nothing is read, but what was under way is looked at when the journal is.
-        recovery.maxdata = rules.skip_read_all.then_some(steadfast_lab_params::DataLimit::Bytes(1));
-        one(&mut context, &recovery, None, outcome, observer)?;
-        if rules.only || outcome.failure().is_some() {
-            return Ok(());
+/// A plan on its way.
+struct Execution<'a> {
+    plan: &'a Plan,
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    crew: &'a mut dyn Crew,
+}
+
+impl Execution<'_> {
+    /// `startcmd=`, then all runs as often as `loop=` says.
+    fn rounds(&mut self, outcome: &mut Outcome, observer: &mut dyn FnMut(&Event<'_>)) -> Result<(), Error> {
+        let (plan, stop) = (self.plan, self.stop);
+        if let Some(monitor) = &plan.general.monitor {
+            monitor::clear(monitor)
+                .map_err(|e| Error::Start(format!("monitor={monitor} cannot be written: {e}.")))?;
         }
+        command::run(&plan.general.startcmd, &self.options.output, stop, observer);
+        let begun = std::time::Instant::now();
+        for round in 1u64.. {
+            self.all_runs(outcome, observer)?;
+            let more = match plan.general.repeat {
+                Repeat::Times(times) => round < times,
+                Repeat::Seconds(seconds) => begun.elapsed() < Duration::from_secs(seconds),
+                Repeat::Forever => true,
+            };
+            let ended = outcome.runs.last().is_none_or(|run| run.ended_all);
+            if !more || ended || outcome.failure().is_some() || stop.load(Relaxed) {
+                break;
+            }
+            observer(&Event::Notice(&format!("loop: round {round} is done, the next begins.")));
+        }
+        Ok(())
     }
-    if let Some(fill) = fill {
-        if let Work::Raw(work) = &fill.work {
-            for sd in &work.sds {
+
+    fn all_runs(&mut self, outcome: &mut Outcome, observer: &mut dyn FnMut(&Event<'_>)) -> Result<(), Error> {
+        let (plan, stop) = (self.plan, self.stop);
+        self.crew.begin()?;
+        let recovers = plan.general.journal.filter(|rules| rules.recover);
+        let short = self.crew.short(&fill::used(plan))?;
+        if let (Some(_), Some((_, sd))) = (recovers, short.first()) {
+            return Err(Error::Start(format!(
+                "lun={} is not there or too short, and its journal is to be recovered: nothing is left to compare.",
+                sd.lun
+            )));
+        }
+        if let (Some(rules), Some(mut recovery)) = (recovers, fill::recovery_run(plan)?) {
+            // With skip_read_all nothing is read, but what was under way is looked at when the journal is.
+            recovery.maxdata = rules.skip_read_all.then_some(steadfast_lab_params::DataLimit::Bytes(1));
+            self.one(&recovery, None, outcome, observer)?;
+            if rules.only || outcome.failure().is_some() {
+                return Ok(());
+            }
+        }
+        if !short.is_empty() {
+            for (host, sd) in &short {
                 observer(&Event::Notice(&format!(
-                    "lun={} does not exist or is too small. host=localhost",
+                    "lun={} does not exist or is too small. host={host}",
                     sd.lun
                 )));
             }
-            make_files(work)?;
+            self.one(&fill::fill_run(&plan.general, short)?, None, outcome, observer)?;
         }
-        one(&mut context, &fill, None, outcome, observer)?;
+        for run in &plan.runs {
+            let ended = outcome.runs.last().is_some_and(|run| run.ended_all);
+            if ended || outcome.failure().is_some() || stop.load(Relaxed) {
+                break;
+            }
+            pause(run.pause, stop);
+            self.one(run, None, outcome, observer)?;
+            if let Rate::Curve(points) = &run.rate {
+                self.curve(run, points, outcome, observer)?;
+            }
+        }
+        Ok(())
     }
-    for run in &plan.runs {
-        let ended = outcome.runs.last().is_some_and(|run| run.ended_all);
-        if ended || outcome.failure().is_some() || stop.load(Relaxed) {
-            break;
-        }
-        pause(run.pause, stop);
-        one(&mut context, run, None, outcome, observer)?;
-        if let Rate::Curve(points) = &run.rate {
-            curve(&mut context, run, points, outcome, observer)?;
-        }
-    }
-    Ok(())
-}
 
-fn one(
-    context: &mut drive::Context<'_>,
-    run: &Run,
-    weights: Option<&[f64]>,
-    outcome: &mut Outcome,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<(), Error> {
-    command::run(&run.startcmd, &context.options.output, context.stop, observer);
-    let mut first_error = None;
-    let mut result = context.run(run, weights, &mut |event| {
-        if let (Event::Error(error), None) = (event, &first_error) {
-            first_error = Some((*error).clone());
+    fn one(
+        &mut self,
+        run: &Run,
+        weights: Option<&[f64]>,
+        outcome: &mut Outcome,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), Error> {
+        let general = &self.plan.general;
+        command::run(&run.startcmd, &self.options.output, self.stop, observer);
+        let mut first_error = None;
+        let mut result = self.crew.run(run, weights, &mut |event| {
+            if let (Event::Error(error), None) = (event, &first_error) {
+                first_error = Some((*error).clone());
+            }
+            observer(event);
+        })?;
+        if let (Some(line), Some(error)) = (&general.data_errors.command, &first_error) {
+            let line = error_command(line, error);
+            let commands = Commands { lines: vec![line], to: CommandOutput::Console };
+            command::run(&commands, &self.options.output, self.stop, observer);
         }
-        observer(event);
-    })?;
-    let limit = &context.general.data_errors;
-    if let (Some(line), Some(error)) = (&limit.command, &first_error) {
-        let line = error_command(line, error);
-        let commands = Commands { lines: vec![line], to: CommandOutput::Console };
-        command::run(&commands, &context.options.output, context.stop, observer);
+        result.notes.iter().for_each(|note| observer(&Event::Notice(note)));
+        if let Some(count) = self.crew.compared() {
+            outcome.compared = Some(outcome.compared.unwrap_or(0) + count);
+        }
+        if let Some(limit) = general.abort_failed_skew {
+            result.failure = result.failure.take().or_else(|| failed_skew(&result, limit));
+        }
+        command::run(&run.endcmd, &self.options.output, self.stop, observer);
+        observer(&Event::Finished(&result));
+        outcome.runs.push(result);
+        Ok(())
     }
-    result.notes.iter().for_each(|note| observer(&Event::Notice(note)));
-    outcome.compared = context.compared(outcome.compared);
-    if let Some(limit) = context.general.abort_failed_skew {
-        result.failure = result.failure.take().or_else(|| failed_skew(&result, limit));
+
+    /// The points of a curve: percentages of the rate just found, in the proportions just seen.
+    fn curve(
+        &mut self,
+        run: &Run,
+        points: &[f64],
+        outcome: &mut Outcome,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), Error> {
+        let Some(found) = outcome.runs.last() else { return Ok(()) };
+        let count = found.measured.requested().count;
+        let max = count as f64 / found.measured_seconds().max(1.0);
+        let weights = proportions(found);
+        if count == 0 {
+            return Ok(());
+        }
+        for percent in points {
+            if outcome.failure().is_some() || self.stop.load(Relaxed) {
+                break;
+            }
+            let rate = curve_rate(max, *percent);
+            let point =
+                Run { label: format!("{}_({percent}%)", run.label), rate: Rate::Fixed(rate), ..run.clone() };
+            self.one(&point, Some(&weights), outcome, observer)?;
+            let slow = outcome.runs.last().map_or(0.0, |r| r.measured.requested().mean_ms());
+            if run.stopcurve.is_some_and(|limit| slow > limit) {
+                break;
+            }
+        }
+        Ok(())
     }
-    command::run(&run.endcmd, &context.options.output, context.stop, observer);
-    observer(&Event::Finished(&result));
-    outcome.runs.push(result);
-    Ok(())
 }
 
 /// `data_errors="command $lun $lba ..."` for one error.
@@ -351,37 +391,6 @@ fn error_command(line: &str, error: &IoError) -> String {
         .replace("$size", &error.bytes.to_string())
         .replace("$sector", &sector)
         .replace("$error", code)
-}
-
-/// The points of a curve: percentages of the rate just found, in the proportions just seen.
-fn curve(
-    context: &mut drive::Context<'_>,
-    run: &Run,
-    points: &[f64],
-    outcome: &mut Outcome,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<(), Error> {
-    let Some(found) = outcome.runs.last() else { return Ok(()) };
-    let count = found.measured.requested().count;
-    let max = count as f64 / found.measured_seconds().max(1.0);
-    let weights = proportions(found);
-    if count == 0 {
-        return Ok(());
-    }
-    for percent in points {
-        if outcome.failure().is_some() || context.stop.load(Relaxed) {
-            break;
-        }
-        let rate = curve_rate(max, *percent);
-        let point =
-            Run { label: format!("{}_({percent}%)", run.label), rate: Rate::Fixed(rate), ..run.clone() };
-        one(context, &point, Some(&weights), outcome, observer)?;
-        let slow = outcome.runs.last().map_or(0.0, |r| r.measured.requested().mean_ms());
-        if run.stopcurve.is_some_and(|limit| slow > limit) {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Share of each (workload, storage, operation) that was asked for, in the order in which runs make their groups.
@@ -450,159 +459,4 @@ fn pause(seconds: u64, stop: &AtomicBool) {
             Duration::from_millis(20).min(end.saturating_duration_since(std::time::Instant::now())),
         );
     }
-}
-
-/// The run `SD_format` that fills what is missing or too short, if anything is.
-fn fill_run(plan: &Plan) -> Result<Option<Run>, Error> {
-    let mut short: Vec<Sd> = Vec::new();
-    for run in &plan.runs {
-        let Work::Raw(work) = &run.work else { continue };
-        let parts = work
-            .sds
-            .iter()
-            .flat_map(|sd| if sd.parts.is_empty() { std::slice::from_ref(sd) } else { &sd.parts });
-        for sd in parts {
-            if short.iter().any(|s| s.name == sd.name) {
-                continue;
-            }
-            let found = raw::length(Path::new(&sd.lun)).map_err(|e| {
-                Error::Start(format!("Open for lun '{}' failed\n{}", sd.lun, shared::errno_text(&e)))
-            })?;
-            let device = sd.lun.starts_with("/dev/");
-            let enough = match (found, sd.size) {
-                (None | Some(0), None) => {
-                    return Err(Error::NoSize { sd: sd.name.clone(), lun: sd.lun.clone() });
-                }
-                (Some(_), None) => true,
-                (found, Some(size)) => found.unwrap_or(0) >= size,
-            };
-            if device && !enough {
-                return Err(Error::Start(format!(
-                    "lun={} is smaller than size= of sd={} says.",
-                    sd.lun, sd.name
-                )));
-            }
-            if !device && (!enough || (plan.general.formatsds && sd.size.is_some())) {
-                short.push(sd.clone());
-            }
-        }
-    }
-    if short.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(fill(&plan.general, short)?))
-}
-
-/// The run `journal_recovery` that reads all storages and compares what their journals know.
-fn recovery_run(plan: &Plan) -> Result<Option<Run>, Error> {
-    const MIB: u64 = 1 << 20;
-    let mut sds: Vec<Sd> = Vec::new();
-    for run in &plan.runs {
-        let Work::Raw(work) = &run.work else { continue };
-        for sd in
-            work.sds.iter().filter(|sd| !sds.iter().any(|known| known.name == sd.name)).collect::<Vec<_>>()
-        {
-            let found = raw::length(Path::new(&sd.lun)).ok().flatten().unwrap_or(0);
-            let size = sd.size.map_or(found, |size| size.min(found));
-            sds.push(Sd { size: Some(size - size % MIB), ..sd.clone() });
-        }
-    }
-    if sds.is_empty() {
-        return Ok(None);
-    }
-    let mut run = fill(&plan.general, sds)?;
-    run.label = "journal_recovery".into();
-    run.rd = "journal_recovery".into();
-    if let Work::Raw(work) = &mut run.work {
-        for (wd, _) in &mut work.wds {
-            wd.name = "journal_recovery".into();
-            wd.rdpct = 100.0;
-        }
-    }
-    Ok(Some(run))
-}
-
-fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
-    const MIB: u64 = 1 << 20;
-    let mut xfersize = general.formatxfersize;
-    for sd in &mut sds {
-        sd.threads = 2;
-        sd.range = None;
-        sd.offset = 0;
-        sd.openflags = sd.openflags.map(|flags| OpenFlags { direct: flags.direct, ..OpenFlags::default() });
-        let size = sd.size.unwrap_or(0);
-        if size % MIB != 0 {
-            return Err(Error::Start(format!(
-                "lun={} does not exist or is too small, and size= of sd={} is not a multiple of 1m, so it is not filled.",
-                sd.lun, sd.name
-            )));
-        }
-        while size % xfersize != 0 && xfersize > 512 {
-            xfersize = if MIB.is_multiple_of(xfersize) { xfersize } else { MIB };
-            if size % xfersize != 0 {
-                xfersize /= 2;
-            }
-        }
-    }
-    if let Some(rules) = general.validate.filter(|rules| !xfersize.is_multiple_of(rules.block)) {
-        return Err(Error::Start(format!(
-            "size= of a new lun allows no format in multiples of {} bytes, the key block of data validation; use a size= that does.",
-            rules.block
-        )));
-    }
-    let place = sds[0].place.clone();
-    let wd = Wd {
-        name: "SD_format".into(),
-        sds: sds.iter().map(|sd| sd.name.clone()).collect(),
-        rdpct: 0.0,
-        xfersize: XferSize::Fixed(xfersize),
-        seek: Seek::Eof,
-        rhpct: 0.0,
-        whpct: 0.0,
-        skew: None,
-        range: None,
-        streams: 1,
-        stride: None,
-        hotband: None,
-        priority: None,
-        iorate: None,
-        threads: None,
-        openflags: None,
-        place,
-    };
-    let all = (0..sds.len()).collect();
-    Ok(Run {
-        label: "SD_format".into(),
-        rd: "SD_format".into(),
-        loops: "threads=2 iorate=max".into(),
-        rate: Rate::Max,
-        arrival: Arrival::Exponential,
-        spike: false,
-        startcmd: Default::default(),
-        endcmd: Default::default(),
-        elapsed: None,
-        interval: 1,
-        warmup: 0,
-        pause: 0,
-        maxdata: None,
-        maxdataread: None,
-        maxdatawritten: None,
-        stopcurve: None,
-        compratio: general.compratio,
-        dedupratio: general.dedup.map_or(1.0, |dedup| dedup.ratio),
-        work: Work::Raw(RawWork { sds, wds: vec![(wd, all)] }),
-    })
-}
-
-/// Files to be filled must exist first. Their parents are the operator's.
-fn make_files(work: &RawWork) -> Result<(), Error> {
-    for sd in &work.sds {
-        let path = Path::new(&sd.lun);
-        let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        made.map_err(|e| {
-            let errno = shared::errno_text(&e);
-            Error::Start(format!("Open for lun '{}' failed\n{errno}; create its directory first.", sd.lun))
-        })?;
-    }
-    Ok(())
 }

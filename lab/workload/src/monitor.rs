@@ -8,7 +8,7 @@ use std::io::Read;
 
 /// What a monitor file asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Order {
+pub enum Order {
     /// The end of this run.
     EndRun,
     /// The end of all runs.
@@ -16,7 +16,8 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    pub(crate) fn sentence(self) -> &'static str {
+    /// For the console.
+    pub fn sentence(self) -> &'static str {
         match self {
             Order::EndRun => "monitor= asks for the end of this run.",
             Order::EndAll => "monitor= asks for the end of all runs.",
@@ -25,7 +26,7 @@ impl Order {
 }
 
 /// What the file says now; a file that is not there or says something else asks for nothing.
-pub(crate) fn order(path: &str) -> Option<Order> {
+pub fn order(path: &str) -> Option<Order> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;
     match text.trim().to_ascii_lowercase().as_str() {

@@ -93,6 +93,14 @@ impl Area {
                 return (at + xfer <= self.length).then_some(self.start + at);
             }
             Seek::SequentialFromAnywhere => 0.0,
+            Seek::Backward => {
+                let mut at = self.next.fetch_add(xfer, Relaxed);
+                if at + xfer > self.length {
+                    at = 0;
+                    self.next.store(xfer, Relaxed);
+                }
+                return Some(self.start + self.length - at - xfer);
+            }
         };
         if random.hit(percent) {
             if let Some((low, high)) = wd.stride {
@@ -783,6 +791,10 @@ mod tests {
         let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
         let wrapping: Vec<_> = (0..4).map(|_| next(Seek::Percent(0.0)).unwrap()).collect();
         assert_eq!(wrapping, [8192, 12288, 16384, 8192]);
+        let area = Area::new(8192, 8192 + 3 * 4096 + 100, 4096);
+        let mut back = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
+        let seen: Vec<u64> = (0..4).filter_map(|_| back(Seek::Backward)).collect();
+        assert_eq!(seen, [8192 + 8192, 8192 + 4096, 8192, 8192 + 8192], "from the end, and again");
         let area = Area::new(0, 2 * 4096, 4096);
         let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
         assert_eq!([next(Seek::Eof), next(Seek::Eof), next(Seek::Eof)], [Some(0), Some(4096), None]);

@@ -135,6 +135,14 @@ pub struct Counter {
     pub count: u64,
 }
 
+impl Counter {
+    /// The counter of this name, if there is one.
+    pub fn named(name: &str, count: u64) -> Option<Counter> {
+        let known = crate::shared::COUNTERS.iter().find(|(known, _)| *known == name);
+        known.map(|(name, text)| Counter { name, text, count })
+    }
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct RunResult {

@@ -18,6 +18,8 @@ use steadfast_lab_params::Operation;
 pub struct IoError {
     /// When.
     pub at: SystemTime,
+    /// Where, if not in this process.
+    pub host: Option<String>,
     /// `read` or `write`.
     pub operation: Operation,
     /// The file.
@@ -111,7 +113,8 @@ pub(crate) enum Count {
     FileMoves,
 }
 
-const COUNTERS: [(&str, &str); 11] = [
+/// Their names and texts, in the order in which they are reported.
+pub(crate) const COUNTERS: [(&str, &str); 11] = [
     ("FILE_CREATES", "Files created:"),
     ("DIRECTORY_CREATES", "Directories created:"),
     ("FILE_DELETES", "Files deleted:"),
@@ -234,6 +237,7 @@ impl<'a> Shared<'a> {
             self.full.fetch_or(errno.starts_with("ENOSPC"), Relaxed) || errno.starts_with("ENOSPC");
         self.note(Note::Error(IoError {
             at: SystemTime::now(),
+            host: None,
             operation,
             path: path.clone(),
             offset,

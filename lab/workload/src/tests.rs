@@ -1,6 +1,6 @@
 use super::*;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use steadfast_lab_params::{Operation, parse_text};
 
 fn run(text: &str) -> Result<Outcome, Error> {
@@ -400,4 +400,39 @@ fn operations_stay_within_their_range() {
     );
     let hits = changed(",whpct=100");
     assert!(hits.len() > 200 && hits.iter().all(|block| *block < 256), "hits stay in the first mebibyte");
+}
+
+/// Blocks of a file, and how many of them are different.
+fn distinct(path: &Path, unit: usize) -> (usize, usize) {
+    let bytes = fs::read(path).unwrap();
+    let blocks: std::collections::HashSet<&[u8]> = bytes.chunks(unit).collect();
+    (bytes.len() / unit, blocks.len())
+}
+
+#[test]
+fn storages_and_trees_repeat_as_each_of_them_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    run(&format!(
+        "dedupratio=2,dedupunit=4k\nsd=default,size=8m\nsd=s1,lun={},dedupratio=8\nsd=s2,lun={}\nsd=s3,lun={},dedupratio=1\n\
+         wd=w,sd=s*,xfersize=4k,rdpct=0\nrd=r,wd=w,iorate=10,elapsed=2,interval=1,maxdata=4k\n",
+        at("one").display(),
+        at("two").display(),
+        at("three").display()
+    ))
+    .unwrap();
+    for (name, ratio) in [("one", 8.0), ("two", 2.0), ("three", 1.0)] {
+        let (all, different) = distinct(&at(name), 4096);
+        let found = all as f64 / different as f64;
+        assert!((found / ratio - 1.0).abs() < 0.2, "{name}: {found} for {ratio}");
+    }
+    let text = |ratio: &str| {
+        format!(
+            "fsd=f,anchor={},files=1,size=8m{ratio}\nfwd=w,fsd=f,xfersize=4k\nrd=r,fwd=w,fwdrate=max,format=only\n",
+            at("tree").display()
+        )
+    };
+    run(&text(",dedupratio=4,dedupunit=4k")).unwrap();
+    let (all, different) = distinct(&at("tree/vdb.1_1.dir/vdb_f0000.file"), 4096);
+    assert!((all as f64 / different as f64 / 4.0 - 1.0).abs() < 0.2, "{all} {different}");
 }

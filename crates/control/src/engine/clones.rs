@@ -147,7 +147,12 @@ impl Engine {
         names: &[String],
         force: bool,
     ) -> Result<(), Refusal> {
+        // All or none: what would be refused when others are gone already is refused before.
+        held.pool.check_destroy_all(names).map_err(refuse::pool)?;
         let places: Vec<_> = names.iter().filter_map(|name| held.mounted_at(name)).collect();
+        for name in names {
+            self.part_clients(held, name, force)?;
+        }
         for name in names {
             self.unmount_below(held, name, force)?;
         }
@@ -155,7 +160,7 @@ impl Engine {
             held.pool.destroy_with_snapshots(name).map_err(refuse::pool)?;
         }
         for at in places.iter().filter(|at| held.is_inside_ours(at)) {
-            let _ = std::fs::remove_dir(at);
+            super::mounts::unmake(std::slice::from_ref(at));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Verbs of file systems.
 
-use super::{Engine, Held, mounts, refuse};
+use super::{Engine, Held, mounts, refuse, volumes};
 use crate::api::{Caller, FsCreate, FsDestroy, FsInherit, Outcome, Properties};
+use crate::check::check_kind;
 use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use steadfast_posix::{Atime, FileSystem, Options, SetAttr, Usage};
 use zeroize::Zeroizing;
 
 /// Properties that a mount depends on as a place.
-const PLACE: [&str; 2] = ["mountpoint", "canmount"];
+const PLACE: [&str; 3] = ["mountpoint", "canmount", "volmode"];
 /// Properties that a mount takes as options.
 const OPTIONS: [&str; 8] =
     ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "writeback_cache"];
@@ -81,7 +82,14 @@ impl Engine {
         for parent in &missing {
             held.pool.create_dataset(parent, Properties::new(), None).map_err(refuse::pool)?;
         }
-        held.pool.create_dataset(&request.name, props, key).map_err(refuse::pool)?;
+        match request.volume {
+            None => held.pool.create_dataset(&request.name, props, key),
+            Some(volume) => {
+                let spec = volumes::spec(volume, &mut props)?;
+                held.pool.create_volume(&request.name, props, key, spec)
+            }
+        }
+        .map_err(refuse::pool)?;
         self.log(&held, caller);
         let mut warnings: Vec<Refusal> =
             created.iter().filter_map(|name| give(&held, name, caller).err()).collect();
@@ -165,6 +173,9 @@ impl Engine {
             let what = format!("'{name}' has no key of its own, so it has no keylocation");
             return Err(Refusal::new(Code::KeyRules, what).with("fs", name));
         }
+        let volume = info.volume.is_some();
+        let given = edits.iter().filter_map(|(property, value)| Some((property.clone(), value.clone()?)));
+        check_kind(name, &given.collect(), volume)?;
         let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
         let place = touches(&PLACE) && !no_mount;
         let mounted = held.mounted_below(name);
@@ -179,13 +190,29 @@ impl Engine {
             // The new place is looked at before the old one is left.
             let old = self.mountpoint(&held, name)?;
             for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
-                mounts::check(target, self.is_overlay(&held, name)?)?;
+                mounts::check(target, self.is_overlay(&held, name)?, mounts::Shape::of(&info))?;
             }
             self.unmount_below(&held, name, false)?;
         }
-        let changes: Vec<(&str, Option<&str>)> =
-            edits.iter().map(|(property, value)| (property.as_str(), value.as_deref())).collect();
-        if let Err(error) = held.pool.set_properties(name, &changes) {
+        let growth = volumes::growth(&held, name, &info, &edits)?;
+        let stored = edits.iter().filter(|(property, _)| property != volumes::SIZE);
+        let mut changes: Vec<(&str, Option<&str>)> =
+            stored.map(|(property, value)| (property.as_str(), value.as_deref())).collect();
+        let reserved = growth.and_then(|growth| growth.reserved).map(|bytes| bytes.to_string());
+        if let Some(reserved) = &reserved
+            && !changes.iter().any(|(property, _)| *property == volumes::RESERVED)
+        {
+            changes.push((volumes::RESERVED, Some(reserved)));
+        }
+        let set = match changes.is_empty() {
+            true => Ok(()),
+            false => held.pool.set_properties(name, &changes),
+        };
+        let set = set.and_then(|()| match growth {
+            Some(growth) => held.pool.grow_volume(name, growth.bytes),
+            None => Ok(()),
+        });
+        if let Err(error) = set {
             if place {
                 self.mount_below(&held, name);
             }

@@ -115,7 +115,7 @@ fn refusal(error: &Error) -> Refusal {
         | Error::HelperMissing
         | Error::ProtocolTooOld { .. } => Code::FuseMissing,
         Error::Busy { .. } | Error::MountedOver { .. } | Error::HeldElsewhere { .. } => Code::FsBusy,
-        Error::MountpointNotDirectory { .. } => Code::FsMountpoint,
+        Error::MountpointNotDirectory { .. } | Error::MountpointNotFile { .. } => Code::FsMountpoint,
         _ => Code::FuseMount,
     };
     match error {

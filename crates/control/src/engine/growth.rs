@@ -103,12 +103,20 @@ impl Engine {
     /// The path under which a pool knows a device that was named as the pool or the operator knows it.
     pub(super) fn member(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
         let leaves = held.pool.state().leaves;
+        Engine::among(leaves.iter().map(|leaf| leaf.config.path.as_str()), pool, device)
+    }
+
+    /// The path, among these of devices of a pool, of a device that was named as the pool or the operator knows it.
+    pub(super) fn among<'a>(
+        paths: impl Iterator<Item = &'a str> + Clone,
+        pool: &str,
+        device: &Path,
+    ) -> Result<String, Refusal> {
         let named = |path: &str| Path::new(path) == device;
         let same = |path: &str| {
             devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
         };
-        let paths = || leaves.iter().map(|leaf| leaf.config.path.as_str());
-        let found = paths().find(|path| named(path)).or_else(|| paths().find(|path| same(path)));
+        let found = paths.clone().find(|path| named(path)).or_else(|| paths.clone().find(|path| same(path)));
         found.map(str::to_owned).ok_or_else(|| {
             let what = format!("{} is no device of the pool '{pool}'", device.display());
             Refusal::new(Code::VdevMissing, what).with("device", device.display())

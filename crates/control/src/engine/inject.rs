@@ -23,7 +23,9 @@ impl Engine {
         check_wanted(request, cfg!(debug_assertions))?;
         let held = self.held_pool(&request.name)?;
         let device = request.device.as_ref();
-        let path = device.map(|device| Engine::member(&held, &request.name, device)).transpose()?;
+        let known = used(&held);
+        let paths = known.iter().map(|(path, _)| path.as_str());
+        let path = device.map(|device| Engine::among(paths, &request.name, device)).transpose()?;
         let spoilt = || path.as_deref().expect("a fault has a device: it was checked");
         let mut done = 0;
         match &request.command {
@@ -50,6 +52,15 @@ impl Engine {
     }
 }
 
+/// Paths and numbers of the devices that a pool uses: those that hold what it holds, and log and cache devices.
+fn used(held: &Held) -> Vec<(String, u64)> {
+    let state = held.pool.state();
+    let leaves = state.leaves.into_iter().map(|leaf| (leaf.config.path, leaf.config.guid));
+    let logs = state.log_devices.into_iter().map(|log| (log.path, log.guid));
+    let caches = state.caches.into_iter().map(|cache| (cache.path, cache.guid));
+    leaves.chain(logs).chain(caches).collect()
+}
+
 /// What is injected into a pool's devices.
 fn in_force(held: &Held) -> Vec<InForce> {
     let of = |(device, armed): (String, Vec<pool::Armed>)| {
@@ -71,8 +82,7 @@ fn trouble(path: &str, error: &io::Error) -> Refusal {
 fn open_spoilt(held: &Held, path: &str, extent: Extent) -> Result<(File, u64, u64), Refusal> {
     let peek = devices::open(Path::new(path), &steadfast_device::OpenOptions::PEEK)?;
     let label = steadfast_pool::label_of(&*peek.device).map_err(refuse::pool)?;
-    let leaves = held.pool.state().leaves;
-    let is_it = leaves.iter().any(|leaf| leaf.config.path == path && leaf.config.guid == label.device_guid);
+    let is_it = used(held).iter().any(|(known, guid)| known == path && *guid == label.device_guid);
     if !is_it || label.guid() != held.pool.guid() {
         let what = format!("{path} is not the device that the pool uses under this name");
         return Err(Refusal::new(Code::VdevForeign, what).with("device", path));

@@ -22,25 +22,28 @@ mod inject;
 mod memory;
 mod mounts;
 mod moving;
+mod nbd;
 mod owners;
 mod pools;
 mod refuse;
 mod rename;
 mod report;
+mod sharing;
 mod snapshot_keep;
 mod snapshots;
 mod spares;
 mod streams;
 mod upkeep;
+mod volumes;
 
 use crate::api::{
     Activities, Caller, DaemonMemory, FsChangeKey, FsCreate, FsDestroy, FsInfo, FsInherit, FsList, FsLoadKey,
     FsMount, FsRename, FsSet, FsUnloadKey, FsUnmount, FsUserspace, Host, LabelClear, MemoryReport, Outcome,
-    OwnerEntry, PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDestroy,
-    PoolDetach, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport, PoolImportScan,
-    PoolInfo, PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline, PoolPast, PoolRebalance,
-    PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver, PoolScrub, PoolSet, PoolSplit, PoolStatus,
-    PoolSync, PoolTrim, PoolUpgrade,
+    OwnerEntry, PoolActivities, PoolAdd, PoolAttach, PoolCandidate, PoolClear, PoolCreate, PoolDdtPrune,
+    PoolDestroy, PoolDetach, PoolEvent, PoolEvents, PoolEventsClear, PoolExport, PoolHistory, PoolImport,
+    PoolImportScan, PoolInfo, PoolInitialize, PoolIo, PoolIostat, PoolList, PoolOffline, PoolOnline,
+    PoolPast, PoolPrefetch, PoolRebalance, PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver,
+    PoolScrub, PoolSet, PoolSplit, PoolStatus, PoolSync, PoolTrim, PoolUpgrade, Pruned,
 };
 use crate::cachefile::{self, CachedPool};
 use crate::inject::{Injections, PoolInject};
@@ -72,6 +75,8 @@ pub struct Engine {
     tried: Mutex<BTreeMap<PathBuf, (u64, u64)>>,
     /// Snapshots that policies ask for.
     diary: Mutex<auto_snapshot::Diary>,
+    /// Clients of NBD.
+    clients: nbd::Clients,
 }
 
 /// An imported pool.
@@ -121,6 +126,7 @@ impl Engine {
             events: Mutex::default(),
             tried: Mutex::default(),
             diary: Mutex::default(),
+            clients: nbd::Clients::default(),
         };
         for pool in remembered {
             match engine.import_remembered(&pool) {
@@ -358,6 +364,15 @@ impl Host for Engine {
     fn pool_resilver(&self, caller: &Caller, request: PoolResilver) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         self.resilver(caller, &request)
+    }
+
+    fn pool_prefetch(&self, _: &Caller, request: PoolPrefetch) -> Result<Outcome, Refusal> {
+        self.prefetch(&request)
+    }
+
+    fn pool_ddt_prune(&self, caller: &Caller, request: PoolDdtPrune) -> Result<Pruned, Refusal> {
+        let _turn = self.verbs.lock();
+        self.prune(caller, &request)
     }
 
     fn pool_reguid(&self, caller: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_pool::DatasetHandle;
+use steadfast_pool::{DatasetHandle, DatasetInfo};
 use steadfast_posix::Usage;
 
 /// How one file system is to be mounted.
@@ -230,6 +230,9 @@ impl Engine {
         if self.value(held, name, "canmount")? == "off" && request.at.is_none() {
             return Err(Refusal::new(Code::FsCanmount, format!("'{name}' has canmount=off")).with("fs", name));
         }
+        if info.volume.is_some() && self.value(held, name, "volmode")? == "none" {
+            return Err(Refusal::new(Code::FsCanmount, format!("'{name}' has volmode=none")).with("fs", name));
+        }
         if info.encryption_root.is_some() && !info.key_loaded {
             let root = info.encryption_root.unwrap_or_default();
             let what = format!("the key of '{name}' is not loaded");
@@ -249,7 +252,8 @@ impl Engine {
             return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
         }
         self.front.clear_stale(&at);
-        let mut made = prepare(&at, request.overlay || self.is_overlay(held, name)?)?;
+        let shape = Shape::of(&info);
+        let mut made = prepare(&at, request.overlay || self.is_overlay(held, name)?, shape)?;
         // The folder of a place that nobody chose is ours, whoever made it: a daemon that was killed, say.
         let chosen = request.at.is_some() || self.is_chosen(held, name)?;
         if made.is_empty() && !chosen {
@@ -309,9 +313,12 @@ impl Engine {
 
     fn settings(&self, held: &Held, name: &str, options: &[String]) -> Result<MountSettings, Refusal> {
         let is_on = |property: &str| self.value(held, name, property).map(|value| value == "on");
+        // What came raw is kept as it was sealed.
+        let raw = held.pool.dataset_info(name).is_ok_and(|info| info.raw);
+        let only = held.pool.is_read_only() || raw;
         let mut settings = MountSettings {
             source: name.to_owned(),
-            read_only: held.pool.is_read_only() || is_on("readonly")?,
+            read_only: only || is_on("readonly")?,
             exec: is_on("exec")?,
             setuid: is_on("setuid")?,
             devices: is_on("devices")?,
@@ -328,7 +335,7 @@ impl Engine {
         for option in options {
             match option.as_str() {
                 "ro" => settings.read_only = true,
-                "rw" => settings.read_only = held.pool.is_read_only(),
+                "rw" => settings.read_only = only,
                 "exec" => settings.exec = true,
                 "noexec" => settings.exec = false,
                 "suid" | "setuid" => settings.setuid = true,
@@ -369,7 +376,11 @@ impl Engine {
             let wanted = || -> Result<Option<PathBuf>, Refusal> {
                 let info = held.pool.dataset_info(&name).map_err(refuse::pool)?;
                 let locked = info.encryption_root.is_some() && !info.key_loaded;
-                if locked || held.mounted_at(&name).is_some() || self.value(held, &name, "canmount")? != "on"
+                let hidden = info.volume.is_some() && self.value(held, &name, "volmode")? == "none";
+                if locked
+                    || hidden
+                    || held.mounted_at(&name).is_some()
+                    || self.value(held, &name, "canmount")? != "on"
                 {
                     return Ok(None);
                 }
@@ -435,7 +446,7 @@ fn is_switch(option: &str) -> bool {
 }
 
 /// What `df` is told of a file system: its own bytes, and what its pool still takes.
-fn usage_of(held: &Arc<Held>, name: Arc<Mutex<String>>) -> UsageOf {
+pub(super) fn usage_of(held: &Arc<Held>, name: Arc<Mutex<String>>) -> UsageOf {
     // Weak, because the mount is part of what is held.
     let held = Arc::downgrade(held);
     Arc::new(move || {
@@ -456,14 +467,35 @@ pub(super) fn under(prefix: Option<&Path>, path: &str) -> PathBuf {
     }
 }
 
-/// Makes sure that a mountpoint is an empty folder. Returns the folders that were made for it, outermost first.
-pub(super) fn prepare(at: &Path, overlay: bool) -> Result<Vec<PathBuf>, Refusal> {
-    check(at, overlay)?;
+/// What something is mounted over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Shape {
+    /// A file system over a folder.
+    Folder,
+    /// A volume over a file.
+    File,
+}
+
+impl Shape {
+    /// What a dataset is mounted over.
+    pub fn of(info: &DatasetInfo) -> Shape {
+        if info.volume.is_some() { Shape::File } else { Shape::Folder }
+    }
+}
+
+/// Makes sure that a mountpoint is an empty folder, or for a volume an empty file. Returns what was made for it, outermost first.
+pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<PathBuf>, Refusal> {
+    check(at, overlay, shape)?;
     let mut made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(PathBuf::from).collect();
     made.reverse();
     for (index, folder) in made.iter().enumerate() {
-        match fs::create_dir(folder) {
+        let makes_file = shape == Shape::File && index + 1 == made.len();
+        let outcome = match makes_file {
+            true => fs::File::create_new(folder).map(drop),
+            false => fs::create_dir(folder),
+        };
+        match outcome {
             // Somebody was faster; then it is theirs, which only matters when we clean up what is empty.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 unmake(&made[..index]);
@@ -476,19 +508,36 @@ pub(super) fn prepare(at: &Path, overlay: bool) -> Result<Vec<PathBuf>, Refusal>
     Ok(made)
 }
 
-/// Removes folders that were made for a mount, innermost first, as far as they are empty.
-fn unmake(made: &[PathBuf]) {
-    for folder in made.iter().rev() {
+/// Removes what was made for a mount, innermost first, as far as it is empty.
+pub(super) fn unmake(made: &[PathBuf]) {
+    for place in made.iter().rev() {
         // Not if something is in it by now: that is somebody's.
-        if fs::remove_dir(folder).is_err() {
+        let empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
+        let removed = if empty_file { fs::remove_file(place) } else { fs::remove_dir(place) };
+        if removed.is_err() {
             return;
         }
     }
 }
 
 /// Checks that something can be mounted here; makes nothing.
-pub(super) fn check(at: &Path, overlay: bool) -> Result<(), Refusal> {
+pub(super) fn check(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusal> {
     let refuse = |what: String| Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+    if shape == Shape::File {
+        return match fs::metadata(at) {
+            Ok(found) if found.is_file() && (overlay || found.len() == 0) => Ok(()),
+            Ok(found) if found.is_file() => {
+                Err(refuse(format!("the mountpoint {} is a file that is not empty", at.display())))
+            }
+            Ok(_) => {
+                Err(refuse(format!("the mountpoint {} is not a file, as a volume is one", at.display())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => {
+                Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display())))
+            }
+        };
+    }
     match fs::read_dir(at) {
         Ok(mut entries) => match entries.next() {
             Some(_) if !overlay => Err(refuse(format!("the mountpoint {} is not empty", at.display()))),

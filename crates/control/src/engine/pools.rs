@@ -53,7 +53,7 @@ impl Engine {
         if let Some(mountpoint) = &mountpoint
             && root_props.get("canmount").is_none_or(|value| value == "on")
         {
-            mounts::check(mountpoint, false)?;
+            mounts::check(mountpoint, false, mounts::Shape::Folder)?;
         }
         anchors::check_alike(&request.vdevs, [&[], &[]], request.force)?;
         let vdevs = anchors::slotted(&request.vdevs);
@@ -204,7 +204,8 @@ impl Engine {
             return Err(Refusal::new(Code::StreamBusy, what).with("pool", name));
         }
         held.pool.release_writers();
-        self.unmount_below(held, name, force).map(|_| ()).map_err(|refusal| {
+        let parted = self.part_clients(held, name, force);
+        parted.and_then(|()| self.unmount_below(held, name, force)).map(|_| ()).map_err(|refusal| {
             held.pool.hold_writers();
             busy(name, refusal)
         })

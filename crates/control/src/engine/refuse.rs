@@ -77,6 +77,11 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoSuchDataset { name } => with(Code::FsAbsent).with("fs", name),
         Error::DatasetExists { name } => with(Code::FsExists).with("fs", name),
         Error::NoParent { parent } => with(Code::FsParent).with("parent", parent),
+        Error::VolumeParent { parent } => with(Code::VolumeParent).with("parent", parent),
+        Error::VolumeBytes { name, .. }
+        | Error::VolumeBlock { name, .. }
+        | Error::VolumeShrinks { name, .. } => with(Code::VolumeSize).with("fs", name),
+        Error::NotVolume { name } => with(Code::PropKind).with("fs", name),
         Error::HasChildren { name, children } => {
             with(Code::FsChildren).with("fs", name).with("children", children.join(","))
         }
@@ -114,7 +119,10 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoBase { name } => with(Code::StreamNoBase).with("fs", name),
         Error::BaseNotYoungest { name, .. } => with(Code::StreamYounger).with("fs", name),
         Error::Modified { name } => with(Code::StreamModified).with("fs", name),
-        Error::TargetIsClone { name } => with(Code::Later).with("fs", name),
+        Error::Raw { name } => with(Code::Raw).with("fs", name),
+        Error::RawMixed { name } => with(Code::RawMixed).with("fs", name),
+        Error::RawBookmark { name } => with(Code::StreamBase).with("snapshot", name),
+        Error::RawVolume { name } | Error::TargetIsClone { name } => with(Code::Later).with("fs", name),
         Error::PartialExists { name } => with(Code::StreamPartial).with("fs", name),
         Error::NoPartial { name } | Error::OtherPartial { name } => {
             with(Code::StreamNoPartial).with("fs", name)

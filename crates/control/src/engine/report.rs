@@ -1,6 +1,6 @@
 //! What pools and file systems measure, as properties and reports.
 
-use super::{Engine, Held, Lost, growth, missing, mounts, refuse};
+use super::{Engine, Held, Lost, growth, missing, mounts, refuse, sharing};
 use crate::api::{
     CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo,
     PoolIo, PoolPast, PoolReport, ScanReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind,
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use steadfast_format::{GroupClass, LeafState, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
-use steadfast_property::{DATASET, POOL, is_user_property};
+use steadfast_property::{DATASET, POOL, applies, is_user_property};
 
 impl Engine {
     pub(super) fn list_pools(&self, names: &[String]) -> Result<Vec<PoolInfo>, Refusal> {
@@ -63,6 +63,7 @@ impl Engine {
             } else {
                 group_name(state, leaf.config.group)
             },
+            mirrored: is_mirror(state, leaf.config.group),
             name: leaf.config.path.clone(),
             guid: leaf.config.guid,
             allocated: leaf.allocated_bytes,
@@ -82,6 +83,7 @@ impl Engine {
                 let logs = logs.map(|(log, sample)| DeviceIo {
                     class: VdevClass::Log,
                     group: String::new(),
+                    mirrored: false,
                     name: log.path.clone(),
                     guid: log.guid,
                     allocated: 0,
@@ -95,6 +97,7 @@ impl Engine {
                 let caches = caches.map(|(cache, sample)| DeviceIo {
                     class: VdevClass::Cache,
                     group: String::new(),
+                    mirrored: false,
                     name: cache.path.clone(),
                     guid: cache.guid,
                     allocated: cache.counts.bytes,
@@ -175,7 +178,9 @@ impl Engine {
         let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
         let mut properties: BTreeMap<String, Value> = BTreeMap::new();
         let base = self.mount_base();
-        for property in DATASET.iter().map(|p| p.name.to_owned()).chain(self.user_properties(held, name)?) {
+        let volume = info.volume.is_some();
+        let all = DATASET.iter().map(|p| p.name.to_owned()).chain(self.user_properties(held, name)?);
+        for property in all.filter(|property| applies(property, volume)) {
             if let Some(resolved) = held.pool.resolve(name, &property, &base).map_err(refuse::pool)? {
                 properties.insert(property, resolved.into());
             }
@@ -183,7 +188,13 @@ impl Engine {
         let mut measure = |name: &str, value: String| {
             properties.insert(name.to_owned(), Value::measured(value));
         };
-        measure("type", "filesystem".into());
+        measure("type", if volume { "volume" } else { "filesystem" }.into());
+        if let Some(volume) = info.volume {
+            let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            measure("volsize", known(volume.bytes));
+            measure("volblocksize", known(volume.block_bytes));
+            measure("nbd", self.nbd_address(held, name)?.unwrap_or_else(|| "-".to_owned()));
+        }
         measure("creation", info.created_seconds.to_string());
         measure("createtxg", info.created_txg.0.to_string());
         measure("objsetid", info.id.0.to_string());
@@ -204,7 +215,9 @@ impl Engine {
         };
         measure("compressratio", ratio(info.logical_used, info.data_used));
         measure("refcompressratio", ratio(info.logical, info.data));
-        measure("filesystem_count", info.filesystems.to_string());
+        if !volume {
+            measure("filesystem_count", info.filesystems.to_string());
+        }
         if let Some(origin) = info.origin {
             measure("origin", origin);
         }
@@ -375,7 +388,7 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     let percent = (live * 100).checked_div(size).unwrap_or(0);
     let growth = measured.leaves.iter().map(|leaf| u64::from(leaf.growth.fits - leaf.growth.slots));
     let gain: u64 = growth.sum::<u64>() * u64::from(accounting.slot_size);
-    let values: [(&str, String); 11] = [
+    let values: [(&str, String); 10] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
         ("free", size.saturating_sub(live).to_string()),
@@ -386,9 +399,8 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
         ("version", "1".into()),
         ("checkpoint", "-".into()),
         ("expandsize", if gain == 0 { "-".into() } else { gain.to_string() }),
-        ("dedupratio", "1.00".into()),
     ];
-    for (name, value) in values {
+    for (name, value) in values.into_iter().chain(sharing::values(&held.pool.sharing())) {
         properties.insert(name.into(), Value::measured(value));
     }
     for (name, state) in growth::feature_states(held) {
@@ -427,6 +439,12 @@ fn class_of(measured: &Measured, id: u8) -> VdevClass {
         Some(GroupClass::Special) => VdevClass::Special,
         _ => VdevClass::Main,
     }
+}
+
+/// Whether each device of a group holds the same.
+fn is_mirror(measured: &Measured, id: u8) -> bool {
+    let group = measured.groups.iter().find(|group| group.id == id);
+    group.is_some_and(|group| steadfast_pool::redundancy_of(group) == steadfast_pool::Redundancy::Mirror)
 }
 
 /// Whether a device has no other of its group beside it: a mirror of one is shown like a device without a group.
@@ -473,14 +491,26 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
         bad if bad <= redundancy.spared(group.width.into()) as usize => Health::Degraded,
         _ => Health::Faulted,
     };
+    // As ZFS says: what a mirror holds and could hold is that once, what raidz does is all of it with its parity. Of what lives each device
+    // is told its share.
+    let sizes = children.iter().map(|child| child.size);
+    let live: u64 = children.iter().map(|child| child.allocated).sum();
+    let (size, allocated) = match redundancy {
+        steadfast_pool::Redundancy::Mirror => (sizes.min().unwrap_or(0), live),
+        steadfast_pool::Redundancy::Raidz(parity) => {
+            let columns = u64::from(group.width);
+            (sizes.sum(), live * columns / columns.saturating_sub(parity.into()).max(1))
+        }
+        _ => (sizes.sum(), live),
+    };
     VdevReport {
         name: group_name(measured, id),
         guid: 0,
         class: class_of(measured, id),
         kind: super::anchors::kind(redundancy),
         state,
-        size: children.iter().map(|child| child.size).sum(),
-        allocated: children.iter().map(|child| child.allocated).sum(),
+        size,
+        allocated,
         read_errors: 0,
         write_errors: 0,
         checksum_errors: 0,
@@ -622,6 +652,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         .collect();
     groups.sort_by_key(|vdev| vdev.class == VdevClass::Special);
     PoolReport {
+        sharing: sharing::report(&held.pool.sharing()),
         name: name.to_owned(),
         guid: held.pool.guid().0,
         state: health(&measured),
@@ -751,6 +782,7 @@ fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
         error_count: 0,
         scan: None,
         moving: None,
+        sharing: Default::default(),
         log: LogReport::default(),
     };
     (info, report)

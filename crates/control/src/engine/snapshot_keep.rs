@@ -45,6 +45,7 @@ impl Engine {
         self.destroy_in_order(&held, &clones, request.force)?;
         // What is mounted is mounted again as it was; what is below it, inside it, too.
         let placed = self.placed_below(&held, fs)?;
+        self.part_clients(&held, fs, request.force)?;
         self.unmount_below(&held, fs, request.force)?;
         let rolled = match younger.is_empty() {
             true => Ok(()),

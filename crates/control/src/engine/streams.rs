@@ -15,8 +15,8 @@ use steadfast_pool::{ChangeKind, FileChange, Naming, ReceiveSpec, ReceiveWatch, 
 
 /// How often a command is told of progress.
 const TELL_NS: u64 = 200_000_000;
-/// What tokens begin with.
-const TOKEN: &str = "1-";
+/// What tokens begin with, and those of raw streams.
+const TOKENS: [&str; 2] = ["1-", "2-"];
 
 /// Where a receive broke off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,6 +25,8 @@ struct Token {
     base: u64,
     inode: u64,
     offset: u64,
+    /// What arrives is sealed.
+    raw: bool,
 }
 
 impl Token {
@@ -33,11 +35,13 @@ impl Token {
         for number in [self.guid, self.base, self.inode, self.offset] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        format!("{TOKEN}{:016x}-{}", check_of(&bytes), hex(&bytes))
+        format!("{}{:016x}-{}", TOKENS[usize::from(self.raw)], check_of(&bytes), hex(&bytes))
     }
 
     fn decode(text: &str) -> Option<Token> {
-        let (check, body) = text.strip_prefix(TOKEN)?.split_once('-')?;
+        let raw = text.starts_with(TOKENS[1]);
+        let token = TOKENS[usize::from(raw)];
+        let (check, body) = text.strip_prefix(token)?.split_once('-')?;
         if body.len() != 64 || !body.is_ascii() {
             return None;
         }
@@ -45,13 +49,13 @@ impl Token {
             (0..32).map(|at| u8::from_str_radix(&body[2 * at..2 * at + 2], 16).ok()).collect();
         let bytes = bytes?;
         if u64::from_str_radix(check, 16).ok()? != check_of(&bytes)
-            || format!("{TOKEN}{check}-{}", hex(&bytes)) != text
+            || format!("{token}{check}-{}", hex(&bytes)) != text
         {
             return None;
         }
         let number =
             |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
-        Some(Token { guid: number(0), base: number(1), inode: number(2), offset: number(3) })
+        Some(Token { guid: number(0), base: number(1), inode: number(2), offset: number(3), raw })
     }
 }
 
@@ -286,6 +290,7 @@ impl Engine {
             snapshot,
             base,
             properties: request.properties,
+            raw: request.raw,
             resume: None,
         };
         if request.recursive {
@@ -347,6 +352,7 @@ impl Engine {
                 snapshot: full(at),
                 base: base.map(full),
                 properties: true,
+                raw: request.raw,
                 resume: None,
             };
             match from {
@@ -382,7 +388,7 @@ impl Engine {
                     continue;
                 }
                 let resume = Some((token.inode, token.offset));
-                return Ok((held, vec![SendSpec { snapshot, base, properties, resume }]));
+                return Ok((held, vec![SendSpec { snapshot, base, properties, raw: token.raw, resume }]));
             }
         }
         let what =
@@ -392,8 +398,10 @@ impl Engine {
 
     /// What a dataset has of a receive that broke off, as `receive_resume_token` shows it.
     pub(super) fn resume_token(held: &Held, name: &str) -> Option<String> {
-        let (guid, base, (inode, offset)) = held.pool.partial_receive(name)?;
-        Some(Token { guid, base, inode, offset }.encode())
+        let partial = held.pool.partial_receive(name)?;
+        let (guid, base, raw) = (partial.guid, partial.base, partial.raw);
+        let (inode, offset) = partial.position;
+        Some(Token { guid, base, inode, offset, raw }.encode())
     }
 
     /// Mounts a file system that was received, if its properties say so.
@@ -423,7 +431,10 @@ mod tests {
 
     #[test]
     fn tokens_are_read_back_and_changed_ones_are_not() {
-        let token = Token { guid: u64::MAX, base: 3, inode: 12, offset: 1 << 40 };
+        let raw = Token { guid: 1, base: 0, inode: 9, offset: 8, raw: true };
+        assert_eq!(Token::decode(&raw.encode()), Some(raw));
+        assert_eq!(Token::decode(&raw.encode().replacen('2', "1", 1)), Some(Token { raw: false, ..raw }));
+        let token = Token { guid: u64::MAX, base: 3, inode: 12, offset: 1 << 40, raw: false };
         let text = token.encode();
         assert_eq!(Token::decode(&text), Some(token));
         for at in 0..text.len() {

@@ -19,6 +19,7 @@ impl Engine {
     /// Looks after the pools from now on, in the background, until the engine is dropped.
     pub fn tend(self: &Arc<Self>) {
         self.carry_out_policies();
+        self.serve_volumes();
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
         let clock = Arc::clone(&env.clock);
         let job = Box::new(move || {
@@ -55,10 +56,9 @@ impl Engine {
                 matches!(leaf.config.state, LeafState::Faulted | LeafState::Gone | LeafState::Spared);
             let path = PathBuf::from(&leaf.config.path);
             let identity = devices::identity(&path);
-            // Each is tried once: what was refused would be refused again.
+            // Each blank one is tried once: what was refused would be refused again. One that is not blank may be made so in its place.
             let is_known = self.tried.lock().get(&path) == identity.as_ref();
             let (true, Some(identity), false) = (is_out, identity, is_known) else { continue };
-            self.tried.lock().insert(path.clone(), identity);
             // One that has a label is the old one, which `zpool online` brings back, or somebody else's; one that holds anything
             // else is not ours to overwrite.
             let Ok(handle) = devices::open(&path, &OpenOptions::PEEK) else { continue };
@@ -73,7 +73,8 @@ impl Engine {
             match self.replace(&caller, &request) {
                 Ok(_) => eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display()),
                 Err(refusal) => {
-                    eprintln!("steadfast: pool '{name}': {} is new, but {}", path.display(), refusal.what)
+                    self.tried.lock().insert(path.clone(), identity);
+                    eprintln!("steadfast: pool '{name}': {} is new, but {}", path.display(), refusal.what);
                 }
             }
         }

@@ -301,6 +301,7 @@ impl Host for FakeHost {
                 error_count: pool.errors.len() as u64,
                 scan: None,
                 moving: None,
+                sharing: Default::default(),
                 log: Default::default(),
             }
         };
@@ -382,6 +383,16 @@ impl Host for FakeHost {
     fn pool_trim(&self, _: &Caller, request: PoolTrim) -> Result<Outcome, Refusal> {
         self.member(&request.name, &request.devices)?;
         touched(&request.name)
+    }
+
+    fn pool_prefetch(&self, _: &Caller, request: PoolPrefetch) -> Result<Outcome, Refusal> {
+        request.names.iter().try_for_each(|name| self.member(name, &[]).map(drop))?;
+        Ok(Outcome { touched: request.names, warnings: Vec::new() })
+    }
+
+    fn pool_ddt_prune(&self, _: &Caller, request: PoolDdtPrune) -> Result<Pruned, Refusal> {
+        self.member(&request.name, &[])?;
+        Ok(Pruned { blocks: 0 })
     }
 
     fn pool_reguid(&self, _: &Caller, request: PoolReguid) -> Result<Outcome, Refusal> {
@@ -475,6 +486,7 @@ impl Host for FakeHost {
         };
         let device = |(at, name): (usize, &String)| DeviceIo {
             group: String::new(),
+            mirrored: false,
             class: VdevClass::Main,
             name: name.clone(),
             guid: 7 + at as u64,

@@ -182,6 +182,8 @@ impl Fixture {
                     next_inode: 2,
                     hash_seed: [0; 16],
                     destroying: false,
+                    raw: false,
+                    volume: false,
                     lineage: Lineage::default(),
                     encryption,
                 },

@@ -295,6 +295,7 @@ impl MiniPool {
             psize: copies[0].len as u32,
             lsize: copies[0].len as u32,
             birth: Txg(self.durable.txg),
+            written: Txg(0),
             stamp: Stamp::default(),
             compression: Compression::Off,
             kind: BlockKind::Tail,

@@ -10,8 +10,10 @@ use crate::number;
 /// Help, for the text of `steadfast lab --help`.
 pub const USAGE: &str = "\
 options of run FILE, any parameter file on any file systems (needs root for all but directories):
-  --target LIST   some of steadfast, ext4, xfs, btrfs, gocryptfs, and directories, which have a '/' in their names;
-                  with commas between; ratios refer to the first
+  --target LIST   some of steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, and directories, which have a '/' in their
+                  names; with commas between; ratios refer to the first. May be repeated, and then one of them may
+                  have options: ext4:data=journal (of its mount), steadfast:recordsize=64K,compression=lz4 (properties)
+  --zfs-fuse DIR  where zfs-fuse and its zpool lie (default: /sbin, where Debian puts them)
   --rounds N      interleaved rounds, each on file systems made anew; the middle is reported  (default: 3)
   --size SIZE     size of each image file          (default: 4G)
   --elapsed N     seconds of each run of the load  (default: what the parameter file says)
@@ -39,8 +41,10 @@ pub(crate) struct Contender {
 pub struct CompareRequest {
     /// The parameter file.
     pub file: PathBuf,
-    /// `--target`, as it was written.
-    pub target: String,
+    /// Each `--target`, as it was written.
+    pub targets: Vec<String>,
+    /// `--zfs-fuse`.
+    pub zfs_fuse: Option<PathBuf>,
     pub(crate) contenders: Vec<Contender>,
     /// `--rounds`.
     pub rounds: u32,
@@ -63,33 +67,95 @@ pub(crate) fn is_file(word: &str) -> bool {
     word.contains('/') || word.ends_with(".parm") || word.ends_with(".vdb") || Path::new(word).is_file()
 }
 
-fn contenders(list: &str) -> Result<Vec<Contender>, Error> {
+/// Keys of the columns of targets by name: the same one may be there several times with different options.
+const KEYS: [(&str, [&str; 4]); 6] = [
+    ("steadfast", ["steadfast", "steadfast2", "steadfast3", "steadfast4"]),
+    ("ext4", ["ext4", "ext4b", "ext4c", "ext4d"]),
+    ("xfs", ["xfs", "xfsb", "xfsc", "xfsd"]),
+    ("btrfs", ["btrfs", "btrfsb", "btrfsc", "btrfsd"]),
+    ("zfs-fuse", ["zfsfuse", "zfsfuse2", "zfsfuse3", "zfsfuse4"]),
+    ("gocryptfs", ["gocryptfs", "gocryptfs2", "gocryptfs3", "gocryptfs4"]),
+];
+
+/// Does this word name a target with options?
+fn has_options(word: &str) -> bool {
+    word.split_once(':').is_some_and(|(name, _)| KEYS.iter().any(|(known, _)| *known == name))
+}
+
+/// Options of one target. They become words of a command line, so what a shell would understand is refused.
+fn options(target: &str, text: &str) -> Result<Vec<String>, Error> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "=_.+-/@%".contains(c);
+    let all: Vec<String> = text.split(',').map(str::to_owned).collect();
+    match all.iter().find(|one| one.is_empty() || one.starts_with('-') || !one.chars().all(plain)) {
+        None => Ok(all),
+        Some(bad) => {
+            Err(usage(format!("--target {target}: '{bad}' is no option of a mount and no property")))
+        }
+    }
+}
+
+fn contender(
+    name: &str,
+    options: &[String],
+    (programs, key): (&Path, &'static str),
+) -> Result<Contender, Error> {
+    // They live as long as the program, as the words of the targets without options do.
+    let mounted: &'static str = options.join(",").leak();
+    let properties: String = options.iter().map(|one| format!("-O {one} ")).collect();
+    if let (Some(bad), "steadfast" | "zfs-fuse") = (options.iter().find(|one| !one.contains('=')), name) {
+        return Err(usage(format!("--target {name}: properties are written NAME=VALUE, not '{bad}'")));
+    }
+    let on_loop = |file_system| Kind::Loop { file_system, words: "-q", options: mounted };
+    let kind = match name {
+        "steadfast" => Kind::Ours { words: properties.leak(), property: None },
+        "ext4" => on_loop("ext4"),
+        "xfs" => on_loop("xfs"),
+        "btrfs" => on_loop("btrfs"),
+        "zfs-fuse" => Kind::ZfsFuse { programs: programs.to_owned(), words: properties.leak() },
+        _ if options.is_empty() => Kind::Gocryptfs,
+        _ => return Err(usage(format!("--target {name}: it takes no options"))),
+    };
+    let label = if options.is_empty() { name.to_owned() } else { format!("{name}:{}", options.join(",")) };
+    Ok(Contender { key, label, kind })
+}
+
+fn contenders(targets: &[String], programs: &Path) -> Result<Vec<Contender>, Error> {
     let mut found: Vec<Contender> = Vec::new();
     let mut directories = DIRECTORIES.into_iter();
-    for name in list.split(',') {
-        let on_loop = |file_system| Kind::Loop { file_system, words: "-q", options: "" };
-        let (key, kind) = match name {
-            "steadfast" => ("steadfast", Kind::Ours { words: "", property: None }),
-            "ext4" => ("ext4", on_loop("ext4")),
-            "xfs" => ("xfs", on_loop("xfs")),
-            "btrfs" => ("btrfs", on_loop("btrfs")),
-            "gocryptfs" => ("gocryptfs", Kind::Gocryptfs),
-            _ if name.contains('/') => {
+    let names = targets.iter().flat_map(|list| match has_options(list) {
+        true => vec![list.as_str()],
+        false => list.split(',').collect(),
+    });
+    for word in names {
+        let (name, text) = match has_options(word) {
+            true => word.split_once(':').unwrap_or((word, "")),
+            false => (word, ""),
+        };
+        let one = match KEYS.iter().find(|(known, _)| *known == name) {
+            Some((_, keys)) => {
+                let key = keys.iter().find(|key| found.iter().all(|known| known.key != **key));
+                let key = key.ok_or_else(|| {
+                    usage(format!("--target {name}: at most {} of a kind are compared at once", keys.len()))
+                })?;
+                let options = if word == name { Vec::new() } else { options(name, text)? };
+                contender(name, &options, (programs, key))?
+            }
+            None if name.contains('/') => {
                 let key = directories.next().ok_or_else(|| {
                     usage(format!("--target: at most {} directories are compared at once", DIRECTORIES.len()))
                 })?;
-                (key, Kind::Folder { parent: PathBuf::from(name) })
+                Contender { key, label: name.to_owned(), kind: Kind::Folder { parent: PathBuf::from(name) } }
             }
-            _ => {
+            None => {
                 return Err(usage(format!(
-                    "--target {name}: give some of steadfast, ext4, xfs, btrfs, gocryptfs, or a directory with a '/' in its name"
+                    "--target {name}: give some of steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, or a directory with a '/' in its name"
                 )));
             }
         };
-        if found.iter().any(|known| known.label == name) {
-            return Err(usage(format!("--target: {name} is given twice")));
+        if found.iter().any(|known| known.label == one.label) {
+            return Err(usage(format!("--target: {} is given twice", one.label)));
         }
-        found.push(Contender { key, label: name.to_owned(), kind });
+        found.push(one);
     }
     Ok(found)
 }
@@ -99,7 +165,8 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<CompareRequest>, Error> {
     let mut words = Words::new(args);
     let mut request = CompareRequest {
         file: PathBuf::new(),
-        target: String::new(),
+        targets: Vec::new(),
+        zfs_fuse: None,
         contenders: Vec::new(),
         rounds: 3,
         image_bytes: 4 << 30,
@@ -113,7 +180,8 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<CompareRequest>, Error> {
         match word {
             "-h" | "--help" => return Ok(None),
             "--json" => request.json = true,
-            "--target" => words.value(word)?.clone_into(&mut request.target),
+            "--target" => request.targets.push(words.value(word)?.to_owned()),
+            "--zfs-fuse" => request.zfs_fuse = Some(PathBuf::from(words.value(word)?)),
             "--rounds" => request.rounds = count(word, words.value(word)?, 1, 100)?,
             "--elapsed" => request.elapsed_s = Some(count(word, words.value(word)?, 2, 86_400)?),
             "--interval" => request.interval_s = Some(count(word, words.value(word)?, 1, 3_600)?),
@@ -126,6 +194,8 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<CompareRequest>, Error> {
             "--dir" | "--work" => request.dir = Some(PathBuf::from(words.value(word)?)),
             "--out" => request.out = Some(PathBuf::from(words.value(word)?)),
             _ if word.starts_with('-') => return Err(usage(format!("lab run FILE knows no option {word}"))),
+            // What follows `--target` as further words.
+            _ if has_options(word) => request.targets.push(word.to_owned()),
             _ if request.file.as_os_str().is_empty() => request.file = PathBuf::from(word),
             _ => return Err(usage(format!("lab run runs one parameter file; `{word}` is a second"))),
         }
@@ -133,18 +203,23 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<CompareRequest>, Error> {
     if !request.file.is_file() {
         return Err(usage(format!("there is no parameter file {}", request.file.display())));
     }
-    if request.target.is_empty() {
+    if request.targets.is_empty() {
         return Err(usage(
             "a parameter file is run on what --target names: for example --target steadfast,ext4,btrfs,/mnt/other".to_owned(),
         ));
     }
-    request.contenders = contenders(&request.target)?;
+    let programs = request.zfs_fuse.clone().unwrap_or_else(|| PathBuf::from("/sbin"));
+    request.contenders = contenders(&request.targets, &programs)?;
     Ok(Some(request))
 }
 
 /// The command that repeats a run.
 pub(crate) fn repeat(request: &CompareRequest) -> String {
-    let mut line = format!("steadfast lab run {} --target {}", request.file.display(), request.target);
+    let mut line = format!("steadfast lab run {}", request.file.display());
+    request.targets.iter().for_each(|target| line.push_str(&format!(" --target {target}")));
+    if let Some(programs) = &request.zfs_fuse {
+        line.push_str(&format!(" --zfs-fuse {}", programs.display()));
+    }
     if request.rounds != 3 {
         line.push_str(&format!(" --rounds {}", request.rounds));
     }
@@ -176,7 +251,33 @@ mod tests {
         assert_eq!(repeat(&request), format!("steadfast lab run {line}"));
         let keys: Vec<&str> = request.contenders.iter().map(|contender| contender.key).collect();
         assert_eq!(keys, ["steadfast", "ext4", "dir1", "dir2"]);
+        let line = format!(
+            "{file} --target ext4:data=journal --target ext4,zfs-fuse --target steadfast:recordsize=64K,compression=lz4 --zfs-fuse /opt/z"
+        );
+        let request = words(&line).unwrap().unwrap();
+        assert_eq!(repeat(&request), format!("steadfast lab run {line}"));
+        let seen: Vec<(&str, &str)> = request.contenders.iter().map(|c| (c.key, c.label.as_str())).collect();
+        let wanted = [
+            ("ext4", "ext4:data=journal"),
+            ("ext4b", "ext4"),
+            ("zfsfuse", "zfs-fuse"),
+            ("steadfast", "steadfast:recordsize=64K,compression=lz4"),
+        ];
+        assert_eq!(seen, wanted);
+        assert_eq!(
+            request.contenders[3].kind,
+            Kind::Ours { words: "-O recordsize=64K -O compression=lz4 ", property: None }
+        );
+        let Kind::Loop { options, .. } = request.contenders[0].kind else { panic!("no loop") };
+        assert_eq!(options, "data=journal");
+        let apart = words(&format!("{file} --target ext4:data=journal xfs:noatime")).unwrap().unwrap();
+        assert_eq!(apart.contenders.len(), 2, "as further words too");
         for (line, word) in [
+            (format!("{file} --target ext4:data=journal;reboot"), "no option"),
+            (format!("{file} --target steadfast:lz4"), "NAME=VALUE"),
+            (format!("{file} --target gocryptfs:fast"), "no options"),
+            (format!("{file} --target ext4:"), "no option"),
+            (format!("{file} --target ext4:a --target ext4:a"), "twice"),
             (format!("{file} --target zfs"), "gocryptfs"),
             (format!("{file} --target ext4,ext4"), "twice"),
             (format!("{file} --target /a,/b,/c,/d,/e"), "at most 4"),

@@ -188,7 +188,7 @@ fn check(request: &CompareRequest, plan: &Plan, parent: &Path) -> Result<(), Err
                         action: "type `sudo steadfast lab run ...`, or name directories only.".to_owned(),
                     });
                 }
-                if matches!(kind, Kind::Ours { .. } | Kind::Gocryptfs) {
+                if matches!(kind, Kind::Ours { .. } | Kind::Gocryptfs | Kind::ZfsFuse { .. }) {
                     check_fuse()?;
                 }
             }

@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::data::Course;
+use crate::arms::{zfs_fuse, zfs_fuse_lacks};
 use crate::command::quoted;
 use crate::engine::work::Noise;
 use crate::error::Error;
@@ -113,16 +114,7 @@ impl Bench {
                 Some("btrfs is not installed: apt install btrfs-progs".to_owned())
             }
             Kind::Btrfs => None,
-            Kind::ZfsFuse { programs } => {
-                let lacking = ["zfs-fuse", "zpool"].into_iter().find(|name| !programs.join(name).is_file());
-                lacking.map(|name| {
-                    format!(
-                        "{name} is not in {}; Debian's zfs-fuse wants fuse 2, which keeps fuse3 out, so unpack it \
-                         (`apt-get download zfs-fuse && dpkg -x zfs-fuse_*.deb DIR`) and say --zfs-fuse DIR/sbin",
-                        programs.display()
-                    )
-                })
-            }
+            Kind::ZfsFuse { programs } => zfs_fuse_lacks(programs),
         }
     }
 
@@ -183,19 +175,8 @@ impl Bench {
                 ))?;
             }
             Kind::ZfsFuse { programs } => {
-                let child = Command::new(programs.join("zfs-fuse"))
-                    .arg("--no-daemon")
-                    .stdin(Stdio::null())
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null())
-                    .spawn()
-                    .map_err(Error::io("run", programs))?;
-                self.server = Some(child);
+                self.server = Some(zfs_fuse(programs, shell)?);
                 let zpool = programs.join("zpool").display().to_string();
-                let began = Instant::now();
-                while shell.ask(&format!("{zpool} list")).is_err() && began.elapsed() < PATIENCE {
-                    std::thread::sleep(Duration::from_millis(100));
-                }
                 shell.run(&format!("{zpool} create -f -m {place} {pool} raidz1 {all}"))?;
             }
         }

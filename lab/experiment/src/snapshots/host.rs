@@ -122,19 +122,7 @@ impl<'a> Host<'a> {
 
     /// Bytes that everything takes up, snapshots too.
     pub fn used(&self, shell: &mut Shell) -> Result<f64, Error> {
-        self.arm.settle(shell)?;
-        if self.arm.is_ours() {
-            let line = self.arm.ours(&format!("pool list -Hp -o allocated {}", self.arm.pool()));
-            let said = shell.ask(&line)?;
-            return said.trim().parse().map_err(|_| Error::Answer {
-                line,
-                answer: said.trim().to_owned(),
-                expected: "a number of bytes",
-            });
-        }
-        let about = rustix::fs::statvfs(self.arm.place())
-            .map_err(|error| Error::io("measure", &self.arm.place())(error.into()))?;
-        Ok((about.f_blocks - about.f_bfree) as f64 * about.f_frsize as f64)
+        self.arm.used(shell)
     }
 }
 
@@ -146,7 +134,7 @@ fn timed(command: &mut Command, line: &str) -> Result<f64, Error> {
     if !ended.status.success() {
         return Err(Error::Command {
             line: line.to_owned(),
-            status: ended.status.to_string(),
+            status: ended.status.code().map_or_else(|| ended.status.to_string(), |code| code.to_string()),
             stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
         });
     }

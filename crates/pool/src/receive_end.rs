@@ -1,0 +1,149 @@
+//! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became is taken over by the target.
+
+use steadfast_format::stream::StreamBegin;
+use steadfast_format::{DatasetId, MetaKey, Txg};
+
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::table::Table;
+
+impl Inner {
+    /// The last commit of an increment: the target takes over what the hidden dataset became, and its snapshot is taken.
+    pub(crate) fn take_over(
+        &self,
+        hidden: DatasetId,
+        target: DatasetId,
+        force: bool,
+        begin: &StreamBegin,
+    ) -> Result<()> {
+        self.open_head(target)?;
+        // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
+        self.commit_changes()?;
+        let answer = {
+            let _turn = self.sync_turn.lock();
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            let name = table.full_name(target);
+            let missing = || Error::NoSuchDataset { name: name.clone() };
+            let entry = table.get(target).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
+            let receiving =
+                table.get(hidden).and_then(|entry| entry.receiving.as_ref()).ok_or_else(missing)?;
+            let snapshot = receiving.row.name.trim_start_matches('@').to_owned();
+            if entry.is_in_use() {
+                return Err(Error::Busy { name });
+            }
+            let txg = self.check_target(entry, &name, &snapshot, force, begin)?;
+            let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
+            if !younger.is_empty() {
+                self.remove_snapshots(&mut table, target, &younger)?;
+            }
+            self.roll_within(&mut table, &format!("{name}@"), target, txg)?;
+            let taken = self.take_cells(&mut table, hidden, target);
+            if let Err(error) = &taken {
+                // A part of it is in the tree that the next commit would store.
+                self.suspend(error);
+            }
+            taken?;
+            let became = table.remove(hidden).expect("looked at just now").row;
+            let entry = table.get_mut(target).expect("looked at just now");
+            entry.open = None;
+            let row = &mut entry.row;
+            (row.names, row.extents) = (became.names, became.extents);
+            (row.used, row.data, row.logical) = (became.used, became.data, became.logical);
+            (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
+            entry.row_dirty = true;
+            self.ask_for(target, snapshot, (begin.guid, begin.created_ns))
+        };
+        self.blockio.forget(hidden, hidden);
+        self.open_head(target)?;
+        self.await_answer(&answer)
+    }
+
+    /// What the hidden dataset let go of the base is let go by the target. (R2)
+    pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
+        for (cell, sum) in self.cells_of(hidden)? {
+            for number in 0..sum.next {
+                let key = MetaKey::CellRun(hidden, cell, number).encode();
+                let Some(value) = self.meta.get(&key)? else { continue };
+                let places = steadfast_format::CellPlace::decode_run(&value)
+                    .map_err(|source| self.corrupt(&self.name(), "places of a cell", source))?;
+                self.put(target, cell, &places, self.sum_of(&places))?;
+                self.meta.remove(&key)?;
+            }
+            self.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
+            let entry = table.get_mut(target).expect("looked at before");
+            if entry.deaths.holds(cell) {
+                entry.row.lineage.kept += sum.bytes;
+                entry.row.lineage.kept_logical += sum.logical;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cells_of(
+        &self,
+        id: DatasetId,
+    ) -> Result<Vec<(steadfast_format::CellId, steadfast_format::Cell)>> {
+        let mut cells = Vec::new();
+        let all = Txg(0)..Txg(u64::MAX);
+        self.visit_cells(id, all.clone(), all, |cell, sum| {
+            cells.push((cell, sum));
+            true
+        })?;
+        Ok(cells)
+    }
+
+    /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken. What has its name goes with the same
+    /// commit if it is to be replaced.
+    pub(crate) fn become_visible(
+        &self,
+        hidden: DatasetId,
+        name: &str,
+        replace: bool,
+        begin: &StreamBegin,
+    ) -> Result<()> {
+        let old = self.table.read().find(name).ok();
+        if let Some(old) = old.filter(|_| replace) {
+            let (alone, is_clone) = {
+                let table = self.table.read();
+                (table.owned_alone(old).is_some(), table.origin_of(old).is_some())
+            };
+            if is_clone {
+                return Err(Error::TargetIsClone { name: name.to_owned() });
+            }
+            // Its blocks are found by its trees, unless its segments are nobody else's.
+            match self.open_head(old) {
+                Err(Error::KeyNotLoaded { .. }) if alone => {}
+                opened => _ = opened?,
+            }
+        }
+        self.commit_changes()?;
+        let answer = {
+            let _turn = self.sync_turn.lock();
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            if let Ok(old) = table.find(name) {
+                if !replace {
+                    return Err(Error::DestinationExists { name: name.to_owned() });
+                }
+                self.check_destroy(&table, name, false)?;
+                let entry = table.get_mut(old).expect("just found");
+                entry.row.destroying = true;
+                entry.row_dirty = true;
+                if let Some(open) = &entry.open {
+                    open.head.begin_destroy();
+                }
+            }
+            let missing = || Error::NoSuchDataset { name: name.to_owned() };
+            let entry = table.get_mut(hidden).ok_or_else(missing)?;
+            let receiving = entry.receiving.take().ok_or_else(missing)?;
+            let Some((last, snapshot)) = receiving.row.name.split_once('@') else { return Err(missing()) };
+            last.clone_into(&mut entry.row.name);
+            entry.row_dirty = true;
+            entry.receive_dirty = true;
+            self.ask_for(hidden, snapshot.to_owned(), (begin.guid, begin.created_ns))
+        };
+        self.update_quotas(None);
+        self.await_answer(&answer)
+    }
+}

@@ -1,0 +1,310 @@
+//! Receiving: hidden datasets, what is kept of them when a stream breaks off, and how they go (`receive.rs`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use steadfast_format::stream::StreamBegin;
+use steadfast_format::{DatasetId, InodeId, MetaKey, ReceiveRow, Txg, meta_keys};
+
+use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::table::{Entry, ROOT, Table};
+
+/// What is kept of a receive that broke off.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Partial {
+    /// Guid of the snapshot.
+    pub guid: u64,
+    /// Guid of its base, or 0.
+    pub base: u64,
+    /// Inode and offset up to which content is there.
+    pub position: (u64, u64),
+    /// It is received raw.
+    pub raw: bool,
+}
+
+/// What is received into a hidden dataset.
+pub(crate) struct Receiving {
+    pub row: ReceiveRow,
+    /// Somebody receives into it now.
+    pub active: bool,
+    /// Positions, each with the txg that was open when it was reached.
+    steps: VecDeque<(Txg, (InodeId, u64))>,
+}
+
+impl Receiving {
+    pub(crate) fn new(row: ReceiveRow, active: bool) -> Receiving {
+        Receiving { row, active, steps: VecDeque::new() }
+    }
+
+    pub(crate) fn reached(&mut self, open: Txg, position: (InodeId, u64)) {
+        match self.steps.back_mut().filter(|(txg, _)| *txg == open) {
+            Some(step) => step.1 = position,
+            None => self.steps.push_back((open, position)),
+        }
+    }
+
+    /// `txg` is being committed. True if the row changed. (R4)
+    fn settle(&mut self, txg: Txg) -> bool {
+        let mut settled = false;
+        while let Some((_, position)) = self.steps.front().filter(|(step, _)| *step <= txg) {
+            (self.row.position, settled) = (*position, true);
+            self.steps.pop_front();
+        }
+        settled
+    }
+}
+
+impl Entry {
+    /// True if it is a dataset that nobody sees.
+    pub fn is_hidden(&self) -> bool {
+        self.receiving.is_some()
+    }
+
+    /// The item of the meta tree that a commit of `txg` writes or removes for it.
+    pub fn receive_item(&mut self, txg: Txg) -> Option<Option<Vec<u8>>> {
+        let settled = self.receiving.as_mut().is_some_and(|receiving| receiving.settle(txg));
+        let dirty = std::mem::take(&mut self.receive_dirty) || settled;
+        dirty.then(|| self.receiving.as_ref().map(|receiving| receiving.row.encode()))
+    }
+}
+
+impl Table {
+    /// Hidden datasets whose snapshots are for `id`, or that lie below it.
+    fn hidden_of(&self, id: DatasetId) -> Vec<DatasetId> {
+        let is_of = |entry: &Entry| {
+            let row = entry.receiving.as_ref().map(|receiving| &receiving.row);
+            row.is_some_and(|row| row.target == id || entry.row.parent == id)
+        };
+        self.iter_all().filter(|(_, entry)| is_of(entry)).map(|(id, _)| id).collect()
+    }
+
+    /// The hidden dataset that a dataset of this name is received into.
+    pub(crate) fn hidden_for(&self, name: &str) -> Option<DatasetId> {
+        let target = self.find(name).ok();
+        let (parent, last) = name.rsplit_once('/').unwrap_or(("", name));
+        let parent = self.find(parent).ok();
+        let is_for = |entry: &Entry| {
+            let Some(receiving) = &entry.receiving else { return false };
+            match receiving.row.target {
+                DatasetId(0) => {
+                    Some(entry.row.parent) == parent && receiving.row.name.split('@').next() == Some(last)
+                }
+                id => Some(id) == target,
+            }
+        };
+        self.iter_all().find(|(_, entry)| is_for(entry)).map(|(id, _)| id)
+    }
+}
+
+impl Inner {
+    /// A stream broke off: what is to be kept is made durable, the rest is freed.
+    pub(crate) fn broke_off(&self, hidden: DatasetId) -> Result<()> {
+        let kept = {
+            let mut table = self.table.write();
+            let Some(entry) = table.get_mut(hidden) else { return Ok(()) };
+            let Some(receiving) = &mut entry.receiving else { return Ok(()) };
+            receiving.active = false;
+            receiving.row.kept
+        };
+        if kept { self.commit_changes() } else { self.discard(hidden) }
+    }
+
+    /// Takes what somebody began to receive, to go on with it.
+    pub(crate) fn go_on(&self, name: &str, begin: &StreamBegin) -> Result<(DatasetId, Option<Arc<()>>)> {
+        let mut table = self.table.write();
+        let nothing = || Error::NoPartial { name: name.to_owned() };
+        let hidden = table.hidden_for(name).ok_or_else(nothing)?;
+        let entry = table.get(hidden).ok_or_else(nothing)?;
+        let receiving = entry.receiving.as_ref().ok_or_else(nothing)?;
+        if receiving.active {
+            return Err(Error::Busy { name: name.to_owned() });
+        }
+        let row = &receiving.row;
+        if (row.guid, row.base.map_or(0, |base| base.1), row.position)
+            != (begin.guid, begin.base, begin.position)
+        {
+            return Err(Error::OtherPartial { name: name.to_owned() });
+        }
+        let pin = row.base.and_then(|(txg, _)| table.get(row.target)?.snapshots.get(&txg));
+        let pin = pin.map(|snapshot| Arc::clone(&snapshot.pins));
+        if let Some(receiving) = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut()) {
+            receiving.active = true;
+        }
+        drop(table);
+        self.open_head(hidden)?;
+        Ok((hidden, pin))
+    }
+
+    /// Frees what was received into a hidden dataset. Durable when it returns; its space comes back in the background.
+    pub(crate) fn discard(&self, hidden: DatasetId) -> Result<()> {
+        let base = {
+            let table = self.table.read();
+            let Some(receiving) = table.get(hidden).and_then(|entry| entry.receiving.as_ref()) else {
+                return Ok(());
+            };
+            receiving.row.base
+        };
+        self.open_head(hidden)?;
+        // What was written ahead of its commit is in trees from here on.
+        self.commit_changes()?;
+        {
+            let _turn = self.sync_turn.lock();
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            let Some(entry) = table.get_mut(hidden) else { return Ok(()) };
+            if let Some((txg, _)) = base {
+                let forgotten = self.forget_shared(entry, txg);
+                if let Err(error) = &forgotten {
+                    self.suspend(error);
+                }
+                forgotten?;
+            } else if let Some(open) = &entry.open {
+                open.head.begin_destroy();
+            }
+            entry.receiving = None;
+            entry.receive_dirty = true;
+            entry.row.destroying = true;
+            entry.row_dirty = true;
+        }
+        self.open_head(hidden)?;
+        self.commit_changes()
+    }
+
+    /// A hidden dataset that began as a snapshot is empty: what it wrote is dead, and what it let go lives on in the snapshot.
+    pub(crate) fn forget_shared(&self, entry: &mut Entry, base: Txg) -> Result<()> {
+        let id = entry.row.id;
+        let open = entry.open.take().ok_or_else(|| Error::BadDataset {
+            dataset: id,
+            reason: "a snapshot that was being received is not open".into(),
+        })?;
+        let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
+        let mut places = Vec::new();
+        for root in [entry.row.names, entry.row.extents] {
+            crate::newer::visit(&open.blocks, root, base, |pointer| {
+                places.extend(crate::deaths::places_of(pointer));
+            })?;
+        }
+        for (cell, sum) in self.cells_of(id)? {
+            for number in 0..sum.next {
+                self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
+            }
+            self.meta.remove(&MetaKey::Cell(id, cell).encode())?;
+        }
+        let row = &mut entry.row;
+        (row.names, row.extents) = (None, None);
+        (row.used, row.data, row.logical) = (0, 0, 0);
+        (row.lineage.kept, row.lineage.kept_logical) = (0, 0);
+        entry.deaths.set_chain(Vec::new(), Txg(0));
+        if !places.is_empty() {
+            let cell = steadfast_format::CellId { left: snapped, born: base };
+            self.put(id, cell, &places, self.sum_of(&places))?;
+            entry.add_dead(base, snapped.next());
+        }
+        Ok(())
+    }
+
+    /// `zfs receive -A`: what was kept of a receive that broke off is freed.
+    pub(crate) fn abort_receive(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let (hidden, active) = {
+            let table = self.table.read();
+            let hidden = table.hidden_for(name).ok_or_else(|| Error::NoPartial { name: name.to_owned() })?;
+            let receiving = table.get(hidden).and_then(|entry| entry.receiving.as_ref());
+            (hidden, receiving.is_some_and(|receiving| receiving.active))
+        };
+        if active {
+            return Err(Error::Busy { name: name.to_owned() });
+        }
+        self.discard(hidden)
+    }
+
+    /// What is there of a snapshot for a dataset of this name that broke off.
+    pub(crate) fn partial(&self, name: &str) -> Option<Partial> {
+        let table = self.table.read();
+        let entry = table.get(table.hidden_for(name)?)?;
+        let row = &entry.receiving.as_ref().filter(|receiving| receiving.row.kept)?.row;
+        let (base, position) = (row.base.map_or(0, |base| base.1), (row.position.0.0, row.position.1));
+        Some(Partial { guid: row.guid, base, position, raw: entry.row.raw })
+    }
+
+    /// Refuses to destroy what something is received upon. (R3)
+    pub(crate) fn check_receives(
+        &self,
+        table: &Table,
+        id: DatasetId,
+        is_needed: impl Fn(Txg) -> bool,
+    ) -> Result<()> {
+        for hidden in table.hidden_of(id) {
+            let receiving = table.get(hidden).and_then(|entry| entry.receiving.as_ref());
+            let base = receiving.filter(|r| r.row.target == id).and_then(|r| r.row.base);
+            if base.is_some_and(|(txg, _)| is_needed(txg)) {
+                return Err(Error::PartialExists { name: table.full_name(id) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what was kept for a dataset, or below it, that is about to be destroyed.
+    pub(crate) fn discard_partials(&self, name: &str) -> Result<()> {
+        let hidden = {
+            let table = self.table.read();
+            let id = table.find(name)?;
+            let hidden = table.hidden_of(id);
+            let active = |id: &DatasetId| {
+                table.get(*id).and_then(|entry| entry.receiving.as_ref()).is_some_and(|r| r.active)
+            };
+            if hidden.iter().any(active) {
+                return Err(Error::Busy { name: name.to_owned() });
+            }
+            hidden
+        };
+        hidden.into_iter().try_for_each(|id| self.discard(id))
+    }
+
+    /// Hidden datasets, as stored.
+    pub(crate) fn load_receives(&self, pool: &str) -> Result<()> {
+        for item in self.items_of(meta_keys::RECEIVE) {
+            let (MetaKey::Receive(id), value) = item? else { continue };
+            let row = ReceiveRow::decode(&value);
+            let row = row.map_err(|source| self.corrupt(pool, "a receive row", source))?;
+            let mut table = self.table.write();
+            let bad = |reason: &str| Error::BadDataset { dataset: id, reason: reason.to_owned() };
+            let older: Vec<Txg> = match row.base {
+                None => Vec::new(),
+                Some((txg, guid)) => {
+                    let target = table.get(row.target).filter(|_| row.target != id);
+                    let target = target.ok_or_else(|| bad("what it is received for is not there"))?;
+                    if target.snapshots.get(&txg).is_none_or(|base| base.row.guid != guid) {
+                        return Err(bad("what it is received upon is not there"));
+                    }
+                    target.snapshots.range(..=txg).map(|(txg, _)| *txg).collect()
+                }
+            };
+            let entry = table.get_mut(id).ok_or_else(|| bad("something is received into it"))?;
+            if id == ROOT || !entry.snapshots.is_empty() {
+                return Err(bad("something is received into it, and it is in use"));
+            }
+            entry.deaths.set_chain(older, Txg(0));
+            entry.receiving = Some(Receiving::new(row, false));
+        }
+        Ok(())
+    }
+
+    /// Frees what was being received when the pool was last in use, but for what is kept.
+    pub(crate) fn discard_broken_off(&self) -> Result<()> {
+        let broken: Vec<DatasetId> = {
+            let table = self.table.read();
+            let is_broken = |entry: &Entry| {
+                entry.receiving.as_ref().is_some_and(|r| !r.row.kept && !r.active) && entry.open.is_some()
+            };
+            table.iter_all().filter(|(_, entry)| is_broken(entry)).map(|(id, _)| id).collect()
+        };
+        broken.into_iter().try_for_each(|id| self.discard(id))
+    }
+}
+
+/// Name of a row that has none yet.
+pub(crate) fn hidden_name(id: DatasetId) -> String {
+    format!("receive:{id}")
+}

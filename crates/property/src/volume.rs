@@ -1,0 +1,53 @@
+//! Which properties file systems have and volumes have not, and the reverse.
+
+/// What only a file system has: it is about names, mounts as folders, or is what `volsize` is for a volume.
+const OF_FILE_SYSTEMS: &[&str] = &[
+    "acltype",
+    "atime",
+    "casesensitivity",
+    "devices",
+    "exec",
+    "filesystem_count",
+    "filesystem_limit",
+    "normalization",
+    "quota",
+    "recordsize",
+    "refquota",
+    "relatime",
+    "setuid",
+    "snapdir",
+    "utf8only",
+    "writeback_cache",
+    "xattr",
+];
+/// What only a volume has.
+const OF_VOLUMES: &[&str] = &["nbd", "volblocksize", "volsize"];
+
+/// Does a volume (or a file system) have this property? What is inherited may be set above in either case.
+#[must_use]
+pub fn applies(name: &str, volume: bool) -> bool {
+    match volume {
+        true => !OF_FILE_SYSTEMS.contains(&name) && (!name.contains('@') || name.starts_with("written@")),
+        false => !OF_VOLUMES.contains(&name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DATASET;
+
+    #[test]
+    fn both_lists_are_of_the_table() {
+        for name in OF_FILE_SYSTEMS.iter().chain(OF_VOLUMES) {
+            assert!(DATASET.iter().any(|property| property.name == *name), "{name}");
+            assert_ne!(applies(name, true), applies(name, false), "{name}");
+        }
+        for list in [OF_FILE_SYSTEMS, OF_VOLUMES] {
+            assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "in order");
+        }
+        assert!(applies("compression", true) && applies("compression", false));
+        assert!(applies("org:note", true) && applies("written@monday", true));
+        assert!(!applies("userquota@joe", true) && applies("userquota@joe", false));
+    }
+}

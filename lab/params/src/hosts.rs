@@ -1,0 +1,227 @@
+//! `hd=` and `host=`: which machines carry out which part.
+//!
+//! A host is this process where it names this machine without a port, else an agent that listens there. Where a file
+//! has hosts, they alone work; a workload runs on all of them unless `host=` says less.
+
+use crate::error::{Error, ErrorKind, Place, nearest};
+use crate::lexer::Item;
+use crate::model::{Fsd, Fwd, Operation, Run, Sd, Wd, Work};
+use crate::read::{self, bad};
+use crate::section::Definitions;
+
+/// Where agents listen unless `port=` or `system=` says otherwise: vdbench's own port.
+pub const AGENT_PORT: u16 = 5570;
+/// As many slaves as vdbench can address by the numbers in its reports.
+const HOSTS_MAX: usize = 1_000;
+
+/// One `hd=`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// `hd=`.
+    pub name: String,
+    /// `system=`, or the name: without a port.
+    pub system: String,
+    /// The port of `system=name:port`.
+    pub port: Option<u16>,
+    /// Where it was defined.
+    pub place: Place,
+}
+
+impl Host {
+    /// Whether it is this process.
+    pub fn is_here(&self) -> bool {
+        self.port.is_none() && read::local_host(&self.system)
+    }
+}
+
+impl Sd {
+    /// Whether this host has it.
+    pub fn is_on(&self, host: &str) -> bool {
+        self.luns.is_empty() || self.luns.iter().any(|(hosts, _)| hosts.iter().any(|name| name == host))
+    }
+
+    /// Its file there.
+    pub fn lun_on(&self, host: &str) -> &str {
+        let own =
+            self.luns.iter().find(|(hosts, lun)| !lun.is_empty() && hosts.iter().any(|name| name == host));
+        own.map_or(&self.lun, |(_, lun)| lun)
+    }
+}
+
+impl Wd {
+    /// Whether this host runs it.
+    pub fn is_on(&self, host: &str) -> bool {
+        is_on(&self.hosts, host)
+    }
+}
+
+impl Fwd {
+    /// Whether this host runs it.
+    pub fn is_on(&self, host: &str) -> bool {
+        is_on(&self.hosts, host)
+    }
+}
+
+fn is_on(hosts: &[String], host: &str) -> bool {
+    hosts.is_empty() || hosts.iter().any(|name| name == host)
+}
+
+/// Reads one `hd=` with what stands behind it; `None` for `hd=default`.
+pub(crate) fn host(first: &Item, items: &[Item], known: &[Host]) -> Result<Option<Host>, Error> {
+    let name = read::single(first)?.to_string();
+    if name.eq_ignore_ascii_case("default") {
+        return Ok(None);
+    }
+    if known.iter().any(|host| host.name == name) {
+        let text = format!("Duplicate HD names not allowed: {name}");
+        return Err(Error::new(ErrorKind::Duplicate, &first.place, &name, text)
+            .hint("give the second one another name"));
+    }
+    if known.len() >= HOSTS_MAX {
+        let text = format!("more than {HOSTS_MAX} hosts");
+        return Err(Error::new(ErrorKind::TooLarge, &first.place, &name, text));
+    }
+    let system = items
+        .iter()
+        .find(|item| item.keyword.len() >= 2 && "system".starts_with(&item.keyword.to_ascii_lowercase()));
+    let Some(item) = system else {
+        return Ok(Some(Host { system: name.clone(), name, port: None, place: first.place.clone() }));
+    };
+    let text = read::single(item)?;
+    let (system, port) = match text.rsplit_once(':') {
+        // Colons of an address of six words, without brackets: no port.
+        Some((system, _)) if system.contains(':') && !system.ends_with(']') => (text, None),
+        Some((system, port)) => {
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+            let port =
+                port.ok_or_else(|| bad(item, format!("system={text}: behind the colon stands no port")))?;
+            (system, Some(port))
+        }
+        None => (text, None),
+    };
+    let system = system.trim_start_matches('[').trim_end_matches(']').to_string();
+    Ok(Some(Host { name, system, port, place: first.place.clone() }))
+}
+
+/// The hosts that a `host=` means; none for all.
+pub(crate) fn wanted(item: &Item, known: &[Host]) -> Result<Vec<String>, Error> {
+    let mut out: Vec<String> = Vec::new();
+    for value in &item.values {
+        let wanted = value.text.as_str();
+        if wanted == "*" {
+            return Ok(Vec::new());
+        }
+        let found: Vec<&Host> = match wanted.strip_suffix('*') {
+            Some(prefix) => known.iter().filter(|host| host.name.starts_with(prefix)).collect(),
+            None => known.iter().filter(|host| host.name == wanted).collect(),
+        };
+        if found.is_empty() && known.is_empty() && read::local_host(wanted) {
+            return Ok(Vec::new());
+        }
+        if found.is_empty() {
+            let text = format!("Could not find host={wanted}");
+            let error = Error::new(ErrorKind::Unresolved, &item.place, wanted, text);
+            return Err(match nearest(wanted, known.iter().map(|host| host.name.as_str())) {
+                Some(near) => error.hint(format!("did you mean '{near}'?")),
+                None => error.hint("define it with hd= before this line, or use host=localhost"),
+            });
+        }
+        for host in found {
+            if !out.contains(&host.name) {
+                out.push(host.name.clone());
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Writes into each file system which hosts use it: those of the workloads that do.
+pub(crate) fn deal(fsds: &mut [Fsd], fwds: &[Fwd], known: &[Host]) {
+    if known.is_empty() {
+        return;
+    }
+    for fsd in fsds {
+        let users: Vec<&Fwd> = fwds
+            .iter()
+            .filter(|fwd| fwd.fsds.contains(&fsd.name) || fwd.target.as_ref() == Some(&fsd.name))
+            .collect();
+        fsd.hosts = known
+            .iter()
+            .filter(|host| users.iter().any(|fwd| fwd.is_on(&host.name)))
+            .map(|host| host.name.clone())
+            .collect();
+    }
+}
+
+/// What several hosts cannot do to the same thing.
+pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error> {
+    let hosts = &definitions.hosts;
+    if hosts.is_empty() {
+        return Ok(());
+    }
+    let refuse = |place: &Place, word: &str, text: String, hint: &str| {
+        Err(Error::new(ErrorKind::Conflict, place, word, text).hint(hint))
+    };
+    let elsewhere = hosts.len() > 1 || hosts.iter().any(|host| !host.is_here());
+    let general = &definitions.general;
+    for (word, said) in [("journal", general.journal.is_some()), ("concatenatesds", general.concatenate)] {
+        if said && elsewhere {
+            let text = format!("{word}= and several hosts do not go together here");
+            return refuse(&hosts[0].place, word, text, "run it on the host itself, without hd=");
+        }
+    }
+    for run in runs {
+        match &run.work {
+            Work::Raw(work) => {
+                for (wd, sds) in &work.wds {
+                    let sds = || sds.iter().map(|at| &work.sds[*at]);
+                    let on = |sd: &Sd| {
+                        hosts.iter().filter(|host| wd.is_on(&host.name) && sd.is_on(&host.name)).count()
+                    };
+                    if let Some(sd) = sds().find(|sd| on(sd) == 0) {
+                        let text = format!("wd={} and sd={} have no host in common", wd.name, sd.name);
+                        return refuse(&wd.place, "host", text, "change host= of one of them");
+                    }
+                    if let (Some(_), Some(sd)) = (general.validate, sds().find(|sd| on(sd) > 1)) {
+                        let text = format!("data validation: sd={} is used by more than one host", sd.name);
+                        return refuse(&sd.place, "validate", text, "give each host a storage of its own");
+                    }
+                }
+            }
+            Work::Files(work) => {
+                for fsd in work.fsds.iter().filter(|fsd| fsd.hosts.len() > 1) {
+                    if !fsd.shared {
+                        let text = format!(
+                            "fsd={} is used by more than one host: {}",
+                            fsd.name,
+                            fsd.hosts.join(", ")
+                        );
+                        let hint = "say shared=yes, so that each has files of its own below the anchor, or host= on the fwd=";
+                        return refuse(&fsd.place, "shared", text, hint);
+                    }
+                    let makes = |fwd: &Fwd| {
+                        let known = [Operation::Mkdir, Operation::Rmdir];
+                        let uses = fwd.fsds.contains(&fsd.name);
+                        fwd.operations.iter().copied().find(|o| uses && known.contains(o))
+                    };
+                    if let Some((fwd, operation)) =
+                        work.fwds.iter().find_map(|(fwd, _)| Some((fwd, makes(fwd)?)))
+                    {
+                        let text = format!(
+                            "operation={} on fsd={}, which several hosts share: each would meet the others' directories",
+                            operation.name(),
+                            fsd.name
+                        );
+                        return refuse(
+                            &fwd.place,
+                            "operation",
+                            text,
+                            "say host= on the fwd=, or give each host an fsd=",
+                        );
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
