@@ -232,6 +232,8 @@ impl Inner {
     /// Makes everything done so far durable. For the sync task, and for create and export when it does not run.
     pub(crate) fn commit(&self) -> Result<()> {
         let _turn = self.sync_turn.lock();
+        // Before anything is taken that it counts.
+        let _freeing = self.freeing.begin(self.is_owing());
         self.changed.store(false, Ordering::Release);
         self.give_up_failed_logs();
         self.note_given_up();

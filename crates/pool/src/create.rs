@@ -28,6 +28,7 @@ use crate::datasets::NewKey;
 use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
 use crate::events::Events;
+use crate::freeing::Freeing;
 use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::interval::Interval;
@@ -212,6 +213,7 @@ impl Plan {
             txgs,
             quotas: Arc::new(Quotas::new(Arc::clone(&admission))),
             admission,
+            freeing: Freeing::default(),
             table: RwLock::new(table),
             props: RwLock::new(PoolProps { values: props, dirty: BTreeSet::new() }),
             history: Mutex::new(History { next: history_next, pending: Vec::new(), storing: Vec::new() }),

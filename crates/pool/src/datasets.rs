@@ -634,22 +634,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Bytes of destroyed datasets, and 1 if anything else that was deleted is still to be given back.
-    pub(crate) fn freeing(&self) -> u64 {
-        if self.is_suspended() || self.read_only {
-            return 0;
-        }
-        let doomed: u64 = {
-            let table = self.table.read();
-            let rows = table.iter_all().map(|(_, entry)| &entry.row).filter(|row| row.destroying);
-            rows.map(|row| row.used.max(1)).sum()
-        };
-        let owing = self.heads().iter().any(|head| head.owes_frees());
-        // A deletion that was let in and then failed leaves nothing to commit.
-        let deleting = self.admission.is_deleting() && self.has_changes();
-        (doomed + self.dead_bytes()).max(u64::from(owing || deleting))
-    }
-
     /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
     pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.check_writable()?;

@@ -28,6 +28,7 @@ use crate::damage::Search;
 use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
+use crate::freeing::Freeing;
 use crate::held::Held;
 use crate::history::History;
 use crate::interval::Interval;
@@ -174,6 +175,8 @@ pub(crate) struct Inner {
     pub sealing: Option<Sealing>,
     pub txgs: Arc<Txgs>,
     pub admission: Arc<Admission>,
+    /// What the commit under way found to be freed.
+    pub freeing: Freeing,
     /// Limits of datasets.
     pub quotas: Arc<Quotas>,
     pub table: RwLock<Table>,

@@ -26,6 +26,7 @@ mod diff;
 mod differ;
 mod error;
 mod events;
+mod freeing;
 pub mod groups;
 mod grow;
 mod held;
