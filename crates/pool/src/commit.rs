@@ -373,7 +373,6 @@ impl Inner {
         for head in heads {
             results.push((head.id(), head.sync(txg)?));
         }
-        let owes_cells = self.free_dead()?;
         self.destroy_step(txg)?;
         {
             let _figures = self.figures.write();
@@ -381,7 +380,8 @@ impl Inner {
             self.note_cells()?;
             self.take_asked(txg);
         }
-        if owes_cells {
+        // A snapshot may be destroyed at any moment of this: what was let go while it was there is in its cells before they are freed.
+        if self.free_dead()? {
             self.destroying.store(true, Ordering::Relaxed);
         }
         if let Some(old) = state.tail.take()

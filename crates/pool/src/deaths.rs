@@ -12,7 +12,7 @@
 //!
 //! ## Invariants
 //! (S1) A block is let go once: it is then freed, or a place in one cell.                    `Deaths::let_go`; `inspect check`
-//! (S2) A cell that no snapshot holds lies in a dead range, and is freed.                    `remove_snapshots`; `inspect check`
+//! (S2) A cell that no snapshot holds lies in a dead range, and is freed.      `remove_snapshots`, `note_cells`; `inspect check`
 //! (S3) What a cell is in never changes: snapshots that go, or come, only change who holds it. So no cell is ever rewritten.
 //! (S4) `kept` of a dataset's row is the sum of its cells that some snapshot of its own holds, without shadows. `inspect check`
 //! (S5) `shared` of a clone's row is what its origin refers to without the shadows.           `inspect check`
@@ -172,6 +172,11 @@ impl Inner {
         let mut table = self.table.write();
         for (id, entry) in table.iter_mut() {
             for (cell, places) in entry.deaths.take() {
+                // (S2) Who held it may have gone since.
+                debug_assert!(
+                    entry.deaths.is_shadow(cell) || entry.deaths.holds(cell) || entry.is_dead(cell),
+                    "{id}: {cell:?} is held by nobody and in no dead range"
+                );
                 let sum = self.sum_of(&places);
                 self.put(id, cell, &places, sum)?;
                 if entry.deaths.is_shadow(cell) {

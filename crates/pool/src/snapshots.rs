@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_dataset::Dataset;
-use steadfast_format::{DatasetId, MetaKey, SnapshotRow, Txg, meta_keys};
+use steadfast_format::{CellId, DatasetId, MetaKey, SnapshotRow, Txg, meta_keys};
 use steadfast_property::Local;
 
 use crate::deaths::Sum;
@@ -193,6 +193,13 @@ impl Entry {
         }
         self.dead.insert(after, before);
         self.dead_dirty.insert(after);
+    }
+
+    /// True if a cell is to be freed.
+    pub fn is_dead(&self, cell: CellId) -> bool {
+        let of =
+            |(after, before): (&Txg, &Txg)| *after < cell.left && cell.left < *before && cell.born < *before;
+        self.dead.range(..=cell.born).any(of)
     }
 
     /// The snapshots before and after a txg: where nothing is, the origin or 0, and the end of time.
