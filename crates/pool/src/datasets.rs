@@ -540,34 +540,34 @@ impl Inner {
         if is_clone {
             return self.destroy_clone(name, snapshots);
         }
-        {
-            let mut figures = self.figures.write();
+        loop {
+            let figures = self.figures.write();
             let mut table = self.table.write();
             self.check_destroy(&table, name, snapshots)?;
             let id = table.find(name)?;
             let alone = table.owned_alone(id).is_some();
-            let entry = table.get_mut(id).expect("just found");
+            let entry = table.get(id).expect("just found");
             if entry.open.is_none() && !alone {
                 if entry.is_encrypted() && entry.keys.is_none() {
                     return Err(Error::KeyNotLoaded { name: name.to_owned() });
                 }
                 drop((table, figures));
                 self.open_head(id)?;
-                figures = self.figures.write();
-                table = self.table.write();
+                // Others may have used it, cloned it or destroyed it meanwhile.
+                continue;
             }
-            let txgs: Vec<Txg> = table.get(id).expect("just found").snapshots.keys().copied().collect();
+            let txgs: Vec<Txg> = entry.snapshots.keys().copied().collect();
             if !txgs.is_empty() {
                 self.remove_snapshots(&mut table, id, &txgs)?;
             }
-            let entry = table.get_mut(id).expect("just found");
+            let entry = table.get_mut(id).expect("looked at just now");
             entry.row.destroying = true;
             entry.row_dirty = true;
             self.note_done(&format!("destroy {name} ({id})"));
             if let Some(open) = &entry.open {
                 open.head.begin_destroy();
             }
-            drop((table, figures));
+            break;
         }
         self.commit_changes()
     }

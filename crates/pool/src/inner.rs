@@ -386,6 +386,6 @@ impl Inner {
     /// Full name of a dataset, or its number if it is gone.
     pub fn dataset_name(&self, id: DatasetId) -> String {
         let table = self.table.read();
-        if table.get(id).is_some() { table.full_name(id) } else { format!("<{id}>") }
+        table.full_name(id)
     }
 }

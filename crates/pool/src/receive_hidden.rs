@@ -167,7 +167,11 @@ impl Inner {
             entry.row.destroying = true;
             entry.row_dirty = true;
         }
-        self.open_head(hidden)?;
+        match self.open_head(hidden) {
+            // The sync task was faster.
+            Err(Error::NoSuchDataset { .. }) => {}
+            opened => _ = opened?,
+        }
         self.commit_changes()
     }
 

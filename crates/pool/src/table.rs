@@ -206,8 +206,11 @@ impl Table {
         self.entries.iter_mut().map(|(id, entry)| (*id, entry))
     }
 
-    /// Ids from the root dataset down to `id`.
+    /// Ids from the root dataset down to `id`; none for what is gone, as a dataset may be that was named before the table was held.
     pub fn ancestry(&self, id: DatasetId) -> Vec<DatasetId> {
+        if !self.entries.contains_key(&id) {
+            return Vec::new();
+        }
         let mut ids = vec![id];
         let mut at = id;
         while at != ROOT {
@@ -219,8 +222,11 @@ impl Table {
         ids
     }
 
-    /// `pool/a/b`.
+    /// `pool/a/b`; `<7>` of what is gone.
     pub fn full_name(&self, id: DatasetId) -> String {
+        if !self.entries.contains_key(&id) {
+            return format!("<{id}>");
+        }
         let mut name = self.pool.clone();
         for id in self.ancestry(id).into_iter().skip(1) {
             name.push('/');
@@ -265,6 +271,9 @@ impl Table {
     /// The value of a property that counts for a dataset, and its source.
     pub fn resolve(&self, id: DatasetId, name: &str, mount_base: &str) -> Option<Resolved> {
         let ids = self.ancestry(id);
+        if ids.is_empty() {
+            return None;
+        }
         let names: Vec<String> = ids.iter().map(|id| self.full_name(*id)).collect();
         let chain: Vec<(&str, &Local)> =
             ids.iter().zip(&names).map(|(id, name)| (name.as_str(), &self.entries[id].props)).collect();
