@@ -1,13 +1,13 @@
 //! `steadfast bench agent`: waits for a master that knows the secret, and carries out its part.
 
-use crate::link::{self, Receiver};
+use crate::link::{self, MasterId, Receiver};
 use crate::message::{Order, Word};
 use crate::worker::{self, Desk};
 use crate::{Error, Secret};
 use rustls::ServerConfig;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Connections that have not proved anything yet.
@@ -22,8 +22,8 @@ pub struct Agent {
     listener: TcpListener,
     config: Arc<ServerConfig>,
     secret: Arc<Secret>,
-    /// A master is being served.
-    busy: Arc<AtomicBool>,
+    /// The master that is being served, and how many connections it has: one for each of its clients here.
+    busy: Arc<Mutex<Option<(MasterId, usize)>>>,
     strangers: Arc<AtomicUsize>,
 }
 
@@ -83,11 +83,27 @@ pub fn serve(agent: &Agent, stop: &AtomicBool, say: &(dyn Fn(&str) + Sync)) {
 }
 
 /// Gives the agent back to the next master, however this one ends.
-struct Free<'a>(&'a AtomicBool);
+struct Free<'a>(&'a Agent);
+
+impl<'a> Free<'a> {
+    /// One more connection of this master, if no other is being served.
+    fn take(agent: &'a Agent, master: &MasterId) -> Option<Free<'a>> {
+        let mut busy = agent.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (served, count) = busy.get_or_insert((*master, 0));
+        (served == master).then(|| {
+            *count += 1;
+            Free(agent)
+        })
+    }
+}
 
 impl Drop for Free<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Relaxed);
+        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = busy.as_mut() {
+            *count -= 1;
+        }
+        busy.take_if(|(_, count)| *count == 0);
     }
 }
 
@@ -99,17 +115,19 @@ fn visitor(
     say: &(dyn Fn(&str) + Sync),
 ) {
     let mut mine = None;
-    let busy = || {
+    let busy = |master: &MasterId| {
         // One that has just ended may not have left yet.
         let begun = Instant::now();
-        while agent.busy.swap(true, Relaxed) {
+        loop {
+            mine = Free::take(agent, master);
+            if mine.is_some() {
+                return None;
+            }
             if begun.elapsed() > LEAVING || stop.load(Relaxed) {
                 return Some("it works for another master; wait until that is done.");
             }
             std::thread::sleep(LOOK);
         }
-        mine = Some(Free(&agent.busy));
-        None
     };
     let accepted = socket
         .set_nonblocking(false)

@@ -36,8 +36,10 @@ const SILENCE: Duration = Duration::from_secs(20);
 const EXPORTER: &[u8] = b"EXPORTER-steadfast-bench-agent";
 /// What a master says first, before its proof.
 const HELLO: &[u8; 16] = b"steadfast bench\n";
-/// Bytes of the first frame: hello, version, proof.
-const HELLO_BYTES: usize = HELLO.len() + 4 + PROOF_BYTES;
+/// One master: all its connections to an agent bear the same.
+pub(crate) type MasterId = [u8; 16];
+/// Bytes of the first frame: hello, version, master, proof.
+const HELLO_BYTES: usize = HELLO.len() + 4 + size_of::<MasterId>() + PROOF_BYTES;
 /// Longest answer to it.
 const ANSWER_MAX: usize = 1024;
 
@@ -150,12 +152,14 @@ pub(crate) fn connect(
     socket: TcpStream,
     config: Arc<ClientConfig>,
     secret: &Secret,
+    master: &MasterId,
 ) -> Result<Receiver, Error> {
     let name = ServerName::try_from("agent").map_err(|_| rustls::Error::General("no name".into()))?;
     let connection = Connection::Client(ClientConnection::new(config, name)?);
     let until = Instant::now() + HANDSHAKE;
     let (mut receiver, exported) = shake(socket, connection, until)?;
-    let hello = [HELLO.as_slice(), &message::VERSION.to_be_bytes(), &secret.proof(Role::Master, &exported)];
+    let (version, proof) = (message::VERSION.to_be_bytes(), secret.proof(Role::Master, &exported));
+    let hello = [HELLO.as_slice(), &version, master, &proof];
     receiver.link.send_bytes(&hello.concat())?;
     let answer = receiver.frame(ANSWER_MAX, Some(until))?;
     match answer.split_first() {
@@ -170,7 +174,7 @@ pub(crate) fn accept(
     socket: TcpStream,
     config: Arc<ServerConfig>,
     secret: &Secret,
-    busy: impl FnOnce() -> Option<&'static str>,
+    busy: impl FnOnce(&MasterId) -> Option<&'static str>,
 ) -> Result<Receiver, Error> {
     let connection = Connection::Server(ServerConnection::new(config)?);
     let until = Instant::now() + HANDSHAKE;
@@ -181,17 +185,20 @@ pub(crate) fn accept(
         let _ = receiver.link.send_bytes(&[&[1u8], why.as_bytes()].concat());
         Err(Error::Refused(why.to_string()))
     };
-    let Some((version, proof)) = hello.strip_prefix(HELLO).and_then(|rest| rest.split_first_chunk::<4>())
+    let Some((version, rest)) = hello.strip_prefix(HELLO).and_then(|rest| rest.split_first_chunk::<4>())
     else {
         return Err(Error::Refused("the first frame is none of ours.".into()));
     };
     if u32::from_be_bytes(*version) != message::VERSION {
         return refuse(&receiver, "it is of another version: use the same program on all hosts.");
     }
+    let Some((master, proof)) = rest.split_first_chunk() else {
+        return Err(Error::Refused("the first frame is none of ours.".into()));
+    };
     if !secret.proves(Role::Master, &exported, proof) {
         return refuse(&receiver, "the secrets differ: give master and agent the same file.");
     }
-    if let Some(why) = busy() {
+    if let Some(why) = busy(master) {
         return refuse(&receiver, why);
     }
     receiver.link.send_bytes(&[&[0u8], secret.proof(Role::Agent, &exported).as_slice()].concat())?;

@@ -105,6 +105,8 @@ impl<'a> Hosts<'a> {
         let (sender, inbox) = mpsc::channel();
         let secret = if plan.hosts.iter().any(|host| !host.is_here()) { Some(secret()?) } else { None };
         let config = link::client()?;
+        let mut master = link::MasterId::default();
+        crate::secret::random(&mut master)?;
         let mut members = Vec::new();
         for (at, host) in plan.hosts.iter().enumerate() {
             let sender = sender.clone();
@@ -112,9 +114,10 @@ impl<'a> Hosts<'a> {
                 Some(secret) if !host.is_here() => {
                     let port = host.port.or(plan.general.port).unwrap_or(AGENT_PORT);
                     let (socket, address) = reach(host, port)?;
-                    let mut receiver = link::connect(socket, config.clone(), secret).map_err(|error| {
-                        Error::Refused(format!("host={} ({address}): {error}", host.name))
-                    })?;
+                    let mut receiver =
+                        link::connect(socket, config.clone(), secret, &master).map_err(|error| {
+                            Error::Refused(format!("host={} ({address}): {error}", host.name))
+                        })?;
                     let link = receiver.link.clone();
                     std::thread::spawn(move || {
                         let why = loop {
@@ -273,7 +276,9 @@ impl Crew for Hosts<'_> {
         let names: Vec<String> = self.members.iter().map(|member| member.name.clone()).collect();
         self.number += 1;
         let parts = parts(run, weights, &names);
-        let mut work = Gathering::new(run, self.number, &parts, self.members.len());
+        let machine = |member: &Member| self.members.iter().position(|other| other.at == member.at);
+        let machines = self.members.iter().filter_map(machine).collect();
+        let mut work = Gathering::new(run, self.number, &parts, machines);
         for Part { host, run, weights } in parts {
             let order = Order::Run { number: self.number, run: Box::new(run), weights: Some(weights) };
             self.members[host].tell(order);
@@ -475,6 +480,8 @@ struct Share {
 /// A run, as it comes together.
 struct Gathering<'a> {
     number: u32,
+    /// The first host on the machine of each.
+    machines: Vec<usize>,
     hosts: Vec<Share>,
     /// Files of each host's part.
     parts: Vec<(usize, Vec<String>, HashMap<String, String>)>,
@@ -490,10 +497,10 @@ struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    fn new(run: &'a Run, number: u32, parts: &[Part], hosts: usize) -> Gathering<'a> {
+    fn new(run: &'a Run, number: u32, parts: &[Part], machines: Vec<usize>) -> Gathering<'a> {
         let warm = u32::try_from(run.warmup / run.interval.max(1)).unwrap_or(u32::MAX);
         let first_measured = warm.max(1).saturating_add(1);
-        let mut shares: Vec<Share> = (0..hosts).map(|_| Share::default()).collect();
+        let mut shares: Vec<Share> = machines.iter().map(|_| Share::default()).collect();
         parts.iter().for_each(|part| shares[part.host].take_part = true);
         let describe = |part: &Part| match &part.run.work {
             Work::Raw(work) => {
@@ -506,6 +513,7 @@ impl<'a> Gathering<'a> {
         };
         Gathering {
             number,
+            machines,
             hosts: shares,
             parts: parts.iter().map(describe).collect(),
             sizes: HashMap::new(),
@@ -615,9 +623,9 @@ impl<'a> Gathering<'a> {
         let number = self.at;
         let warmup = number < self.result.first_measured;
         let mut groups = self.nothing();
-        let (mut cpus, mut seconds): (Vec<Cpu>, f64) = (Vec::new(), 0.0);
+        let (mut cpus, mut seconds): (Vec<(usize, Cpu)>, f64) = (Vec::new(), 0.0);
         for (at, stretch) in stretches {
-            cpus.push(stretch.cpu);
+            cpus.push((self.machines[at], stretch.cpu));
             seconds = seconds.max(stretch.seconds);
             for (kind, times) in &stretch.times {
                 let place = self.hosts[at].places.get(*kind as usize);
@@ -707,8 +715,10 @@ impl<'a> Gathering<'a> {
                 ));
             }
         }
-        let of = |field: fn(&Done) -> Cpu| -> Vec<Cpu> {
-            done.iter().filter_map(|(_, share)| share.done.as_ref()).map(field).collect()
+        let of = |field: fn(&Done) -> Cpu| -> Vec<(&str, Cpu)> {
+            done.iter()
+                .filter_map(|(member, share)| Some((member.at.as_str(), field(share.done.as_ref()?))))
+                .collect()
         };
         result.measured_cpu = over_hosts(&of(|done| done.measured_cpu));
         result.whole_cpu = over_hosts(&of(|done| done.whole_cpu));

@@ -8,7 +8,7 @@ use steadfast_lab_workload::histogram::Histogram;
 use steadfast_lab_workload::{Counter, Engine, Group, Groups, Interval, IoError, RunResult};
 
 /// Version of everything here; master and agent must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// To whoever carries out a part.
 #[derive(Debug, Serialize, Deserialize)]
@@ -213,10 +213,14 @@ impl From<&CpuUse> for Cpu {
     }
 }
 
-/// Percentages are means over the hosts, seconds their sums.
-pub(crate) fn over_hosts(all: &[Cpu]) -> CpuUse {
-    let mean = |field: fn(&Cpu) -> f64| all.iter().map(field).sum::<f64>() / all.len().max(1) as f64;
-    let sum = |field: fn(&Cpu) -> f64| all.iter().map(field).sum::<f64>();
+/// Percentages are means over the hosts, seconds their sums. Each host comes with its place: clients of one place are one
+/// machine, often one process, and are counted once.
+pub(crate) fn over_hosts<P: PartialEq>(all: &[(P, Cpu)]) -> CpuUse {
+    let first = |(at, (place, cpu))| (!all[..at].iter().any(|(known, _)| known == place)).then_some(cpu);
+    let all: Vec<&Cpu> = all.iter().map(|(place, cpu)| (place, cpu)).enumerate().filter_map(first).collect();
+    let mean =
+        |field: fn(&Cpu) -> f64| all.iter().map(|cpu| field(cpu)).sum::<f64>() / all.len().max(1) as f64;
+    let sum = |field: fn(&Cpu) -> f64| all.iter().map(|cpu| field(cpu)).sum::<f64>();
     CpuUse {
         used: mean(|cpu| cpu.used),
         user: mean(|cpu| cpu.user),

@@ -213,12 +213,36 @@ fn a_wrong_secret_is_refused_by_both_and_so_is_a_second_master() {
     // Who knows it is served, and the next one waits.
     let socket = TcpStream::connect(one.address).unwrap();
     let secret = Secret::new(b"another secret, long enough").unwrap();
-    let first = link::connect(socket, link::client().unwrap(), &secret).unwrap();
+    let first = link::connect(socket, link::client().unwrap(), &secret, &[7; 16]).unwrap();
     let why = refused(b"another secret, long enough").unwrap();
     assert!(why.contains("it works for another master"), "{why}");
     first.link.close();
     one.hears("is gone");
     assert_eq!(refused(b"another secret, long enough"), None, "and then it is free again");
+}
+
+#[test]
+fn clients_of_one_agent_and_of_the_master_are_hosts_of_their_own() {
+    let one = Running::new(SECRET);
+    let dir = tempfile::tempdir().unwrap();
+    let anchor = dir.path().join("tree");
+    let text = format!(
+        "hd=default,clients=2\nhd=one,system={}\nhd=here,system=localhost\n\
+         fsd=f,anchor={},width=2,files=6,size=8k,shared=yes\n\
+         fwd=w,fsd=f,operation=read,xfersize=4k,fileselect=once,threads=4\n\
+         rd=r,fwd=w,fwdrate=max,format=yes,elapsed=20,interval=1\n",
+        one.address,
+        anchor.display()
+    );
+    let (outcome, said) = master(&text, SECRET);
+    assert_eq!(outcome.failure(), None, "{said:?}");
+    assert_eq!(outcome.runs[1].whole.operation(steadfast_lab_params::Operation::Read).count, 2 * 12);
+    for client in ["one_cl0", "one_cl1", "here_cl0", "here_cl1"] {
+        let line = format!("{client}-0: anchor={} create complete.", anchor.display());
+        assert!(said.contains(&line), "{client}: {said:?}");
+    }
+    let served = |line: &&String| line.starts_with("A master at");
+    assert_eq!(one.said.lock().unwrap().iter().filter(served).count(), 2);
 }
 
 /// Takes what comes on one side and sends it on the other, as somebody in the middle with TLS of his own would.
@@ -240,7 +264,8 @@ fn a_proof_is_bound_to_its_connection() {
         answer
     });
     let secret = Secret::new(SECRET).unwrap();
-    let refused = link::connect(TcpStream::connect(address).unwrap(), link::client().unwrap(), &secret);
+    let refused =
+        link::connect(TcpStream::connect(address).unwrap(), link::client().unwrap(), &secret, &[7; 16]);
     assert!(matches!(refused, Err(Error::Refused(_))));
     let answer = thread.join().unwrap();
     assert_eq!(answer[0], 1, "the agent does not take a proof from another connection");
@@ -278,7 +303,7 @@ fn hostile_bytes_change_nothing() {
         // The one before may be on its way out.
         let known = loop {
             let socket = TcpStream::connect(one.address).unwrap();
-            match link::connect(socket, link::client().unwrap(), &secret) {
+            match link::connect(socket, link::client().unwrap(), &secret, &[7; 16]) {
                 Ok(known) => break known,
                 Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
             }
@@ -292,7 +317,7 @@ fn hostile_bytes_change_nothing() {
     let begun = Instant::now();
     let mut known = loop {
         let socket = TcpStream::connect(one.address).unwrap();
-        match link::connect(socket, link::client().unwrap(), &secret) {
+        match link::connect(socket, link::client().unwrap(), &secret, &[7; 16]) {
             Ok(known) => break known,
             Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
         }

@@ -6,6 +6,7 @@
 use crate::error::{Error, ErrorKind, Place, nearest};
 use crate::lexer::Item;
 use crate::model::{Fsd, Fwd, Operation, Run, Sd, Wd, Work};
+use crate::number::Unit;
 use crate::read::{self, bad};
 use crate::section::Definitions;
 
@@ -66,27 +67,69 @@ fn is_on(hosts: &[String], host: &str) -> bool {
     hosts.is_empty() || hosts.iter().any(|name| name == host)
 }
 
-/// Reads one `hd=` with what stands behind it; `None` for `hd=default`.
-pub(crate) fn host(first: &Item, items: &[Item], known: &[Host]) -> Result<Option<Host>, Error> {
+/// Reads one `hd=` with what stands behind it: one host, or as many as `clients=` says. None for `hd=default`, whose
+/// `clients` are those of all that follow.
+pub(crate) fn host(
+    first: &Item,
+    items: &[Item],
+    known: &[Host],
+    clients: &mut u32,
+) -> Result<Vec<Host>, Error> {
     let name = read::single(first)?.to_string();
+    let said = named(items, "clients");
+    let number = said.map(|item| read::plain(item, Unit::Size, 1.0, HOSTS_MAX as f64)).transpose()?;
+    let own = number.map_or(*clients, |number| number as u32);
     if name.eq_ignore_ascii_case("default") {
-        return Ok(None);
+        *clients = own;
+        return Ok(Vec::new());
     }
-    if known.iter().any(|host| host.name == name) {
-        let text = format!("Duplicate HD names not allowed: {name}");
-        return Err(Error::new(ErrorKind::Duplicate, &first.place, &name, text)
-            .hint("give the second one another name"));
+    let (system, port) = system(&name, items)?;
+    let mut made = Vec::new();
+    for name in client_names(&name, own) {
+        if known.iter().any(|host| host.name == name) {
+            let text = format!("Duplicate HD names not allowed: {name}");
+            return Err(Error::new(ErrorKind::Duplicate, &first.place, &name, text)
+                .hint("give the second one another name"));
+        }
+        made.push(Host { name, system: system.clone(), port, place: first.place.clone() });
     }
-    if known.len() >= HOSTS_MAX {
+    if known.len() + made.len() > HOSTS_MAX {
         let text = format!("more than {HOSTS_MAX} hosts");
         return Err(Error::new(ErrorKind::TooLarge, &first.place, &name, text));
     }
-    let system = items
-        .iter()
-        .find(|item| item.keyword.len() >= 2 && "system".starts_with(&item.keyword.to_ascii_lowercase()));
-    let Some(item) = system else {
-        return Ok(Some(Host { system: name.clone(), name, port: None, place: first.place.clone() }));
-    };
+    Ok(made)
+}
+
+/// What the clients of a host are called: as in vdbench. Without `clients=` it is one, with its own name.
+fn client_names(name: &str, clients: u32) -> Vec<String> {
+    if clients == 0 {
+        return vec![name.to_string()];
+    }
+    (0..clients).map(|client| format!("{name}_cl{client}")).collect()
+}
+
+/// The names that an `hd=` line makes, before it is known whether it is right. `clients`: of `hd=default`.
+pub(crate) fn names(items: &[Item], clients: &mut u32) -> Vec<String> {
+    let Some((first, rest)) = items.split_first() else { return Vec::new() };
+    let said =
+        named(rest, "clients").and_then(|item| read::plain(item, Unit::Size, 1.0, HOSTS_MAX as f64).ok());
+    let own = said.map_or(*clients, |number| number as u32);
+    let name = first.values.first().map_or("", |value| value.text.as_str());
+    if name.eq_ignore_ascii_case("default") {
+        *clients = own;
+        return Vec::new();
+    }
+    client_names(name, own)
+}
+
+/// A word of `hd=`, perhaps cut short.
+fn named<'a>(items: &'a [Item], word: &str) -> Option<&'a Item> {
+    items.iter().rfind(|item| item.keyword.len() >= 2 && word.starts_with(&item.keyword.to_ascii_lowercase()))
+}
+
+/// `system=name:port`.
+fn system(name: &str, items: &[Item]) -> Result<(String, Option<u16>), Error> {
+    let Some(item) = named(items, "system") else { return Ok((name.to_string(), None)) };
     let text = read::single(item)?;
     let (system, port) = match text.rsplit_once(':') {
         // Colons of an address of six words, without brackets: no port.
@@ -99,8 +142,7 @@ pub(crate) fn host(first: &Item, items: &[Item], known: &[Host]) -> Result<Optio
         }
         None => (text, None),
     };
-    let system = system.trim_start_matches('[').trim_end_matches(']').to_string();
-    Ok(Some(Host { name, system, port, place: first.place.clone() }))
+    Ok((system.trim_start_matches('[').trim_end_matches(']').to_string(), port))
 }
 
 /// The hosts that a `host=` means; none for all.

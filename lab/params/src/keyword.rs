@@ -111,7 +111,7 @@ const GENERAL: &[Keyword] = &[
     full("dedupratio"),
     full("dedupunit"),
     full("dedupsets"),
-    refused_full("deduphotsets"),
+    full("deduphotsets"),
     full("dedupflipflop"),
     ignored("messagescan"),
     yes("validate"),
@@ -150,7 +150,7 @@ const HD: &[Keyword] = &[
     ignored("shell"),
     ignored("vdbench"),
     ignored("jvms"),
-    refused("clients"),
+    yes("clients"),
     refused("mount"),
     ignored("master"),
 ];
@@ -171,7 +171,7 @@ const SD: &[Keyword] = &[
     full("dedupratio"),
     full("dedupunit"),
     full("dedupsets"),
-    refused_full("deduphotsets"),
+    full("deduphotsets"),
     refused("replay"),
     refused("streams"),
     refused("resetlun"),
@@ -217,7 +217,7 @@ const FSD: &[Keyword] = &[
     yes("openflags"),
     yes("distribution"),
     yes("count"),
-    refused_full("journal"),
+    full("journal"),
     full("mask"),
     ignored("log"),
     refused("cleanup"),
@@ -325,8 +325,7 @@ pub(crate) fn find(section: Section, item: &Item) -> Result<Keyword, Error> {
     let prefix = || table.iter().find(|k| !k.exact && word.len() >= 2 && k.name.starts_with(&word));
     if let Some(keyword) = whole.or_else(prefix) {
         if keyword.treatment == Treatment::Refuse {
-            let text = format!("{}= is not carried out yet", keyword.name);
-            let hint = "it would change what is measured, so it is refused rather than ignored";
+            let (text, hint) = why_refused(section, keyword.name);
             return Err(Error::new(ErrorKind::NotYet, &item.place, keyword.name, text).hint(hint));
         }
         return Ok(*keyword);
@@ -347,6 +346,42 @@ pub(crate) fn find(section: Section, item: &Item) -> Result<Keyword, Error> {
         Some(near) => error.hint(format!("as {here}, did you mean '{near}'?")),
         None => error.hint(format!("it is not {here}; see lab/README.md for the list")),
     })
+}
+
+/// Why a word is refused, and what there is instead.
+fn why_refused(section: Section, name: &'static str) -> (String, &'static str) {
+    let (text, hint) = match (section, name) {
+        // vdbench 5.04.07 refuses these in the same words.
+        (Section::Fsd, "cleanup") => (
+            "'cleanup=' parameter is obsolete",
+            "format=yes deletes what an earlier format left, -c does so once, format=clean deletes only",
+        ),
+        (Section::Fsd, "host") => (
+            "No 'host=' parameter is allowed for a File System Definition (FSD)",
+            "say host= on the fwd= that uses it",
+        ),
+        (Section::Fsd, "cloud") => ("cloud= (object stores) is not carried out", "files alone are measured"),
+        (Section::Fsd, "deduphotsets") => (
+            "deduphotsets= are the first blocks of a storage (SD); a tree of files (FSD) has none",
+            "use dedupsets= with few sets",
+        ),
+        (Section::Sd, "streams") => ("streams= belongs to the wd=, as since 5.04", "say it on the wd="),
+        (Section::Sd, "resetlun" | "resetbus") => {
+            ("buses and luns are not reset", "use startcmd= with a command of the system's")
+        }
+        (Section::Hd | Section::Rd, "mount") => (
+            "nothing is mounted: that is the operator's",
+            "mount it before, or use startcmd= on this machine",
+        ),
+        (Section::Wd, "user") => ("a Java class cannot be loaded", "leave user= out"),
+        (Section::General, "psrset") => ("processor sets of Solaris are not carried out", "use taskset(1)"),
+        (Section::General, "unix2windows") => ("paths are not translated", "write them as they are here"),
+        _ => {
+            let hint = "it would change what is measured, so it is refused rather than ignored";
+            return (format!("{name}= is not carried out"), hint);
+        }
+    };
+    (text.to_string(), hint)
 }
 
 #[cfg(test)]

@@ -87,6 +87,8 @@ pub(crate) struct Lexer<'a> {
     lines: usize,
     /// Names of `hd=` so far.
     hosts: Vec<String>,
+    /// `clients=` of `hd=default`.
+    clients: u32,
     /// Characters of lines that are there once for each host.
     copied: usize,
 }
@@ -103,6 +105,7 @@ impl<'a> Lexer<'a> {
             copy: String::new(),
             lines: 0,
             hosts: Vec::new(),
+            clients: 0,
             copied: 0,
         }
     }
@@ -190,13 +193,8 @@ impl<'a> Lexer<'a> {
         let text: String = line.iter().map(|(c, _)| *c).collect();
         if !HOST_WORDS.iter().any(|word| text.contains(word)) {
             let statement = items(line, name)?;
-            if let Some(first) =
-                statement.items.first().filter(|item| item.keyword.eq_ignore_ascii_case("hd"))
-            {
-                let named = first.values.first().map_or("", |value| value.text.as_str());
-                if !named.eq_ignore_ascii_case("default") {
-                    self.hosts.push(named.to_string());
-                }
+            if statement.items.first().is_some_and(|item| item.keyword.eq_ignore_ascii_case("hd")) {
+                self.hosts.extend(crate::hosts::names(&statement.items, &mut self.clients));
             }
             statements.push(statement);
             return Ok(());

@@ -195,6 +195,8 @@ pub struct Fsd {
     pub mask: Option<(String, String)>,
     /// `dedupratio=` and its like, over the general ones.
     pub dedup: Option<Dedup>,
+    /// `journal=`: directory of its journal; the current one if not said.
+    pub journal: Option<String>,
     /// The hosts that use it in this run, where there are hosts at all.
     pub hosts: Vec<String>,
     /// `(n,of)`: only every `of`th file belongs to this host, from the `n`th on.
@@ -572,6 +574,43 @@ pub struct Dedup {
     pub sets: DedupSets,
     /// `dedupflipflop=`: which repeated contents change with every rewrite, between two.
     pub flipflop: FlipFlop,
+    /// `deduphotsets=`.
+    pub hot: HotSets,
+}
+
+/// `deduphotsets=(sets,blocks,...)`: the first blocks of a storage belong to sets of so many blocks each.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct HotSets {
+    /// Pairs of sets and blocks of each set; (0, 0) from the first that was not said on.
+    pub pairs: [(u32, u32); HOT_PAIRS_MAX],
+}
+
+/// So many pairs may be said.
+pub const HOT_PAIRS_MAX: usize = 8;
+
+impl HotSets {
+    /// How many sets there are.
+    pub fn sets(&self) -> u64 {
+        self.pairs.iter().map(|(sets, _)| u64::from(*sets)).sum()
+    }
+
+    /// How many blocks they have.
+    pub fn blocks(&self) -> u64 {
+        self.pairs.iter().map(|(sets, blocks)| u64::from(*sets) * u64::from(*blocks)).sum()
+    }
+
+    /// The hot set of a block, both from 0; `None` behind them. The sets of a pair take turns.
+    pub fn set(&self, block: u64) -> Option<u64> {
+        let (mut first_block, mut first_set) = (0, 0);
+        for (sets, blocks) in self.pairs {
+            let (sets, here) = (u64::from(sets), u64::from(sets) * u64::from(blocks));
+            if block < first_block + here {
+                return Some(first_set + (block - first_block) % sets);
+            }
+            (first_block, first_set) = (first_block + here, first_set + sets);
+        }
+        None
+    }
 }
 
 /// `dedupflipflop=`.
@@ -582,6 +621,8 @@ pub enum FlipFlop {
     Never,
     /// Of all sets.
     Always,
+    /// Of hot sets.
+    Hot,
 }
 
 /// `dedupsets=`.

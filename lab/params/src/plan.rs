@@ -94,7 +94,7 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
     if definitions.general.journal.is_some() {
         // A journal is one of validated data.
         definitions.general.validate.get_or_insert_default();
-        check_journal(&definitions, &runs, &rds)?;
+        check_journal(&definitions, &rds)?;
     }
     check_validate(&mut definitions, &runs, &rds)?;
     hosts::check(&definitions, &runs)?;
@@ -130,14 +130,9 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
     })
 }
 
-/// Storages alone have journals, and each one of its own.
-fn check_journal(definitions: &Definitions, runs: &[Run], rds: &[Rd]) -> Result<(), Error> {
+/// Each storage has a journal of its own.
+fn check_journal(definitions: &Definitions, rds: &[Rd]) -> Result<(), Error> {
     let place = rds.first().map_or(Place { file: "".into(), line: 0 }, |rd| rd.place.clone());
-    if runs.iter().any(|run| matches!(run.work, Work::Files(_))) {
-        let text = "journal= of file systems is not carried out yet".to_string();
-        return Err(Error::new(ErrorKind::NotYet, &place, "journal", text)
-            .hint("use sd= and wd=, or validate= alone"));
-    }
     if definitions.general.concatenate {
         let text = "journal= and concatenatesds= do not go together here.".to_string();
         return Err(Error::new(ErrorKind::Conflict, &place, "journal", text));
@@ -252,6 +247,21 @@ fn check_dedup(
         return Err(
             Error::new(ErrorKind::Conflict, &place, "dedupsets", text).hint("use a smaller percentage")
         );
+    }
+    let hot = dedup.hot.sets() > 0;
+    if dedup.flipflop == FlipFlop::Hot && !hot {
+        let text = "Requesting 'dedupflipflop=hot' without specifying 'deduphotsets=nnn'".to_string();
+        return Err(Error::new(ErrorKind::Conflict, &place, "dedupflipflop", text));
+    }
+    if hot && dedup.ratio <= 1.0 {
+        let text = "deduphotsets= needs a dedupratio= above 1".to_string();
+        return Err(Error::new(ErrorKind::Conflict, &place, "deduphotsets", text));
+    }
+    if hot && runs.iter().any(|run| matches!(run.work, Work::Files(_))) {
+        let text = "deduphotsets= are the first blocks of a storage (SD); a tree of files (FSD) has none"
+            .to_string();
+        return Err(Error::new(ErrorKind::Conflict, &place, "deduphotsets", text)
+            .hint("use dedupsets= with few sets"));
     }
     for run in runs {
         let sizes: Vec<&XferSize> = match &run.work {

@@ -260,6 +260,28 @@ pub(crate) fn range(item: &Item) -> Result<Range, Error> {
     Ok(Range::Bytes { low: *low as u64, high: *high as u64 })
 }
 
+/// `deduphotsets=(sets,blocks,...)`.
+pub(crate) fn hot_sets(item: &Item) -> Result<HotSets, Error> {
+    // As many as vdbench counts.
+    const BLOCKS_MAX: u64 = 1_000_000;
+    let list = plain_list(item, Unit::Size)?;
+    if !list.len().is_multiple_of(2) || list.is_empty() || list.len() > 2 * HOT_PAIRS_MAX {
+        let text = format!("deduphotsets= takes pairs of sets and blocks, up to {HOT_PAIRS_MAX}");
+        return Err(bad(item, text).hint("ten sets of three blocks: deduphotsets=(10,3)"));
+    }
+    let mut hot = HotSets::default();
+    for (pair, numbers) in hot.pairs.iter_mut().zip(list.chunks_exact(2)) {
+        if numbers.iter().any(|number| !(1.0..=BLOCKS_MAX as f64).contains(number)) {
+            return Err(bad(item, format!("deduphotsets= takes numbers from 1 to {BLOCKS_MAX}")));
+        }
+        *pair = (numbers[0] as u32, numbers[1] as u32);
+    }
+    if hot.blocks() > BLOCKS_MAX {
+        return Err(bad(item, format!("More than one million hot dedup blocks: {}", hot.blocks())));
+    }
+    Ok(hot)
+}
+
 /// `stride=(min,max)`.
 pub(crate) fn stride(item: &Item) -> Result<(u64, u64), Error> {
     match plain_list(item, Unit::Size)?.as_slice() {

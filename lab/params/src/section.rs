@@ -91,6 +91,8 @@ pub(crate) struct Definitions {
     taken: HashSet<(&'static str, String)>,
     /// Hosts that `hd=` defined.
     pub hosts: Vec<Host>,
+    /// `clients=` of `hd=default`.
+    clients: u32,
     /// The open definition has said no `host=` of its own yet: what it has is from its default.
     hosts_inherited: bool,
 }
@@ -166,6 +168,7 @@ impl Definitions {
             spread: Spread::Bottom,
             mask: None,
             dedup: None,
+            journal: None,
             hosts: Vec::new(),
             share: None,
             place: place.clone(),
@@ -230,6 +233,7 @@ impl Definitions {
             open: Open::General,
             taken: HashSet::new(),
             hosts: Vec::new(),
+            clients: 0,
             hosts_inherited: true,
         }
     }
@@ -245,8 +249,8 @@ impl Definitions {
             self.begin(section, first)?;
             items = &items[1..];
             if section == Section::Hd {
-                let host = hosts::host(first, items, &self.hosts)?;
-                self.hosts.extend(host);
+                let made = hosts::host(first, items, &self.hosts, &mut self.clients)?;
+                self.hosts.extend(made);
             }
         }
         let mut count = None;
@@ -357,7 +361,7 @@ impl Definitions {
         }
         match self.open {
             Open::General => general(&mut self.general, name, item),
-            // `system=` was read with its hd=.
+            // `system=` and `clients=` were read with their hd=.
             Open::Hd => Ok(()),
             Open::Format => match name {
                 "threads" => read::threads(item).map(|v| self.format.threads = v),
@@ -530,7 +534,7 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
     match name {
         "compratio" => general.compratio = read::compratio(item)?,
         "compression" => general.compratio = read::compression(item)?,
-        "dedupratio" | "dedupunit" | "dedupsets" | "dedupflipflop" => {
+        "dedupratio" | "dedupunit" | "dedupsets" | "deduphotsets" | "dedupflipflop" => {
             dedup(&mut general.dedup, None, name, item)?;
         }
         "compressionseed" => {
@@ -563,7 +567,13 @@ fn general(general: &mut General, name: &str, item: &Item) -> Result<(), Error> 
 /// The words of deduplication, gathered. What a storage does not say of its own is as in general; a unit of 0 is found
 /// missing at the end of the file.
 fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item) -> Result<(), Error> {
-    let plain = Dedup { ratio: 1.0, unit: 0, sets: DedupSets::Percent(5.0), flipflop: FlipFlop::Never };
+    let plain = Dedup {
+        ratio: 1.0,
+        unit: 0,
+        sets: DedupSets::Percent(5.0),
+        flipflop: FlipFlop::Never,
+        hot: HotSets::default(),
+    };
     let dedup = to.get_or_insert(general.unwrap_or(plain));
     match name {
         "dedupratio" => dedup.ratio = read::plain(item, Unit::Size, 1.0, 1e6)?,
@@ -583,9 +593,11 @@ fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item
                 _ => return Err(bad(item, "dedupsets= takes a number or a percentage")),
             }
         }
+        "deduphotsets" => dedup.hot = read::hot_sets(item)?,
         _ => {
-            dedup.flipflop = match read::choice(item, read::single(item)?, &["no", "yes"])? {
+            dedup.flipflop = match read::choice(item, read::single(item)?, &["no", "yes", "hot"])? {
                 "yes" => FlipFlop::Always,
+                "hot" => FlipFlop::Hot,
                 _ => FlipFlop::Never,
             }
         }
@@ -595,7 +607,9 @@ fn dedup(to: &mut Option<Dedup>, general: Option<Dedup>, name: &str, item: &Item
 
 fn sd(sd: &mut Sd, name: &str, item: &Item, general: Option<Dedup>) -> Result<(), Error> {
     match name {
-        "dedupratio" | "dedupunit" | "dedupsets" => dedup(&mut sd.dedup, general, name, item)?,
+        "dedupratio" | "dedupunit" | "dedupsets" | "deduphotsets" => {
+            dedup(&mut sd.dedup, general, name, item)?
+        }
         "lun" => {
             let lun = read::single(item)?.to_string();
             // `host=a,lun=x,host=b,lun=y`: each host has a file of another name.
@@ -653,6 +667,7 @@ fn fsd(fsd: &mut Fsd, name: &str, item: &Item, general: Option<Dedup>) -> Result
         "workingsetsize" | "wss" => fsd.workingset = Some(read::bytes(item, 1)?),
         "shared" => fsd.shared = read::yes_or_no(item)?,
         "openflags" => fsd.openflags = Some(read::openflags(item)?),
+        "journal" => fsd.journal = Some(read::single(item)?.to_string()),
         "mask" => fsd.mask = Some(read::mask(item)?),
         "distribution" => {
             let all = read::choice(item, read::single(item)?, &["bottom", "all"])? == "all";

@@ -249,8 +249,9 @@ fn an_include_is_read_beside_its_file_and_keeps_its_own_line_numbers() {
 #[test]
 fn what_would_change_the_measurement_is_refused_by_name() {
     for (text, word) in [
-        ("deduphotsets=(10,2)\n", "deduphotsets"),
-        ("journal=yes\nfsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max\n", "journal"),
+        ("fsd=f,anchor=a,deduphotsets=(10,2)\n", "deduphotsets"),
+        ("fsd=f,anchor=a,cleanup=yes\n", "cleanup"),
+        ("fsd=f,anchor=a,host=b\n", "host"),
         ("sd=sd1,lun=x\nwd=wd1,sd=sd1,user=x\n", "user"),
     ] {
         let error = refused(text);
@@ -414,11 +415,44 @@ fn dedup_needs_its_unit_and_writes_of_whole_units() {
     let plan = with("dedupratio=2\ndedupunit=4k", "64k").unwrap();
     assert_eq!(
         plan.general.dedup,
-        Some(Dedup { ratio: 2.0, unit: 4096, sets: DedupSets::Percent(5.0), flipflop: FlipFlop::Never })
+        Some(Dedup {
+            ratio: 2.0,
+            unit: 4096,
+            sets: DedupSets::Percent(5.0),
+            flipflop: FlipFlop::Never,
+            hot: HotSets::default()
+        })
     );
     assert_eq!(with("dedupratio=2", "64k").unwrap_err().kind, ErrorKind::Missing);
     assert_eq!(with("dedupratio=2\ndedupunit=8k", "4k").unwrap_err().kind, ErrorKind::Conflict);
     assert_eq!(with("dedupratio=50\ndedupunit=4k", "4k").unwrap_err().kind, ErrorKind::Conflict);
+}
+
+#[test]
+fn hot_sets_are_pairs_and_belong_to_storages() {
+    let with = |words: &str| {
+        parse_text(
+            "d",
+            &format!("dedupratio=2\ndedupunit=4k\n{words}\nsd=sd1,lun=x,size=1m\nrd=r,sd=sd1,iorate=max\n"),
+        )
+    };
+    let hot = with("deduphotsets=(2,3,1,4)\ndedupflipflop=hot").unwrap().general.dedup.unwrap().hot;
+    assert_eq!((hot.sets(), hot.blocks()), (3, 10));
+    let sets: Vec<Option<u64>> = (0..12).map(|block| hot.set(block)).collect();
+    let wanted = [0, 1, 0, 1, 0, 1, 2, 2, 2, 2].map(Some);
+    assert_eq!((&sets[..10], &sets[10..]), (&wanted[..], &[None, None][..]));
+    for (words, why) in [
+        ("deduphotsets=(2,3,1)", "takes pairs"),
+        ("deduphotsets=(0,3)", "takes numbers from 1"),
+        ("deduphotsets=(1000,1001)", "More than one million"),
+        ("dedupflipflop=hot", "without specifying 'deduphotsets=nnn'"),
+        ("deduphotsets=(2,3)\ndedupratio=1", "above 1"),
+    ] {
+        let error = with(words).unwrap_err();
+        assert!(error.text.contains(why), "{words}: {error}");
+    }
+    let files = "dedupratio=2\ndedupunit=4k\ndeduphotsets=(2,3)\nfsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max\n";
+    assert_eq!(refused(files).word, "deduphotsets");
 }
 
 #[test]
@@ -463,6 +497,23 @@ fn hosts_are_this_machine_or_an_agent_with_a_port() {
     assert_eq!(refused(&text("hd=hd1\nhd=hd1")).kind, ErrorKind::Duplicate);
     assert_eq!(refused(&text("hd=hd1,system=a:b")).kind, ErrorKind::BadValue);
     assert_eq!(refused(&text("hd=hd1,system=a,mount=/x")).kind, ErrorKind::NotYet);
+    let clients = |lines: &str| {
+        let plan = parse_text("h", &format!("{lines}\nsd=s,lun=/x,size=1m\nrd=r,sd=s,iorate=max\n")).unwrap();
+        plan.hosts.into_iter().map(|host| (host.name, host.port)).collect::<Vec<_>>()
+    };
+    let wanted = |names: &[(&str, Option<u16>)]| -> Vec<(String, Option<u16>)> {
+        names.iter().map(|(name, port)| (name.to_string(), *port)).collect()
+    };
+    assert_eq!(
+        clients("hd=hd1,system=a:80,clients=2\nhd=hd2,system=b"),
+        wanted(&[("hd1_cl0", Some(80)), ("hd1_cl1", Some(80)), ("hd2", None)])
+    );
+    assert_eq!(
+        clients("hd=default,cl=2\nhd=hd1\nhd=hd2,clients=1"),
+        wanted(&[("hd1_cl0", None), ("hd1_cl1", None), ("hd2_cl0", None)])
+    );
+    assert!(refused(&text("hd=hd1,clients=0")).text.contains("clients"));
+    assert_eq!(refused(&text("hd=hd1,clients=600\nhd=hd2,clients=600")).kind, ErrorKind::TooLarge);
 }
 
 #[test]
@@ -513,6 +564,9 @@ fn a_line_with_a_host_in_it_is_there_once_for_each() {
     let fwds: Vec<(&str, &[String])> =
         plan.fwds.iter().map(|fwd| (fwd.name.as_str(), fwd.hosts.as_slice())).collect();
     assert_eq!(fwds, [("fwd1", &["one".to_string()][..]), ("fwd2", &["two".to_string()][..])]);
+    let plan = parse_text("h", &text.replace("hd=one,", "hd=one,clients=2,")).unwrap();
+    let anchors: Vec<&str> = plan.fsds.iter().map(|fsd| fsd.anchor.as_str()).collect();
+    assert_eq!(anchors, ["/mnt/one_cl0/tree", "/mnt/one_cl1/tree", "/mnt/two/tree"]);
     // Without hosts there is one, this machine; a number alone makes no copies.
     let plan = parse_text("h", "sd=sd_$host,lun=x,size=1m,threads=#hosts\nrd=r,sd=sd*,iorate=max\n").unwrap();
     assert_eq!((plan.sds.len(), plan.sds[0].name.as_str(), plan.sds[0].threads), (1, "sd_localhost", 1));

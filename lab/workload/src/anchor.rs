@@ -13,10 +13,12 @@
 //! structure refuses the run: reading a tree as what it is not would measure something else.
 
 use crate::random::mix;
+use crate::shared::Shared;
 use crate::validate::Map;
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use steadfast_lab_params::{Fsd, Spread, Validate};
 
@@ -46,6 +48,8 @@ pub(crate) enum Error {
     Structure(String, String, String),
     #[error("anchor={0} has too many blocks to validate; use fewer or smaller files, or a larger xfersize=.")]
     Validate(String),
+    #[error("fsd={0}: journal: {1}.")]
+    Journal(String, String),
 }
 
 /// What is known of a tree before it is opened.
@@ -53,6 +57,8 @@ pub(crate) enum Error {
 pub(crate) enum Known {
     /// Its control file, checked by a look at the files.
     Checked,
+    /// What a look at every file says: after a crash the control file is older than they are.
+    Looked,
     /// Nothing: a format replaces it.
     Fresh,
     /// That it is complete: `format=(no,complete)`.
@@ -76,6 +82,19 @@ impl FileMap {
         }
         let map = Map::new(rules, starts[starts.len() - 1], &tree.fsd.name)?;
         Some(FileMap { map, block: rules.block, starts })
+    }
+
+    /// Index of the first block of a file, and how many it has.
+    pub(crate) fn blocks(&self, file: u64) -> (u64, u64) {
+        let at = file as usize;
+        (self.starts[at], self.starts[at + 1] - self.starts[at])
+    }
+
+    /// The file of a block, and where in it the block lies.
+    pub(crate) fn place(&self, block: u64) -> (u64, u64) {
+        // Files without a block begin where the next one does.
+        let file = self.starts.partition_point(|start| *start <= block).saturating_sub(1);
+        (file as u64, (block - self.starts[file]) * self.block)
     }
 
     /// Index of the block of a file at `offset`.
@@ -103,7 +122,7 @@ pub(crate) struct Tree {
     pub usable: u64,
     pub key: u64,
     /// Keys of all files, if data is validated.
-    pub map: Option<FileMap>,
+    pub map: Option<Arc<FileMap>>,
     /// The anchor was made by us, and nobody was told yet.
     pub created_anchor: AtomicBool,
 }
@@ -145,7 +164,7 @@ impl Tree {
         match known {
             Known::Complete => tree.believe(),
             _ if created_anchor => {}
-            _ => tree.load(known == Known::Fresh)?,
+            _ => tree.load(known)?,
         }
         Ok(tree)
     }
@@ -158,7 +177,8 @@ impl Tree {
             .for_each(|index| self.set(index, Some(self.target(index))));
     }
 
-    fn load(&self, fresh: bool) -> Result<(), Error> {
+    fn load(&self, how: Known) -> Result<(), Error> {
+        let fresh = how == Known::Fresh;
         let text = fs::read_to_string(self.root.join(CONTROL)).unwrap_or_default();
         let known = parse_control(&text);
         if let (Some((structure, _, _)), false) = (&known, fresh) {
@@ -168,7 +188,7 @@ impl Tree {
             }
         }
         if let (Some((_, directories, lengths)), true) =
-            (&known, self.files.len() as u64 > LOOK_MAX && !fresh)
+            (&known, self.files.len() as u64 > LOOK_MAX && how == Known::Checked)
             && self.fsd.share.is_none()
             && directories.len() == self.directories.len()
             && lengths.len() == self.files.len()
@@ -368,18 +388,46 @@ impl Tree {
     }
 
     /// Before a run: data of another ratio is forgotten.
-    pub(crate) fn begin(&self, ratio: f64) {
-        if let Some(keys) = &self.map {
-            keys.map.begin(ratio);
-        }
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub(crate) fn begin(&self, ratio: f64) -> std::io::Result<()> {
+        self.map.as_ref().map_or(Ok(()), |keys| keys.map.begin(ratio))
     }
 
     /// The contents of a file are gone, or not ours.
     pub(crate) fn forget(&self, file: u64) {
         if let Some(keys) = &self.map {
-            let at = file as usize;
-            keys.map.forget(keys.starts[at], keys.starts[at + 1] - keys.starts[at]);
+            let (first, count) = keys.blocks(file);
+            keys.map.forget(first, count);
         }
+    }
+
+    /// To be called before what a file holds is destroyed: nobody expects it any more, not even after a crash. False if
+    /// that cannot be written down, which ends the run.
+    pub(crate) fn gone(&self, file: u64, shared: &Shared<'_>) -> bool {
+        self.map.as_ref().is_none_or(|keys| {
+            let (first, count) = keys.blocks(file);
+            keys.map.gone(first, count, shared)
+        })
+    }
+
+    /// [`Tree::gone`] for all files at once.
+    pub(crate) fn all_gone(&self, shared: &Shared<'_>) -> bool {
+        self.map.as_ref().is_none_or(|keys| keys.map.gone(0, keys.map.blocks(), shared))
+    }
+
+    /// Two trees of which this is true have the same files with the same blocks.
+    fn is_shaped_like(&self, other: &Tree) -> bool {
+        self.fsd.name == other.fsd.name
+            && self.fsd.share == other.fsd.share
+            && self.file_count() == other.file_count()
+            && self.structure() == other.structure()
+    }
+
+    /// Stands for anchor and structure: keys of one tree say nothing about another.
+    pub(crate) fn identity(&self) -> u64 {
+        mix(self.key, checksum(&self.structure()))
     }
 
     /// Gives a file back as it was.
@@ -540,7 +588,7 @@ fn parse_control(text: &str) -> Option<(String, Vec<bool>, Vec<Option<Option<u64
 
 /// Trees of earlier runs of the same file: what they know is kept.
 pub(crate) struct Trees {
-    known: HashMap<String, std::sync::Arc<Tree>>,
+    known: HashMap<String, Arc<Tree>>,
     /// Whether data is validated, and how.
     validate: Option<Validate>,
 }
@@ -556,25 +604,47 @@ impl Trees {
         self.known.values().filter_map(|tree| tree.map.as_ref()).map(|keys| &keys.map)
     }
 
-    /// The tree of this fsd, known or looked up.
+    /// The journals begin again with all that is known.
+    ///
+    /// # Errors
+    /// The sentence about the one that cannot be written.
+    pub(crate) fn checkpoint(&self) -> Result<(), String> {
+        for tree in self.known.values() {
+            let done = tree.map.as_ref().map_or(Ok(()), |keys| keys.map.checkpoint());
+            done.map_err(|error| {
+                format!("the journal of fsd={} cannot be written: {error}.", tree.fsd.name)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The tree of this fsd, known or looked up. `journal` gives the keys of a tree that is new a journal.
     pub(crate) fn open(
         &mut self,
         fsd: &Fsd,
         parents: bool,
         known: Known,
-    ) -> Result<std::sync::Arc<Tree>, Error> {
-        if let Some(tree) = self.known.get(&fsd.anchor)
-            && tree.fsd == *fsd
-            && tree.root.is_dir()
-        {
+        journal: &mut dyn FnMut(&Tree, &mut FileMap) -> Result<(), String>,
+    ) -> Result<Arc<Tree>, Error> {
+        let before = self.known.get(&fsd.anchor).filter(|tree| tree.root.is_dir());
+        if let Some(tree) = before.filter(|tree| tree.fsd == *fsd) {
             return Ok(tree.clone());
         }
         let mut tree = Tree::open(fsd, parents, known)?;
         if let Some(rules) = self.validate {
-            let keys = FileMap::new(&tree, rules).ok_or_else(|| Error::Validate(fsd.anchor.clone()))?;
-            tree.map = Some(keys);
+            let kept =
+                before.filter(|before| before.is_shaped_like(&tree)).and_then(|before| before.map.clone());
+            tree.map = match kept {
+                Some(keys) => Some(keys),
+                None => {
+                    let none = || Error::Validate(fsd.anchor.clone());
+                    let mut keys = FileMap::new(&tree, rules).ok_or_else(none)?;
+                    journal(&tree, &mut keys).map_err(|why| Error::Journal(fsd.name.clone(), why))?;
+                    Some(Arc::new(keys))
+                }
+            };
         }
-        let tree = std::sync::Arc::new(tree);
+        let tree = Arc::new(tree);
         self.known.insert(fsd.anchor.clone(), tree.clone());
         Ok(tree)
     }

@@ -1,6 +1,6 @@
 //! One run: threads started, intervals counted, the end watched for.
 
-use crate::anchor::{Known, Trees};
+use crate::anchor::{FileMap, Known, Tree, Trees};
 use crate::cpu::CpuSample;
 use crate::files;
 use crate::histogram::Histogram;
@@ -9,18 +9,19 @@ use crate::monitor;
 use crate::pattern::Pattern;
 use crate::rate::{Gate, Schedule};
 use crate::raw;
+use crate::recovery::{self, Opening};
 use crate::result::{Figures, Group, Groups, Interval, Line, RunResult};
-use crate::shared::{Cells, Note, Shared, Slot};
+use crate::shared::{Cells, IoError, Note, Shared, Slot, errno_text};
 use crate::validate::Map;
 use crate::{Event, Options};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use steadfast_lab_params::{
-    DataLimit, Dedup, FileWork, FormatTuning, General, Operation, Rate, RawWork, Run, Sd, Work, shares,
+    DataLimit, Dedup, FileWork, FormatTuning, Fsd, General, Operation, Rate, RawWork, Run, Sd, Work, shares,
 };
 
 /// How often the end of a run is looked for.
@@ -66,12 +67,15 @@ impl Context<'_> {
         }
     }
 
-    /// Data for storages of `bytes` altogether. `own`: what a storage says of its own, and its size.
-    fn pattern(&self, run: &Run, own: Option<(Dedup, u64)>, bytes: u64) -> Pattern {
+    /// Data for so many storages of so many bytes altogether. `own`: what a storage says of its own, and its size.
+    fn pattern(&self, run: &Run, own: Option<(Dedup, u64)>, (storages, bytes): (u64, u64)) -> Pattern {
         let pattern = Pattern::new(run.compratio, self.seed);
-        let (dedup, bytes) = own.map_or((self.general.dedup, bytes), |(dedup, bytes)| (Some(dedup), bytes));
+        let (dedup, storages, bytes) = match own {
+            Some((dedup, bytes)) => (Some(dedup), 1, bytes),
+            None => (self.general.dedup, storages, bytes),
+        };
         match &dedup {
-            Some(dedup) if dedup.ratio > 1.0 => pattern.repeating(dedup, bytes),
+            Some(dedup) if dedup.ratio > 1.0 => pattern.repeating(dedup, bytes, storages),
             _ => match &self.fixed {
                 Some(bytes) => pattern.copying(bytes),
                 None => pattern,
@@ -81,8 +85,9 @@ impl Context<'_> {
 
     /// Data for each tree of a run.
     fn tree_patterns(&self, run: &Run, work: &FileWork) -> Vec<Pattern> {
-        let all = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
-        let own = |fsd: &steadfast_lab_params::Fsd| fsd.dedup.map(|dedup| (dedup, fsd.total_bytes()));
+        let bytes = work.fsds.iter().map(|fsd| fsd.total_bytes()).fold(0, u64::saturating_add);
+        let all = (work.fsds.len() as u64, bytes);
+        let own = |fsd: &Fsd| fsd.dedup.map(|dedup| (dedup, fsd.total_bytes()));
         work.fsds.iter().map(|fsd| self.pattern(run, own(fsd), all)).collect()
     }
 
@@ -101,31 +106,77 @@ impl Context<'_> {
             let title =
                 format!("sd={name}: it has too many blocks to validate; use a smaller size= or range=.");
             let mut map = Map::new(rules, blocks, name).ok_or(crate::Error::Start(title))?;
-            if let Some(journal) = self.general.journal {
-                let refused = |why: String| crate::Error::Start(format!("sd={name}: journal: {why}."));
-                let directory = PathBuf::from(sd.journal.as_deref().unwrap_or("."));
-                let found = map.open_journal(&directory, journal, ratio, self.seed).map_err(refused)?;
-                if let Some(found) = found {
-                    observer(&Event::Notice(&format!(
-                        "sd={name}: the journal of process {} knows {} of {} blocks; {} were under way.",
-                        found.about.owner,
-                        found.keys.iter().filter(|key| **key != 0).count(),
-                        found.keys.len(),
-                        found.pending.len()
-                    )));
-                    let bad = map
-                        .settle(&found.pending, journal.ignore_pending, Path::new(&sd.lun), file_key, pattern)
-                        .map_err(refused)?;
-                    if let Some(evidence) = bad {
-                        return Err(refused(evidence));
-                    }
-                }
+            if let Some(rules) = self.general.journal {
+                let opening = Opening { rules, recovers: rules.recover, ratio, seed: self.seed, pattern };
+                let found = opening
+                    .storage(&mut map, sd, file_key)
+                    .map_err(|why| crate::Error::Start(format!("sd={name}: journal: {why}.")))?;
+                found.iter().for_each(|said| observer(&Event::Notice(said)));
             }
             self.maps.insert(name.to_string(), Arc::new(map));
         }
         let map = self.maps.get(name).cloned();
-        map.iter().for_each(|map| map.begin(ratio));
+        map.as_ref().map_or(Ok(()), |map| map.begin(ratio)).map_err(|e| journal_failed(&e))?;
         Ok(map)
+    }
+
+    /// The tree of a run, with its keys if data is validated. What a recovery finds missing is in `lost`.
+    fn tree(
+        &mut self,
+        fsd: &Fsd,
+        known: Known,
+        run: &Run,
+        pattern: &Pattern,
+        lost: &mut Vec<IoError>,
+        observer: &mut Observer<'_>,
+    ) -> Result<Arc<Tree>, crate::Error> {
+        let rules = self.general.journal;
+        let recovers = rules.is_some_and(|rules| rules.recover) && run.label == recovery::LABEL;
+        if recovers && !Path::new(&fsd.anchor).is_dir() {
+            return Err(crate::Error::Start(format!(
+                "anchor={} is not there, and its journal is to be recovered: nothing is left to compare.",
+                fsd.anchor
+            )));
+        }
+        let known = if recovers { Known::Looked } else { known };
+        let (ratio, seed) = (run.compratio, self.seed);
+        let mut open = |tree: &Tree, keys: &mut FileMap| {
+            let Some(rules) = rules else { return Ok(()) };
+            let opening = Opening { rules, recovers, ratio, seed, pattern };
+            if let Some((said, mut missing)) = opening.tree(tree, keys)? {
+                observer(&Event::Notice(&said));
+                lost.append(&mut missing);
+            }
+            Ok(())
+        };
+        let tree = self
+            .trees
+            .open(fsd, self.general.create_anchors, known, &mut open)
+            .map_err(crate::Error::start)?;
+        if tree.created_anchor.swap(false, Relaxed) {
+            observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
+        }
+        tree.begin(ratio).map_err(|e| journal_failed(&e))?;
+        Ok(tree)
+    }
+
+    /// What a recovery found missing, as errors of its run.
+    fn tell_lost(&self, lost: &[IoError], result: &mut RunResult, observer: &mut Observer<'_>) {
+        let limit = self.general.data_errors.count.max(1);
+        lost.iter().take(limit as usize).for_each(|error| observer(&Event::Error(error)));
+        result.errors += lost.len() as u64;
+        if result.errors >= limit {
+            let text =
+                format!("'data_errors={limit}' requested. Abort rd={} after last error.", result.run.label);
+            result.failure.get_or_insert(text);
+        }
+    }
+
+    /// The journals of trees begin again with all that is known.
+    fn end_journals(&self, result: &mut RunResult) {
+        if let Err(sentence) = self.trees.checkpoint() {
+            result.failure.get_or_insert(sentence);
+        }
     }
 
     /// What was compared since the last call.
@@ -167,9 +218,15 @@ impl Context<'_> {
         }
         let sizes: Vec<(String, u64)> =
             plan.storages.iter().map(|storage| (storage.sd.name.clone(), storage.size)).collect();
-        let size = total(&sizes);
+        let all = (sizes.len() as u64, total(&sizes));
+        for storage in &plan.storages {
+            let own = storage.sd.dedup.map(|dedup| (dedup, storage.size));
+            let (dedup, bytes) =
+                own.map_or((self.general.dedup, all.1), |(dedup, bytes)| (Some(dedup), bytes));
+            check_hot(dedup.as_ref(), &storage.sd.name, storage.size, bytes)?;
+        }
         if self.general.validate.is_some() {
-            let pattern = self.pattern(run, None, size);
+            let pattern = self.pattern(run, None, all);
             for storage in &mut plan.storages {
                 let place = (storage.end(), storage.file_key(), &pattern);
                 storage.map = self.map(&storage.sd.clone(), place, run.compratio, observer)?;
@@ -179,7 +236,7 @@ impl Context<'_> {
         let patterns: Vec<Pattern> = plan
             .storages
             .iter()
-            .map(|storage| self.pattern(run, storage.sd.dedup.map(|dedup| (dedup, storage.size)), size))
+            .map(|storage| self.pattern(run, storage.sd.dedup.map(|dedup| (dedup, storage.size)), all))
             .collect();
         if self.options.engine == crate::Engine::Ring && !steadfast_lab_ring::available() {
             observer(&Event::Notice("This kernel gives no io_uring: threads carry the operations."));
@@ -263,15 +320,10 @@ impl Context<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, crate::Error> {
         let known = if work.complete { Known::Complete } else { Known::Checked };
-        let mut trees = Vec::new();
-        for fsd in &work.fsds {
-            let tree =
-                self.trees.open(fsd, self.general.create_anchors, known).map_err(crate::Error::start)?;
-            if tree.created_anchor.swap(false, Relaxed) {
-                observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
-            }
-            tree.begin(run.compratio);
-            trees.push(tree);
+        let patterns = self.tree_patterns(run, work);
+        let (mut trees, mut lost) = (Vec::new(), Vec::new());
+        for (fsd, pattern) in work.fsds.iter().zip(&patterns) {
+            trees.push(self.tree(fsd, known, run, pattern, &mut lost, observer)?);
         }
         let own = shares(&work.fwds.iter().map(|(fwd, _)| fwd.skew).collect::<Vec<_>>());
         let phases = phases(&run.rate);
@@ -317,7 +369,6 @@ impl Context<'_> {
         let gate = if phases.is_none() { Gate::new(&lane_shares) } else { None };
         let sizes: Vec<(String, u64)> =
             work.fsds.iter().map(|fsd| (fsd.name.clone(), fsd.total_bytes())).collect();
-        let patterns = self.tree_patterns(run, work);
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for group in &groups {
@@ -335,7 +386,9 @@ impl Context<'_> {
             storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
             workloads: work.fwds.iter().map(|(fwd, _)| fwd.name.clone()).collect(),
         };
-        let result = self.drive(run, &names, jobs, &sizes, observer);
+        let mut result = self.drive(run, &names, jobs, &sizes, observer);
+        self.tell_lost(&lost, &mut result, observer);
+        self.end_journals(&mut result);
         trees.iter().for_each(|tree| tree.save());
         Ok(result)
     }
@@ -348,14 +401,10 @@ impl Context<'_> {
     ) -> Result<RunResult, crate::Error> {
         let format = work.format.unwrap_or_default();
         let known = if format.restart { Known::Checked } else { Known::Fresh };
+        let patterns = self.tree_patterns(run, work);
         let mut formatters = Vec::new();
         for (storage, fsd) in work.fsds.iter().enumerate() {
-            let tree =
-                self.trees.open(fsd, self.general.create_anchors, known).map_err(crate::Error::start)?;
-            if tree.created_anchor.swap(false, Relaxed) {
-                observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
-            }
-            tree.begin(run.compratio);
+            let tree = self.tree(fsd, known, run, &patterns[storage], &mut Vec::new(), observer)?;
             formatters.push(files::Formatter {
                 storage,
                 meet: self.meet.filter(|_| fsd.share.is_some()),
@@ -369,7 +418,6 @@ impl Context<'_> {
             });
         }
         check_buffers(run, formatters.iter().map(|_| (self.format.threads, self.format.xfersize)))?;
-        let patterns = self.tree_patterns(run, work);
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
         let mut key = 0;
         for formatter in &formatters {
@@ -387,7 +435,8 @@ impl Context<'_> {
             storages: work.fsds.iter().map(|fsd| fsd.name.clone()).collect(),
             workloads: vec!["format".to_string()],
         };
-        let result = self.drive(run, &names, jobs, &[], observer);
+        let mut result = self.drive(run, &names, jobs, &[], observer);
+        self.end_journals(&mut result);
         formatters.iter().for_each(|formatter| formatter.tree.save());
         Ok(result)
     }
@@ -435,6 +484,10 @@ impl Context<'_> {
         watch.pass_notes(&notes, observer);
         watch.finish(&shared)
     }
+}
+
+fn journal_failed(error: &std::io::Error) -> crate::Error {
+    crate::Error::Start(format!("the journal cannot be written: {}.", errno_text(error)))
 }
 
 /// Takes a thread off the count, also if it panics: a run must not wait for it for ever.
@@ -727,6 +780,25 @@ fn check_buffers(run: &Run, threads: impl Iterator<Item = (u32, u64)>) -> Result
         steadfast_lab_params::short_bytes(total),
         steadfast_lab_params::short_bytes(BUFFERS_MAX)
     )))
+}
+
+/// Hot sets must be fewer than all sets, and have room in their storage.
+fn check_hot(dedup: Option<&Dedup>, sd: &str, size: u64, all: u64) -> Result<(), crate::Error> {
+    let Some(dedup) = dedup.filter(|dedup| dedup.hot.sets() > 0) else { return Ok(()) };
+    let sets = crate::pattern::sets(dedup, all) as u64;
+    if sets <= dedup.hot.sets() {
+        return Err(crate::Error::Start(format!(
+            "You do not have enough dedup sets: {} hot ones of {sets}; use fewer in deduphotsets=, or more in dedupsets=.",
+            dedup.hot.sets()
+        )));
+    }
+    if dedup.hot.blocks().saturating_mul(dedup.unit) > size {
+        return Err(crate::Error::Start(format!(
+            "sd={sd}: the {} blocks of deduphotsets= have no room in {size} bytes; use fewer.",
+            dedup.hot.blocks()
+        )));
+    }
+    Ok(())
 }
 
 /// Rates with seconds; `None` for as fast as it goes.

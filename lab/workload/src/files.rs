@@ -380,9 +380,12 @@ impl Group {
         let path = self.tree.file(index);
         let delete = matches!(self.fwd.fileio, FileIo::Sequential { delete: true, .. });
         if delete && write {
+            if !self.tree.gone(index, hand.shared) {
+                self.tree.release(index);
+                return None;
+            }
             hand.timed(Operation::Delete, &path, || fs::remove_file(&path))?;
             hand.shared.count(Count::FileDeletes);
-            self.tree.forget(index);
         }
         let read_too = self.fwd.rdpct.is_some() || !write || self.tree.map.is_some();
         let opened = hand.timed(Operation::Open, &path, || {
@@ -398,7 +401,12 @@ impl Group {
             return None;
         };
         hand.shared.count(if write { Count::WriteOpens } else { Count::ReadOpens });
-        let length = if write { self.tree.target(index) } else { self.tree.state(index).unwrap_or(0) };
+        let length = match (write, &self.tree.map) {
+            (true, _) => self.tree.target(index),
+            (false, None) => self.tree.state(index).unwrap_or(0),
+            // What somebody else appended has no keys.
+            (false, Some(_)) => self.tree.state(index).unwrap_or(0).min(self.tree.target(index)),
+        };
         let left = match self.fwd.stopafter {
             None => length,
             Some(StopAfter::Count(count)) => count.saturating_mul(self.fwd.xfersize.largest()),
@@ -611,6 +619,9 @@ impl Group {
 
     fn delete(&self, hand: &mut Hand<'_, '_>) -> bool {
         let Some(index) = self.choose(hand, true, false) else { return false };
+        if !self.tree.gone(index, hand.shared) {
+            return false;
+        }
         let path = self.tree.file(index);
         let done = hand.timed(Operation::Delete, &path, || fs::remove_file(&path)).is_some();
         self.tree.set(index, None);
@@ -664,6 +675,10 @@ impl Group {
         let to_index = target.own(index / step % own);
         let (from, to) = (self.tree.file(index), target.file(to_index));
         let length = self.tree.state(index).unwrap_or(0);
+        let moves = self.operation == Operation::Move;
+        if !target.gone(to_index, hand.shared) || (moves && !self.tree.gone(index, hand.shared)) {
+            return false;
+        }
         let done = if self.operation == Operation::Copy {
             hand.shared.count(Count::FileCopies);
             hand.timed(Operation::Copy, &from, || fs::copy(&from, &to)).is_some()
@@ -671,7 +686,7 @@ impl Group {
             hand.shared.count(Count::FileMoves);
             hand.timed(Operation::Move, &from, || fs::rename(&from, &to)).is_some()
         };
-        if self.operation == Operation::Move && done {
+        if moves && done {
             self.tree.set(index, None);
         } else {
             self.tree.release(index);
@@ -728,6 +743,7 @@ impl Formatter<'_> {
                 if first {
                     self.look_for_remains(shared)
                 }
+                self.tree.all_gone(shared);
             }) {
                 return;
             }
@@ -854,7 +870,9 @@ impl Formatter<'_> {
     /// Opens, writes from start to end, closes. `Create` spans all three, as in vdbench.
     fn create(&self, hand: &mut Hand<'_, '_>, index: u64) -> bool {
         let path = self.tree.file(index);
-        self.tree.forget(index);
+        if !self.tree.gone(index, hand.shared) {
+            return false;
+        }
         let begun = Instant::now();
         let opened = hand.timed(Operation::Open, &path, || {
             let mut options = OpenOptions::new();

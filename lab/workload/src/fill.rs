@@ -1,4 +1,4 @@
-//! Storages that are missing or too short, and the run that fills them; the run that reads what a journal knows.
+//! Storages that are missing or too short, and the run that fills them.
 
 use crate::{Error, raw, shared};
 use std::path::Path;
@@ -64,36 +64,8 @@ pub(crate) fn fill_run(general: &General, short: Vec<(String, Sd)>) -> Result<Ru
     fill(general, sds)
 }
 
-/// The run `journal_recovery` that reads all storages and compares what their journals know.
-pub(crate) fn recovery_run(plan: &Plan) -> Result<Option<Run>, Error> {
-    const MIB: u64 = 1 << 20;
-    let mut sds: Vec<Sd> = Vec::new();
-    for run in &plan.runs {
-        let Work::Raw(work) = &run.work else { continue };
-        for sd in
-            work.sds.iter().filter(|sd| !sds.iter().any(|known| known.name == sd.name)).collect::<Vec<_>>()
-        {
-            let found = raw::length(Path::new(&sd.lun)).ok().flatten().unwrap_or(0);
-            let size = sd.size.map_or(found, |size| size.min(found));
-            sds.push(Sd { size: Some(size - size % MIB), ..sd.clone() });
-        }
-    }
-    if sds.is_empty() {
-        return Ok(None);
-    }
-    let mut run = fill(&plan.general, sds)?;
-    run.label = "journal_recovery".into();
-    run.rd = "journal_recovery".into();
-    if let Work::Raw(work) = &mut run.work {
-        for (wd, _) in &mut work.wds {
-            wd.name = "journal_recovery".into();
-            wd.rdpct = 100.0;
-        }
-    }
-    Ok(Some(run))
-}
-
-fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
+/// A run that writes these storages from start to end.
+pub(crate) fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
     const MIB: u64 = 1 << 20;
     let mut xfersize = general.formatxfersize;
     for sd in &mut sds {

@@ -16,8 +16,12 @@
 //! | | 56 | n | one key for each block |
 //! | | | 8 | sum of all before |
 //! | journal | 0 | 512 | `SFLABJNL`, generation, zeros |
-//! | | 512 k | 8 | `JR01`, number of entries in this record |
+//! | | 512 k | 8 | `JR02`, number of entries in this record |
 //! | | | 8 | entry: bit 63 set behind a write, bits 48 to 54 the key, bits 0 to 47 the block |
+//! | | | 16 | or, with bit 62 set: the first of blocks that nobody knows any more, and how many (in the same record) |
+//!
+//! The storage of an fsd is all blocks of its files, one file after the other. `JR01` was before there were journals of
+//! trees and never has bit 62.
 //!
 //! All numbers are little endian. A record is written whole (512 bytes, as one sector) and synchronously unless
 //! `journal=noflush`; a sector is written or not, as vdbench assumes too.
@@ -26,6 +30,10 @@
 //! (J1) The entry before a write is durable before the write begins; the entry behind it after the write returned.
 //! (J2) A map takes its place whole: written beside, made durable, renamed; a journal of another generation is none.
 //! (J3) A block with an entry before and none behind holds the old or the new data, and either is right.
+//! (J4) A map has no key of a block whose write has its entry in the journal before it and has not returned: keys are
+//!      taken away before that entry, and gathered while no entry can come. Else the new map would call the old data
+//!      right, and the entry that says otherwise is gone.
+//! (J5) What a file held is not known any more, durably, before the file is deleted, cut or replaced.
 
 use crate::random::mix;
 use std::collections::BTreeMap;
@@ -39,12 +47,14 @@ use steadfast_lab_params::JournalRules;
 
 const MAP_MAGIC: &[u8; 8] = b"SFLABMAP";
 const JOURNAL_MAGIC: &[u8; 8] = b"SFLABJNL";
-const RECORD_MAGIC: &[u8; 4] = b"JR01";
+const RECORD_MAGIC: &[u8; 4] = b"JR02";
+const RECORD_MAGIC_1: &[u8; 4] = b"JR01";
 const MAP_HEADER: usize = 56;
 const RECORD: usize = 512;
 /// Entries of a record.
 const ENTRIES: usize = RECORD / 8 - 1;
 const AFTER: u64 = 1 << 63;
+const FORGOTTEN: u64 = 1 << 62;
 const BLOCK_BITS: u32 = 48;
 /// Where a journal begins again if `journal=(max,n)` does not say.
 const JOURNAL_MAX: u64 = 1 << 30;
@@ -83,7 +93,20 @@ pub(crate) struct Recovered {
     pub about: About,
     pub keys: Vec<u8>,
     /// Blocks whose last write may or may not have been done, and the key it would have left.
-    pub pending: BTreeMap<u64, u8>,
+    pub pending: Pending,
+}
+
+/// Blocks with the keys that writes under way would have left.
+pub(crate) type Pending = BTreeMap<u64, u8>;
+
+impl Recovered {
+    fn forget(&mut self, first: u64, count: u64) {
+        let all = self.keys.len();
+        let from = (first as usize).min(all);
+        let end = (first.saturating_add(count) as usize).clamp(from, all);
+        self.keys[from..end].fill(0);
+        self.pending.retain(|block, _| !(from..end).contains(&(*block as usize)));
+    }
 }
 
 fn number(bytes: &[u8], at: usize) -> u64 {
@@ -109,7 +132,7 @@ impl Journal {
         name: &str,
         rules: JournalRules,
         about: &About,
-        keys: &[u8],
+        keys: impl FnOnce() -> Vec<u8>,
     ) -> io::Result<Journal> {
         let (map, journal) = paths(directory, name);
         let mut options = OpenOptions::new();
@@ -127,12 +150,13 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A new map, and a journal with nothing in it.
+    /// A new map, and a journal with nothing in it. `keys` is asked while no entry can come (J4).
     ///
     /// # Errors
     /// When they cannot be written.
-    pub(crate) fn checkpoint(&self, about: &About, keys: &[u8]) -> io::Result<()> {
+    pub(crate) fn checkpoint(&self, about: &About, keys: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let mut writer = self.lock();
+        let keys = keys();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let generation = mix(now.as_nanos() as u64, u64::from(std::process::id()));
         let mut bytes = Vec::with_capacity(MAP_HEADER + keys.len() + 8);
@@ -141,7 +165,7 @@ impl Journal {
         {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
-        bytes.extend_from_slice(keys);
+        bytes.extend_from_slice(&keys);
         bytes.extend_from_slice(&sum(&bytes).to_le_bytes());
         let beside = self.map.with_extension("map.new");
         let mut file = File::create(&beside)?;
@@ -177,15 +201,21 @@ impl Journal {
         let mut writer = self.lock();
         for (block, key) in (first..).zip(keys) {
             let kind = if after { AFTER } else { 0 };
-            let entry = kind | u64::from(key & 127) << BLOCK_BITS | block;
-            let at = 8 + writer.count * 8;
-            writer.record[at..at + 8].copy_from_slice(&entry.to_le_bytes());
-            writer.count += 1;
-            if writer.count == ENTRIES {
-                writer.write()?;
-                (writer.at, writer.count, writer.record) = (writer.at + RECORD as u64, 0, [0; RECORD]);
-            }
+            writer.push(&[kind | u64::from(key & 127) << BLOCK_BITS | block])?;
         }
+        writer.write()
+    }
+
+    /// So many blocks from `first` on are not known any more.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub(crate) fn forget(&self, first: u64, count: u64) -> io::Result<()> {
+        if self.rules.maponly || count == 0 {
+            return Ok(());
+        }
+        let mut writer = self.lock();
+        writer.push(&[FORGOTTEN | first, count])?;
         writer.write()
     }
 
@@ -201,6 +231,20 @@ impl Journal {
 }
 
 impl Writer {
+    /// Adds words that belong together, and begins a new record where this one has no room for them.
+    fn push(&mut self, words: &[u64]) -> io::Result<()> {
+        if self.count + words.len() > ENTRIES {
+            self.write()?;
+            (self.at, self.count, self.record) = (self.at + RECORD as u64, 0, [0; RECORD]);
+        }
+        for word in words {
+            let at = 8 + self.count * 8;
+            self.record[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            self.count += 1;
+        }
+        Ok(())
+    }
+
     fn write(&mut self) -> io::Result<()> {
         if self.count == 0 {
             return Ok(());
@@ -255,12 +299,16 @@ fn apply(bytes: &[u8], generation: u64, recovered: &mut Recovered) {
         return;
     }
     for record in bytes[RECORD..].chunks_exact(RECORD) {
-        if &record[..4] != RECORD_MAGIC {
+        if ![RECORD_MAGIC, RECORD_MAGIC_1].contains(&&[record[0], record[1], record[2], record[3]]) {
             break;
         }
         let count = (number(record, 0) >> 32) as usize;
-        for at in 1..=count.min(ENTRIES) {
-            let entry = number(record, at * 8);
+        let mut entries = (1..=count.min(ENTRIES)).map(|at| number(record, at * 8));
+        while let Some(entry) = entries.next() {
+            if entry & FORGOTTEN != 0 {
+                recovered.forget(entry & ((1 << BLOCK_BITS) - 1), entries.next().unwrap_or(0));
+                continue;
+            }
             let (block, key) = (entry & ((1 << BLOCK_BITS) - 1), (entry >> BLOCK_BITS & 127) as u8);
             let Some(known) = recovered.keys.get_mut(block as usize) else { continue };
             if entry & AFTER != 0 {
@@ -280,7 +328,7 @@ mod tests {
     const ABOUT: About = About { block: 4096, blocks: 200, ratio: 7, seed: 1, owner: 42 };
 
     fn journal(dir: &Path, rules: JournalRules) -> Journal {
-        Journal::begin(dir, "sd1", rules, &ABOUT, &[0; 200]).unwrap()
+        Journal::begin(dir, "sd1", rules, &ABOUT, || vec![0; 200]).unwrap()
     }
 
     #[test]
@@ -304,10 +352,10 @@ mod tests {
     fn a_checkpoint_begins_the_journal_again_and_an_old_journal_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path(), JournalRules { max: Some(1024), ..JournalRules::default() });
-        journal.note(false, 0, &[9; 63]).unwrap();
+        journal.note(false, 0, &[9; 64]).unwrap();
         assert!(journal.full());
         let old = fs::read(journal.path()).unwrap();
-        journal.checkpoint(&ABOUT, &[3; 200]).unwrap();
+        journal.checkpoint(&ABOUT, || vec![3; 200]).unwrap();
         assert!(!journal.full());
         let found = recover(dir.path(), "sd1").unwrap();
         assert!(found.pending.is_empty() && found.keys == vec![3; 200]);
@@ -316,10 +364,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_is_unknown_and_not_pending_and_its_words_stay_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(dir.path(), JournalRules::default());
+        // 62 entries leave room for one word more in the record: both go into the next.
+        (0..62).for_each(|block| journal.note(true, block, &[5]).unwrap());
+        journal.note(false, 70, &[6]).unwrap();
+        journal.forget(10, 80).unwrap();
+        journal.note(true, 20, &[9]).unwrap();
+        journal.note(false, 30, &[7]).unwrap();
+        journal.forget(190, u64::MAX).unwrap();
+        let found = recover(dir.path(), "sd1").unwrap();
+        assert!(found.keys[..10].iter().all(|key| *key == 5));
+        let known: Vec<usize> = (10..200).filter(|at| found.keys[*at] != 0).collect();
+        assert_eq!((known, found.keys[20]), (vec![20], 9));
+        assert_eq!(found.pending.into_iter().collect::<Vec<_>>(), [(30, 7)]);
+    }
+
+    #[test]
     fn any_bytes_are_read_or_refused() {
         let dir = tempfile::tempdir().unwrap();
         let made = journal(dir.path(), JournalRules::default());
         made.note(true, 0, &[1; 100]).unwrap();
+        made.forget(50, 7).unwrap();
         let (map, journal) = paths(dir.path(), "sd1");
         let (whole_map, whole_journal) = (fs::read(&map).unwrap(), fs::read(&journal).unwrap());
         let mut random = crate::random::Random::new(&[4]);

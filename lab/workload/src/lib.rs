@@ -38,6 +38,7 @@ pub mod pattern;
 pub mod random;
 mod rate;
 mod raw;
+mod recovery;
 mod result;
 mod session;
 mod shared;
@@ -283,7 +284,7 @@ impl Execution<'_> {
                 sd.lun
             )));
         }
-        if let (Some(rules), Some(mut recovery)) = (recovers, fill::recovery_run(plan)?) {
+        if let (Some(rules), Some(mut recovery)) = (recovers, recovery::run(plan)?) {
             // With skip_read_all nothing is read, but what was under way is looked at when the journal is.
             recovery.maxdata = rules.skip_read_all.then_some(steadfast_lab_params::DataLimit::Bytes(1));
             self.one(&recovery, None, outcome, observer)?;

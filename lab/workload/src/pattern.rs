@@ -27,7 +27,7 @@
 //! better. That is a property of the data of vdbench too.
 
 use crate::random::{Random, mix};
-use steadfast_lab_params::{Dedup, DedupSets, FlipFlop};
+use steadfast_lab_params::{Dedup, DedupSets, FlipFlop, HotSets};
 
 /// Words of the stencil: 4 MiB.
 const STENCIL_WORDS: usize = 1 << 20;
@@ -84,8 +84,21 @@ struct Repeats {
     /// Of all blocks, those with a content of their own.
     unique: f64,
     sets: u64,
-    /// Contents that each set takes turns with.
+    /// Contents that each set takes turns with, and each hot set.
     faces: u64,
+    hot_faces: u64,
+    /// Sets of the first blocks of each storage; `sets` are numbered behind them.
+    hot: HotSets,
+}
+
+/// How many contents repeat, of storages of `bytes` altogether: a whole number.
+pub(crate) fn sets(dedup: &Dedup, bytes: u64) -> f64 {
+    let blocks = (bytes / dedup.unit.max(1)).max(1) as f64;
+    let sets = match dedup.sets {
+        DedupSets::Count(count) => (count as f64).min(blocks / dedup.ratio),
+        DedupSets::Percent(percent) => blocks * percent / 100.0,
+    };
+    sets.ceil().max(1.0)
 }
 
 /// Stands for a file in the data of a set: not the key of any file, by all odds.
@@ -112,20 +125,20 @@ impl Pattern {
         Pattern { stencil, seed, repeats: None, fixed: None }
     }
 
-    /// The same data with repetitions, over storages of `bytes` altogether.
-    pub fn repeating(mut self, dedup: &Dedup, bytes: u64) -> Pattern {
+    /// The same data with repetitions, over `storages` of `bytes` altogether.
+    pub fn repeating(mut self, dedup: &Dedup, bytes: u64, storages: u64) -> Pattern {
         let blocks = (bytes / dedup.unit.max(1)).max(1) as f64;
-        let sets = match dedup.sets {
-            DedupSets::Count(count) => (count as f64).min(blocks / dedup.ratio),
-            DedupSets::Percent(percent) => blocks * percent / 100.0,
-        };
-        let sets = sets.ceil().max(1.0);
+        let sets = sets(dedup, bytes);
         let unique = (1.0 / dedup.ratio - sets / blocks).clamp(0.0, 1.0);
+        // What is hot is not unique: of the others more must be.
+        let cold = (blocks - (dedup.hot.blocks() * storages) as f64).max(1.0);
         self.repeats = Some(Repeats {
             unit: dedup.unit.max(1),
-            unique,
-            sets: sets as u64,
+            unique: (unique * blocks / cold).min(1.0),
+            sets: (sets as u64).saturating_sub(dedup.hot.sets()).max(1),
             faces: if dedup.flipflop == FlipFlop::Always { 2 } else { 1 },
+            hot_faces: if dedup.flipflop == FlipFlop::Never { 1 } else { 2 },
+            hot: dedup.hot,
         });
         self
     }
@@ -146,13 +159,17 @@ impl Pattern {
         for (index, block) in buffer.chunks_mut(repeats.unit as usize).enumerate() {
             let number = position / repeats.unit + index as u64;
             let draw = mix(mix(self.seed ^ SET_KEY, file), number);
-            if ((draw >> 11) as f64 / (1u64 << 53) as f64) < repeats.unique {
-                self.fill_unique(block, file, number * repeats.unit, generation);
-            } else {
-                let face = mix(generation, SET_KEY) % repeats.faces;
-                let set = mix(draw, SET_KEY) % repeats.sets * repeats.faces + face;
-                self.fill_unique(block, SET_KEY, set * repeats.unit.max(UNIT as u64), 0);
-            }
+            let (set, faces) = match repeats.hot.set(number) {
+                Some(hot) => (hot, repeats.hot_faces),
+                None if ((draw >> 11) as f64 / (1u64 << 53) as f64) < repeats.unique => {
+                    self.fill_unique(block, file, number * repeats.unit, generation);
+                    continue;
+                }
+                None => (repeats.hot.sets() + mix(draw, SET_KEY) % repeats.sets, repeats.faces),
+            };
+            // Each set has room for two contents, whether it takes turns or not.
+            let face = mix(generation, SET_KEY) % faces;
+            self.fill_unique(block, SET_KEY, (set * 2 + face) * repeats.unit.max(UNIT as u64), 0);
         }
     }
 
@@ -293,9 +310,10 @@ mod tests {
                 unit,
                 sets: DedupSets::Percent(if ratio > 1.0 { 5.0 } else { 0.001 }),
                 flipflop: FlipFlop::Never,
+                hot: HotSets::default(),
             };
             let bytes = 16384 * unit;
-            let pattern = Pattern::new(2.0, 1).repeating(&dedup, bytes);
+            let pattern = Pattern::new(2.0, 1).repeating(&dedup, bytes, 1);
             let mut buffer = vec![0; 16 * unit as usize];
             let mut seen = HashSet::new();
             for at in 0..1024u64 {
@@ -305,6 +323,35 @@ mod tests {
             let found = 16384.0 / seen.len() as f64;
             assert!((found / ratio - 1.0).abs() < 0.03, "asked for {ratio}, found {found}");
         }
+    }
+
+    #[test]
+    fn hot_sets_have_so_many_blocks_and_the_ratio_stays() {
+        let mut hot = HotSets::default();
+        (hot.pairs[0], hot.pairs[1]) = ((10, 40), (1, 600));
+        let dedup =
+            Dedup { ratio: 4.0, unit: 4096, sets: DedupSets::Percent(2.0), flipflop: FlipFlop::Hot, hot };
+        let pattern = Pattern::new(1.0, 1).repeating(&dedup, 16384 * 4096, 1);
+        let mut counts: std::collections::HashMap<Vec<u8>, u64> = Default::default();
+        let mut buffer = vec![0; 4096];
+        for at in 0..16384 {
+            // Hot sets alone take turns, by what a write brings: always the same here.
+            pattern.fill(&mut buffer, 1, at * 4096, if at < 1000 { 7 } else { at });
+            *counts.entry(buffer.clone()).or_default() += 1;
+        }
+        assert_eq!(counts.values().filter(|count| **count == 600).count(), 1);
+        assert!(counts.values().filter(|count| **count == 40).count() >= 10);
+        let found = 16384.0 / counts.len() as f64;
+        assert!((found / 4.0 - 1.0).abs() < 0.03, "{found}");
+        // In other writes they have the other content, and what is not hot has not.
+        let content = |place: u64, generation| {
+            let mut buffer = vec![0; 4096];
+            pattern.fill(&mut buffer, 1, place * 4096, generation);
+            buffer
+        };
+        let faces = |place| (0..40).map(|g| content(place, g)).collect::<HashSet<_>>().len();
+        assert_eq!(faces(0), 2);
+        assert!((1000..1100).filter(|place| faces(*place) == 1).count() > 50);
     }
 
     #[test]

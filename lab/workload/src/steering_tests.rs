@@ -231,7 +231,7 @@ fn duplicates_that_flip_have_two_contents_each() {
             "dedupratio=4\ndedupunit=4k\ndedupsets=8\ndedupflipflop={word}\nsd=s,lun=x,size=1m\nrd=r,sd=s,iorate=max\n"
         );
         let dedup = parse_text("t", &text).unwrap().general.dedup.unwrap();
-        let pattern = crate::pattern::Pattern::new(1.0, 1).repeating(&dedup, 1 << 20);
+        let pattern = crate::pattern::Pattern::new(1.0, 1).repeating(&dedup, 1 << 20, 1);
         let mut seen: Vec<HashSet<Vec<u8>>> = vec![HashSet::new(); 256];
         let mut block = vec![0; 4096];
         for generation in 0..64 {

@@ -29,10 +29,9 @@ use crate::journal::{self, About, Journal, Recovered};
 use crate::pattern::Pattern;
 use crate::raw;
 use crate::shared::{INCORRECT_SIZE, Shared, errno_text};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -47,7 +46,7 @@ const BUSY: u8 = 0x80;
 /// One byte each: a quarter of what a small machine has.
 const BLOCKS_MAX: u64 = 4 << 30;
 /// What vdbench's errno 60003 says.
-const CORRUPT: &str = "60003: 'A Data Validation error was discovered'";
+pub(crate) const CORRUPT: &str = "60003: 'A Data Validation error was discovered'";
 
 /// Keys of one sd, or of all files of one fsd.
 #[derive(Debug)]
@@ -127,25 +126,23 @@ impl Map {
             self.keys.iter().zip(&recovered.keys).for_each(|(to, from)| to.store(*from, Relaxed));
             found = Some(recovered);
         }
-        let begun = Journal::begin(directory, &name, rules, &self.about(), &self.keys());
+        let begun = Journal::begin(directory, &name, rules, &self.about(), || self.keys());
         self.journal =
             Some(begun.map_err(|error| format!("'{}' cannot be written: {error}", directory.display()))?);
         Ok(found)
     }
 
-    /// Finds out what the writes left that were under way: old data or new, either is right. The evidence of one that is
+    /// Finds out what the writes left that were under way: old data or new, either is right. `read` fills the buffer with
+    /// what a block holds and says where that is, or `None` where there is nothing any more. The evidence of one that is
     /// neither, if there is one.
     pub(crate) fn settle(
         &self,
-        pending: &BTreeMap<u64, u8>,
+        pending: &journal::Pending,
         ignore: bool,
-        lun: &Path,
-        file_key: u64,
         pattern: &Pattern,
+        read: &mut Reader<'_>,
     ) -> Result<Option<String>, String> {
-        let file = File::open(lun).map_err(|error| format!("'{}': {}", lun.display(), errno_text(&error)))?;
-        let size = self.rules.block as usize;
-        let (mut found, mut expected) = (vec![0; size], vec![0; size]);
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
         let mut wrong = None;
         for (block, new) in pending {
             let cell = &self.keys[*block as usize];
@@ -154,11 +151,10 @@ impl Map {
                 cell.store(0, Relaxed);
                 continue;
             }
-            let lba = block * self.rules.block;
-            file.read_exact_at(&mut found, lba)
-                .map_err(|error| format!("'{}': {}", lun.display(), errno_text(&error)))?;
+            let Some(place) = read(*block, &mut found)? else { continue };
+            expected.resize(found.len(), 0);
             let mut is = |key: u8| {
-                contents(self, pattern, file_key, &mut expected, lba, key, |sector| {
+                contents(self, pattern, place.file_key, &mut expected, place.lba, key, |sector| {
                     number(&found[sector * SECTOR..], 8, 8)
                 });
                 expected == found
@@ -172,8 +168,9 @@ impl Map {
                 cell.store(BAD, Relaxed);
                 wrong.get_or_insert_with(|| {
                     format!(
-                        "the block at {lba} of '{}' holds neither what was written last (key {old:#x}) nor what was being written (key {new:#x})",
-                        lun.display()
+                        "the block at {} of '{}' holds neither what was written last (key {old:#x}) nor what was being written (key {new:#x})",
+                        place.lba,
+                        place.path.display()
                     )
                 });
             }
@@ -181,30 +178,62 @@ impl Map {
         Ok(wrong)
     }
 
+    /// The last block of these that is known, or known to be bad.
+    pub(crate) fn last_known(&self, first: u64, count: u64) -> Option<u64> {
+        (first..first + count).rev().find(|block| self.keys[*block as usize].load(Relaxed) & !BUSY != 0)
+    }
+
+    /// Whether its keys are known to the next execution.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
     /// The keys are written down, and the journal begins again.
     pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.checkpoint(&self.about(), &self.keys()))
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.checkpoint(&self.about(), || self.keys()))
     }
 
     /// Notes a write before or after it; false if that failed, which ends the run.
     fn noted(&self, after: bool, first: u64, keys: &[u8], shared: &Shared<'_>) -> bool {
-        let Some(journal) = &self.journal else { return true };
-        let noted = journal.note(after, first, keys);
-        match noted.and_then(|()| if after && journal.full() { self.checkpoint() } else { Ok(()) }) {
-            Ok(()) => true,
-            Err(error) => {
-                let path = journal.path().display().to_string();
-                shared.fail(format!("the journal '{path}' cannot be written: {}.", errno_text(&error)));
-                false
-            }
+        self.journalled(shared, |journal| {
+            journal.note(after, first, keys)?;
+            if after && journal.full() { self.checkpoint() } else { Ok(()) }
+        })
+    }
+
+    /// Makes blocks unknown before what they held is destroyed (J5); false if the journal failed, which ends the run.
+    pub(crate) fn gone(&self, first: u64, count: u64, shared: &Shared<'_>) -> bool {
+        let known = self.has_journal() && self.last_known(first, count).is_some();
+        self.forget(first, count);
+        if !known {
+            return true;
         }
+        self.journalled(
+            shared,
+            |journal| {
+                if journal.full() { self.checkpoint() } else { journal.forget(first, count) }
+            },
+        )
+    }
+
+    fn journalled(&self, shared: &Shared<'_>, write: impl FnOnce(&Journal) -> std::io::Result<()>) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        let Err(error) = write(journal) else { return true };
+        let path = journal.path().display().to_string();
+        shared.fail(format!("the journal '{path}' cannot be written: {}.", errno_text(&error)));
+        false
     }
 
     /// Before a run: data of another ratio is forgotten.
-    pub(crate) fn begin(&self, ratio: f64) {
-        if self.ratio.swap(ratio.to_bits(), Relaxed) != ratio.to_bits() {
-            self.forget(0, self.keys.len() as u64);
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub(crate) fn begin(&self, ratio: f64) -> std::io::Result<()> {
+        if self.ratio.swap(ratio.to_bits(), Relaxed) == ratio.to_bits() {
+            return Ok(());
         }
+        self.forget(0, self.keys.len() as u64);
+        self.checkpoint()
     }
 
     /// Makes blocks unknown.
@@ -213,6 +242,11 @@ impl Map {
         for key in &self.keys[range] {
             key.fetch_and(BUSY, Relaxed);
         }
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block(&self) -> u64 {
+        self.rules.block
     }
 
     /// How many blocks it knows.
@@ -241,6 +275,16 @@ impl Map {
         }
     }
 }
+
+/// Where a block lies that a journal speaks of.
+pub(crate) struct Place {
+    pub lba: u64,
+    pub file_key: u64,
+    pub path: PathBuf,
+}
+
+/// Reads a block; the sentence says why it cannot.
+pub(crate) type Reader<'a> = dyn FnMut(u64, &mut Vec<u8>) -> Result<Option<Place>, String> + 'a;
 
 /// Blocks that this thread alone uses.
 struct Claim<'a> {
@@ -300,17 +344,18 @@ impl Transfer<'_, '_> {
             return self.read(&claim, bytes, "a workload requested read", record);
         }
         let known = |key| key != 0 && key != BAD;
-        if rules.preread && claim.any(known) && !self.read(&claim, bytes, "the read before a write", record) {
+        if rules.preread && claim.any(known) && !self.preread(&claim, bytes, record) {
             return false;
         }
         if claim.any(|key| key == BAD) {
             return true;
         }
         let (keys, now) = self.fill(&claim, bytes);
+        // First unknown, then noted (J4).
+        (0..count).for_each(|at| claim.set(at, 0));
         if !self.map.noted(false, self.first, &keys, self.shared) {
             return false;
         }
-        (0..count).for_each(|at| claim.set(at, 0));
         let begun = Instant::now();
         let done = raw::write(self.file, bytes, self.lba, self.fsync_each);
         let ns = begun.elapsed().as_nanos() as u64;
@@ -327,6 +372,13 @@ impl Transfer<'_, '_> {
             self.map.times[range].iter().for_each(|time| time.store(now, Relaxed));
         }
         !rules.reread || self.read(&claim, bytes, "the read after a write", record)
+    }
+
+    /// Reads what is about to be written over. The file may end within it: behind the last known block nothing is missing.
+    fn preread(&self, claim: &Claim<'_>, bytes: &mut [u8], record: &mut Record<'_>) -> bool {
+        let known = (0..claim.count).rfind(|at| claim.key(*at) != 0).map_or(0, |at| at + 1);
+        let length = (known * self.map.rules.block).min(bytes.len() as u64) as usize;
+        self.read(claim, &mut bytes[..length], "the read before a write", record)
     }
 
     fn read(&self, claim: &Claim<'_>, bytes: &mut [u8], during: &str, record: &mut Record<'_>) -> bool {

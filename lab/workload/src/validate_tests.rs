@@ -161,3 +161,15 @@ fn sizes_that_do_not_fit_together_are_refused() {
     assert!(with("256", "").unwrap_err().text.contains("multiples of 512"));
     assert!(with("4k", "pattern=x").unwrap_err().text.contains("do not go together"));
 }
+
+#[test]
+fn a_file_that_ends_within_a_transfer_is_written_on_without_a_complaint() {
+    // Files begin empty; a block of 1k is known where a write of 4k goes that reaches beyond the end.
+    let (outcome, errors) = run("validate=yes\nfsd=fsd1,anchor=HERE/a,depth=1,width=1,files=2,size=30k\n\
+         fwd=m,fsd=fsd1,operation=create,fileselect=once\n\
+         fwd=w,fsd=fsd1,operation=write,xfersize=(1k,50,4k,50),fileio=random,fileselect=random,stopafter=3\n\
+         rd=make,fwd=m,fwdrate=max,elapsed=60,interval=1,format=(restart,directories)\n\
+         rd=write,fwd=w,fwdrate=max,elapsed=2,interval=1\n");
+    assert!(errors.is_empty(), "{:?}", errors.first());
+    assert!(outcome.compared.unwrap() > 0, "{:?}", outcome.failure());
+}

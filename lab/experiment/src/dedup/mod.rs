@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use steadfast_lab_params::{Dedup, DedupSets, FlipFlop};
+use steadfast_lab_params::{Dedup, DedupSets, FlipFlop, HotSets};
 use steadfast_lab_workload::pattern::Pattern;
 
 use crate::arms::{Arm, Arms, Kind, Recipe};
@@ -198,7 +198,8 @@ fn data(bytes: u64, ratio: f64, seed: u64) -> Vec<u8> {
     let mut pattern = Pattern::new(1.0, seed);
     if ratio > 1.0 {
         let (unit, sets) = (RECORD as u64, DedupSets::Percent(5.0));
-        pattern = pattern.repeating(&Dedup { ratio, unit, sets, flipflop: FlipFlop::Never }, bytes);
+        let (flipflop, hot) = (FlipFlop::Never, HotSets::default());
+        pattern = pattern.repeating(&Dedup { ratio, unit, sets, flipflop, hot }, bytes, 1);
     }
     let mut data = vec![0; usize::try_from(bytes).expect("a file fits into memory")];
     pattern.fill(&mut data, seed, 0, seed);
