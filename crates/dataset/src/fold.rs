@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use steadfast_format::InodeId;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_txg::Cost;
 
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::Inode;
@@ -96,7 +97,7 @@ impl Dataset {
     /// Space that nobody has reserved and that folds of one txg may take; what they give back is more.
     pub(crate) fn unreserved_for_folds(&self) -> u64 {
         let (budget, reserved) = (&self.txgs.budget, self.txgs.budget.reserved());
-        let need = reserved.space.saturating_add(budget.overhead(reserved.blocks));
+        let need = budget.need(reserved);
         (budget.room().placeable.saturating_sub(need) / 4).min(BYTES_MAX)
     }
 
@@ -109,7 +110,7 @@ impl Dataset {
     pub(crate) fn pick_folds(&self) -> Result<()> {
         let mut budget = self.unreserved_for_folds();
         // What its metadata may come to depends on what else the commit changes. (C2)
-        let mut blocks = self.txgs.budget.reserved().blocks;
+        let mut reserved = self.txgs.budget.reserved();
         let waiting: BTreeSet<(InodeId, u64)> = {
             let folding = self.folding.lock();
             let read = folding.read.iter().filter(|_| self.is_quiet());
@@ -127,14 +128,15 @@ impl Dataset {
                 Some(extent) => extent.pointers().len() as u64 + 1,
                 None => 0,
             };
-            let overhead = |blocks| self.txgs.budget.overhead(blocks);
-            let metadata = overhead(blocks + pieces).saturating_sub(overhead(blocks));
+            let more = Cost { blocks: reserved.blocks + pieces, ..reserved };
+            let need = |all| self.txgs.budget.need(all);
+            let metadata = need(more).saturating_sub(need(reserved));
             let space = if pieces == 0 { 0 } else { record_space(self.grain(), record_size) + metadata };
             if space > budget {
                 return Ok(());
             }
             budget -= space;
-            blocks += pieces;
+            reserved = more;
             let mut folding = self.folding.lock();
             folding.wasteful.remove(&(id, offset));
             folding.read.remove(&(id, offset));

@@ -510,6 +510,12 @@ impl Pool {
         self.inner.freeing()
     }
 
+    /// Asks for a commit and waits for nothing: who waits for what the next ones give back would else wait for the longest time
+    /// that changes may stay uncommitted, with each of them.
+    pub fn hurry(&self) {
+        self.inner.txgs.commits.request_sync(self.inner.txgs.gate.open_txg());
+    }
+
     /// Reads what is known by content into memory, as far as there is room. Waits for it.
     pub fn fill_index(&self) -> Result<()> {
         loop {

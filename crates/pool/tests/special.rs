@@ -215,6 +215,95 @@ fn a_full_pool_keeps_content_off_special_devices_and_deletes() {
     check(&pool, 0..40, MIB as usize);
 }
 
+/// Writes to a file until there is no room for content; how far it came.
+fn fill(pool: &Pool, fs: &steadfast_posix::FileSystem, name: &[u8]) -> u64 {
+    let file = fs.mknod(ME, ROOT, name, 0o100_600, 0).expect("made").ino;
+    let (mut at, mut refused) = (0, 0);
+    while refused < 3 {
+        match fs.write(file, at, &noise(at, 128 << 10), false) {
+            Ok(_) => at += 128 << 10,
+            Err(Errno::ENOSPC) => {
+                // What a commit gives back is taken, too.
+                refused += 1;
+                pool.sync().expect("committed");
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    fs.forget(file, 1);
+    at
+}
+
+#[test]
+fn what_has_no_content_is_made_on_a_pool_that_is_full_of_content_until_special_devices_are_full() {
+    for small in [false, true] {
+        let machine = Machine::new((1, 96 * MIB), (2, 64 * MIB));
+        let pool =
+            machine.create(vec![machine.normal(Redundancy::None), machine.special(Redundancy::Mirror)]);
+        if small {
+            // They fill the special devices as far as they may.
+            pool.set_property("tank", "special_small_blocks", Some("131072")).expect("set");
+        }
+        let (fs, open) = mount(&pool, "tank");
+        let at = fill(&pool, &fs, b"big");
+        let full = living(&pool);
+        let (mut made, mut refused) = (0_u64, 0);
+        while refused < 3 {
+            let ino = match fs.mknod(ME, ROOT, &name(made), 0o100_644, 0) {
+                Ok(entry) => entry.ino,
+                Err(Errno::ENOSPC) => {
+                    refused += 1;
+                    pool.sync().expect("committed");
+                    continue;
+                }
+                Err(error) => panic!("{error:?}"),
+            };
+            // An attribute is metadata, too, and fills the devices sooner.
+            match fs.setxattr(ino, b"user.noise", &noise(made, 8000), 0) {
+                Ok(()) => {}
+                Err(Errno::ENOSPC) => refused += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+            fs.forget(ino, 1);
+            made += 1;
+            if made % 64 == 0 {
+                pool.sync().expect("committed");
+            }
+            assert!(made < 20_000, "special devices take more than they hold");
+        }
+        let after = living(&pool);
+        assert!(made > 200, "small blocks: {small}: {made} files");
+        assert!(after[1] > full[1] + 200 * 16_000, "small blocks: {small}: {full:?} {after:?}");
+        assert_eq!(after[0], full[0], "small blocks: {small}: metadata went to the normal side");
+        fs.rename(ROOT, &name(0), ROOT, b"renamed", 0).expect("a full pool takes a new name");
+        drop((fs, open));
+        pool.export().expect("exported");
+        drop(pool);
+        // All of it is there, and can be deleted.
+        let pool = machine.import();
+        let (fs, _open) = mount(&pool, "tank");
+        let file = fs.lookup(ROOT, b"big").expect("there").ino;
+        for at in (0..at).step_by(128 << 10).step_by(5) {
+            let mut content = vec![0; 128 << 10];
+            assert_eq!(fs.read(file, at, &mut content).expect("read"), content.len());
+            assert!(content == noise(at, 128 << 10), "at {at}");
+        }
+        fs.forget(file, 1);
+        fs.unlink(ROOT, b"renamed").expect("deleted");
+        for file in 1..made {
+            fs.unlink(ROOT, &name(file)).expect("deleted");
+        }
+        fs.unlink(ROOT, b"big").expect("deleted");
+        fs.forget_all();
+        for _ in 0..50 {
+            pool.sync().expect("committed");
+        }
+        assert_eq!(pool.freeing(), 0);
+        write(&pool, 0..20, MIB as usize);
+        check(&pool, 0..20, MIB as usize);
+    }
+}
+
 #[test]
 fn metadata_that_is_written_again_and_again_stays_on_special_devices() {
     let machine = Machine::new((1, 256 * MIB), (2, 64 * MIB));

@@ -41,6 +41,8 @@ const TXG_SLOTS: usize = 4;
 pub enum AdmitKind {
     /// It may leave the pool fuller.
     Write,
+    /// It may too, but writes nothing except metadata: let in where metadata has devices of its own, although content has no room.
+    Metadata,
     /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works on a full pool.
     Remove,
 }
@@ -52,8 +54,10 @@ pub struct Cost {
     pub memory: u64,
     /// On devices, in the worst case.
     pub space: u64,
+    /// The part of `space` that is known to be metadata.
+    pub metadata: u64,
     /// Leaves of metadata that may change because of it, one for each block of content written or freed: what they take
-    /// depends on what else the txg changes ([`Space::overhead`]).
+    /// depends on what else the txg changes ([`Space::need`]).
     pub blocks: u64,
 }
 
@@ -64,6 +68,7 @@ impl Cost {
         Cost {
             memory: self.memory + other.memory,
             space: self.space + other.space,
+            metadata: self.metadata + other.metadata,
             blocks: self.blocks + other.blocks,
         }
     }
@@ -75,6 +80,7 @@ impl Cost {
         Cost {
             memory: self.memory - part.memory,
             space: self.space - part.space,
+            metadata: self.metadata - part.metadata,
             blocks: self.blocks - part.blocks,
         }
     }
@@ -118,11 +124,17 @@ pub trait Space: Send + Sync {
     /// call the budget.
     fn admit(&self, kind: AdmitKind, cost: Cost, reserved: Cost) -> Verdict;
 
-    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it. Grows with them, and for the
-    /// sum of two it is no more than for each. Called like [`Space::admit`].
-    fn overhead(&self, blocks: u64) -> u64 {
-        let _ = blocks;
-        0
+    /// Bytes that all this takes where content lies: with what the metadata of the changed blocks may take beyond what is kept
+    /// for it, but for what devices of its own have room for. Grows with the cost, and for the sum of two it is no more than for
+    /// each. Called like [`Space::admit`].
+    fn need(&self, all: Cost) -> u64 {
+        all.space
+    }
+
+    /// True if all metadata of this goes to devices of its own. Called like [`Space::admit`].
+    fn is_beside_content(&self, all: Cost) -> bool {
+        let _ = all;
+        false
     }
 
     /// How much is free as of the last commit. Without end, if nobody says otherwise.
@@ -179,7 +191,7 @@ impl State {
     /// Fullness in thousandths, of the limit that is nearer.
     fn fullness(&self, world: &dyn Space, extra: Cost) -> u32 {
         let all = self.total.plus(extra);
-        let space = thousandths(all.space.saturating_add(world.overhead(all.blocks)), self.limits.space);
+        let space = thousandths(world.need(all), self.limits.space);
         self.memory_fullness(extra).max(space)
     }
 
@@ -188,10 +200,13 @@ impl State {
     }
 
     /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the pool: where it is small,
-    /// deleting is what helps, and has only to be bounded by memory and by admission.
+    /// deleting is what helps, and has only to be bounded by memory and by admission; so has metadata that takes nothing of it.
     fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
-            AdmitKind::Write => self.fullness(world, extra),
+            AdmitKind::Metadata if world.is_beside_content(self.total.plus(extra)) => {
+                self.memory_fullness(extra)
+            }
+            AdmitKind::Write | AdmitKind::Metadata => self.fullness(world, extra),
             AdmitKind::Remove => self.memory_fullness(extra),
         }
     }
@@ -241,10 +256,10 @@ impl Budget {
         self.space.room()
     }
 
-    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it.
+    /// Bytes that all this takes where content lies, with metadata.
     #[must_use]
-    pub fn overhead(&self, blocks: u64) -> u64 {
-        self.space.overhead(blocks)
+    pub fn need(&self, all: Cost) -> u64 {
+        self.space.need(all)
     }
 
     /// All that is reserved now.

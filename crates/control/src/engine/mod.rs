@@ -392,11 +392,16 @@ impl Host for Engine {
             let what = format!("the pool is suspended, and what went on in it stands still: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
         }
+        let free = held.pool.freeing();
+        if free > 0 {
+            // It is for commits to give it back, and who asks waits for them.
+            held.pool.hurry();
+        }
         let [scrub, resilver] = held.pool.scan_remaining();
         let moving = held.pool.move_remaining();
         let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
         Ok(Activities {
-            free: held.pool.freeing(),
+            free,
             trim: held.pool.trim_remaining(),
             initialize: held.pool.initialize_remaining(),
             scrub,
