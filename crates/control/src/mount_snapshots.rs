@@ -201,6 +201,31 @@ impl WithSnapshots {
         }
     }
 
+    /// True if a listing from `offset` on has `.zfs` in it.
+    fn tells_zfs(&self, ino: u64, offset: u64) -> bool {
+        ino == TOP && offset < ZFS_COOKIE && self.snapshots.is_visible()
+    }
+
+    /// Lists the root with `.zfs`, until `add` (number, cookie, kind, name) has no room.
+    fn list_top(&self, offset: u64, mut add: impl FnMut(u64, u64, FileKind, &[u8]) -> bool) -> Reply<()> {
+        let mut told = false;
+        let take = |found: steadfast_posix::DirEntry| {
+            if found.cookie > ZFS_COOKIE && !told {
+                told = true;
+                if !add(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS) {
+                    return false;
+                }
+            }
+            add(found.ino, found.cookie, FileKind::from_mode(u32::from(found.kind) << 12), &found.name)
+        };
+        self.head.fs.readdir(TOP, offset, take).map_err(mount::errno)?;
+        if !told {
+            // Nothing else is there, or there was no room: then there is none for this either, and it comes next.
+            let _ = add(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS);
+        }
+        Ok(())
+    }
+
     /// Names of a folder that leads to snapshots, from a cookie on: number, cookie, name.
     fn folder_names(&self, ino: u64, offset: u64) -> Vec<(u64, u64, Vec<u8>)> {
         let above = if ino == ZFS_DIR { TOP } else { ZFS_DIR };
@@ -434,32 +459,15 @@ impl Handler for WithSnapshots {
 
     fn readdir(&self, req: &Request, ino: u64, fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
         match self.place(ino)? {
-            Place::Head if ino == TOP && offset < ZFS_COOKIE && self.snapshots.is_visible() => {
-                let mut told = false;
-                let take = |found: steadfast_posix::DirEntry| {
-                    if found.cookie > ZFS_COOKIE && !told {
-                        told = true;
-                        if !out.add(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS) {
-                            return false;
-                        }
-                    }
-                    let kind = FileKind::from_mode(u32::from(found.kind) << 12);
-                    out.add(found.ino, found.cookie, kind, &found.name)
-                };
-                self.head.fs.readdir(ino, offset, take).map_err(mount::errno)?;
-                if !told {
-                    // Nothing else is there, or there was no room: then there is none for this either, and it comes next.
-                    let _ = out.add(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS);
-                }
-                Ok(())
+            Place::Head if self.tells_zfs(ino, offset) => {
+                self.list_top(offset, |number, cookie, kind, name| out.add(number, cookie, kind, name))
             }
             Place::Head => self.head.readdir(req, ino, fh, offset, out),
             Place::Zfs | Place::Snapshots => {
-                for (number, cookie, name) in self.folder_names(ino, offset) {
-                    if !out.add(number, cookie, FileKind::Directory, &name) {
-                        break;
-                    }
-                }
+                let mut names = self.folder_names(ino, offset).into_iter();
+                // Until there is no room.
+                let _ =
+                    names.all(|(number, cookie, name)| out.add(number, cookie, FileKind::Directory, &name));
                 Ok(())
             }
             Place::Snapshot(view, ino) => view.ask(|fs| {
@@ -480,32 +488,16 @@ impl Handler for WithSnapshots {
         out: &mut DirPlusSink<'_>,
     ) -> Reply<()> {
         match self.place(ino)? {
-            Place::Head if ino == TOP && offset < ZFS_COOKIE && self.snapshots.is_visible() => {
-                // Its beginning only, and without attributes: those are asked for later.
-                let mut told = false;
-                let take = |found: steadfast_posix::DirEntry| {
-                    if found.cookie > ZFS_COOKIE && !told {
-                        told = true;
-                        if !out.add_bare(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS) {
-                            return false;
-                        }
-                    }
-                    let kind = FileKind::from_mode(u32::from(found.kind) << 12);
-                    out.add_bare(found.ino, found.cookie, kind, &found.name)
-                };
-                self.head.fs.readdir(ino, offset, take).map_err(mount::errno)?;
-                if !told {
-                    let _ = out.add_bare(ZFS_DIR, ZFS_COOKIE, FileKind::Directory, ZFS);
-                }
-                Ok(())
+            // Its beginning only, and without attributes: those are asked for later.
+            Place::Head if self.tells_zfs(ino, offset) => {
+                self.list_top(offset, |number, cookie, kind, name| out.add_bare(number, cookie, kind, name))
             }
             Place::Head => self.head.readdirplus(req, ino, fh, offset, out),
             Place::Zfs | Place::Snapshots => {
-                for (number, cookie, name) in self.folder_names(ino, offset) {
-                    if !out.add_bare(number, cookie, FileKind::Directory, &name) {
-                        break;
-                    }
-                }
+                let mut names = self.folder_names(ino, offset).into_iter();
+                // Until there is no room.
+                let _ = names
+                    .all(|(number, cookie, name)| out.add_bare(number, cookie, FileKind::Directory, &name));
                 Ok(())
             }
             Place::Snapshot(view, ino) => view.ask(|fs| {

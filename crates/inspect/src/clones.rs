@@ -8,8 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_format::extent::Extent;
-use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::{Address, BlockKind, BlockPointer, CellId, DatasetId, DatasetRow, Txg};
 
 use crate::finding::{At, Bookmark};
@@ -190,19 +188,12 @@ impl Visit for Shared {
     }
 
     fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
-        if item.leaf.kind == BlockKind::Names {
-            return;
-        }
-        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(item.key) else { return };
-        let Ok(extent) = Extent::decode(item.value) else {
+        let Some(content) = item.content(self.dataset, found) else {
             self.whole = false;
-            return found(item.bad("not an extent"));
+            return;
         };
-        for pointer in extent.pointers() {
-            let at = At::File { inode, offset };
-            let bookmark =
-                Bookmark { dataset: self.dataset, kind: BlockKind::Data, level: pointer.level, at };
-            self.look(view, pointer, &bookmark, found);
+        for (pointer, bookmark) in content {
+            self.look(view, &pointer, &bookmark, found);
         }
     }
 }

@@ -7,8 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_format::extent::Extent;
-use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::{BlockKind, BlockPointer, CellId, CellPlace, DatasetId, DatasetRow, SnapshotRow, Txg};
 
 use crate::check::Summary;
@@ -212,21 +210,14 @@ impl Visit for Seen<'_> {
     }
 
     fn item(&mut self, view: &mut View, item: Item<'_>, found: &mut Found<'_>) {
-        if item.leaf.kind == BlockKind::Names {
-            return;
-        }
-        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(item.key) else { return };
-        let Ok(extent) = Extent::decode(item.value) else {
+        let Some(content) = item.content(self.shared.dataset, found) else {
             self.whole = false;
-            return found(item.bad("not an extent"));
+            return;
         };
-        for pointer in extent.pointers() {
-            let at = At::File { inode, offset };
-            let bookmark =
-                Bookmark { dataset: self.shared.dataset, kind: BlockKind::Data, level: pointer.level, at };
+        for (pointer, bookmark) in content {
             // What is its origin's is read there.
-            if self.see(view, pointer, &bookmark, found) && pointer.birth > self.base {
-                view.read(pointer, &bookmark, self.shared.keys.as_deref(), found);
+            if self.see(view, &pointer, &bookmark, found) && pointer.birth > self.base {
+                view.read(&pointer, &bookmark, self.shared.keys.as_deref(), found);
             }
         }
     }

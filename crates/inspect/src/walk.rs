@@ -7,6 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::ExtentsKey;
 use steadfast_format::node::{LEVEL_MAX, NODE_BYTES_MAX, Node};
 use steadfast_format::{Address, BlockKind, BlockPointer, DatasetId};
 
@@ -45,6 +47,33 @@ pub(crate) struct Item<'a> {
 }
 
 impl Item<'_> {
+    /// Blocks of content that an item of an extents tree leads to, each with where it is; none for items of other kinds. `None`, and
+    /// told, if it cannot be read.
+    pub fn content(
+        &self,
+        dataset: DatasetId,
+        found: &mut Found<'_>,
+    ) -> Option<Vec<(BlockPointer, Bookmark)>> {
+        if self.leaf.kind == BlockKind::Names {
+            return Some(Vec::new());
+        }
+        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(self.key) else {
+            return Some(Vec::new());
+        };
+        let Ok(extent) = Extent::decode(self.value) else {
+            found(self.bad("not an extent"));
+            return None;
+        };
+        let at = At::File { inode, offset };
+        let of = |pointer: &BlockPointer| Bookmark {
+            dataset,
+            kind: BlockKind::Data,
+            level: pointer.level,
+            at: at.clone(),
+        };
+        Some(extent.pointers().into_iter().map(|pointer| (*pointer, of(pointer))).collect())
+    }
+
     /// The finding that this item cannot be read.
     pub fn bad(&self, reason: impl ToString) -> Finding {
         let key = crate::record::hex(self.key);

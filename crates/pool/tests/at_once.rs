@@ -1,6 +1,6 @@
 //! Everything at once: threads write, copy and delete files, take, destroy, hold and rename snapshots, clone, promote, send and receive, while
 //! commits go on beside them. What order they come in is nobody's; whatever it was, files read as they were written, the offline
-//! check finds nothing, and when all is destroyed all of it has come back.
+//! check finds nothing, and when all is destroyed all of it has come back. With keys and raw streams, and without.
 //!
 //! The simulator plays verbs one after the other and crashes between any two writes; this plays them side by side. `STEADFAST_AT_ONCE=SECONDS`
 //! makes it last.
@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Dice, ME, MIB, ROOT, handles, mount, noise, spec};
+use common::{Dice, ME, MIB, ROOT, handles, key, mount, noise, spec};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec};
 use steadfast_posix::{FileSystem, SetAttr};
 use streams::{Host, Quiet};
 
+const SECRET: &[u8] = &[0x5e; 32];
 const RECORD: u64 = 16 << 10;
 /// Files of a writer, and records of a file, at most.
 const FILES: u64 = 12;
@@ -194,7 +195,7 @@ fn verbs(pool: &Pool, seed: u64, stop: &AtomicBool) {
 }
 
 /// Sends what is there and receives it beside.
-fn streams(pool: &Pool, seed: u64, stop: &AtomicBool) {
+fn streams(pool: &Pool, sealed: bool, seed: u64, stop: &AtomicBool) {
     let mut dice = Dice(seed);
     let mut last: Option<String> = None;
     while !stop.load(Ordering::Relaxed) {
@@ -210,7 +211,7 @@ fn streams(pool: &Pool, seed: u64, stop: &AtomicBool) {
         let increment = base.is_some();
         let mut stream = Vec::new();
         let sent = pool.send(
-            &[SendSpec { snapshot: snapshot.clone(), base, ..SendSpec::default() }],
+            &[SendSpec { snapshot: snapshot.clone(), base, raw: sealed, ..SendSpec::default() }],
             &mut stream,
             &mut |_, _| (),
         );
@@ -236,7 +237,7 @@ fn streams(pool: &Pool, seed: u64, stop: &AtomicBool) {
     }
 }
 
-fn run(seed: u64, time: Duration) {
+fn run(seed: u64, sealed: bool, time: Duration) {
     let env = Env::real();
     let devices = vec![Arc::new(MemoryDevice::new("a", 512 * MIB))];
     let pool = Pool::create(&env, spec(handles(&devices), None)).expect("a pool");
@@ -247,8 +248,9 @@ fn run(seed: u64, time: Duration) {
         let props =
             [("recordsize", RECORD.to_string()), ("compression", "off".into()), ("dedup", dedup.into())];
         let props = props.into_iter().map(|(name, value): (&str, String)| (name.to_owned(), value)).collect();
-        pool.create_dataset(name, props, None).expect("made");
+        pool.create_dataset(name, props, sealed.then(|| key(&host.env, SECRET))).expect("made");
     }
+    let secret = sealed.then_some(SECRET);
     let (a, b) = (mount(pool, "tank/a"), mount(pool, "tank/b"));
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -264,7 +266,7 @@ fn run(seed: u64, time: Duration) {
             Box::new(|| write(&b.0, seed + 1, stop)),
             Box::new(|| verbs(pool, seed + 2, stop)),
             Box::new(|| verbs(pool, seed + 3, stop)),
-            Box::new(|| streams(pool, seed + 4, stop)),
+            Box::new(|| streams(pool, sealed, seed + 4, stop)),
             Box::new(|| {
                 while !stop.load(Ordering::Relaxed) {
                     pool.sync().expect("committed");
@@ -285,7 +287,7 @@ fn run(seed: u64, time: Duration) {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(pool.state().suspended, None);
-    host.check();
+    host.check_with(secret);
     drop((a, b));
     // Clones before what they are clones of: a few rounds.
     for round in 0.. {
@@ -301,7 +303,7 @@ fn run(seed: u64, time: Duration) {
             refused(pool.destroy_with_snapshots(&name), "destroy");
         }
     }
-    host.check();
+    host.check_with(secret);
     assert_eq!(pool.sharing().sums, Default::default());
     assert!(host.live() < before + MIB, "{before} bytes lived, {} are left", host.live());
 }
@@ -311,7 +313,11 @@ fn verbs_side_by_side_with_writers_leave_nothing_wrong_and_nothing_behind() {
     let seconds = std::env::var("STEADFAST_AT_ONCE").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(0));
     for round in 0.. {
-        run(100 * round + 1, Duration::from_millis(if seconds.is_some() { 2000 } else { 700 }));
+        run(
+            100 * round + 1,
+            round % 2 == 1,
+            Duration::from_millis(if seconds.is_some() { 2000 } else { 700 }),
+        );
         if round >= 3 && Instant::now() >= end {
             break;
         }

@@ -78,6 +78,11 @@ impl Host {
 
     /// Everything that a pool frees in the background is freed, and the pool as a whole is consistent.
     pub fn check(&self) {
+        self.check_with(None);
+    }
+
+    /// The same, of what a key opens too.
+    pub fn check_with(&self, secret: Option<&[u8]>) {
         for _ in 0..1_000 {
             if self.pool.freeing() == 0 {
                 break;
@@ -86,17 +91,22 @@ impl Host {
         }
         assert_eq!(self.pool.freeing(), 0);
         self.pool.sync().expect("committed");
-        self.inspect();
+        self.inspect_with(secret);
     }
 
     /// The pool's own check finds nothing that is wrong, lost or left over.
     pub fn inspect(&self) {
+        self.inspect_with(None);
+    }
+
+    fn inspect_with(&self, secret: Option<&[u8]>) {
         let copy = |device: &Arc<MemoryDevice>| Leaf {
             path: "device".into(),
             device: Arc::new(MemoryDevice::from_image("device", device.image())) as Arc<dyn Device>,
         };
         let leaves: Vec<Leaf> = self.devices.iter().map(copy).collect();
-        let request = Request { leaves: &leaves, secret: None, anchor: None, env: &self.env };
+        let request =
+            Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), anchor: None, env: &self.env };
         let mut told = Vec::new();
         // What a crash tore stays so until its slot of the ring is used again.
         let summary = steadfast_inspect::check(&request, &mut |finding| {
