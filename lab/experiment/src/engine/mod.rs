@@ -28,7 +28,7 @@ pub mod goals;
 mod groups;
 pub(crate) mod markdown;
 mod page;
-mod source_tree;
+pub(crate) mod source_tree;
 pub mod work;
 
 use std::path::PathBuf;

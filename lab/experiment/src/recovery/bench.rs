@@ -185,6 +185,48 @@ impl Bench {
         Ok(written)
     }
 
+    /// Makes a pool of ours on images that take no room yet, for those who measure no devices; with a special mirror beside them.
+    pub fn make_slow(&mut self, special: bool, shell: &mut Shell) -> Result<(), Error> {
+        fs::create_dir_all(self.home.join("run")).map_err(Error::io("create", &self.home))?;
+        fs::create_dir_all(self.place()).map_err(Error::io("create", &self.place()))?;
+        let fast: Vec<PathBuf> = if special { vec![self.fast("s0"), self.fast("s1")] } else { Vec::new() };
+        let words: Vec<String> = fast.iter().map(|path| quoted(&path.display().to_string())).collect();
+        let (words, mib) = (words.join(" "), self.device_bytes >> 20);
+        shell.run(&format!("truncate -s {mib}M {} {words}", self.paths(self.devices.len())))?;
+        let beside = if special { format!(" special mirror {words}") } else { String::new() };
+        let place = quoted(&self.place().display().to_string());
+        let disks = self.paths(self.devices.len());
+        let create = format!("pool create -f -m {place} {} raidz1 {disks}{beside}", self.pool());
+        shell.run(&self.ours(&create)).map(drop)
+    }
+
+    fn fast(&self, name: &str) -> PathBuf {
+        self.home.join(format!("{name}.img"))
+    }
+
+    /// Where a tree of small files goes.
+    pub fn tree(&self) -> PathBuf {
+        self.place().join("tree")
+    }
+
+    /// Puts a cache device in front of a pool of ours.
+    pub fn add_cache(&self, bytes: u64, shell: &mut Shell) -> Result<(), Error> {
+        let path = quoted(&self.fast("cache").display().to_string());
+        let add = self.ours(&format!("pool add {} cache {path}", self.pool()));
+        shell.run(&format!("truncate -s {}M {path} && {add}", bytes >> 20)).map(drop)
+    }
+
+    /// Sets a property of a pool of ours and of its root dataset.
+    pub fn set(&self, property: &str, value: &str, shell: &mut Shell) -> Result<(), Error> {
+        shell.run(&self.ours(&format!("fs set {property}={value} {}", self.pool()))).map(drop)
+    }
+
+    /// Waits until everything is written.
+    pub fn sync(&self, shell: &mut Shell) -> Result<(), Error> {
+        shell.ask(&format!("sync -f {}", quoted(&self.place().display().to_string())))?;
+        shell.ask(&self.ours(&format!("pool sync {}", self.pool()))).map(drop)
+    }
+
     fn counter(&self, shell: &mut Shell) -> Result<Counter, Error> {
         let of = |pid: u32| Counter::Process(PathBuf::from(format!("/proc/{pid}/io")));
         Ok(match &self.kind {

@@ -3,6 +3,7 @@
 //! ```text
 //! rounds × (raidz1, raidz2, btrfs, zfs-fuse): make ─► for 25, 50, 75 %: fill ─► dd, clone, scrub, zero + heal, zero + replace ─► verify
 //!                                                     └► raidz1 at 25 %: little and much memory, devices as hard disks, a log device
+//!         raidz1 of hard disks: small files, cold and again, with more memory, a cache device, special devices
 //! ```
 //!
 //! Like the other experiments it is a stranger to the engine: it types commands and makes system calls. What goes to and from
@@ -16,12 +17,13 @@
 //! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
 //!
 //! ## Reading order
-//! [`data`] (what a result is), `bench` (one file system), `page`.
+//! [`data`] (what a result is), `bench` (one file system), `questions` (small files on slow devices), `page`.
 
 pub(crate) mod args;
 mod bench;
 pub mod data;
 mod page;
+mod questions;
 
 use std::fs;
 use std::path::PathBuf;
@@ -49,6 +51,7 @@ use steadfast_lab_workload::cpu::CpuSample;
 
 use bench::{Bench, Kind};
 use data::{Course, RecoveryReport, Reported, SCHEMA, VERSION};
+use questions::Beside;
 
 /// One line for `lab list`.
 pub const ABOUT: &str =
@@ -128,7 +131,8 @@ pub fn run(
     let workdir = Workdir::create(&parent)?;
     let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
     let arms: Vec<&'static str> = args::ARMS.into_iter().filter(|arm| request.wants(arm)).collect();
-    let stages = f64::from(request.rounds) * arms.len() as f64 * FILLS.len() as f64;
+    let small = if request.wants("raidz1") { 2.0 } else { 0.0 };
+    let stages = f64::from(request.rounds) * (arms.len() as f64 * FILLS.len() as f64 + small);
     let mut progress = Progress::new(stages * STAGE_S);
     for round in 1..=request.rounds {
         for (at, key) in arms.iter().enumerate() {
@@ -158,13 +162,28 @@ pub fn run(
                 other => other?,
             }
         }
+        for beside in [Beside::Cache, Beside::Special].into_iter().filter(|_| request.wants("raidz1")) {
+            let bench = questions::bench(beside, &workdir)?;
+            let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
+            let mut made = Made { bench, shell: last };
+            let hands = Hands {
+                shell: &mut shell,
+                stop,
+                progress: &mut progress,
+                report: &mut report,
+                round,
+                device_bytes,
+            };
+            hands.small_files(beside, questions::files(request.quick), &mut made.bench)?;
+        }
     }
     progress.end();
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
-    report.goals = judge(&report.rows);
+    report.goals = judge(&report);
     report.charts = charts(&report);
     report.summary = summary(&report);
+    report.notes.extend(questions::answers(&report.rows));
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures_of(&whole);
@@ -474,18 +493,21 @@ fn empty(request: &RecoveryRequest, context: &Context, device_bytes: u64) -> Rec
                 .to_owned(),
             format!(
                 "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {MODEL}`): one head, a seek where a \
-                 transfer does not begin where the last one ended, bytes at that rate, no cache. A cache device in front of the \
-                 pool was not part of this experiment; a log device was."
+                 transfer does not begin where the last one ended, bytes at that rate, no cache. The pools of \
+                 small files are on such disks; cache and special devices beside them answer as fast as the machine's own disk. Of \
+                 small files there are {}, 11 KB on the average.",
+                questions::files(request.quick)
             ),
         ],
         commands: Vec::new(),
     }
 }
 
-/// What was to be reached.
-fn judge(rows: &[Row]) -> Vec<figures::Goal> {
-    let mut found = Vec::new();
-    for arm in ["raidz1", "raidz2"] {
+/// What was to be reached by the columns that were asked for.
+fn judge(report: &RecoveryReport) -> Vec<figures::Goal> {
+    let (rows, mut found) = (&report.rows, Vec::new());
+    let has = |arm: &str| report.arms.iter().any(|known| known.key == arm);
+    for arm in ["raidz1", "raidz2"].into_iter().filter(|arm| has(arm)) {
         let scrub = format!("{arm}: clean scrub at least 0.8 of dd reading one device");
         found.extend(goals::bound(rows, "scrub_read", arm, Bound::AtLeast(0.8), &scrub));
         let resilver = format!("{arm}: resilver at least 0.8 of dd cloning one device");
@@ -503,6 +525,9 @@ fn judge(rows: &[Row]) -> Vec<figures::Goal> {
         found.extend(goals::bound(rows, "copy_clone", arm, Bound::AtLeast(0.8), &copy));
     }
     for (key, what) in [("scrubbed75", "clean scrub"), ("resilver75", "resilver")] {
+        if !has("raidz1") || !has("zfs-fuse") {
+            continue;
+        }
         let text = format!("raidz1: {what} at 75 % at least as fast as zfs-fuse");
         found.extend(goals::ratio(rows, key, "raidz1", "zfs-fuse", 1.0, &text));
     }
@@ -671,6 +696,26 @@ mod tests {
         let rates = rates(&course);
         let written: f64 = rates.iter().map(|(_, rate)| rate * 0.2).sum();
         assert!((written - 400.0).abs() < 1e-6, "{rates:?}");
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_no_goal() {
+        let context = Context { steadfast: PathBuf::from("steadfast"), version: "0".into() };
+        let goals = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let mut report = empty(&args::parse(&words).unwrap().unwrap(), &context, 1 << 30);
+            for (key, unit) in [("scrub_read", "times"), ("resilver75", "MB/s")] {
+                for arm in report.arms.clone() {
+                    figures::add(&mut report.rows, &Row::new(key, key, unit, true, ""), &arm.key, 1.0);
+                }
+            }
+            judge(&report)
+        };
+        assert!(
+            goals("recovery --arms raidz1").iter().all(|goal| goal.arm == "raidz1" && goal.against.is_none())
+        );
+        assert!(goals("recovery --arms btrfs").is_empty());
+        assert!(goals("recovery").iter().any(|goal| goal.against.as_deref() == Some("zfs-fuse")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The page: goals, curves, figures, the source's own figures, what was run. One file, no script needed, light and dark.
 
 use super::data::RecoveryReport;
+use super::questions;
 use crate::figures::{Row, shown};
 use crate::html::{escape, parts};
 use crate::number;
@@ -42,6 +43,14 @@ pub fn render(report: &RecoveryReport) -> String {
         "The bar is the middle of the rounds, the thin line the smallest and the greatest.",
         &parts::bars(&report.arms, &drawn),
     ));
+    let small: Vec<Row> = report.rows.iter().filter(|row| questions::is_of_this(row)).cloned().collect();
+    if !small.is_empty() {
+        page.push_str(&parts::section(
+            "What the source report left open: memory, and fast devices beside slow ones",
+            &questions::answers(&report.rows).join(" "),
+            &parts::bars(&report.arms[..1], &small),
+        ));
+    }
     page.push_str(&parts::section(
         "Beside the source report",
         "Other machine, other disks; what compares is recovery against the clone of the same device.",
