@@ -90,6 +90,9 @@ pub(crate) const ENTRIES: [Entry; 9] = [
     },
 ];
 
+/// A machine that has less to do than that is idle.
+const BUSY_PERCENT: f64 = 5.0;
+
 /// What `lab list` prints.
 pub(crate) fn list() -> String {
     let mut text = String::new();
@@ -142,6 +145,8 @@ pub(crate) fn parse(words: &[String]) -> Result<Option<AllRequest>, Error> {
 struct Part {
     entry: &'static Entry,
     seconds: f64,
+    /// How busy the machine was with other things when it began, percent.
+    busy: f64,
     /// What came out, or why nothing did.
     told: Result<String, String>,
 }
@@ -158,6 +163,7 @@ pub(crate) fn run(request: &AllRequest, context: &Context, stop: &AtomicBool) ->
         |entry: &&Entry| request.only.as_ref().is_none_or(|only| only.iter().any(|name| name == entry.name));
     let mut parts: Vec<Part> = Vec::new();
     for entry in ENTRIES.iter().filter(wanted) {
+        let busy = machine::busy();
         let clock = Instant::now();
         eprintln!("{}: {}", entry.name, entry.question);
         let told = one(entry, request.quick, &out, context, stop);
@@ -165,7 +171,7 @@ pub(crate) fn run(request: &AllRequest, context: &Context, stop: &AtomicBool) ->
         if let Err(reason) = &told {
             eprintln!("{} failed: {reason}", entry.name);
         }
-        parts.push(Part { entry, seconds: clock.elapsed().as_secs_f64(), told });
+        parts.push(Part { entry, seconds: clock.elapsed().as_secs_f64(), busy, told });
         // After each: who stops it half-way has a page of what was done.
         let index = out.join("index.html");
         fs::write(&index, page(&parts, context, started)).map_err(Error::io("write", &index))?;
@@ -227,7 +233,7 @@ fn page(done: &[Part], context: &Context, started: SystemTime) -> String {
         "The lab's experiments",
         "Each repeats something that others published, or asks what it costs to measure.",
         &summary,
-        None,
+        warning(done).as_deref(),
         &[
             &format!("Steadfast {}", context.version),
             &format!("{} cores, {} memory", machine.cores, number::bytes(machine.memory_bytes)),
@@ -239,7 +245,7 @@ fn page(done: &[Part], context: &Context, started: SystemTime) -> String {
         let name = part.entry.name;
         let body = match &part.told {
             Ok(summary) => format!(
-                "<p>{}</p>\n<p><a href=\"{name}/report.html\">The report</a>, <a href=\"{name}/report.json\">its numbers</a>; repeats {}; took {:.0} s.</p>\n",
+                "<p>{}</p>\n<p><a href=\"{name}/report.html\">The report</a>, <a href=\"{name}/report.json\">its numbers</a>; repeats {}; took {:.0}&nbsp;s.</p>\n",
                 escape(summary),
                 escape(part.entry.source),
                 part.seconds
@@ -249,6 +255,21 @@ fn page(done: &[Part], context: &Context, started: SystemTime) -> String {
         page += &parts::section(name, part.entry.question, &body);
     }
     page + "</main>\n</body>\n</html>\n"
+}
+
+/// Whose figures have others' work in them.
+fn warning(done: &[Part]) -> Option<String> {
+    let busy: Vec<String> = done
+        .iter()
+        .filter(|part| part.busy > BUSY_PERCENT)
+        .map(|part| format!("{} ({:.0} %)", part.entry.name, part.busy))
+        .collect();
+    (!busy.is_empty()).then(|| {
+        format!(
+            "The machine was busy with other things when these began: {}. Their rates and times include them; repeat them on an idle machine.",
+            busy.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -291,5 +312,19 @@ mod tests {
         assert!(error.to_string().contains("not one of them"), "{error}");
         let page = fs::read_to_string(out.join("index.html")).unwrap();
         assert_eq!(page.matches("Not done: ").count(), 2);
+    }
+
+    #[test]
+    fn a_busy_machine_is_said_of_the_experiments_that_it_troubled() {
+        let part = |at: usize, busy| Part {
+            entry: &ENTRIES[at],
+            seconds: 1.0,
+            busy,
+            told: Ok("it went well".to_owned()),
+        };
+        let context = Context { steadfast: PathBuf::from("/no/such/program"), version: "1".to_owned() };
+        let shown = page(&[part(0, 1.0), part(1, 88.4)], &context, SystemTime::now());
+        assert!(shown.contains("when these began: compression (88 %)."), "{shown}");
+        assert!(!page(&[part(0, 1.0)], &context, SystemTime::now()).contains("class=\"warning\""));
     }
 }

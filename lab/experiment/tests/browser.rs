@@ -29,6 +29,9 @@ const LOOK: &str = r#"(() => {
       if (!clipped && e.getBoundingClientRect().right > width + 1) { wrong.push(`${name(e)} is too wide`); break; }
     }
   }
+  for (const e of document.querySelectorAll('.plot .ends span, .hbar em')) {
+    if (e.scrollWidth > e.clientWidth + 1) wrong.push(`'${e.innerText.trim()}' in ${name(e)} runs over its end`);
+  }
   for (const e of document.querySelectorAll('figure')) {
     const caption = e.querySelector('figcaption');
     if (!caption || !caption.innerText.trim()) wrong.push(`${name(e)} has no text beside it`);

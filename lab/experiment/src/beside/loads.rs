@@ -87,7 +87,7 @@ pub(crate) const VARIANTS: [Variant; 2] = [
         key: "fsync",
         prefix: "fsync_",
         name: "fsync after every write",
-        how: "The same plan, with `openflags=fsync_each` put on its storages after it was read: behind every write(2) the \
+        how: "The same plan, with openflags=fsync_each put on its storages after it was read: behind every write(2) the \
               same thread calls fsync(2) before it goes on, and the response time of the write spans both.",
     },
 ];
