@@ -155,6 +155,8 @@ const HD: &[Keyword] = &[
     ignored("master"),
 ];
 
+const RG: &[Keyword] = &[full("rg"), yes("devices")];
+
 const SD: &[Keyword] = &[
     full("sd"),
     yes("lun"),
@@ -172,7 +174,7 @@ const SD: &[Keyword] = &[
     full("dedupunit"),
     full("dedupsets"),
     full("deduphotsets"),
-    refused("replay"),
+    yes("replay"),
     refused("streams"),
     refused("resetlun"),
     refused("resetbus"),
@@ -300,7 +302,7 @@ const RD: &[Keyword] = &[
     yes("startcmd"),
     yes("endcmd"),
     refused("mount"),
-    refused("replay"),
+    yes("replay"),
 ];
 
 /// The words of a section, in look-up order.
@@ -308,7 +310,7 @@ pub fn keywords(section: Section) -> &'static [Keyword] {
     match section {
         Section::General => GENERAL,
         Section::Hd => HD,
-        Section::Rg => &[],
+        Section::Rg => RG,
         Section::Fsd => FSD,
         Section::Sd => SD,
         Section::Wd => WD,
@@ -340,7 +342,8 @@ pub(crate) fn find(section: Section, item: &Item) -> Result<Keyword, Error> {
         Section::General => "a general parameter".to_string(),
         section => format!("a parameter of {}=", section.word()),
     };
-    let openers = if section == Section::General { &["hd", "sd", "fsd", "wd", "fwd", "rd"][..] } else { &[] };
+    let openers =
+        if section == Section::General { &["hd", "rg", "sd", "fsd", "wd", "fwd", "rd"][..] } else { &[] };
     let known = table.iter().map(|k| k.name).chain(openers.iter().copied());
     Err(match nearest(&word, known) {
         Some(near) => error.hint(format!("as {here}, did you mean '{near}'?")),

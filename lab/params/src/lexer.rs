@@ -93,6 +93,9 @@ pub(crate) struct Lexer<'a> {
     copied: usize,
 }
 
+/// The one word in whose list there are equal signs.
+const REPLAY: &str = "replay";
+
 /// What stands for a host, the longest first.
 const HOST_WORDS: [&str; 4] = ["#hosts", "#host", "$host", "!host"];
 
@@ -449,6 +452,10 @@ fn value(
             _ if inside => text.push(c),
             ',' => break,
             ')' if listed => break,
+            // `replay=(file,repeat=2)`.
+            '=' if listed && REPLAY.starts_with(&keyword.to_ascii_lowercase()) && keyword.len() > 2 => {
+                text.push(c)
+            }
             '=' | '(' | ')' => {
                 let text = format!("'{c}' inside the value of {keyword}=");
                 let hint = "is a comma missing before it? If it is meant, put the value in double quotes";

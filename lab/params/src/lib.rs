@@ -26,6 +26,7 @@ mod model;
 mod number;
 mod plan;
 mod read;
+mod replay;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use keyword::{Keyword, Section, Treatment, keywords};
 pub use lexer::{Disk, Files};
 pub use model::*;
 pub use plan::{FormatOverride, Overrides, curve_rate, shares, short_bytes, size_text, thousands};
+pub use replay::{Replay, ReplayShare};
 
 use lexer::{Lexer, Replacement};
 use section::Definitions;

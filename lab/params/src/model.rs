@@ -3,6 +3,7 @@
 use crate::control::{Commands, JournalRules, Repeat, Validate};
 use crate::error::{Place, Warning};
 use crate::hosts::Host;
+use crate::replay::Replay;
 use serde::{Deserialize, Serialize};
 
 /// `openflags=`.
@@ -104,6 +105,8 @@ pub struct Sd {
     pub offset: u64,
     /// `journal=`: directory of its journal; the current one if not said.
     pub journal: Option<String>,
+    /// `replay=`: devices of a trace, or groups of them (`rg=`).
+    pub replay: Vec<String>,
     /// `dedupratio=` and its like, over the general ones.
     pub dedup: Option<Dedup>,
     /// With `concatenatesds=yes`: the storages that this one consists of, in order. Empty otherwise.
@@ -382,6 +385,8 @@ pub enum Rate {
     Variable(Vec<(f64, f64)>),
     /// First as fast as it goes, then these percentages of that.
     Curve(Vec<f64>),
+    /// When the trace says.
+    AsTraced,
 }
 
 /// How arrivals are spaced.
@@ -513,6 +518,8 @@ pub struct Run {
     pub compratio: f64,
     /// Blocks written for each distinct content; 1 if nothing repeats.
     pub dedupratio: f64,
+    /// `replay=`: what is done is in a trace.
+    pub replay: Option<Replay>,
     /// The work.
     pub work: Work,
 }

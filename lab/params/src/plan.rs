@@ -96,6 +96,7 @@ pub(crate) fn plan(mut definitions: Definitions, overrides: &Overrides, copy: St
         definitions.general.validate.get_or_insert_default();
         check_journal(&definitions, &rds)?;
     }
+    check_replay(&definitions, &runs, &rds)?;
     check_validate(&mut definitions, &runs, &rds)?;
     hosts::check(&definitions, &runs)?;
     definitions.general.repeat = overrides.repeat.unwrap_or(definitions.general.repeat);
@@ -136,6 +137,34 @@ fn check_journal(definitions: &Definitions, rds: &[Rd]) -> Result<(), Error> {
     if definitions.general.concatenate {
         let text = "journal= and concatenatesds= do not go together here.".to_string();
         return Err(Error::new(ErrorKind::Conflict, &place, "journal", text));
+    }
+    Ok(())
+}
+
+/// What does not go together with a replay.
+fn check_replay(definitions: &Definitions, runs: &[Run], rds: &[Rd]) -> Result<(), Error> {
+    if !runs.iter().any(|run| run.replay.is_some()) {
+        return Ok(());
+    }
+    let general = &definitions.general;
+    let loops = |rd: &&Rd| {
+        rd.replay.is_some() && rd.loops.iter().any(|one| !matches!(one.name, "threads" | "compratio"))
+    };
+    let place = rds.iter().find(|rd| rd.replay.is_some()).map_or(Place::default(), |rd| rd.place.clone());
+    for (word, said) in [
+        ("validate", general.validate.is_some()),
+        ("concatenatesds", general.concatenate),
+        ("dedupratio", !dedups(general.dedup, &definitions.sds, &definitions.fsds).is_empty()),
+        ("data_errors=remove", general.data_errors.remove.is_some()),
+        ("hd", definitions.hosts.len() > 1 || definitions.hosts.iter().any(|host| !host.is_here())),
+        ("forxxx", rds.iter().any(|rd| loops(&rd))),
+    ] {
+        if said {
+            let text = format!(
+                "replay= and {word} do not go together here: what is done, and where, is in the trace."
+            );
+            return Err(Error::new(ErrorKind::Conflict, &place, word, text));
+        }
     }
     Ok(())
 }
@@ -394,6 +423,9 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
     if files && rd.iorate.is_some() {
         return wrong("Specifying 'iorate=' for a File System workload. Use 'fwdrate=' instead.");
     }
+    if let (true, Some(_)) = (files, &rd.replay) {
+        return wrong("replay= is for storages (SD): operations of a trace have no names of files.");
+    }
     if !files && rd.fwdrate.is_some() {
         return wrong("Specifying 'fwdrate=' for a raw workload. Use 'iorate=' instead.");
     }
@@ -450,6 +482,7 @@ fn unroll(defs: &Definitions, wds: &[Wd], fwds: &[Fwd], rd: &Rd, runs: &mut Vec<
                     }
                 }),
                 dedupratio: defs.general.dedup.map_or(1.0, |dedup| dedup.ratio),
+                replay: None,
                 work: Work::Raw(RawWork { sds: Vec::new(), wds: Vec::new() }),
             };
             if files {
@@ -507,6 +540,9 @@ fn rate_list(rd: &Rd, files: bool, variable: bool) -> Result<Vec<Rate>, Error> {
     let Some(item) = (if files { &rd.fwdrate } else { &rd.iorate }) else {
         if files && rd.format.only {
             return Ok(vec![Rate::Max]);
+        }
+        if rd.replay.is_some() {
+            return Ok(vec![Rate::AsTraced]);
         }
         let text = format!("{name}= parameter is missing.");
         return Err(Error::new(ErrorKind::Missing, &rd.place, &format!("rd={}", rd.name), text)
@@ -647,12 +683,16 @@ fn raw_runs(
             return Err(Error::new(ErrorKind::Conflict, &wd.place, "threads", text)
                 .hint("put threads= on the sd= or the rd="));
         }
+        let mut run = run.clone();
+        if let Some(replay) = &rd.replay {
+            run.replay = Some(crate::replay::share(replay, &mut work, &defs.groups, &run.rate, rd)?);
+        }
         let label = match (&sets, group.as_slice()) {
             (None, _) => rd.name.clone(),
             (Some(Sets::Growing), [first, .., last]) => format!("{}_{first}-{last}", rd.name),
             _ => format!("{}_{}", rd.name, group.join("_")),
         };
-        runs.push(Run { label, work: Work::Raw(work), ..run.clone() });
+        runs.push(Run { label, work: Work::Raw(work), ..run });
     }
     Ok(())
 }
@@ -920,6 +960,7 @@ impl Run {
                     Rate::Fixed(rate) => format!("fwdrate={rate};"),
                     Rate::Variable(_) => "fwdrate=variable;".to_string(),
                     Rate::Curve(_) => "fwdrate=curve;".to_string(),
+                    Rate::AsTraced => "fwdrate=traced;".to_string(),
                 };
                 format!("RD={}; elapsed={elapsed}{warmup}; {rate} For loops: {}", self.label, self.loops)
             }
@@ -931,6 +972,11 @@ impl Run {
                     Rate::Fixed(rate) => format!("{rate}"),
                     Rate::Variable(_) => "Variable".to_string(),
                     Rate::Curve(_) => "Uncontrolled curve".to_string(),
+                    Rate::AsTraced => "as traced".to_string(),
+                };
+                let rate = match &self.replay {
+                    Some(replay) => format!("{rate} (replay of {})", replay.file),
+                    None => rate,
                 };
                 format!(
                     "RD={}; I/O rate: {rate}; elapsed={elapsed}{warmup}; For loops: {}",

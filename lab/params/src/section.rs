@@ -8,6 +8,7 @@ use crate::lexer::{Item, Statement};
 use crate::model::*;
 use crate::number::{Number, Unit, names, number, numbers, show_size};
 use crate::read::{self, bad};
+use crate::replay::{self, Replay};
 use std::collections::HashSet;
 
 /// vdbench's limit on workloads.
@@ -62,6 +63,7 @@ pub(crate) struct Rd {
     pub distribution: Option<Item>,
     pub loops: Vec<Loop>,
     pub openflags: Option<OpenFlags>,
+    pub replay: Option<Replay>,
     pub startcmd: Commands,
     pub endcmd: Commands,
     pub place: crate::Place,
@@ -89,6 +91,8 @@ pub(crate) struct Definitions {
     open: Open,
     /// Names that are taken, by section: a file may define thousands.
     taken: HashSet<(&'static str, String)>,
+    /// What `rg=` defined.
+    pub groups: Vec<replay::Group>,
     /// Hosts that `hd=` defined.
     pub hosts: Vec<Host>,
     /// `clients=` of `hd=default`.
@@ -110,6 +114,7 @@ struct Defaults {
 enum Open {
     General,
     Hd,
+    Rg,
     Default(Section),
     Entry(Section),
     Format,
@@ -129,6 +134,7 @@ impl Definitions {
             align: None,
             offset: 0,
             journal: None,
+            replay: Vec::new(),
             dedup: None,
             parts: Vec::new(),
             luns: Vec::new(),
@@ -210,6 +216,7 @@ impl Definitions {
             distribution: None,
             loops: Vec::new(),
             openflags: None,
+            replay: None,
             startcmd: Commands::default(),
             endcmd: Commands::default(),
             place,
@@ -232,6 +239,7 @@ impl Definitions {
             },
             open: Open::General,
             taken: HashSet::new(),
+            groups: Vec::new(),
             hosts: Vec::new(),
             clients: 0,
             hosts_inherited: true,
@@ -275,6 +283,7 @@ impl Definitions {
         match self.open {
             Open::General => Section::General,
             Open::Hd => Section::Hd,
+            Open::Rg => Section::Rg,
             Open::Default(section) | Open::Entry(section) => section,
             Open::Format => Section::Fwd,
         }
@@ -298,8 +307,10 @@ impl Definitions {
             return Ok(());
         }
         if section == Section::Rg {
-            let text = "rg= (replay of Swat traces) is not carried out".to_string();
-            return Err(Error::new(ErrorKind::NotYet, &place, "rg", text));
+            self.open = Open::Rg;
+            let group = replay::group(item, &self.groups)?;
+            self.groups.push(group);
+            return Ok(());
         }
         if name.eq_ignore_ascii_case("default") {
             self.open = Open::Default(section);
@@ -363,6 +374,12 @@ impl Definitions {
             Open::General => general(&mut self.general, name, item),
             // `system=` and `clients=` were read with their hd=.
             Open::Hd => Ok(()),
+            Open::Rg => {
+                if let Some(group) = self.groups.last_mut() {
+                    group.devices = replay::devices(item);
+                }
+                Ok(())
+            }
             Open::Format => match name {
                 "threads" => read::threads(item).map(|v| self.format.threads = v),
                 "xfersize" => read::bytes(item, 1).map(|v| self.format.xfersize = v.clamp(1, 1 << 30)),
@@ -480,6 +497,13 @@ impl Definitions {
             Err(Error::new(ErrorKind::Missing, place, word, text))
         };
         match self.open {
+            Open::Rg => {
+                let Some(group) = self.groups.last() else { return Ok(()) };
+                if group.devices.is_empty() {
+                    let text = format!("devices= is missing for rg={}", group.name);
+                    return missing(&group.place, &group.name, text);
+                }
+            }
             Open::Entry(Section::Sd) => {
                 let Some(sd) = self.sds.last() else { return Ok(()) };
                 if sd.lun.is_empty() {
@@ -625,6 +649,7 @@ fn sd(sd: &mut Sd, name: &str, item: &Item, general: Option<Dedup>) -> Result<()
         "hitarea" => sd.hitarea = read::bytes(item, 512)?,
         "align" => sd.align = Some(read::bytes(item, 512)?),
         "offset" => sd.offset = read::bytes(item, 0)?,
+        "replay" => sd.replay = replay::devices(item),
         "journal" => sd.journal = Some(read::single(item)?.to_string()),
         _ => return Err(bad(item, format!("{name}= does not belong here"))),
     }
@@ -743,6 +768,7 @@ fn rd(rd: &mut Rd, name: &'static str, item: &Item) -> Result<(), Error> {
         "operations" => rd.operations = operations(item)?,
         "distribution" => rd.distribution = Some(item.clone()),
         "openflags" => rd.openflags = Some(read::openflags(item)?),
+        "replay" => rd.replay = Some(replay::replay(item)?),
         _ => {
             let made = make_loop(name, item)?;
             rd.loops.retain(|l| l.name != made.name);

@@ -356,6 +356,7 @@ fn every_word_of_the_language_stands_in_the_readme_as_it_is_treated() {
     let sections = [
         (Section::General, "general"),
         (Section::Hd, "hd"),
+        (Section::Rg, "rg"),
         (Section::Sd, "sd"),
         (Section::Wd, "wd"),
         (Section::Fsd, "fsd"),
@@ -747,4 +748,52 @@ fn journals_are_those_of_validated_data() {
     assert_eq!(general("journal=no").unwrap().journal, None);
     assert!(general("journal=only").unwrap().journal.unwrap().recover);
     assert!(general("journal=perhaps").is_err() && general("journal=(max,3)").is_err());
+}
+
+#[test]
+fn a_replay_has_a_trace_and_devices_and_no_draws() {
+    let with = |sds: &str, rd: &str| {
+        parse_text("r", &format!("rg=g,devices=(8:0,disk1)\n{sds}\nwd=w,sd=*\nrd=r,wd=w,elapsed=60,{rd}\n"))
+    };
+    let sds = "sd=s1,lun=/x,replay=(g,c)\nsd=s2,lun=/y,replay=g\nsd=s3,lun=/z";
+    let plan = with(sds, "replay=(/t/trace,repeat=3,fold=1g,split=/tmp)").unwrap();
+    let run = &plan.runs[0];
+    let share = |devices: &[&str], sds: &[usize]| ReplayShare {
+        devices: devices.iter().map(|name| name.to_string()).collect(),
+        sds: sds.to_vec(),
+    };
+    let wanted = Replay {
+        file: "/t/trace".into(),
+        repeat: 3,
+        fold: Some(1 << 30),
+        shares: vec![share(&["8:0", "disk1"], &[0, 1]), share(&["c"], &[0]), share(&[], &[2])],
+    };
+    assert_eq!((run.replay.as_ref(), &run.rate), (Some(&wanted), &Rate::AsTraced));
+    assert!(run.banner().contains("I/O rate: as traced (replay of /t/trace)"), "{}", run.banner());
+    assert_eq!(with(sds, "replay=/t,iorate=50").unwrap().runs[0].rate, Rate::Fixed(50.0));
+    assert_eq!(with(sds, "replay=/t,iorate=max,forthreads=(1,2)").unwrap().runs.len(), 2);
+    let one = "sd=s1,lun=/x";
+    for (general, sds, rd, why) in [
+        ("", "sd=s1,lun=/x\nsd=s2,lun=/y", "replay=/t", "neither sd=s1 nor sd=s2"),
+        ("", "sd=s1,lun=/x,replay=c\nsd=s2,lun=/y,replay=c", "replay=/t", "c of the trace is there twice"),
+        ("", one, "replay=/t,iorate=curve", "has one rate"),
+        ("", one, "replay=/t,forxfersize=(1k,2k)", "forxxx"),
+        ("", one, "replay=(/t,stagger=5)", "stagger= is not carried out"),
+        ("", one, "replay=(/t,repeat=x)", "no number for repeat="),
+        ("", one, "replay=(/t,x=5)", "Unknown Replay parameter: x=5"),
+        ("", "sd=s1,lun=/x,range=(1,2)", "replay=/t", "range= and offset="),
+        ("validate=yes\n", one, "replay=/t", "replay= and validate"),
+        ("dedupratio=2\ndedupunit=4k\n", one, "replay=/t", "replay= and dedupratio"),
+        ("hd=a,system=b\n", one, "replay=/t", "replay= and hd"),
+    ] {
+        let text = format!("{general}{sds}\nwd=w,sd=*\nrd=r,wd=w,elapsed=60,{rd}\n");
+        let error = parse_text("r", &text).unwrap_err();
+        assert!(error.text.contains(why), "{text}: {error}");
+    }
+    let two = format!("{one}\nwd=w,sd=s1\nwd=v,sd=s1\nrd=r,wd=*,elapsed=60,replay=/t\n");
+    assert!(refused(&two).text.contains("replay on sd=s1"));
+    let files = "fsd=f,anchor=a\nfwd=w,fsd=f\nrd=r,fwd=w,fwdrate=max,replay=/t\n";
+    assert!(refused(files).text.contains("replay= is for storages"));
+    assert!(refused("rg=g\nsd=s,lun=/x\n").text.contains("devices= is missing"));
+    assert!(refused("rg=g,devices=a\nrg=g,devices=b\n").text.contains("duplicate ReplayGroup"));
 }

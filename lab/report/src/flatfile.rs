@@ -214,7 +214,9 @@ pub(crate) fn row(
             out.push(common(work.sds.iter().map(|sd| sd.threads), u32::to_string));
             for value in [0, 1, 2] {
                 let of = |wd: &steadfast_lab_params::Wd| [wd.rdpct, wd.rhpct, wd.whpct][value];
-                out.push(common(work.wds.iter().map(|(wd, _)| of(wd)), |v| short(*v)));
+                // What a trace does was not asked for.
+                let drawn = work.wds.iter().filter(|_| run.replay.is_none());
+                out.push(common(drawn.map(|(wd, _)| of(wd)), |v| short(*v)));
             }
             out.push(common(work.wds.iter().map(|(wd, _)| wd.seek), |seek| match seek {
                 Seek::Percent(percent) => short(*percent),

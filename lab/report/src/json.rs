@@ -57,6 +57,7 @@ pub fn run(result: &RunResult) -> Value {
             Rate::Max => json!("max"),
             Rate::Variable(list) => json!(list),
             Rate::Curve(_) => json!("curve"),
+            Rate::AsTraced => json!("traced"),
         },
         "compratio": run.compratio,
         "dedupratio": run.dedupratio,

@@ -72,6 +72,7 @@ fn asked(run: &Run) -> String {
         Rate::Fixed(rate) => format!("{rate}/s"),
         Rate::Variable(_) => "variable".to_owned(),
         Rate::Curve(_) => "curve".to_owned(),
+        Rate::AsTraced => "as traced".to_owned(),
     }
 }
 

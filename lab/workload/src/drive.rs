@@ -28,7 +28,7 @@ use steadfast_lab_params::{
 const LOOK: Duration = Duration::from_millis(4);
 
 /// A thread's work.
-type Job<'a> = Box<dyn FnOnce(&Shared<'_>, &Cells) + Send + 'a>;
+pub(crate) type Job<'a> = Box<dyn FnOnce(&Shared<'_>, &Cells) + Send + 'a>;
 
 pub(crate) struct Context<'a> {
     pub general: &'a General,
@@ -61,6 +61,7 @@ impl Context<'_> {
         observer: &mut Observer<'_>,
     ) -> Result<RunResult, crate::Error> {
         match &run.work {
+            Work::Raw(work) if let Some(replay) = &run.replay => self.replay(run, work, replay, observer),
             Work::Raw(work) => self.raw(run, work, weights, observer),
             Work::Files(work) if work.format.is_some() => self.format(run, work, observer),
             Work::Files(work) => self.files(run, work, weights, observer),
@@ -68,7 +69,12 @@ impl Context<'_> {
     }
 
     /// Data for so many storages of so many bytes altogether. `own`: what a storage says of its own, and its size.
-    fn pattern(&self, run: &Run, own: Option<(Dedup, u64)>, (storages, bytes): (u64, u64)) -> Pattern {
+    pub(crate) fn pattern(
+        &self,
+        run: &Run,
+        own: Option<(Dedup, u64)>,
+        (storages, bytes): (u64, u64),
+    ) -> Pattern {
         let pattern = Pattern::new(run.compratio, self.seed);
         let (dedup, storages, bytes) = match own {
             Some((dedup, bytes)) => (Some(dedup), 1, bytes),
@@ -284,11 +290,7 @@ impl Context<'_> {
                 ));
             }
         }
-        let names = Names {
-            storages: work.sds.iter().map(|sd| sd.name.clone()).collect(),
-            workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
-        };
-        let mut result = self.drive(run, &names, jobs, &sizes, observer);
+        let mut result = self.drive(run, &Names::of(work), jobs, &sizes, observer);
         for (name, map) in &self.maps {
             if let Err(error) = map.checkpoint() {
                 let text = format!("the journal of sd={name} cannot be written: {error}.");
@@ -442,7 +444,7 @@ impl Context<'_> {
     }
 
     /// Threads, intervals, end.
-    fn drive(
+    pub(crate) fn drive(
         &self,
         run: &Run,
         names: &Names,
@@ -502,9 +504,18 @@ impl Drop for Leave<'_, '_> {
     }
 }
 
-struct Names {
+pub(crate) struct Names {
     storages: Vec<String>,
     workloads: Vec<String>,
+}
+
+impl Names {
+    pub(crate) fn of(work: &RawWork) -> Names {
+        Names {
+            storages: work.sds.iter().map(|sd| sd.name.clone()).collect(),
+            workloads: work.wds.iter().map(|(wd, _)| wd.name.clone()).collect(),
+        }
+    }
 }
 
 /// What the threads of a run count.
@@ -767,7 +778,10 @@ fn pass(note: Note, observer: &mut Observer<'_>) {
 }
 
 /// Each thread has a buffer of its largest transfer; together they must fit where nothing else would.
-fn check_buffers(run: &Run, threads: impl Iterator<Item = (u32, u64)>) -> Result<(), crate::Error> {
+pub(crate) fn check_buffers(
+    run: &Run,
+    threads: impl Iterator<Item = (u32, u64)>,
+) -> Result<(), crate::Error> {
     const BUFFERS_MAX: u64 = 16 << 30;
     let total =
         threads.map(|(threads, size)| u64::from(threads).saturating_mul(size)).fold(0, u64::saturating_add);
@@ -804,7 +818,7 @@ fn check_hot(dedup: Option<&Dedup>, sd: &str, size: u64, all: u64) -> Result<(),
 /// Rates with seconds; `None` for as fast as it goes.
 fn phases(rate: &Rate) -> Option<Vec<(f64, f64)>> {
     match rate {
-        Rate::Max | Rate::Curve(_) => None,
+        Rate::Max | Rate::Curve(_) | Rate::AsTraced => None,
         Rate::Fixed(rate) => Some(vec![(*rate, 1.0)]),
         Rate::Variable(list) => Some(list.clone()),
     }
@@ -821,7 +835,7 @@ fn supplied(operation: Operation, wanted: &[Operation]) -> bool {
     }
 }
 
-fn mix_key(seed: u64, key: u64, run: &Run) -> u64 {
+pub(crate) fn mix_key(seed: u64, key: u64, run: &Run) -> u64 {
     let label = run
         .label
         .bytes()

@@ -134,6 +134,7 @@ pub(crate) fn fill(general: &General, mut sds: Vec<Sd>) -> Result<Run, Error> {
         stopcurve: None,
         compratio: general.compratio,
         dedupratio: general.dedup.map_or(1.0, |dedup| dedup.ratio),
+        replay: None,
         work: Work::Raw(RawWork { sds, wds: vec![(wd, all)] }),
     })
 }

@@ -39,6 +39,9 @@ pub mod random;
 mod rate;
 mod raw;
 mod recovery;
+mod replay;
+#[cfg(test)]
+mod replay_tests;
 mod result;
 mod session;
 mod shared;
@@ -46,6 +49,7 @@ mod shared;
 mod steering_tests;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod validate;
 #[cfg(test)]
 mod validate_tests;
