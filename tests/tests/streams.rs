@@ -152,6 +152,62 @@ fn a_tree_of_file_systems_goes_in_one_stream() {
 }
 
 #[test]
+fn properties_that_came_with_a_stream_are_told_from_those_that_are_set() {
+    let Some(host) = host("received_properties") else { return };
+    host.shell("zfs create -o compression=zstd -o atime=off -o org:note=theirs tank/p && zfs create -o exec=off tank/p/q && zfs snapshot -r tank/p@1").ok();
+    host.shell("zfs send -R tank/p@1 | zfs receive -x atime -o exec=on -o org:shelf=7 safe/p").ok();
+    let table = |fs: &str| {
+        let list = "compression,atime,exec,org:note,org:shelf";
+        host.shell(&format!("zfs get -Ho property,value,received,source {list} {fs}")).ok().out
+    };
+    assert_eq!(
+        table("safe/p"),
+        "compression\tzstd\tzstd\treceived\natime\ton\toff\tdefault\nexec\ton\t-\tlocal\norg:note\ttheirs\ttheirs\treceived\norg:shelf\t7\t-\tlocal\n"
+    );
+    assert_eq!(
+        table("safe/p/q"),
+        "compression\tzstd\t-\tinherited from safe/p\natime\ton\t-\tdefault\nexec\ton\toff\tinherited from safe/p\norg:note\ttheirs\t-\tinherited from safe/p\norg:shelf\t7\t-\tinherited from safe/p\n"
+    );
+    assert_eq!(host.shell("zfs get -s received -Ho property all safe/p").ok().out, "compression\norg:note\n");
+    let headings = host.shell("zfs get -o all compression safe/p").ok().out;
+    assert!(
+        headings.split_whitespace().take(5).eq(["NAME", "PROPERTY", "VALUE", "RECEIVED", "SOURCE"]),
+        "{headings}"
+    );
+    host.shell("zfs get -j compression safe/p").ok().says("\"RECEIVED\"");
+
+    // Set, inherited, and back; by the daemon that comes next too. Mounts follow.
+    host.shell("zfs set compression=lz4 safe/p && zpool export safe && zpool import -d . safe").ok();
+    assert!(table("safe/p").starts_with("compression\tlz4\tzstd\tlocal\n"));
+    host.shell("zfs inherit compression safe/p").ok();
+    assert!(table("safe/p").starts_with("compression\ton\tzstd\tdefault\n"));
+    host.shell(
+        "zfs inherit -S compression safe/p && zfs inherit -S atime safe/p && zfs inherit -S exec safe/p/q",
+    )
+    .ok();
+    assert!(table("safe/p").starts_with("compression\tzstd\tzstd\treceived\natime\toff\toff\treceived\n"));
+    assert!(table("safe/p/q").contains("exec\toff\toff\treceived\n"));
+    let at = host.at("s/p/q").display().to_string();
+    host.shell(&format!("grep ' {at} ' /proc/mounts | grep -q noexec")).ok();
+
+    // An increment brings what changed, and what was set stays; and all of it goes back.
+    host.shell("zfs set compression=lz4 tank/p; zfs inherit org:note tank/p; zfs set org:shelf=8 safe/p; zfs snapshot -r tank/p@2").ok();
+    host.shell("zfs send -R -i @1 tank/p@2 | zfs receive safe/p").ok();
+    assert_eq!(
+        table("safe/p"),
+        "compression\tlz4\tlz4\treceived\natime\toff\toff\treceived\nexec\ton\t-\tlocal\norg:note\t-\t-\t-\norg:shelf\t8\t-\tlocal\n"
+    );
+    host.shell("zfs send -b safe/p@2 | zfs receive tank/back").ok();
+    assert_eq!(host.shell("zfs get -s received -Ho property all tank/back").ok().out, "compression\natime\n");
+    assert_eq!(host.shell("zfs get -s local -Ho property all tank/back").ok().out, "");
+
+    host.shell("zfs send tank/p@2 | zfs receive -o exec=on -x exec safe/x").fails(1).says("exec");
+    host.shell("zfs send tank/p@2 | zfs receive -x nothing safe/x").fails(1).says("PROP-UNKNOWN");
+    host.shell("zfs send tank/p@2 | zfs receive -x used safe/x").fails(1).says("PROP-READONLY");
+    host.shell("zfs list safe/x").fails(1);
+}
+
+#[test]
 fn what_changed_is_told_file_by_file() {
     let Some(host) = host("zfs_diff") else { return };
     host.shell("zfs create tank/d && cd t/d && mkdir folder && echo 1 > same && echo 1 > gone && echo 1 > folder/old && echo 1 > changed && ln -s same link").ok();

@@ -28,6 +28,7 @@ pub fn property(shown: &str, value: &PropertyValue, as_number: bool) -> Value {
         Source::None => ("NONE", "-"),
         Source::Default => ("DEFAULT", "-"),
         Source::Local => ("LOCAL", "-"),
+        Source::Received => ("RECEIVED", "-"),
         Source::Temporary => ("TEMPORARY", "-"),
         Source::Inherited(from) => ("INHERITED", from.as_str()),
     };

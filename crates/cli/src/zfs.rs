@@ -153,12 +153,12 @@ pub const FAMILY: Family = Family {
                     valued(
                         'o',
                         "field[,field]...",
-                        "which of name, property, value, received, source; all is all but received",
+                        "which of name, property, value, received, source, or all",
                     ),
                     valued(
                         's',
                         "source[,source]...",
-                        "only values from local, default, inherited, temporary, none",
+                        "only values from local, default, inherited, temporary, received, none",
                     ),
                     valued('t', "type[,type]...", "filesystem, volume, snapshot, bookmark or all"),
                 ],
@@ -540,7 +540,7 @@ fn as_json(
 }
 
 fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let fields = get_fields(parsed)?;
+    let fields = get_fields(parsed, true)?;
     let wanted = match parsed.operands[0].as_str() {
         "all" => None,
         list => Some(columns_of(Scope::Dataset, &[list])?),
@@ -566,6 +566,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
             Source::None => "none",
             Source::Default => "default",
             Source::Local => "local",
+            Source::Received => "received",
             Source::Temporary => "temporary",
             Source::Inherited(_) => "inherited",
         };
@@ -590,7 +591,11 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
             let value = cell(fs, &name);
             if from(&value) {
                 let shown = shown(Scope::Dataset, &name, &value.value, exact);
-                rows.push(get_row(&fields, &fs.name, &name, shown, &value.source));
+                let received = fs
+                    .received
+                    .get(&name)
+                    .map(|value| tame(&self::shown(Scope::Dataset, &name, value, exact)));
+                rows.push(get_row(&fields, (&fs.name, &name), shown, received, &value.source));
             }
         }
     }
@@ -627,8 +632,12 @@ fn inherit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         columns_of(Scope::Dataset, &[property])?;
     }
     for name in names {
-        let request =
-            FsInherit { name: name.clone(), property: property.clone(), recursive: parsed.has('r') };
+        let request = FsInherit {
+            name: name.clone(),
+            property: property.clone(),
+            recursive: parsed.has('r'),
+            received: parsed.has('S'),
+        };
         match session.ask(request) {
             Ok(outcome) => session.warn(&format!("'{name}' inherits {property}, but"), &outcome.warnings),
             Err(refusal) => {

@@ -852,13 +852,14 @@ pub(crate) const GET_FIELDS: [&str; 4] = ["name", "property", "value", "source"]
 ///
 /// # Errors
 /// The first that nobody knows.
-pub(crate) fn get_fields(parsed: &Parsed) -> Result<Vec<&str>, Failure> {
+pub(crate) fn get_fields(parsed: &Parsed, received: bool) -> Result<Vec<&str>, Failure> {
     let Some(list) = parsed.value('o') else { return Ok(GET_FIELDS.to_vec()) };
     let mut fields = Vec::new();
     for field in list.split(',') {
         match field {
+            // What a stream brought along; pools have no such values.
+            "all" if received => fields.extend(["name", "property", "value", "received", "source"]),
             "all" => fields.extend(GET_FIELDS),
-            // What a stream brought along; none has come yet, and pools have no such values at all.
             "received" => fields.push(field),
             field if GET_FIELDS.contains(&field) => fields.push(field),
             field => {
@@ -877,6 +878,7 @@ pub(crate) fn source_text(source: &Source) -> String {
         Source::None => "-".into(),
         Source::Default => "default".into(),
         Source::Local => "local".into(),
+        Source::Received => "received".into(),
         Source::Temporary => "temporary".into(),
         Source::Inherited(from) => format!("inherited from {}", tame(from)),
     }
@@ -885,16 +887,16 @@ pub(crate) fn source_text(source: &Source) -> String {
 /// One row of `get`, with the fields asked for.
 pub(crate) fn get_row(
     fields: &[&str],
-    name: &str,
-    property: &str,
+    (name, property): (&str, &str),
     shown: String,
+    received: Option<String>,
     source: &Source,
 ) -> Vec<String> {
     let field = |field: &&str| match *field {
         "name" => tame(name),
         "property" => tame(property),
         "value" => shown.clone(),
-        "received" => "-".to_owned(),
+        "received" => received.clone().unwrap_or_else(|| "-".to_owned()),
         _ => source_text(source),
     };
     fields.iter().map(field).collect()
@@ -916,7 +918,7 @@ pub(crate) fn all_properties(
 }
 
 fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
-    let fields = get_fields(parsed)?;
+    let fields = get_fields(parsed, false)?;
     let wanted = match parsed.operands[0].as_str() {
         "all" => None,
         list => Some(columns_of(Scope::Pool, &[list])?),
@@ -949,7 +951,7 @@ fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         for name in names_for(pool) {
             let value = value_of(pool, &name);
             let shown = shown(Scope::Pool, &name, &value.value, exact);
-            rows.push(get_row(&fields, &pool.name, &name, shown, &value.source));
+            rows.push(get_row(&fields, (&pool.name, &name), shown, None, &value.source));
         }
     }
     if !rows.is_empty() {

@@ -58,6 +58,8 @@ pub enum Source {
     Default,
     /// Set here.
     Local,
+    /// Came with a stream.
+    Received,
     /// For this import or mount only.
     Temporary,
     /// Set on the named ancestor.
@@ -87,6 +89,7 @@ impl From<Resolved> for Value {
             steadfast_property::Source::None => Source::None,
             steadfast_property::Source::Default => Source::Default,
             steadfast_property::Source::Local => Source::Local,
+            steadfast_property::Source::Received => Source::Received,
             steadfast_property::Source::Temporary => Source::Temporary,
             steadfast_property::Source::Inherited(from) => Source::Inherited(from),
         };
@@ -937,6 +940,9 @@ pub struct FsInfo {
     pub mounted_at: Option<PathBuf>,
     /// All properties, those of users too.
     pub properties: BTreeMap<String, Value>,
+    /// Values that came with a stream, whether they count or not.
+    #[serde(default)]
+    pub received: Properties,
 }
 
 impl FsInfo {
@@ -967,6 +973,9 @@ pub struct FsInherit {
     pub property: String,
     /// In all children too (`-r`).
     pub recursive: bool,
+    /// Back to what was received, if anything was (`-S`).
+    #[serde(default)]
+    pub received: bool,
 }
 
 /// Mount a file system.

@@ -18,6 +18,9 @@ pub struct FsSend {
     pub recursive: bool,
     /// With the properties of the file system (`-p`).
     pub properties: bool,
+    /// Of these only what it received, if it received any (`-b`).
+    #[serde(default)]
+    pub backup: bool,
     /// As it is sealed (`-w`).
     #[serde(default)]
     pub raw: bool,
@@ -75,9 +78,9 @@ pub struct FsReceive {
     pub no_mount: bool,
     /// Only say what would be received (`-n`).
     pub dry_run: bool,
-    /// Properties to set (`-o`).
+    /// Properties to set on the first of what is received (`-o`).
     pub properties: Properties,
-    /// Properties of the stream to leave out (`-x`).
+    /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
 }
 

@@ -79,7 +79,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         Request::FsUserspace(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
         Request::FsInherit(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
-            r.property = inheritable(&r.property)?;
+            r.property = inheritable(&r.property, r.received)?;
         }
         Request::FsMount(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
@@ -156,6 +156,11 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             if r.properties.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) {
                 let what = "what is received is encrypted if what it lies in is, and with its key";
                 return Err(Refusal::new(Code::KeyRules, what));
+            }
+            r.exclude.iter_mut().try_for_each(|name| inheritable(name, true).map(|exact| *name = exact))?;
+            if let Some(name) = r.exclude.iter().find(|name| r.properties.contains_key(*name)) {
+                let what = format!("'{name}' cannot be set with -o and left out with -x");
+                return Err(Refusal::new(Code::PropValue, what).with("property", name));
             }
             // Size and block of a volume come with the stream.
             check_kind(&r.target, &r.properties, false)?;
@@ -311,7 +316,7 @@ fn exact(scope: Scope, given: &Properties, allowed: &[Change]) -> Result<Propert
     Ok(exact)
 }
 
-fn inheritable(name: &str) -> Result<String, Refusal> {
+fn inheritable(name: &str, received: bool) -> Result<String, Refusal> {
     if is_user_property(name) {
         return Ok(name.to_owned());
     }
@@ -321,12 +326,14 @@ fn inheritable(name: &str) -> Result<String, Refusal> {
         return Err(property_refusal(error));
     };
     match property.change {
-        Change::Anytime if !property.inherit => {
+        Change::Anytime if !property.inherit && !received => {
             let default = property.default.map_or_else(|| "none".to_owned(), |exact| property.shown(exact));
             Err(Refusal::new(Code::PropInherit, format!("'{name}' property cannot be inherited"))
                 .with("property", name)
                 .with("default", default))
         }
+        // Of those of users and groups one row stands for all.
+        Change::Anytime if property.name.ends_with("...") => Ok(name.to_owned()),
         Change::Anytime => Ok(property.name.to_owned()),
         Change::Never => Err(Refusal::new(Code::PropReadonly, format!("'{}' is readonly", property.name))
             .with("property", name)),

@@ -308,7 +308,8 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
     assert_eq!(set(("encryption", "on")), Code::PropCreation);
     assert_eq!(set(("mounted", "yes")), Code::PropReadonly);
     let inherit = |property: &str| {
-        let request = FsInherit { name: "tank".into(), property: property.into(), recursive: false };
+        let request =
+            FsInherit { name: "tank".into(), property: property.into(), recursive: false, received: false };
         refused(Request::FsInherit(request)).code
     };
     assert_eq!(inherit("used"), Code::PropReadonly);

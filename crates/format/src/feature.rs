@@ -90,6 +90,7 @@ impl Feature {
         ("receives", Need::Read, "hidden datasets may hold snapshots that are being received"),
         ("raw_datasets", Need::Read, "datasets may hold sealed blocks of another pool as their content"),
         ("volumes", Need::Read, "datasets may be volumes: one file of a fixed size, and no folder"),
+        ("received_properties", Need::Read, "properties may have values that came with a stream"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

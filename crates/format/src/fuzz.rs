@@ -8,8 +8,9 @@ use crate::raw::{RawBlock, RawGone, RawRoots};
 use crate::stream::{FrameHeader, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
-    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow, ReferenceRow,
-    RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow, Uberblock, WrappedKey,
+    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow,
+    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow, Uberblock,
+    WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -41,6 +42,7 @@ pub const ALL: &[Entry] = &[
     ("raw_gone", raw_gone),
     ("raw_roots", raw_roots),
     ("receive_row", receive_row),
+    ("received_property", received_property),
     ("reference_row", reference_row),
     ("relocation_row", relocation_row),
     ("scan", scan),
@@ -207,6 +209,12 @@ pub fn owner_row(bytes: &[u8]) {
 /// A receive row.
 pub fn receive_row(bytes: &[u8]) {
     let Ok(row) = ReceiveRow::decode(bytes) else { return };
+    assert_eq!(row.encode(), bytes, "{CANONICAL}");
+}
+
+/// A received property.
+pub fn received_property(bytes: &[u8]) {
+    let Ok(row) = ReceivedProperty::decode(bytes) else { return };
     assert_eq!(row.encode(), bytes, "{CANONICAL}");
 }
 

@@ -253,6 +253,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Place of a cell", &crate::CellPlace::LAYOUT),
     ("Dead range", &crate::DeadRange::LAYOUT),
     ("Receive row", &crate::ReceiveRow::LAYOUT),
+    ("Received property", &crate::ReceivedProperty::LAYOUT),
     ("Stream header", &crate::stream::StreamHeader::LAYOUT),
     ("Frame", &crate::stream::FrameHeader::LAYOUT),
     ("Begin", &crate::stream::StreamBegin::LAYOUT),

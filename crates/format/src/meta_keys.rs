@@ -21,6 +21,7 @@
 //! | 0x0F       | snapshot u64, tag                  | hold: wall time u64      |
 //! | 0x10       | dataset u64, name                  | bookmark                 |
 //! | 0x14       | dataset u64                        | receive row              |
+//! | 0x15       | dataset u64, name                  | received property        |
 //! | 0x18       | segment u64, offset u32            | reference row            |
 //! | 0x19       |                                    | sharing: sums of these   |
 
@@ -63,6 +64,8 @@ pub const HOLD: u8 = 0x0F;
 pub const BOOKMARK: u8 = 0x10;
 /// First byte of receive rows.
 pub const RECEIVE: u8 = 0x14;
+/// First byte of received properties.
+pub const RECEIVED_PROPERTY: u8 = 0x15;
 /// First byte of reference rows.
 pub const REFERENCE: u8 = 0x18;
 /// First and only byte of the key of their sums.
@@ -114,6 +117,8 @@ pub enum MetaKey {
     Bookmark(DatasetId, String),
     /// What is being received into a hidden dataset.
     Receive(DatasetId),
+    /// What a stream said of a property of a dataset.
+    ReceivedProperty(DatasetId, String),
     /// Who refers to the block at an address, and what it holds.
     Reference(Address),
     /// What the reference table comes to.
@@ -170,8 +175,12 @@ impl MetaKey {
                 numbers(&mut out, CELL_RUN, &[id.0, cell.left.0, cell.born.0, *number]);
             }
             MetaKey::DeadRange(id, after) => numbers(&mut out, DEAD_RANGE, &[id.0, after.0]),
-            MetaKey::Hold(id, text) | MetaKey::Bookmark(id, text) => {
-                let kind = if matches!(self, MetaKey::Hold(..)) { HOLD } else { BOOKMARK };
+            MetaKey::Hold(id, text) | MetaKey::Bookmark(id, text) | MetaKey::ReceivedProperty(id, text) => {
+                let kind = match self {
+                    MetaKey::Hold(..) => HOLD,
+                    MetaKey::Bookmark(..) => BOOKMARK,
+                    _ => RECEIVED_PROPERTY,
+                };
                 numbers(&mut out, kind, &[id.0]);
                 out.extend_from_slice(text.as_bytes());
             }
@@ -231,9 +240,13 @@ impl MetaKey {
                 let (id, at) = (DatasetId(number(rest.get(..8)?)?), cell(rest.get(8..24)?)?);
                 MetaKey::CellRun(id, at, number(rest.get(24..)?)?)
             }
-            HOLD | BOOKMARK => {
+            HOLD | BOOKMARK | RECEIVED_PROPERTY => {
                 let (id, name) = (DatasetId(number(rest.get(..8)?)?), text(rest.get(8..)?)?);
-                if kind == HOLD { MetaKey::Hold(id, name) } else { MetaKey::Bookmark(id, name) }
+                match kind {
+                    HOLD => MetaKey::Hold(id, name),
+                    BOOKMARK => MetaKey::Bookmark(id, name),
+                    _ => MetaKey::ReceivedProperty(id, name),
+                }
             }
             _ => return None,
         })
@@ -267,6 +280,7 @@ mod tests {
             MetaKey::Hold(DatasetId(3), "keep".into()),
             MetaKey::Bookmark(DatasetId(3), "monday".into()),
             MetaKey::Receive(DatasetId(3)),
+            MetaKey::ReceivedProperty(DatasetId(3), "compression".into()),
             MetaKey::Reference(Address { segment: SegmentId(3), offset: 8192 }),
         ];
         for key in keys {

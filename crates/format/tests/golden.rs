@@ -21,9 +21,9 @@ use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
     CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId,
     Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord,
-    LogStart, MetaKey, OwnerRow, Placement, PoolGuid, ReceiveRow, ReferenceRow, RelocationRow, ScanKind,
-    ScanRow, ScanState, SegmentId, SegmentRow, SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock,
-    WrappedKey,
+    LogStart, MetaKey, OwnerRow, Placement, PoolGuid, ReceiveRow, ReceivedProperty, ReferenceRow,
+    RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, SharingClass, SharingRow,
+    SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -774,6 +774,14 @@ fn streams_and_what_is_received() {
     });
     assert_eq!(ReceiveRow::decode(&bytes), Ok(row));
 
+    let received = ReceivedProperty { value: Some("zstd".into()), inherited: true };
+    let bytes = received.encode();
+    golden("received_property", "Received property", &bytes, |page| {
+        page.fixed(&ReceivedProperty::LAYOUT, &bytes, "")
+            .line(&bytes[ReceivedProperty::LAYOUT.size()..], "value");
+    });
+    assert_eq!(ReceivedProperty::decode(&bytes), Ok(received));
+
     let bytes = StreamHeader.encode();
     golden("stream_header", "Stream header", &bytes, |page| {
         page.fixed(&StreamHeader::LAYOUT, &bytes, "");
@@ -899,6 +907,7 @@ fn keys_of_the_meta_tree() {
         ("meta_key_reference", MetaKey::Reference(Address { segment: SegmentId(3), offset: 0x2000 })),
         ("meta_key_bookmark", MetaKey::Bookmark(DatasetId(7), "monday".into())),
         ("meta_key_receive", MetaKey::Receive(DatasetId(9))),
+        ("meta_key_received_property", MetaKey::ReceivedProperty(DatasetId(7), "compression".into())),
     ];
     for (name, value) in keys {
         let bytes = value.encode();

@@ -7,8 +7,8 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
-    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow, ReferenceRow,
-    RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
+    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow,
+    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -154,6 +154,11 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let record = record.with("name", row.name).with("guid", row.guid).with("kept", row.kept);
             let record = record.with_some("base_txg", row.base.map(|(txg, _)| txg.0));
             record.with("inode", row.position.0.0).with("offset", row.position.1)
+        }
+        MetaKey::ReceivedProperty(id, name) => {
+            let row = ReceivedProperty::decode(value)?;
+            let record = Record::new("received_property").with("dataset", id.0).with("name", name);
+            record.with_some("value", row.value).with("inherited", row.inherited)
         }
         MetaKey::Reference(at) => {
             let row = ReferenceRow::decode(value)?;

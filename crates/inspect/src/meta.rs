@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, ReferenceRow, RelocationRow, ScanRow, SegmentId,
-    SegmentRow, SharingRow, SnapshotRow, Txg,
+    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow,
+    ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow, Txg,
 };
 
 use crate::finding::Bookmark;
@@ -302,6 +302,11 @@ impl Visit for Meta {
                     }
                 }
             },
+            MetaKey::ReceivedProperty(..) => {
+                if let Err(error) = ReceivedProperty::decode(item.value) {
+                    found(item.bad(error));
+                }
+            }
             MetaKey::Hold(..) => {
                 if <[u8; 8]>::try_from(item.value).is_err() {
                     found(item.bad("a hold that is no time"));

@@ -465,9 +465,11 @@ impl Inner {
                 items.insert(MetaKey::Dataset(id).encode(), Some(entry.row.encode()));
             }
             for name in std::mem::take(&mut entry.props_dirty) {
-                let value = entry.props.get(&name).map(|value| value.clone().into_bytes());
+                let set = entry.props.get(&name).filter(|_| !entry.received.counts(&name));
+                let value = set.map(|value| value.clone().into_bytes());
                 items.insert(MetaKey::DatasetProperty(id, name).encode(), value);
             }
+            items.extend(entry.received.take_items(id));
             for txg in std::mem::take(&mut entry.snapshots_dirty) {
                 let Some(snapshot) = entry.snapshots.get_mut(&txg) else {
                     items.insert(MetaKey::Snapshot(id, txg).encode(), None);
@@ -505,6 +507,7 @@ impl Inner {
             items.insert(MetaKey::Dataset(id).encode(), None);
             items.insert(MetaKey::Receive(id).encode(), None);
             for name in names {
+                items.insert(MetaKey::ReceivedProperty(id, name.clone()).encode(), None);
                 items.insert(MetaKey::DatasetProperty(id, name).encode(), None);
             }
         }

@@ -16,6 +16,7 @@ use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
+use crate::received::ReceivedProps;
 use crate::snapshots::{Snapshot, SnapshotsOf};
 use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
 use crate::volumes::{VolumeInfo, VolumeSpec};
@@ -85,6 +86,7 @@ pub struct DatasetInfo {
 #[derive(Default)]
 struct Beginning {
     props: Local,
+    received: ReceivedProps,
     key: Option<NewKey>,
     hash_seed: [u8; 16],
     receiving: Option<Receiving>,
@@ -135,7 +137,7 @@ impl Inner {
     }
 
     /// Refuses to look for content in a pool that has nowhere to note it.
-    fn check_dedup(&self, value: Option<&str>) -> Result<()> {
+    pub(crate) fn check_dedup(&self, value: Option<&str>) -> Result<()> {
         match value.map(Dedup::of) {
             None | Some(Dedup::Off) => Ok(()),
             Some(_) => {
@@ -318,7 +320,7 @@ impl Inner {
     pub(crate) fn add_hidden(
         &self,
         parent: DatasetId,
-        props: Local,
+        (props, received): (Local, ReceivedProps),
         hash_seed: [u8; 16],
         receiving: Receiving,
         raw: bool,
@@ -327,11 +329,12 @@ impl Inner {
         // Its size comes with the stream.
         let volume = volume.then_some(VolumeSpec { bytes: 0, block_bytes: 4096 });
         let receiving = Some(receiving);
-        self.add_with(parent, None, Beginning { props, hash_seed, receiving, raw, volume, key: None })
+        let begin = Beginning { props, received, hash_seed, receiving, raw, volume, key: None };
+        self.add_with(parent, None, begin)
     }
 
     fn add_with(&self, parent: DatasetId, name: Option<&str>, begin: Beginning) -> Result<DatasetId> {
-        let Beginning { props, key, hash_seed, receiving, raw, volume } = begin;
+        let Beginning { props, received, key, hash_seed, receiving, raw, volume } = begin;
         let id = self.table.write().take_id();
         let inherited = self.table.read().get(parent).and_then(|entry| {
             let root = entry.row.encryption.as_ref()?.root;
@@ -381,6 +384,7 @@ impl Inner {
         entry.keys = keys.clone();
         entry.row_dirty = true;
         entry.props_dirty = dirty;
+        entry.received = received;
         entry.receive_dirty = receiving.is_some();
         entry.receiving = receiving;
         self.table.write().insert(entry);
@@ -638,20 +642,15 @@ impl Inner {
     pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.check_writable()?;
         let id = self.table.read().find(name)?;
-        self.check_limits(id, edits)?;
-        self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
-        edits
-            .iter()
-            .filter(|(name, _)| *name == "dedup")
-            .try_for_each(|(_, value)| self.check_dedup(*value))?;
+        self.check_edits(id, edits)?;
         {
             // Under one hold of the table, which a commit takes its items from.
             let mut table = self.table.write();
             let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
             for (property, value) in edits {
                 match value {
-                    Some(value) => _ = entry.props.insert((*property).to_owned(), (*value).to_owned()),
-                    None => _ = entry.props.remove(*property),
+                    Some(value) => entry.received.set(&mut entry.props, property, value),
+                    None => entry.received.inherit(&mut entry.props, property),
                 }
                 entry.props_dirty.insert((*property).to_owned());
             }
@@ -665,6 +664,14 @@ impl Inner {
         self.apply_settings(id);
         self.update_quotas(None);
         self.commit_changes()
+    }
+
+    /// Refuses what properties cannot be.
+    pub(crate) fn check_edits(&self, id: DatasetId, edits: &[(&str, Option<&str>)]) -> Result<()> {
+        self.check_limits(id, edits)?;
+        self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
+        let mut dedup = edits.iter().filter(|(name, _)| *name == "dedup");
+        dedup.try_for_each(|(_, value)| self.check_dedup(*value))
     }
 
     /// Measured values of a dataset.

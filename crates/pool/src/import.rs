@@ -8,8 +8,8 @@ use steadfast_device::MissingDevice;
 use steadfast_env::Env;
 use steadfast_format::{
     AuxClass, CommitTail, DatasetId, DatasetRow, DecodeError, Feature, LabelConfig, LeafConfig, LeafState,
-    MetaKey, Need, PoolState, RelocationRow, ScanKind, ScanRow, ScanState, SegmentRow, Txg, Uberblock,
-    meta_keys,
+    MetaKey, Need, PoolState, ReceivedProperty, RelocationRow, ScanKind, ScanRow, ScanState, SegmentRow, Txg,
+    Uberblock, meta_keys,
 };
 use steadfast_property::Local;
 
@@ -474,6 +474,14 @@ impl Inner {
                 snapshot.props.insert(name, value);
             } else if let Some(entry) = table.get_mut(id) {
                 entry.props.insert(name, value);
+            }
+        }
+        for item in self.items_of(meta_keys::RECEIVED_PROPERTY) {
+            let (MetaKey::ReceivedProperty(id, name), value) = item? else { continue };
+            let row = ReceivedProperty::decode(&value)
+                .map_err(|source| self.corrupt(pool, "a received property", source))?;
+            if let Some(entry) = self.table.write().get_mut(id) {
+                entry.received.load(&mut entry.props, name, row);
             }
         }
         for item in self.items_of(meta_keys::POOL_PROPERTY) {

@@ -51,6 +51,7 @@ mod receive;
 mod receive_end;
 mod receive_fill;
 mod receive_hidden;
+mod received;
 mod references;
 mod rename;
 mod renumber;
@@ -730,11 +731,21 @@ impl Pool {
         Ok(table.resolve(id, property, mount_base))
     }
 
-    /// Properties set on a dataset itself.
+    /// Properties that count on a dataset by itself, set or received.
     pub fn local_props(&self, name: &str) -> Result<Local> {
         let table = self.inner.table.read();
         let id = table.find(name)?;
         Ok(table.get(id).map(|entry| entry.props.clone()).unwrap_or_default())
+    }
+
+    /// Values that a dataset received with streams, whether they count or not.
+    pub fn received_props(&self, name: &str) -> Result<Local> {
+        self.inner.received_props(name)
+    }
+
+    /// A property goes back to what was received, or to what the parent has. Durable when it returns.
+    pub fn revert_property(&self, name: &str, property: &str) -> Result<()> {
+        self.inner.revert_property(name, property)
     }
 
     /// Makes a dataset. With `key` it becomes an encryption root; below an encrypted dataset it is encrypted in any

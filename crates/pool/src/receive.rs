@@ -27,8 +27,9 @@ use crate::differ::{Base, differences};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
+use crate::received::{Brought, ReceivedProps};
 use crate::stream_io::StreamReader;
-use crate::table::Entry;
+use crate::table::{Entry, Table};
 
 /// Feature of pools that receive.
 pub(crate) const FEATURE: &str = "receives";
@@ -59,9 +60,9 @@ pub struct ReceiveSpec {
     pub keep: bool,
     /// Only say what would be received (`-n`).
     pub dry_run: bool,
-    /// Properties to set (`-o`).
+    /// Properties to set on the first dataset of the stream (`-o`).
     pub props: Local,
-    /// Properties of the stream that are left out (`-x`).
+    /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
 }
 
@@ -76,6 +77,8 @@ pub struct Received {
     pub increment: bool,
     /// Bytes of the stream that it took.
     pub bytes: u64,
+    /// Properties of the stream that are none here, or have no such value.
+    pub left_out: Vec<String>,
 }
 
 /// Accompanies a receive.
@@ -117,15 +120,20 @@ impl Inner {
             let top = first.get_or_insert(from).clone();
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
             let before = reader.bytes;
+            let new = begin.base == 0;
+            let brought = self.brought(spec, &begin, begin.name.split('@').next() == Some(&top), new);
             frame = match spec.dry_run {
                 true => skip(&mut reader, &begin)?,
-                false => self.receive_one(spec, (&name, &snapshot), &begin, &mut reader, watch)?,
+                false => {
+                    self.receive_one(spec, (&name, &snapshot), (&begin, &brought), &mut reader, watch)?
+                }
             };
             received.push(Received {
                 snapshot: format!("{name}@{snapshot}"),
                 from: begin.name.clone(),
                 increment: begin.base != 0,
                 bytes: reader.bytes - before,
+                left_out: brought.left_out,
             });
         }
     }
@@ -134,13 +142,13 @@ impl Inner {
         &self,
         spec: &ReceiveSpec,
         (name, snapshot): (&str, &str),
-        begin: &StreamBegin,
+        (begin, brought): (&StreamBegin, &Brought),
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
     ) -> Result<(FrameKind, Vec<u8>)> {
         let (hidden, pin) = match begin.resumed {
             true => self.go_on(name, begin)?,
-            false => self.begin(spec, (name, snapshot), begin)?,
+            false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
         // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
         let filled = self.fill(hidden, begin, reader, watch).and_then(|()| reader.next());
@@ -151,7 +159,7 @@ impl Inner {
             match target {
                 Some(target) if target.0 != 0 => {
                     watch.before(name)?;
-                    let taken = self.take_over(hidden, target, spec.force, begin);
+                    let taken = self.take_over(hidden, target, spec.force, (begin, brought));
                     watch.after(name);
                     taken?;
                 }
@@ -176,7 +184,7 @@ impl Inner {
         &self,
         spec: &ReceiveSpec,
         (name, snapshot): (&str, &str),
-        begin: &StreamBegin,
+        (begin, brought): (&StreamBegin, &Brought),
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
         let left_over = {
             let table = self.table.read();
@@ -200,20 +208,22 @@ impl Inner {
                     Ok(()) | Err(Error::Busy { .. }) => {}
                     Err(error) => return Err(error),
                 }
-                Ok((self.begin_new(spec, name, snapshot, begin)?, None))
+                Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None))
             }
-            (0, None) => Ok((self.begin_new(spec, name, snapshot, begin)?, None)),
+            (0, None) => Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None)),
             (_, None) => Err(Error::NoSuchDataset { name: name.to_owned() }),
-            (_, Some(target)) => self.begin_upon(spec, target, (name, snapshot), begin),
+            (_, Some(target)) => {
+                self.check_brought(target, brought)?;
+                self.begin_upon(spec, target, (name, snapshot), begin)
+            }
         }
     }
 
     pub(crate) fn begin_new(
         &self,
         spec: &ReceiveSpec,
-        name: &str,
-        snapshot: &str,
-        begin: &StreamBegin,
+        (name, snapshot): (&str, &str),
+        (begin, brought): (&StreamBegin, &Brought),
     ) -> Result<DatasetId> {
         let Some((parent_name, last)) = name.rsplit_once('/') else {
             return Err(Error::DestinationExists { name: name.to_owned() });
@@ -224,7 +234,8 @@ impl Inner {
         if begin.volume {
             self.need_feature(crate::volumes::FEATURE)?;
         }
-        let mut props = props_of(spec, begin);
+        let (mut props, mut received) = (Local::new(), ReceivedProps::default());
+        brought.apply(&mut props, &mut received);
         if begin.raw {
             // It is a root of encryption, wherever it comes to lie.
             props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
@@ -236,6 +247,7 @@ impl Inner {
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.check_dedup(props.get("dedup").map(String::as_str))?;
         let row = ReceiveRow {
             target: DatasetId(0),
             base: None,
@@ -245,7 +257,8 @@ impl Inner {
             name: format!("{last}@{snapshot}"),
         };
         let receiving = Receiving::new(row, true);
-        let id = self.add_hidden(parent, props, begin.hash_seed, receiving, begin.raw, begin.volume)?;
+        let id =
+            self.add_hidden(parent, (props, received), begin.hash_seed, receiving, begin.raw, begin.volume)?;
         self.commit_changes()?;
         Ok(id)
     }
@@ -262,7 +275,7 @@ impl Inner {
         self.commit_changes()?;
         let mut table = self.table.write();
         let entry = table.get(target).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
-        let txg = self.check_target(entry, name, snapshot, spec.force, begin)?;
+        let txg = self.check_target((&*table, entry), name, snapshot, spec.force, begin)?;
         if entry.row.raw != begin.raw {
             return Err(Error::RawMixed { name: name.to_owned() });
         }
@@ -318,7 +331,7 @@ impl Inner {
     /// The txg of the base, if an increment upon it can be received.
     pub(crate) fn check_target(
         &self,
-        entry: &Entry,
+        (table, entry): (&Table, &Entry),
         name: &str,
         snapshot: &str,
         force: bool,
@@ -343,6 +356,11 @@ impl Inner {
             }
             if held.is_pinned() {
                 return Err(Error::SnapshotPinned { name: full });
+            }
+            let clones = table.clones_of(held.row.number);
+            if !clones.is_empty() {
+                let clones = clones.into_iter().map(|clone| table.full_name(clone)).collect();
+                return Err(Error::HasClones { name: full, clones });
             }
         }
         let older = entry.snapshots.range(..=txg);
@@ -415,18 +433,6 @@ fn names(
     let full = format!("{name}@{snapshot}");
     steadfast_property::check_snapshot_name(&full).map_err(|error| error.to_string())?;
     Ok((name, snapshot.to_owned()))
-}
-
-/// Properties that a dataset gets with what it receives.
-fn props_of(spec: &ReceiveSpec, begin: &StreamBegin) -> Local {
-    let mut props = Local::new();
-    for (name, value) in &begin.properties {
-        if !spec.exclude.contains(name) {
-            props.insert(name.clone(), value.clone());
-        }
-    }
-    props.extend(spec.props.clone());
-    props
 }
 
 /// Reads a snapshot's frames without making anything of them.

@@ -5,6 +5,7 @@ use steadfast_format::{DatasetId, MetaKey, Txg};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::received::Brought;
 use crate::table::Table;
 
 impl Inner {
@@ -14,9 +15,10 @@ impl Inner {
         hidden: DatasetId,
         target: DatasetId,
         force: bool,
-        begin: &StreamBegin,
+        (begin, brought): (&StreamBegin, &Brought),
     ) -> Result<()> {
         self.open_head(target)?;
+        let is_told = self.check_brought(target, brought)?;
         // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
         self.commit_changes()?;
         let answer = {
@@ -32,7 +34,7 @@ impl Inner {
             if entry.is_in_use() {
                 return Err(Error::Busy { name });
             }
-            let txg = self.check_target(entry, &name, &snapshot, force, begin)?;
+            let txg = self.check_target((&*table, entry), &name, &snapshot, force, begin)?;
             let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
             if !younger.is_empty() {
                 self.remove_snapshots(&mut table, target, &younger)?;
@@ -52,10 +54,15 @@ impl Inner {
             (row.used, row.data, row.logical) = (became.used, became.data, became.logical);
             (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
             entry.row_dirty = true;
+            entry.take_brought(brought);
             self.ask_for(target, snapshot, (begin.guid, begin.created_ns))
         };
         self.blockio.forget(hidden, hidden);
         self.open_head(target)?;
+        if is_told {
+            self.apply_settings(target);
+            self.update_quotas(None);
+        }
         self.await_answer(&answer)
     }
 

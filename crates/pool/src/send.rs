@@ -32,8 +32,10 @@ pub struct SendSpec {
     pub snapshot: String,
     /// Full name of the snapshot or bookmark that it is an increment upon; `None`: all of it.
     pub base: Option<String>,
-    /// With the properties that are set on its file system.
+    /// With the properties that are set on its file system, or that it received.
     pub properties: bool,
+    /// Of these only what it received, if it received any (`-b`).
+    pub backup: bool,
     /// Blocks go as they are sealed, if they are. Of a raw dataset no key is needed for that.
     pub raw: bool,
     /// Where a receive broke off: content before this inode and offset is there.
@@ -184,7 +186,7 @@ impl Inner {
             false => (Arc::clone(stored.dataset()), self.blocks_for(id, spec)?, pin, base),
         };
         let properties = match spec.properties {
-            true => self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default(),
+            true => self.props_to_send(id, spec.backup),
             false => Default::default(),
         };
         let first = writer.frames;

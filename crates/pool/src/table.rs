@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_crypto::{BlockKeys, UserKey};
 use steadfast_dataset::Dataset;
 use steadfast_format::{DatasetId, DatasetRow, Txg};
-use steadfast_property::{Local, Resolved};
+use steadfast_property::{Local, Resolved, Source};
 
 use crate::blocks::DatasetBlocks;
 use crate::bookmarks::Bookmarks;
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::receive_hidden::Receiving;
+use crate::received::ReceivedProps;
 use crate::snapshots::Snapshot;
 
 /// The root dataset of every pool.
@@ -45,6 +46,7 @@ pub(crate) struct OpenDataset {
 /// One dataset.
 pub(crate) struct Entry {
     pub row: DatasetRow,
+    /// What counts here by itself, set or received. (P1)
     pub props: Local,
     pub keys: Option<LoadedKeys>,
     /// Of a raw dataset: opens what it holds.
@@ -54,6 +56,8 @@ pub(crate) struct Entry {
     /// Mounts and other users of the open dataset.
     pub uses: Arc<AtomicUsize>,
     pub row_dirty: bool,
+    /// What came with streams.
+    pub received: ReceivedProps,
     /// Property names to write or remove at the next commit.
     pub props_dirty: BTreeSet<String>,
     /// By the txg whose roots they keep.
@@ -88,6 +92,7 @@ impl Entry {
             open: None,
             uses: Arc::default(),
             row_dirty: false,
+            received: ReceivedProps::default(),
             props_dirty: BTreeSet::new(),
             snapshots: BTreeMap::new(),
             snapshots_dirty: BTreeSet::new(),
@@ -162,7 +167,8 @@ impl Table {
         let entry = self.entries.remove(&id)?;
         let marks = entry.bookmarks.keys().chain(&entry.bookmarks_dirty).cloned();
         self.unmarked.extend(marks.map(|mark| (id, mark)));
-        self.removed.push((id, entry.props.keys().chain(&entry.props_dirty).cloned().collect()));
+        let names = entry.props.keys().chain(&entry.props_dirty).chain(entry.received.names());
+        self.removed.push((id, names.cloned().collect()));
         Some(entry)
     }
 
@@ -277,7 +283,11 @@ impl Table {
         let names: Vec<String> = ids.iter().map(|id| self.full_name(*id)).collect();
         let chain: Vec<(&str, &Local)> =
             ids.iter().zip(&names).map(|(id, name)| (name.as_str(), &self.entries[id].props)).collect();
-        steadfast_property::resolve(&chain, name, mount_base)
+        let mut resolved = steadfast_property::resolve(&chain, name, mount_base)?;
+        if resolved.source == Source::Local && self.entries[&id].received.counts(name) {
+            resolved.source = Source::Received;
+        }
+        Some(resolved)
     }
 
     /// Encryption root of an encrypted dataset.

@@ -159,6 +159,12 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     let error = two.receive("second/copy", &ab).unwrap_err();
     assert!(matches!(error, Error::BaseNotYoungest { .. }), "{error}");
     let force = ReceiveSpec { target: "second/copy".into(), force: true, ..ReceiveSpec::default() };
+    // Nor does what a clone began as go.
+    two.pool.clone_snapshot("second/copy@own", "second/clone", BTreeMap::new()).expect("made");
+    let error = two.receive_as(&force, &ab).unwrap_err();
+    assert!(matches!(error, Error::HasClones { .. }), "{error}");
+    two.check();
+    two.pool.destroy_with_snapshots("second/clone").expect("destroyed");
     two.receive_as(&force, &ab).expect("received");
     two.receive("second/copy", &bc).expect("received");
     assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["a", "b", "c"]);

@@ -16,6 +16,8 @@ pub enum Source {
     Default,
     /// Set here.
     Local,
+    /// Came with a stream.
+    Received,
     /// Set for this import or mount only.
     Temporary,
     /// Set on the named ancestor.

@@ -18,6 +18,8 @@ const OPTIONS: [&str; 8] =
 
 /// One change: a new value, or `None` to inherit.
 pub(super) type Edit = (String, Option<String>);
+/// Changes properties of a pool, all or none.
+type Setter<'s> = &'s dyn Fn(&[(&str, Option<&str>)]) -> steadfast_pool::Result<()>;
 
 /// Gives the top folder of a new file system to whom it was made for. Without it an ordinary user could not write into
 /// a pool of their own.
@@ -144,17 +146,33 @@ impl Engine {
 
     pub(super) fn inherit_fs(&self, caller: &Caller, request: &FsInherit) -> Result<Outcome, Refusal> {
         let held = self.held(&request.name)?;
-        let edit = vec![(request.property.clone(), None)];
-        let mut outcome = self.change_fs(caller, &request.name, edit.clone(), false)?;
+        let change = |name: &str| match request.received {
+            true => self.revert_fs(caller, &held, name, &request.property),
+            false => self.change_fs(caller, name, vec![(request.property.clone(), None)], false),
+        };
+        let mut outcome = change(&request.name)?;
         if request.recursive {
             let below = format!("{}/", request.name);
             for name in held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)) {
-                let more = self.change_fs(caller, &name, edit.clone(), false)?;
+                let more = change(&name)?;
                 outcome.touched.extend(more.touched);
                 outcome.warnings.extend(more.warnings);
             }
         }
         Ok(outcome)
+    }
+
+    /// A property goes back to what was received.
+    fn revert_fs(
+        &self,
+        caller: &Caller,
+        held: &Held,
+        name: &str,
+        property: &str,
+    ) -> Result<Outcome, Refusal> {
+        let value = held.pool.received_props(name).map_err(refuse::pool)?.remove(property);
+        let edits = vec![(property.to_owned(), value)];
+        self.change_with(caller, name, edits, false, &|_| held.pool.revert_property(name, property))
     }
 
     /// Sets and removes properties, all or none, and brings mounts into line with them.
@@ -164,6 +182,18 @@ impl Engine {
         name: &str,
         edits: Vec<Edit>,
         no_mount: bool,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(name)?;
+        self.change_with(caller, name, edits, no_mount, &|changes| held.pool.set_properties(name, changes))
+    }
+
+    fn change_with(
+        &self,
+        caller: &Caller,
+        name: &str,
+        edits: Vec<Edit>,
+        no_mount: bool,
+        set: Setter<'_>,
     ) -> Result<Outcome, Refusal> {
         let held = self.held(name)?;
         let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
@@ -206,7 +236,7 @@ impl Engine {
         }
         let set = match changes.is_empty() {
             true => Ok(()),
-            false => held.pool.set_properties(name, &changes),
+            false => set(&changes),
         };
         let set = set.and_then(|()| match growth {
             Some(growth) => held.pool.grow_volume(name, growth.bytes),

@@ -3,8 +3,8 @@
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse, sharing};
 use crate::api::{
     CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo,
-    PoolIo, PoolPast, PoolReport, ScanReport, Source, TrimReport, TrimState, Value, VdevClass, VdevKind,
-    VdevReport,
+    PoolIo, PoolPast, PoolReport, Properties, ScanReport, Source, TrimReport, TrimState, Value, VdevClass,
+    VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
@@ -224,6 +224,7 @@ impl Engine {
         if let Some(token) = Engine::resume_token(held, name) {
             measure("receive_resume_token", token);
         }
+        let received = held.pool.received_props(name).map_err(refuse::pool)?;
         let mounted_at = held.mounted_at(name);
         measure("mounted", if mounted_at.is_some() { "yes" } else { "no" }.into());
         match &info.encryption_root {
@@ -250,7 +251,7 @@ impl Engine {
         {
             mountpoint.value = mounts::under(Some(altroot), &mountpoint.value).display().to_string();
         }
-        Ok(FsInfo { name: name.to_owned(), createtxg: info.created_txg.0, mounted_at, properties })
+        Ok(FsInfo { name: name.to_owned(), createtxg: info.created_txg.0, mounted_at, properties, received })
     }
 
     /// Names of user properties set on a file system or above it.
@@ -799,5 +800,11 @@ fn legible(path: &[u8]) -> String {
 pub(super) fn unfinished(name: &str, token: String) -> FsInfo {
     let properties = [("type", "filesystem".to_owned()), ("receive_resume_token", token)];
     let properties = properties.map(|(name, value)| (name.to_owned(), Value::measured(value)));
-    FsInfo { name: name.to_owned(), createtxg: 0, mounted_at: None, properties: properties.into() }
+    FsInfo {
+        name: name.to_owned(),
+        createtxg: 0,
+        mounted_at: None,
+        properties: properties.into(),
+        received: Properties::new(),
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Engine, Held, refuse};
 use crate::api::{
     Caller, FsHold, FsHolds, FsInfo, FsListAll, FsRollback, FsSnapshot, FsSnapshotDestroy, FsSnapshotRename,
-    HeldBy, Outcome, Reclaimed, SnapshotHost, Source, Value,
+    HeldBy, Outcome, Properties, Reclaimed, SnapshotHost, Source, Value,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,7 +202,13 @@ fn bookmark_info(mark: BookmarkInfo) -> FsInfo {
         ("guid", mark.guid.to_string()),
     ];
     let properties = properties.map(|(name, value)| (name.to_owned(), Value::measured(value)));
-    FsInfo { name: mark.name, createtxg: mark.txg.0, mounted_at: None, properties: properties.into() }
+    FsInfo {
+        name: mark.name,
+        createtxg: mark.txg.0,
+        mounted_at: None,
+        properties: properties.into(),
+        received: Properties::new(),
+    }
 }
 
 impl Engine {
@@ -265,7 +271,7 @@ impl Engine {
                 let resolved = held.pool.resolve(dataset, &name, "/").map_err(refuse::pool)?;
                 let Some(resolved) = resolved else { continue };
                 let mut value = Value::from(resolved);
-                if value.source == Source::Local {
+                if matches!(value.source, Source::Local | Source::Received) {
                     value.source = Source::Inherited(dataset.to_owned());
                 }
                 properties.insert(name, value);
@@ -274,7 +280,8 @@ impl Engine {
         for (name, value) in info.props.into_iter().filter(|(name, _)| is_wanted(name)) {
             properties.insert(name, Value { value, source: Source::Local });
         }
-        Ok(FsInfo { name: info.name, createtxg: info.txg.0, mounted_at: None, properties })
+        let received = Properties::new();
+        Ok(FsInfo { name: info.name, createtxg: info.txg.0, mounted_at: None, properties, received })
     }
 }
 

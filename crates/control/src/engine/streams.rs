@@ -165,6 +165,12 @@ impl StreamHost for Engine {
             if !request.dry_run {
                 held.note_snapshots(snapshot.split('@').next().unwrap_or(&snapshot));
             }
+            for property in part.left_out {
+                let what = format!(
+                    "'{snapshot}' came with '{property}', which is no property here or has no such value"
+                );
+                receipt.warnings.push(Refusal::new(Code::PropUnknown, what).with("property", &property));
+            }
             let (increment, bytes) = (part.increment, part.bytes);
             receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos });
         }
@@ -282,14 +288,15 @@ impl Engine {
     fn what_to_send(&self, request: &FsSend) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
         if let Some(token) = &request.token {
             let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
-            return self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request.properties);
+            return self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request);
         }
         let (fs, last) = super::snapshots::halves(&request.snapshot)?;
         let held = self.held(fs)?;
         let spec = |snapshot: String, base: Option<String>| SendSpec {
             snapshot,
             base,
-            properties: request.properties,
+            properties: request.properties || request.backup,
+            backup: request.backup,
             raw: request.raw,
             resume: None,
         };
@@ -352,6 +359,7 @@ impl Engine {
                 snapshot: full(at),
                 base: base.map(full),
                 properties: true,
+                backup: request.backup,
                 raw: request.raw,
                 resume: None,
             };
@@ -372,7 +380,7 @@ impl Engine {
     fn where_it_broke_off(
         &self,
         token: Token,
-        properties: bool,
+        request: &FsSend,
     ) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
         for (_, held) in self.select(&[])? {
             for fs in held.pool.datasets() {
@@ -388,7 +396,10 @@ impl Engine {
                     continue;
                 }
                 let resume = Some((token.inode, token.offset));
-                return Ok((held, vec![SendSpec { snapshot, base, properties, raw: token.raw, resume }]));
+                let backup = request.backup;
+                let properties = request.properties || backup;
+                let spec = SendSpec { snapshot, base, properties, backup, raw: token.raw, resume };
+                return Ok((held, vec![spec]));
             }
         }
         let what =

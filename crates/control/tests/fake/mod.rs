@@ -136,7 +136,7 @@ impl FakePool {
             properties.insert(name.into(), Value::measured(value));
         }
         let mounted_at = fs.mounted.then(|| properties["mountpoint"].value.clone().into());
-        FsInfo { name: name.to_owned(), createtxg: 4, mounted_at, properties }
+        FsInfo { name: name.to_owned(), createtxg: 4, mounted_at, properties, received: Properties::new() }
     }
 
     fn vdevs(&self) -> Vec<VdevReport> {
@@ -760,6 +760,7 @@ impl SnapshotHost for FakeHost {
                 name: format!("{}@{snapshot}", fs.name),
                 createtxg: 9,
                 mounted_at: None,
+                received: Properties::new(),
                 properties: [("type".to_owned(), Value::measured("snapshot"))].into(),
             };
             let snapshots: Vec<FsInfo> = snapshots.into_iter().map(info).collect();

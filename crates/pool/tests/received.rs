@@ -1,0 +1,248 @@
+//! What a stream says of properties is kept beside what is set, and comes with its snapshot or not at all.
+
+mod common;
+#[path = "common/streams.rs"]
+mod hosts;
+
+use std::collections::BTreeMap;
+
+use common::{Dice, ROOT, mount, noise, write_file};
+use hosts::{Host, cut_with};
+use steadfast_device::Operation;
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_format::stream::{FrameKind, StreamBegin};
+use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec};
+use steadfast_property::Source;
+
+fn send(host: &Host, snapshot: &str, base: Option<&str>, backup: bool) -> Vec<u8> {
+    let base = base.map(str::to_owned);
+    let spec = SendSpec { snapshot: snapshot.into(), base, properties: true, backup, ..SendSpec::default() };
+    let mut out = Vec::new();
+    host.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
+    out
+}
+
+/// Value and source of a property, and what was received of it.
+fn shown(pool: &Pool, fs: &str, property: &str) -> (String, Source, Option<String>) {
+    let resolved = pool.resolve(fs, property, "/").expect("there").expect("it has a value");
+    (resolved.value, resolved.source, pool.received_props(fs).expect("there").remove(property))
+}
+
+fn of(value: &str, source: Source, received: Option<&str>) -> (String, Source, Option<String>) {
+    (value.to_owned(), source, received.map(str::to_owned))
+}
+
+fn set(host: &Host, fs: &str, property: &str, value: Option<&str>) {
+    host.pool.set_properties(fs, &[(property, value)]).expect("set");
+}
+
+fn into(target: &str) -> ReceiveSpec {
+    ReceiveSpec { target: target.into(), ..ReceiveSpec::default() }
+}
+
+#[test]
+fn what_is_received_counts_until_something_is_set_and_again_after_a_return() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    set(&one, "one/fs", "compression", Some("zstd"));
+    set(&one, "one/fs", "org:note", Some("theirs"));
+    set(&one, "one/fs", "quota", Some("30000000"));
+    one.snapshot("one/fs@1");
+    two.receive("second/copy", &send(&one, "one/fs@1", None, false)).expect("received");
+    let compression = |two: &Host| shown(&two.pool, "second/copy", "compression");
+    assert_eq!(compression(&two), of("zstd", Source::Received, Some("zstd")));
+    assert_eq!(shown(&two.pool, "second/copy", "quota"), of("30000000", Source::Received, Some("30000000")));
+    two.pool.create_dataset("second/copy/below", BTreeMap::new(), None).expect("made");
+    let below = shown(&two.pool, "second/copy/below", "compression");
+    assert_eq!(below, of("zstd", Source::Inherited("second/copy".into()), None));
+    two.pool.destroy_dataset("second/copy/below").expect("destroyed");
+
+    // What is set counts first, through imports and whatever comes.
+    set(&two, "second/copy", "compression", Some("lz4"));
+    let two = two.crash();
+    assert_eq!(compression(&two), of("lz4", Source::Local, Some("zstd")));
+    set(&one, "one/fs", "compression", Some("zle"));
+    set(&one, "one/fs", "org:note", None);
+    set(&one, "one/fs", "atime", Some("off"));
+    one.snapshot("one/fs@2");
+    two.receive("second/copy", &send(&one, "one/fs@2", Some("one/fs@1"), false)).expect("received");
+    assert_eq!(compression(&two), of("lz4", Source::Local, Some("zle")));
+    assert_eq!(shown(&two.pool, "second/copy", "atime"), of("off", Source::Received, Some("off")));
+    assert!(two.pool.resolve("second/copy", "org:note", "/").unwrap().is_none(), "the sender has it no more");
+
+    // Inherited anew: neither counts, until it goes back.
+    set(&two, "second/copy", "compression", None);
+    let two = two.crash();
+    assert_eq!(compression(&two), of("on", Source::Default, Some("zle")));
+    set(&one, "one/fs", "compression", Some("off"));
+    one.snapshot("one/fs@3");
+    two.receive("second/copy", &send(&one, "one/fs@3", Some("one/fs@2"), false)).expect("received");
+    assert_eq!(compression(&two), of("on", Source::Default, Some("off")));
+    two.pool.revert_property("second/copy", "compression").expect("back");
+    let two = two.crash();
+    assert_eq!(compression(&two), of("off", Source::Received, Some("off")));
+    two.pool.revert_property("second/copy", "exec").expect("nothing was received of it");
+    assert_eq!(shown(&two.pool, "second/copy", "exec"), of("on", Source::Default, None));
+
+    // A stream without properties says nothing of them.
+    one.snapshot("one/fs@4");
+    two.receive("second/copy", &one.send("one/fs@4", Some("one/fs@3"))).expect("received");
+    assert_eq!(compression(&two), of("off", Source::Received, Some("off")));
+
+    // A backup gives back what it was given, not what it has.
+    set(&two, "second/copy", "compression", Some("lz4"));
+    set(&two, "second/copy", "org:shelf", Some("7"));
+    let three = Host::new("third", 64);
+    three.receive("third/back", &send(&two, "second/copy@4", None, true)).expect("received");
+    assert_eq!(shown(&three.pool, "third/back", "compression"), of("off", Source::Received, Some("off")));
+    assert!(three.pool.resolve("third/back", "org:shelf", "/").unwrap().is_none());
+    three.receive("third/all", &send(&two, "second/copy@4", None, false)).expect("received");
+    assert_eq!(shown(&three.pool, "third/all", "compression"), of("lz4", Source::Received, Some("lz4")));
+
+    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.check();
+}
+
+#[test]
+fn what_is_overridden_or_left_out_does_not_count_and_is_remembered() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    for fs in ["one/top", "one/top/below"] {
+        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        for (property, value) in
+            [("compression", "zstd"), ("atime", "off"), ("quota", "30000000"), ("org:a", "1")]
+        {
+            set(&one, fs, property, Some(value));
+        }
+    }
+    for name in ["one/top@1", "one/top/below@1"] {
+        one.snapshot(name);
+    }
+    let parts = ["one/top@1", "one/top/below@1"].map(|snapshot| SendSpec {
+        snapshot: snapshot.into(),
+        properties: true,
+        ..SendSpec::default()
+    });
+    let mut stream = Vec::new();
+    one.pool.send(&parts, &mut stream, &mut |_, _| ()).expect("sent");
+    let spec = ReceiveSpec {
+        props: BTreeMap::from([("compression".into(), "lz4".into())]),
+        exclude: vec!["atime".into(), "quota".into(), "exec".into()],
+        ..into("second/copy")
+    };
+    two.receive_as(&spec, &stream).expect("received");
+    let two = two.crash();
+    let at = |fs: &str, property: &str| shown(&two.pool, fs, property);
+    assert_eq!(at("second/copy", "compression"), of("lz4", Source::Local, Some("zstd")));
+    let inherited = Source::Inherited("second/copy".into());
+    assert_eq!(at("second/copy/below", "compression"), of("lz4", inherited, Some("zstd")));
+    for fs in ["second/copy", "second/copy/below"] {
+        assert_eq!(at(fs, "atime"), of("on", Source::Default, Some("off")), "{fs}");
+        assert_eq!(at(fs, "quota"), of("0", Source::Default, None), "no parent has one for it");
+        assert_eq!(at(fs, "org:a"), of("1", Source::Received, Some("1")));
+    }
+    two.pool.revert_property("second/copy/below", "compression").expect("back");
+    assert_eq!(at("second/copy/below", "compression"), of("zstd", Source::Received, Some("zstd")));
+
+    // What is set stays, though the stream's is left out.
+    set(&two, "second/copy", "atime", Some("off"));
+    one.snapshot("one/top@2");
+    let increment = send(&one, "one/top@2", Some("one/top@1"), false);
+    two.receive_as(&ReceiveSpec { exclude: vec!["atime".into()], ..into("second/copy") }, &increment)
+        .unwrap();
+    assert_eq!(at("second/copy", "atime"), of("off", Source::Local, Some("off")));
+    two.check();
+}
+
+#[test]
+fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept_refuses() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    write_file(&mount(&one.pool, "one/fs").0, ROOT, b"file", &noise(1, 3_000_000));
+    one.snapshot("one/fs@1");
+    let mut frames = hosts::frames(&send(&one, "one/fs@1", None, false));
+    assert_eq!(frames[0].0, FrameKind::Begin);
+    let mut begin = StreamBegin::decode(&frames[0].1).expect("one");
+    let foreign = [
+        ("compression", "fast"),
+        ("recordsize", "64K"),
+        ("encryption", "aes-256-gcm"),
+        ("used", "0"),
+        ("of tomorrow", "on"),
+        ("org:UPPER", "1"),
+        ("exec", "off"),
+    ];
+    begin.properties = foreign.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    frames[0].1 = begin.encode();
+    let received = two.receive("second/copy", &hosts::joined(&frames)).expect("received");
+    assert_eq!(received[0].left_out, ["compression", "recordsize", "used", "of tomorrow", "org:UPPER"]);
+    assert_eq!(two.pool.local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(), ["exec"]);
+
+    one.snapshot("one/fs@2");
+    let mut frames = hosts::frames(&send(&one, "one/fs@2", Some("one/fs@1"), false));
+    let mut begin = StreamBegin::decode(&frames[0].1).expect("one");
+    begin.properties = vec![("quota".into(), "1000000".into())];
+    frames[0].1 = begin.encode();
+    let tight = hosts::joined(&frames);
+    assert!(two.receive("second/copy", &tight).is_err(), "there is more in it");
+    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1"]);
+    assert_eq!(two.pool.local_props("second/copy").unwrap().into_keys().collect::<Vec<_>>(), ["exec"]);
+    let without = ReceiveSpec { exclude: vec!["quota".into()], ..into("second/copy") };
+    two.receive_as(&without, &tight).expect("received");
+    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1", "2"]);
+    let refused = two.receive_as(&without, &tight);
+    assert!(matches!(refused, Err(Error::SnapshotExists { .. })), "{refused:?}");
+}
+
+#[test]
+fn properties_come_with_their_snapshot_wherever_the_power_goes() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    set(&one, "one/fs", "compression", Some("lz4"));
+    set(&one, "one/fs", "exec", Some("off"));
+    one.snapshot("one/fs@1");
+    two.receive("second/copy", &send(&one, "one/fs@1", None, false)).expect("received");
+    set(&two, "second/copy", "atime", Some("on"));
+    two.pool.sync().expect("committed");
+    let image = two.devices[0].image();
+    set(&one, "one/fs", "compression", Some("off"));
+    set(&one, "one/fs", "exec", None);
+    set(&one, "one/fs", "atime", Some("off"));
+    write_file(&mount(&one.pool, "one/fs").0, ROOT, b"file", &noise(1, 100_000));
+    one.snapshot("one/fs@2");
+    let stream = send(&one, "one/fs@2", Some("one/fs@1"), false);
+    let spec =
+        ReceiveSpec { props: BTreeMap::from([("setuid".into(), "off".into())]), ..into("second/copy") };
+    let mut dice = Dice(5);
+    for operation in [Operation::Write, Operation::Flush] {
+        let mut ends = [0, 0];
+        for skip in 0.. {
+            let fault = Fault { operation, skip, effect: Effect::PowerOff };
+            let (done, host) = cut_with(&image, &stream, &spec, fault, &mut dice);
+            let is_new = host.pool.snapshot_names("second/copy").unwrap().len() == 2;
+            assert!(is_new || !done, "{operation:?} {skip}");
+            let at = |property: &str| shown(&host.pool, "second/copy", property);
+            let (compression, exec, atime, setuid) = match is_new {
+                true => (
+                    of("off", Source::Received, Some("off")),
+                    of("on", Source::Default, None),
+                    of("on", Source::Local, Some("off")),
+                    of("off", Source::Local, None),
+                ),
+                false => (
+                    of("lz4", Source::Received, Some("lz4")),
+                    of("off", Source::Received, Some("off")),
+                    of("on", Source::Local, None),
+                    of("on", Source::Default, None),
+                ),
+            };
+            let found = (at("compression"), at("exec"), at("atime"), at("setuid"));
+            assert_eq!(found, (compression, exec, atime, setuid), "{operation:?} {skip}");
+            host.check();
+            ends[usize::from(is_new)] += 1;
+            if done {
+                break;
+            }
+        }
+        assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
+    }
+}
