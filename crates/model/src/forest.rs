@@ -1,4 +1,6 @@
-//! Several file systems, and what they were: snapshots as copies, clones as copies of copies, and who is whose clone.
+//! Several file systems and volumes, and what they were: snapshots as copies, clones as copies of copies, and who is whose clone.
+//!
+//! What is received is a copy of a copy too. It is the same snapshot wherever it lies, so names of snapshots are given once in a history.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +21,10 @@ pub enum Refused {
     NotClone,
     /// Others lie in it, or it is the topmost one.
     Needed,
+    /// It is not what it was at the snapshot that an increment builds upon.
+    Modified,
+    /// Of a volume, and the other is none, or the reverse; or one would become shorter.
+    Kind,
 }
 
 /// A file system.
@@ -30,6 +36,8 @@ pub struct Line {
     pub snapshots: Vec<(String, Model)>,
     /// Full name of the snapshot that it is a clone of.
     pub origin: Option<String>,
+    /// It may be something else than its youngest snapshot.
+    pub touched: bool,
 }
 
 impl Line {
@@ -58,9 +66,11 @@ impl Forest {
         self.lines.iter()
     }
 
-    /// What a file system holds.
+    /// What a file system or volume holds, to be changed.
     pub fn now(&mut self, name: &str) -> Option<&mut Model> {
-        Some(&mut self.lines.get_mut(name)?.now)
+        let line = self.lines.get_mut(name)?;
+        line.touched = true;
+        Some(&mut line.now)
     }
 
     /// Full names of all snapshots.
@@ -90,6 +100,7 @@ impl Forest {
             return Err(Refused::Exists);
         }
         line.snapshots.push((snapshot.to_owned(), line.now.clone()));
+        line.touched = false;
         Ok(())
     }
 
@@ -99,7 +110,9 @@ impl Forest {
         if self.has_clones(snapshot) {
             return Err(Refused::Clones);
         }
-        self.lines.get_mut(&name).expect("found").snapshots.remove(at);
+        let line = self.lines.get_mut(&name).expect("found");
+        line.touched |= at + 1 == line.snapshots.len();
+        line.snapshots.remove(at);
         Ok(())
     }
 
@@ -111,6 +124,7 @@ impl Forest {
             return Err(Refused::Younger);
         }
         line.now = line.snapshots[at].1.clone();
+        line.touched = false;
         Ok(())
     }
 
@@ -121,7 +135,7 @@ impl Forest {
         }
         let (of, at) = self.find(snapshot)?;
         let now = self.lines[&of].snapshots[at].1.clone();
-        let line = Line { now, snapshots: Vec::new(), origin: Some(snapshot.to_owned()) };
+        let line = Line { now, snapshots: Vec::new(), origin: Some(snapshot.to_owned()), touched: true };
         self.lines.insert(name.to_owned(), line);
         Ok(())
     }
@@ -133,6 +147,8 @@ impl Forest {
         let old = self.lines.get_mut(&of).expect("found");
         let moved: Vec<(String, Model)> = old.snapshots.drain(..=at).collect();
         let above = old.origin.take();
+        // It may have none of its own any more.
+        old.touched = true;
         let new = self.lines.get_mut(name).expect("found");
         if moved.iter().any(|(snapshot, _)| new.position(snapshot).is_some()) {
             let old = self.lines.get_mut(&of).expect("found");
@@ -154,6 +170,85 @@ impl Forest {
         }
         self.lines.get_mut(&of).expect("found").origin = Some(format!("{name}@{}", names[at]));
         Ok(())
+    }
+
+    /// Makes a volume.
+    pub fn create_volume(&mut self, name: &str, bytes: usize) -> Done {
+        if self.lines.contains_key(name) {
+            return Err(Refused::Exists);
+        }
+        let line = Line { now: Model::volume(bytes), touched: true, ..Line::default() };
+        self.lines.insert(name.to_owned(), line);
+        Ok(())
+    }
+
+    /// Makes a volume longer.
+    pub fn grow_volume(&mut self, name: &str, bytes: usize) -> Done {
+        let line = self.lines.get_mut(name).ok_or(Refused::Absent)?;
+        if line.now.volume_bytes().is_none_or(|has| bytes < has) {
+            return Err(Refused::Kind);
+        }
+        line.touched = true;
+        line.now.set_size(Model::ROOT, bytes).map_err(|_| Refused::Kind)
+    }
+
+    /// Sends a snapshot, all of it or what is new since an older one, and makes it the youngest of a file system: a new one, or one that has the
+    /// older snapshot. With `force` it goes back to that first, or is replaced.
+    pub fn receive(&mut self, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Done {
+        let (from, at) = self.find(snapshot)?;
+        let (name, now) = self.lines[&from].snapshots[at].clone();
+        let Some(base) = base else {
+            if self.lines.contains_key(target) {
+                if !force {
+                    return Err(Refused::Exists);
+                }
+                self.check_replaced(target)?;
+            }
+            let snapshots = vec![(name, now.clone())];
+            self.lines.insert(target.to_owned(), Line { now, snapshots, origin: None, touched: false });
+            return Ok(());
+        };
+        let base = base.split('@').nth(1).ok_or(Refused::Absent)?;
+        let line = self.lines.get(target).ok_or(Refused::Absent)?;
+        if line.position(&name).is_some() {
+            return Err(Refused::Exists);
+        }
+        let upon = line.position(base).ok_or(Refused::Absent)?;
+        if upon + 1 < line.snapshots.len() && !force {
+            return Err(Refused::Younger);
+        }
+        let younger = &line.snapshots[upon + 1..];
+        if younger.iter().any(|(snapshot, _)| self.has_clones(&format!("{target}@{snapshot}"))) {
+            return Err(Refused::Clones);
+        }
+        if line.touched && !force {
+            return Err(Refused::Modified);
+        }
+        let line = self.lines.get_mut(target).expect("found");
+        line.snapshots.truncate(upon + 1);
+        line.snapshots.push((name, now.clone()));
+        (line.now, line.touched) = (now, false);
+        Ok(())
+    }
+
+    /// What is replaced has no copies, and nothing lies in it.
+    fn check_replaced(&self, name: &str) -> Done {
+        let below = format!("{name}/");
+        if !name.contains('/') || self.lines.keys().any(|other| other.starts_with(&below)) {
+            return Err(Refused::Needed);
+        }
+        let snapshots = &self.lines[name].snapshots;
+        if snapshots.iter().any(|(snapshot, _)| self.has_clones(&format!("{name}@{snapshot}"))) {
+            return Err(Refused::Clones);
+        }
+        if snapshots.is_empty() { Ok(()) } else { Err(Refused::Younger) }
+    }
+
+    /// Something else than what it was at its youngest snapshot can be seen.
+    #[must_use]
+    pub fn is_changed(&self, name: &str) -> bool {
+        let youngest = |line: &Line| line.snapshots.last().is_some_and(|(_, model)| *model == line.now);
+        !self.lines.get(name).is_some_and(youngest)
     }
 
     /// Drops a file system and its copies.
@@ -205,5 +300,34 @@ mod tests {
         assert_eq!(forest.rollback("p@b"), Err(Refused::Younger));
         assert_eq!(forest.destroy("p/c"), Ok(()));
         assert_eq!(forest.destroy("p"), Err(Refused::Needed));
+    }
+
+    #[test]
+    fn what_is_received_is_a_copy_and_is_received_once() {
+        let mut forest = Forest::new("p");
+        for snapshot in ["p@a", "p@b", "p@c"] {
+            write(&mut forest, "p", snapshot.as_bytes());
+            forest.snapshot(snapshot).expect("taken");
+        }
+        forest.receive("p@a", None, "p/r", false).expect("new");
+        assert_eq!(forest.receive("p@a", None, "p/r", false), Err(Refused::Exists));
+        assert_eq!(forest.receive("p@a", None, "p/r", true), Err(Refused::Younger));
+        assert_eq!(forest.receive("p@c", Some("p@b"), "p/r", false), Err(Refused::Absent));
+        forest.receive("p@b", Some("p@a"), "p/r", false).expect("upon it");
+        write(&mut forest, "p/r", b"own");
+        assert_eq!(forest.receive("p@c", Some("p@b"), "p/r", false), Err(Refused::Modified));
+        forest.snapshot("p/r@own").expect("taken");
+        assert_eq!(forest.receive("p@c", Some("p@b"), "p/r", false), Err(Refused::Younger));
+        forest.clone_of("p/r@own", "p/c").expect("made");
+        assert_eq!(forest.receive("p@c", Some("p@b"), "p/r", true), Err(Refused::Clones));
+        forest.destroy("p/c").expect("gone");
+        forest.receive("p@c", Some("p@b"), "p/r", true).expect("back, and on");
+        assert_eq!(forest.snapshots(), ["p@a", "p@b", "p@c", "p/r@a", "p/r@b", "p/r@c"]);
+        let counts: Vec<usize> = forest.lines().map(|(_, line)| files(&line.now)).collect();
+        assert_eq!(counts, [3, 3]);
+        forest.create_volume("p/v", 8).expect("made");
+        assert_eq!(forest.grow_volume("p/v", 4), Err(Refused::Kind));
+        forest.grow_volume("p/v", 16).expect("longer");
+        forest.receive("p@a", None, "p/v", true).expect("it has nothing that keeps it");
     }
 }

@@ -101,6 +101,23 @@ impl Model {
     /// The root directory.
     pub const ROOT: Id = 1;
 
+    /// A volume: one file, which is the root, and nothing else.
+    #[must_use]
+    pub fn volume(bytes: usize) -> Model {
+        let kind = Kind::File(vec![0; bytes]);
+        let root = Node { kind, mode: 0o600, xattrs: BTreeMap::new(), opens: 0 };
+        Model { nodes: BTreeMap::from([(Model::ROOT, root)]), next: Model::ROOT + 1 }
+    }
+
+    /// Bytes of a volume; `None` for a file system.
+    #[must_use]
+    pub fn volume_bytes(&self) -> Option<usize> {
+        match &self.nodes[&Model::ROOT].kind {
+            Kind::File(content) => Some(content.len()),
+            _ => None,
+        }
+    }
+
     /// A node.
     #[must_use]
     pub fn node(&self, id: Id) -> Option<&Node> {
@@ -145,6 +162,8 @@ impl Model {
                 let below = entries.values().filter(|&&to| self.is_directory(to)).count();
                 2 + u32::try_from(below).expect("small")
             }
+            // A volume has no names.
+            _ if id == Model::ROOT => 1,
             _ => names,
         }
     }

@@ -1,4 +1,4 @@
-//! Random histories of file systems, snapshots, clones, promotions and ways back, beside a model that knows them as copies, with the power gone at
+//! Random histories of file systems, volumes, snapshots, clones, promotions, streams and ways back, beside a model that knows them as copies, with the power gone at
 //! any write of their last steps.
 //!
 //! ## Invariants
@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use steadfast_model::Id;
 use steadfast_model::forest::{Forest, Refused};
-use steadfast_pool::{Error, Pool};
+use steadfast_pool::{Error, Pool, VolumeSpec};
 
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::draw::Draw;
@@ -21,6 +21,7 @@ use crate::op::{At, Op, Path, Sides};
 use crate::pages::Image;
 use crate::tree::Tree;
 use crate::verbs::{Counts, Machine, State, state_of};
+use crate::verbs_streams::{into, of, receive, send};
 use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, Setting};
 
@@ -28,10 +29,14 @@ use crate::world::{self, Disks, SETTINGS, Setting};
 const STEPS: usize = 24;
 const CUT_STEPS: usize = 4;
 /// File systems at most, and snapshots of each.
-const LINES_MAX: usize = 4;
+const LINES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
 /// Settings of pools, by their places: plain, units of 512 bytes, encrypted, and a mirror.
 const OF_SETTINGS: [usize; 4] = [0, 6, 7, 18];
+
+/// Blocks of volumes, and how many a volume has at most.
+const BLOCK: u32 = 8 << 10;
+const BLOCKS_MAX: usize = 8;
 
 const FILES: [Path; 4] = ["a", "b", "c", "d"];
 
@@ -45,6 +50,12 @@ enum Step {
     Clone(String, String),
     Promote(String),
     Destroy(String),
+    /// Snapshot, the older one that the receiver is to have, the receiver, and whether it is to give up what it has beyond.
+    Receive(String, Option<String>, String, bool),
+    Volume(String, usize),
+    Grow(String, usize),
+    /// So many bytes from there on, into a volume.
+    Fill(String, usize, usize),
     Sync,
 }
 
@@ -163,7 +174,14 @@ impl History {
             true => format!("{name}@none"),
             false => self.draw.pick(&snapshots).clone(),
         };
-        match self.draw.below(20) {
+        let volume =
+            self.forest.lines().find(|(known, _)| **known == name).and_then(|(_, l)| l.now.volume_bytes());
+        match self.draw.below(26) {
+            0..=7 if volume.is_some() => {
+                let bytes = volume.expect("looked at just now");
+                let at = self.draw.below(bytes);
+                Step::Fill(name, at, 1 + self.draw.below(bytes - at))
+            }
             0..=7 => {
                 let path = *self.draw.pick(&FILES);
                 let op = match self.draw.below(8) {
@@ -182,8 +200,41 @@ impl History {
             14..=15 => Step::Destroy(name),
             16..=17 => Step::Promote(name),
             18 => Step::Destroy(name),
+            19..=22 => self.draw_receive(&snapshots, &names, &snapshot),
+            23 if names.len() < LINES_MAX => Step::Volume(
+                format!("tank/{}", self.name()),
+                BLOCK as usize * (1 + self.draw.below(BLOCKS_MAX)),
+            ),
+            23..=24 => Step::Grow(name, BLOCK as usize * (1 + self.draw.below(BLOCKS_MAX))),
             _ => Step::Sync,
         }
+    }
+
+    /// Mostly what can be received: an increment into what has an older snapshot of the same name, or all of one into something new.
+    fn draw_receive(&mut self, snapshots: &[String], names: &[String], snapshot: &str) -> Step {
+        let force = self.draw.percent(60);
+        let halves = |full: &str| -> (String, String) {
+            let (fs, name) = full.split_once('@').expect("a snapshot");
+            (fs.to_owned(), name.to_owned())
+        };
+        let (from, _) = halves(snapshot);
+        let own: Vec<&String> = snapshots.iter().filter(|full| halves(full).0 == from).collect();
+        let mut increments = Vec::new();
+        for (at, base) in own.iter().enumerate() {
+            let has = |other: &&String| halves(other).0 != from && halves(other).1 == halves(base).1;
+            for other in snapshots.iter().filter(has) {
+                increments.extend(own[at + 1..].iter().map(|new| (*new, *base, halves(other).0)));
+            }
+        }
+        if !increments.is_empty() && self.draw.percent(75) {
+            let (new, base, target) = self.draw.pick(&increments).clone();
+            return Step::Receive(new.clone(), Some(base.clone()), target, force);
+        }
+        let target = match names.len() < LINES_MAX && self.draw.percent(80) {
+            true => format!("tank/{}", self.name()),
+            false => self.draw.pick(names).clone(),
+        };
+        Step::Receive(snapshot.to_owned(), None, target, force)
     }
 
     /// (H1) True if it is durable.
@@ -222,6 +273,45 @@ impl History {
                 }
                 (self.forest.promote(name), real)
             }
+            Step::Receive(snapshot, base, target, force) => {
+                let origin = |name: &str| {
+                    let line = self.forest.lines().find(|(known, _)| *known == name);
+                    line.and_then(|(_, line)| line.origin.clone())
+                };
+                let is_clone = origin(target).is_some();
+                let real = send(&self.pool, of(snapshot, base.as_deref()))
+                    .and_then(|stream| receive(&self.pool, &into(target, *force), &stream));
+                if is_clone && matches!(real, Err(Error::TargetIsClone { .. })) {
+                    return Ok(false);
+                }
+                let mut model = self.forest.receive(snapshot, base.as_deref(), target, *force);
+                if model == Err(Refused::Modified) && real.is_ok() && !self.forest.is_changed(target) {
+                    // It was about to change, and nothing came of it.
+                    model = self.forest.receive(snapshot, base.as_deref(), target, true);
+                }
+                if model.is_ok() {
+                    // Nodes keep their numbers, and older snapshots may have some that the newest has no more.
+                    let from = snapshot.split('@').next().unwrap_or_default();
+                    let mut inos = self.inos.get(target).cloned().unwrap_or_default();
+                    inos.extend(self.inos[from].clone());
+                    self.inos.insert(target.clone(), inos);
+                }
+                (model, real)
+            }
+            Step::Volume(name, bytes) => {
+                let model = self.forest.create_volume(name, *bytes);
+                let root = BTreeMap::from([(steadfast_model::Model::ROOT, steadfast_model::Model::ROOT)]);
+                self.inos.insert(name.clone(), root);
+                let spec = VolumeSpec { bytes: *bytes as u64, block_bytes: BLOCK };
+                (model, self.pool.create_volume(name, Default::default(), None, spec).map(drop))
+            }
+            Step::Grow(name, bytes) => {
+                (self.forest.grow_volume(name, *bytes), self.pool.grow_volume(name, *bytes as u64))
+            }
+            Step::Fill(name, at, bytes) => {
+                self.fill(name, *at, *bytes)?;
+                return Ok(false);
+            }
             Step::Destroy(name) => {
                 let model = self.forest.destroy(name);
                 if model.is_ok() {
@@ -243,6 +333,16 @@ impl History {
         let origin =
             self.forest.lines().find(|(known, _)| *known == name).and_then(|(_, line)| line.origin.as_ref());
         self.pool.is_sealed() && origin.is_some_and(|origin| origin.starts_with("tank@"))
+    }
+
+    fn fill(&mut self, name: &str, at: usize, bytes: usize) -> Result<(), Failure> {
+        let bytes = self.draw.bytes(bytes);
+        let model = self.forest.now(name).ok_or("the model has no such volume")?;
+        model.write(steadfast_model::Model::ROOT, at, &bytes).map_err(|errno| format!("errno {errno}"))?;
+        let (fs, handle) = world::files(&self.pool, name).map_err(|error| error.to_string())?;
+        let written = fs.write(steadfast_model::Model::ROOT, at as u64, &bytes, false);
+        drop((fs, handle));
+        written.map(drop).map_err(|errno| format!("write gives {errno:?}"))
     }
 
     fn change(&mut self, name: &str, op: Op) -> Result<(), Failure> {
@@ -289,11 +389,17 @@ impl History {
 fn reason(error: &Error) -> Option<Refused> {
     Some(match error {
         Error::NoSuchSnapshot { .. } | Error::NoSuchDataset { .. } => Refused::Absent,
-        Error::SnapshotExists { .. } | Error::DatasetExists { .. } | Error::PromoteConflict { .. } => {
-            Refused::Exists
-        }
+        Error::SnapshotExists { .. }
+        | Error::DatasetExists { .. }
+        | Error::DestinationExists { .. }
+        | Error::PromoteConflict { .. } => Refused::Exists,
         Error::HasClones { .. } => Refused::Clones,
-        Error::YoungerSnapshots { .. } => Refused::Younger,
+        Error::YoungerSnapshots { .. } | Error::BaseNotYoungest { .. } | Error::HasSnapshots { .. } => {
+            Refused::Younger
+        }
+        Error::Modified { .. } => Refused::Modified,
+        Error::NotVolume { .. } | Error::VolumeShrinks { .. } => Refused::Kind,
+        Error::NoBase { .. } => Refused::Absent,
         Error::NotClone { .. } => Refused::NotClone,
         Error::HasChildren { .. } | Error::RootDataset { .. } => Refused::Needed,
         _ => return None,

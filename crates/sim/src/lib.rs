@@ -46,6 +46,7 @@ pub mod recover;
 pub mod run;
 pub mod tree;
 pub mod verbs;
+pub mod verbs_streams;
 pub mod workload;
 pub mod world;
 

@@ -8,6 +8,7 @@ use steadfast_device::Operation;
 use steadfast_sim::histories;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
+use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 use steadfast_sim::{Bug, Number, SETTINGS};
 
 const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly] [--two [--part I/N] [--at CHUNK]] [--faults]
@@ -110,7 +111,7 @@ fn cut_verbs() -> ExitCode {
         let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
         tell(&format!("history {seed}"), told);
     }
-    for verb in VERBS.iter().chain(SNAPSHOT_VERBS) {
+    for verb in VERBS.iter().chain(SNAPSHOT_VERBS).chain(STREAM_VERBS).chain(VOLUME_VERBS) {
         let counts = verb.explore(1);
         tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));
     }

@@ -24,6 +24,9 @@ use crate::tree::Tree;
 use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, Setting};
 
+/// Opens file systems that verbs seal.
+pub(crate) const KEY: [u8; 32] = [7; 32];
+
 /// A pool, what is done to it, and what it must survive.
 pub struct Verb {
     /// What it is called.
@@ -54,11 +57,11 @@ pub struct Counts {
     pub opened: u64,
 }
 
-fn said(error: steadfast_pool::Error) -> Failure {
+pub(crate) fn said(error: steadfast_pool::Error) -> Failure {
     error.to_string()
 }
 
-fn nothing(_: &Machine, _: &Pool) -> Result<(), Failure> {
+pub(crate) fn nothing(_: &Machine, _: &Pool) -> Result<(), Failure> {
     Ok(())
 }
 
@@ -432,7 +435,7 @@ impl State {
     }
 }
 
-fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
+pub(crate) fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
     pool.take_snapshots(&[format!("tank@{name}")], &Default::default()).map_err(said)
 }
 
@@ -666,11 +669,11 @@ impl Machine {
     }
 
     /// Other content, committed.
-    fn change(&self, pool: &Pool) -> Result<(), Failure> {
+    pub(crate) fn change(&self, pool: &Pool) -> Result<(), Failure> {
         self.change_of(pool, "tank", 0x2)
     }
 
-    fn change_of(&self, pool: &Pool, name: &str, seed: u64) -> Result<(), Failure> {
+    pub(crate) fn change_of(&self, pool: &Pool, name: &str, seed: u64) -> Result<(), Failure> {
         let (fs, handle) = world::files(pool, name).map_err(said)?;
         write_files(&fs, seed)?;
         drop((fs, handle));
@@ -754,7 +757,7 @@ impl Machine {
                 worst = Some(finding.to_string());
             }
         };
-        let secret = self.disks.secret().map(<[u8]>::to_vec);
+        let secret = Some(self.disks.secret().unwrap_or(&KEY).to_vec());
         let request = Request { leaves: &leaves, secret, anchor: None, env: &self.env };
         check(&request, &mut found);
         worst.map_or(Ok(()), |what| Err(format!("inspected: {what}")))
@@ -769,11 +772,14 @@ pub(crate) fn state_of(pool: &Pool) -> Result<State, Failure> {
     let own = pool.name();
     let shown = |name: &str| name.replacen(&own, "tank", 1);
     for name in names {
+        let info = pool.dataset_info(&name).map_err(said)?;
+        if info.encryption_root.as_deref() == Some(&name) && !info.key_loaded {
+            pool.load_key(&name, &KEY, false).map_err(said)?;
+        }
         let (fs, handle) = world::files(pool, &name).map_err(said)?;
         let files = Tree::of(&fs).map_err(|error| error.to_string());
         fs.forget_all();
-        let origin = pool.dataset_info(&name).map_err(said)?.origin;
-        state.datasets.push((shown(&name), origin.map(|origin| shown(&origin))));
+        state.datasets.push((shown(&name), info.origin.map(|origin| shown(&origin))));
         state.trees.push((shown(&name), files?));
         for (snapshot, _) in handle.snapshots().list() {
             let opened =

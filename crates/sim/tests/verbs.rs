@@ -3,6 +3,7 @@
 use steadfast_device::Operation;
 use steadfast_pool::Redundancy;
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults, old_content};
+use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 
 /// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
 const EVERY: u64 = 11;
@@ -26,6 +27,25 @@ fn verbs_of_snapshots_may_be_cut_anywhere() {
         let counts = verb.explore(1).unwrap_or_else(|what| panic!("{what}"));
         println!("{}: {counts:?}", verb.name);
         assert!(counts.states >= 12 && counts.opened >= 4, "{}: {counts:?}", verb.name);
+    }
+}
+
+/// The end of a stream shows all of it at once; what is there of it before is freed or gone on with.
+#[test]
+fn verbs_of_streams_may_be_cut_anywhere() {
+    for verb in STREAM_VERBS {
+        let counts = verb.explore(3).unwrap_or_else(|what| panic!("{what}"));
+        println!("{}: {counts:?}", verb.name);
+        assert!(counts.states >= 20 && counts.opened >= 5, "{}: {counts:?}", verb.name);
+    }
+}
+
+#[test]
+fn verbs_of_volumes_may_be_cut_anywhere() {
+    for verb in VOLUME_VERBS {
+        let counts = verb.explore(1).unwrap_or_else(|what| panic!("{what}"));
+        println!("{}: {counts:?}", verb.name);
+        assert!(counts.states >= 10 && counts.opened >= 4, "{}: {counts:?}", verb.name);
     }
 }
 

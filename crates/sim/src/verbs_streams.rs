@@ -1,0 +1,270 @@
+//! Verbs of streams and volumes, with the power gone at any write of them ([`crate::verbs`]). A stream goes from a pool into itself: it begins and
+//! ends where it is received, and what it was made of is part of what must stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use steadfast_format::KeyFormat;
+use steadfast_pool::{
+    NewKey, Pool, ReceiveSpec, ReceiveWatch, Redundancy, SendSpec, VolumeSpec, new_user_key,
+};
+
+use crate::draw::Draw;
+use crate::verbs::{KEY, Machine, Verb, nothing, said, take};
+use crate::workload::Failure;
+use crate::world;
+
+/// Inode of a volume's only file.
+const VOLUME: u64 = 1;
+/// A volume's block.
+const BLOCK: u32 = 16 << 10;
+
+/// Nobody uses what is received into.
+struct Quiet;
+
+impl ReceiveWatch for Quiet {
+    fn before(&mut self, _: &str) -> Result<(), steadfast_pool::Error> {
+        Ok(())
+    }
+    fn after(&mut self, _: &str) {}
+    fn progress(&mut self, _: &str, _: u64) {}
+}
+
+/// A snapshot as a stream.
+///
+/// # Errors
+/// What the pool says.
+pub fn send(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, steadfast_pool::Error> {
+    let mut out = Vec::new();
+    pool.send(&[spec], &mut out, &mut |_, _| ())?;
+    Ok(out)
+}
+
+/// Receives a stream.
+///
+/// # Errors
+/// What the pool says.
+pub fn receive(pool: &Pool, spec: &ReceiveSpec, mut stream: &[u8]) -> Result<(), steadfast_pool::Error> {
+    pool.receive(spec, &mut stream, &mut Quiet).map(drop)
+}
+
+/// What a snapshot has beyond another one.
+pub(crate) fn of(snapshot: &str, base: Option<&str>) -> SendSpec {
+    SendSpec { snapshot: snapshot.into(), base: base.map(str::to_owned), ..SendSpec::default() }
+}
+
+pub(crate) fn into(target: &str, force: bool) -> ReceiveSpec {
+    ReceiveSpec { target: target.into(), force, ..ReceiveSpec::default() }
+}
+
+/// Sends a snapshot, or what it has beyond another one, into a dataset of the same pool.
+fn copy(pool: &Pool, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Result<(), Failure> {
+    let stream = send(pool, of(snapshot, base)).map_err(said)?;
+    receive(pool, &into(target, force), &stream).map_err(said)
+}
+
+/// Snapshots `a` and `b`, and a copy of `a`.
+fn with_copy(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    take(pool, "a")?;
+    machine.change(pool)?;
+    take(pool, "b")?;
+    copy(pool, "tank@a", None, "tank/r", false)
+}
+
+/// A file system with a key of its own, its snapshot, and a raw copy of that.
+fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    let random = |out: &mut [u8]| machine.env.random.fill(out);
+    let user = new_user_key(KeyFormat::Raw, &KEY, &random, None).map_err(said)?;
+    let key = NewKey { user: Arc::new(user) };
+    let props = BTreeMap::from([("keylocation".to_owned(), "prompt".to_owned())]);
+    pool.create_dataset("tank/s", props, Some(key)).map_err(said)?;
+    machine.change_of(pool, "tank/s", 0x6)?;
+    take_of(pool, "tank/s@a")
+}
+
+fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
+    pool.take_snapshots(&[snapshot.to_owned()], &Default::default()).map_err(said)
+}
+
+/// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has the key.
+fn copy_raw(pool: &Pool, snapshot: &str, base: Option<&str>) -> Result<(), Failure> {
+    let stream = send(pool, SendSpec { raw: true, ..of(snapshot, base) }).map_err(said)?;
+    receive(pool, &into("tank/r", false), &stream).map_err(said)
+}
+
+/// A volume with something in it.
+fn with_volume(_: &Machine, pool: &Pool) -> Result<(), Failure> {
+    make_volume(pool)?;
+    write(pool, "tank/v", &[(0, 100_000), (300_000, 50_000)], 0x7)
+}
+
+fn make_volume(pool: &Pool) -> Result<(), Failure> {
+    let spec = VolumeSpec { bytes: 40 * u64::from(BLOCK), block_bytes: BLOCK };
+    pool.create_volume("tank/v", Default::default(), None, spec).map(drop).map_err(said)
+}
+
+/// Other content, committed.
+fn write(pool: &Pool, name: &str, ranges: &[(u64, usize)], seed: u64) -> Result<(), Failure> {
+    let mut draw = Draw(seed);
+    let (fs, handle) = world::files(pool, name).map_err(said)?;
+    for &(at, bytes) in ranges {
+        let written = fs.write(VOLUME, at, &draw.bytes(bytes), false);
+        written.map_err(|errno| format!("write gives {errno:?}"))?;
+    }
+    drop((fs, handle));
+    pool.sync().map_err(said)
+}
+
+const ONE: &[(Redundancy, usize)] = &[(Redundancy::None, 1)];
+
+const fn verb(
+    name: &'static str,
+    before: fn(&Machine, &Pool) -> Result<(), Failure>,
+    act: fn(&Machine, &Pool) -> Result<(), Failure>,
+) -> Verb {
+    Verb { name, groups: ONE, spare: 0, before, act }
+}
+
+/// Verbs of streams: a receive is some commits, of which the last one shows all of it.
+pub const STREAM_VERBS: &[Verb] = &[
+    verb(
+        "receive a whole snapshot",
+        |_, pool| take(pool, "a"),
+        |_, pool| copy(pool, "tank@a", None, "tank/r", false),
+    ),
+    verb("receive an increment", with_copy, |_, pool| copy(pool, "tank@b", Some("tank@a"), "tank/r", false)),
+    verb(
+        "receive an increment upon what was changed",
+        |machine, pool| {
+            with_copy(machine, pool)?;
+            machine.change_of(pool, "tank/r", 0x8)?;
+            take_of(pool, "tank/r@own")?;
+            machine.change_of(pool, "tank/r", 0x9)
+        },
+        |_, pool| copy(pool, "tank@b", Some("tank@a"), "tank/r", true),
+    ),
+    verb(
+        "receive a whole snapshot into the place of what is there",
+        |machine, pool| {
+            take(pool, "a")?;
+            pool.create_dataset("tank/r", Default::default(), None).map_err(said)?;
+            machine.change_of(pool, "tank/r", 0x8)
+        },
+        |_, pool| copy(pool, "tank@a", None, "tank/r", true),
+    ),
+    verb("receive half of an increment, and give it up", with_copy, |_, pool| {
+        receive_half(pool)?;
+        pool.abort_receive("tank/r").map_err(said)
+    }),
+    verb(
+        "go on with half of an increment",
+        |machine, pool| {
+            with_copy(machine, pool)?;
+            receive_half(pool)
+        },
+        |_, pool| {
+            let partial = pool.partial_receive("tank/r").ok_or("half of it was kept")?;
+            let spec = SendSpec { resume: Some(partial.position), ..of("tank@b", Some("tank@a")) };
+            let stream = send(pool, spec).map_err(said)?;
+            receive(pool, &into("tank/r", false), &stream).map_err(said)
+        },
+    ),
+    verb("receive a whole snapshot raw", with_sealed, |_, pool| copy_raw(pool, "tank/s@a", None)),
+    verb(
+        "receive an increment raw",
+        |machine, pool| {
+            with_sealed(machine, pool)?;
+            copy_raw(pool, "tank/s@a", None)?;
+            machine.change_of(pool, "tank/s", 0xa)?;
+            take_of(pool, "tank/s@b")
+        },
+        |_, pool| copy_raw(pool, "tank/s@b", Some("tank/s@a")),
+    ),
+    verb(
+        "receive a volume's snapshot",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")
+        },
+        |_, pool| copy(pool, "tank/v@a", None, "tank/r", false),
+    ),
+    verb(
+        "receive an increment of a volume that became longer",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")?;
+            copy(pool, "tank/v@a", None, "tank/r", false)?;
+            pool.grow_volume("tank/v", 60 * u64::from(BLOCK)).map_err(said)?;
+            write(pool, "tank/v", &[(10_000, 30_000), (700_000, 90_000)], 0xb)?;
+            take_of(pool, "tank/v@b")
+        },
+        |_, pool| copy(pool, "tank/v@b", Some("tank/v@a"), "tank/r", false),
+    ),
+];
+
+/// Receives half of what `b` has beyond `a`, and keeps it.
+fn receive_half(pool: &Pool) -> Result<(), Failure> {
+    let stream = send(pool, of("tank@b", Some("tank@a"))).map_err(said)?;
+    let spec = ReceiveSpec { keep: true, ..into("tank/r", false) };
+    match receive(pool, &spec, &stream[..stream.len() / 2]) {
+        Ok(()) => Err("half a stream is received as if it were one".into()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Verbs of volumes.
+pub const VOLUME_VERBS: &[Verb] = &[
+    verb("create a volume", nothing, |_, pool| make_volume(pool)),
+    verb("write to a volume", with_volume, |_, pool| {
+        write(pool, "tank/v", &[(5, 4_000), (90_000, 40_000), (600_000, 20_000)], 0xc)
+    }),
+    verb("make a volume longer", with_volume, |_, pool| {
+        pool.grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)
+    }),
+    verb("take a snapshot of a volume", with_volume, |_, pool| take_of(pool, "tank/v@a")),
+    verb(
+        "roll a volume back to what it was, and how long",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")?;
+            pool.grow_volume("tank/v", 50 * u64::from(BLOCK)).map_err(said)?;
+            write(pool, "tank/v", &[(20_000, 60_000), (700_000, 60_000)], 0xd)
+        },
+        |machine, pool| {
+            pool.rollback("tank/v@a").map_err(said)?;
+            machine.finish(pool)
+        },
+    ),
+    verb(
+        "clone a volume",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")
+        },
+        |_, pool| pool.clone_snapshot("tank/v@a", "tank/c", Default::default()).map(drop).map_err(said),
+    ),
+    verb(
+        "destroy a snapshot of a volume",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")?;
+            write(pool, "tank/v", &[(20_000, 60_000)], 0xe)
+        },
+        |machine, pool| {
+            pool.destroy_snapshots(&["tank/v@a".into()], false).map_err(said)?;
+            machine.finish(pool)
+        },
+    ),
+    verb(
+        "destroy a volume and its snapshots",
+        |machine, pool| {
+            with_volume(machine, pool)?;
+            take_of(pool, "tank/v@a")?;
+            write(pool, "tank/v", &[(20_000, 60_000)], 0xf)
+        },
+        |machine, pool| {
+            pool.destroy_with_snapshots("tank/v").map_err(said)?;
+            machine.finish(pool)
+        },
+    ),
+];
