@@ -152,6 +152,49 @@ fn a_tree_of_file_systems_goes_in_one_stream() {
 }
 
 #[test]
+fn clones_go_as_what_they_have_beyond_their_origins() {
+    let Some(host) = host("streams_of_clones") else { return };
+    host.shell("zfs create tank/w && zfs create tank/w/z && head -c 6000000 /dev/urandom > t/w/z/large && zfs snapshot -r tank/w@1").ok();
+    // By its name it comes before its origin.
+    host.shell("zfs clone tank/w/z@1 tank/w/b && echo own > t/w/b/own && zfs snapshot -r tank/w@2").ok();
+    host.shell(
+        "zfs send -R tank/w@2 > tree && test $(stat -c %s tree) -lt 8000000 && zfs receive safe/w < tree",
+    )
+    .ok();
+    host.shell("diff -r t/w s/w").ok();
+    let origin = |name: &str| host.shell(&format!("zfs get -Ho value origin {name}")).ok().out;
+    assert_eq!((origin("safe/w/b"), origin("safe/w/z")), ("safe/w/z@1\n".into(), "-\n".into()));
+    host.shell("test $(zfs get -Hpo value used safe/w/b) -lt 1000000").ok();
+    // Increments go on into the clone, and a new clone of what is there already comes with them.
+    host.shell("echo more >> t/w/b/own && zfs clone tank/w/b@2 tank/w/c && rm t/w/c/large && zfs snapshot -r tank/w@3").ok();
+    host.shell("zfs send -R -I @2 tank/w@3 | zfs receive safe/w && diff -r t/w s/w").ok();
+    assert_eq!(origin("safe/w/c"), "safe/w/b@2\n");
+    host.shell("zpool export safe && zpool import -d . safe && diff -r t/w s/w && zpool scrub -w safe").ok();
+
+    // One by one, and under another name as a clone of what is named.
+    host.shell("zfs send -i tank/w/z@1 tank/w/b@2 > one && zfs receive safe/one < one").ok();
+    assert_eq!(origin("safe/one"), "safe/w/z@1\n");
+    host.shell(
+        "zfs send -i @2 tank/w/b@3 | zfs receive -o origin=safe/w/b@2 safe/two && diff -r t/w/b s/two",
+    )
+    .ok();
+    assert_eq!(origin("safe/two"), "safe/w/b@2\n");
+    host.shell("zfs receive -o origin=safe/w/b@3 safe/three < one").fails(1).says("STREAM-NO-BASE");
+    host.shell("zfs receive -o origin=none safe/three < one").fails(1);
+    host.shell("zfs send tank/w/b@2 | zfs receive -o origin=safe/w/z@1 safe/three")
+        .fails(1)
+        .says("STREAM-NO-BASE");
+    host.shell("zfs send -i tank/w/b@2 tank/w/z@3 > nothing").fails(1).says("STREAM-BASE");
+    // Half of one, and the rest with a token.
+    host.shell("head -c 5000000 /dev/urandom > t/w/c/new && zfs snapshot tank/w/c@4 && zfs send -i tank/w/z@1 tank/w/c@4 > long").ok();
+    host.shell("head -c 3000000 long | zfs receive -s safe/long").fails(1).says("receive_resume_token");
+    host.shell("zfs destroy safe/w/z@1").fails(1);
+    host.shell("zfs send -t $(zfs get -Ho value receive_resume_token safe/long) | zfs receive safe/long && diff -r t/w/c s/long").ok();
+    assert_eq!(origin("safe/long"), "safe/w/z@1\n");
+    host.shell("zfs destroy -r safe/long && zfs promote safe/w/b && zfs list -t all -r safe").ok();
+}
+
+#[test]
 fn properties_that_came_with_a_stream_are_told_from_those_that_are_set() {
     let Some(host) = host("received_properties") else { return };
     host.shell("zfs create -o compression=zstd -o atime=off -o org:note=theirs tank/p && zfs create -o exec=off tank/p/q && zfs snapshot -r tank/p@1").ok();

@@ -187,6 +187,14 @@ fn snapshots_clones_and_streams_of_a_volume() {
         "cp t/vol two && zfs set volsize=9M tank/vol && zfs snapshot tank/vol@two && ! cmp -s one two",
     )
     .ok();
+    let size = |name: &str| value(&host, "volsize", name);
+    assert_eq!(
+        [size("tank/vol@one"), size("tank/vol@two"), size("tank/vol")],
+        ["8388608", "9437184", "9437184"]
+    );
+    assert_eq!(value(&host, "volblocksize", "tank/vol@one"), value(&host, "volblocksize", "tank/vol"));
+    let told = host.shell("zfs diff tank/vol@one tank/vol@two").ok().out;
+    assert_eq!(told, format!("M\t{}\n", host.at("t/vol").display()));
     let (mut old, size, flags) = Client::choose(&host, "tank/vol@one").expect("a snapshot");
     assert_eq!((size, flags & 2), (8 << 20, 2), "of its size, and for reading only");
     assert!(old.read(2 << 20, MIB) == noise(1, MIB));

@@ -16,7 +16,11 @@ pub(crate) const SEND: Command = Command {
     names: &["send"],
     syntax: Syntax {
         flags: &[
-            valued('i', "snapshot|bookmark", "what is new since this earlier snapshot"),
+            valued(
+                'i',
+                "snapshot|bookmark",
+                "what is new since this earlier snapshot; of a clone, its origin too",
+            ),
             valued('I', "snapshot", "the same, and each snapshot between the two"),
             flag('R', "the file systems below too, with all snapshots up to this one and their properties"),
             flag('p', "with the properties of the file system"),
@@ -50,7 +54,11 @@ pub(crate) const RECEIVE: Command = Command {
             flag('e', "below the file system named, with the last of the sender's names"),
             flag('n', "only say what would be received"),
             flag('v', "say what was received"),
-            valued('o', "property=value", "set a property on what is received; may be repeated"),
+            valued(
+                'o',
+                "property=value",
+                "set a property on what is received; origin=snapshot: receive it as a clone of that; may be repeated",
+            ),
             valued('x', "property", "a property of the stream that does not count here; may be repeated"),
         ],
         operands: "filesystem[@snapshot]",
@@ -216,6 +224,14 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     if naming != ReceiveNaming::AsGiven && target.contains('@') {
         return Err(Failure::Usage("-d and -e name a file system, not a snapshot".into()));
     }
+    // Of these one is no setting, but says what it is to begin as.
+    let (origins, settings): (Vec<&str>, Vec<&str>) =
+        parsed.values('o').partition(|text| text.starts_with("origin="));
+    let origin = match origins[..] {
+        [] => None,
+        [one] => Some(one["origin=".len()..].to_owned()),
+        _ => return Err(Failure::Usage("there is one origin".into())),
+    };
     let request = FsReceive {
         target: target.clone(),
         naming,
@@ -223,7 +239,8 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         keep: parsed.has('s'),
         no_mount: parsed.has('u'),
         dry_run: parsed.has('n'),
-        properties: assignments(parsed.values('o'))?,
+        properties: assignments(settings.into_iter())?,
+        origin,
         exclude: parsed.values('x').map(str::to_owned).collect(),
     };
     if session.world.input_is_terminal {

@@ -82,6 +82,9 @@ pub struct FsReceive {
     pub properties: Properties,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
+    /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
+    #[serde(default)]
+    pub origin: Option<String>,
 }
 
 /// A snapshot that was received.

@@ -152,6 +152,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 false => check_dataset_name(&r.target),
             };
             checked.map_err(name_refusal)?;
+            r.origin.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
             if r.properties.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) {
                 let what = "what is received is encrypted if what it lies in is, and with its key";

@@ -252,7 +252,7 @@ codes! {
         "Check what comes in; a stream of a newer version needs that version here.";
     StreamIo "STREAM-IO" "Who reads the stream, or writes it, has ended, or the operating system reported an error."
         "Look at the command at the other end of the pipe, and try again.";
-    StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system."
+    StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system, or of what it is a clone of."
         "`zfs list -t snapshot` shows which there are, oldest first.";
     StreamExists "STREAM-EXISTS" "A stream without a base makes a file system, and does not change one that exists."
         "Receive it under another name, send an increment (-i) upon a snapshot that both have, or add -F to replace a file system that has no snapshots.";

@@ -90,6 +90,7 @@ impl Feature {
         ("receives", Need::Read, "hidden datasets may hold snapshots that are being received"),
         ("raw_datasets", Need::Read, "datasets may hold sealed blocks of another pool as their content"),
         ("volumes", Need::Read, "datasets may be volumes: one file of a fixed size, and no folder"),
+        ("received_clones", Need::Read, "what is being received may be about to become a clone"),
         ("received_properties", Need::Read, "properties may have values that came with a stream"),
     ];
 

@@ -7,19 +7,19 @@ use crate::{DatasetId, DecodeError, InodeId, Txg};
 ///
 /// | off | len | field      | meaning                                                        |
 /// |-----|-----|------------|----------------------------------------------------------------|
-/// |   0 |   8 | target     | dataset that gets the snapshot; 0: the hidden one becomes it   |
+/// |   0 |   8 | target     | dataset that has the base, and gets the snapshot; 0: none      |
 /// |   8 |   8 | base_txg   | txg of the target's snapshot that it builds upon; 0 if none    |
 /// |  16 |   8 | base       | guid of that snapshot; 0 if none                               |
 /// |  24 |   8 | guid       | of the snapshot that is received, not 0                        |
 /// |  32 |   8 | inode      | content before (inode, offset) is here; 0: none is             |
 /// |  40 |   8 | offset     | see above                                                      |
-/// |  48 |   4 | flags      | bit 0: it is kept when the stream breaks off                   |
+/// |  48 |   4 | flags      | bit 0: kept when the stream breaks off; bit 1: becomes a clone |
 /// |  52 |   2 | name_len   | length of the name, 2 to 511                                   |
 /// |  54 |  42 | reserved   | zero                                                           |
 /// |  96 |     | name       | last component of a new dataset, `@`, the snapshot's name, UTF-8 |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReceiveRow {
-    /// Dataset that gets the snapshot; 0: the hidden one becomes it.
+    /// Dataset that has the base, and gets the snapshot, unless the hidden one becomes a clone; 0: the hidden one becomes a dataset.
     pub target: DatasetId,
     /// Txg and guid of the target's snapshot that it builds upon.
     pub base: Option<(Txg, u64)>,
@@ -29,6 +29,8 @@ pub struct ReceiveRow {
     pub position: (InodeId, u64),
     /// It is kept when the stream breaks off.
     pub kept: bool,
+    /// The hidden dataset becomes a clone of its base.
+    pub clone: bool,
     /// Last component of a dataset that is new, then `@` and the snapshot's name.
     pub name: String,
 }
@@ -54,12 +56,13 @@ impl ReceiveRow {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.clone || self.base.is_some());
         assert!(self.guid != 0 && (self.target.0 != 0) == self.base.is_some());
         let (txg, base) = self.base.unwrap_or((Txg(0), 0));
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u64("target", self.target.0).u64("base_txg", txg.0).u64("base", base);
         out.u64("guid", self.guid).u64("inode", self.position.0.0).u64("offset", self.position.1);
-        out.u32("flags", u32::from(self.kept));
+        out.u32("flags", u32::from(self.kept) | u32::from(self.clone) << 1);
         out.u16("name_len", u16::try_from(self.name.len()).expect("bounded")).reserved();
         out.tail("name", self.name.as_bytes()).finish()
     }
@@ -84,7 +87,7 @@ impl ReceiveRow {
             return Err(from.refuse("offset", position.1));
         }
         let flags = from.u32("flags");
-        if flags > 1 {
+        if flags > 3 || flags & 2 != 0 && target.0 == 0 {
             return Err(from.refuse("flags", flags));
         }
         let name_len = from.u16("name_len");
@@ -95,7 +98,7 @@ impl ReceiveRow {
         let name = from.tail_text("name", name_len.into())?;
         from.finish()?;
         let base = (base != 0).then_some((txg, base));
-        Ok(ReceiveRow { target, base, guid, position, kept: flags == 1, name })
+        Ok(ReceiveRow { target, base, guid, position, kept: flags & 1 != 0, clone: flags & 2 != 0, name })
     }
 }
 
@@ -111,6 +114,7 @@ mod tests {
             guid: 6,
             position: (InodeId(7), 8),
             kept: true,
+            clone: true,
             name: "home@monday".into(),
         };
         let bytes = row.encode();
@@ -123,7 +127,11 @@ mod tests {
             bad[at] = 0;
             assert!(ReceiveRow::decode(&bad).is_err(), "byte {at}");
         }
-        let new = ReceiveRow { target: DatasetId(0), base: None, ..row };
+        let stray = ReceiveRow { target: DatasetId(0), base: None, clone: false, ..row.clone() };
+        let mut bytes = stray.encode();
+        bytes[48] |= 2;
+        assert!(ReceiveRow::decode(&bytes).is_err(), "a clone of nothing");
+        let new = ReceiveRow { target: DatasetId(0), base: None, clone: false, ..row };
         assert_eq!(ReceiveRow::decode(&new.encode()), Ok(new));
     }
 }

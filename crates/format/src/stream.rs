@@ -159,7 +159,7 @@ impl FrameHeader {
 /// |  32 |  16 | hash_seed    | key of the hash that orders its directories                    |
 /// |  48 |   8 | inode        | resumed: content before (inode, offset) is left out, and names; 0: nothing is |
 /// |  56 |   8 | offset       | resumed: see above                                             |
-/// |  64 |   1 | flags        | bit 0: it comes with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume |
+/// |  64 |   1 | flags        | bit 0: with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume; bit 4: of a clone |
 /// |  65 |   1 | reserved     | zero                                                           |
 /// |  66 |   2 | name_len     | length of the name                                             |
 /// |  68 |   4 | props_len    | length of the properties                                       |
@@ -188,6 +188,8 @@ pub struct StreamBegin {
     pub with_properties: bool,
     /// It is of a volume.
     pub volume: bool,
+    /// Its base is a snapshot of another dataset, of which it is a clone.
+    pub clone: bool,
     /// Full name where it was.
     pub name: String,
     /// Names and values of properties.
@@ -234,7 +236,11 @@ impl StreamBegin {
         out.u64("bytes", self.bytes).bytes("hash_seed", &self.hash_seed);
         out.u64("inode", self.position.0.0).u64("offset", self.position.1);
         let flags = u8::from(self.with_properties) | u8::from(self.resumed) << 1;
-        out.u8("flags", flags | u8::from(self.raw) << 2 | u8::from(self.volume) << 3).reserved();
+        out.u8(
+            "flags",
+            flags | u8::from(self.raw) << 2 | u8::from(self.volume) << 3 | u8::from(self.clone) << 4,
+        )
+        .reserved();
         out.u16("name_len", u16::try_from(self.name.len()).expect("names are short"));
         out.u32("props_len", u32::try_from(props.len()).expect("properties are short")).reserved();
         out.tail("name", self.name.as_bytes()).tail("props", &props).finish()
@@ -259,7 +265,7 @@ impl StreamBegin {
         }
         let flags = from.u8("flags");
         let resumed = flags & 2 != 0;
-        if flags > 15 || (position.0.0 != 0 && !resumed) {
+        if flags > 31 || (flags & 16 != 0 && base == 0) || (position.0.0 != 0 && !resumed) {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
@@ -296,6 +302,7 @@ impl StreamBegin {
             raw,
             with_properties,
             volume: flags & 8 != 0,
+            clone: flags & 16 != 0,
             name,
             properties,
         })
@@ -456,6 +463,7 @@ mod tests {
             raw: true,
             with_properties: true,
             volume: true,
+            clone: true,
             name: "tank/home@monday".into(),
             properties: vec![("compression".into(), "zstd".into()), ("org:note".into(), "a=b".into())],
         }

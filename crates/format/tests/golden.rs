@@ -766,10 +766,17 @@ fn streams_and_what_is_received() {
         guid: 0x99aa_bbcc_ddee_ff00,
         position: (InodeId(12), 1 << 20),
         kept: true,
+        clone: false,
         name: "tuesday".into(),
     };
     let bytes = row.encode();
     golden("receive_row", "Receive row", &bytes, |page| {
+        page.fixed(&ReceiveRow::LAYOUT, &bytes, "").line(&bytes[ReceiveRow::LAYOUT.size()..], "name");
+    });
+    assert_eq!(ReceiveRow::decode(&bytes), Ok(row.clone()));
+    let row = ReceiveRow { clone: true, name: "desk@tuesday".into(), ..row };
+    let bytes = row.encode();
+    golden("receive_row_clone", "Receive row", &bytes, |page| {
         page.fixed(&ReceiveRow::LAYOUT, &bytes, "").line(&bytes[ReceiveRow::LAYOUT.size()..], "name");
     });
     assert_eq!(ReceiveRow::decode(&bytes), Ok(row));
@@ -806,11 +813,19 @@ fn streams_and_what_is_received() {
         raw: false,
         with_properties: true,
         volume: false,
+        clone: false,
         name: "tank/home@tuesday".into(),
         properties: vec![("compression".into(), "zstd-3".into()), ("org:note".into(), "a=b".into())],
     };
     let bytes = begin.encode();
     golden("stream_begin", "Begin", &bytes, |page| {
+        page.fixed(&StreamBegin::LAYOUT, &bytes, "")
+            .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
+    });
+    assert_eq!(StreamBegin::decode(&bytes), Ok(begin.clone()));
+    let begin = StreamBegin { clone: true, ..begin };
+    let bytes = begin.encode();
+    golden("stream_begin_clone", "Begin", &bytes, |page| {
         page.fixed(&StreamBegin::LAYOUT, &bytes, "")
             .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
     });

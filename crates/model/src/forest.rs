@@ -231,6 +231,24 @@ impl Forest {
         Ok(())
     }
 
+    /// Sends what a clone's snapshot has beyond its origin, and makes another clone of the origin of that.
+    pub fn receive_clone(&mut self, snapshot: &str, origin: &str, target: &str) -> Done {
+        let (from, at) = self.find(snapshot)?;
+        self.find(origin)?;
+        if self.lines.contains_key(target) {
+            return Err(Refused::Absent);
+        }
+        let (name, now) = self.lines[&from].snapshots[at].clone();
+        let line = Line {
+            snapshots: vec![(name, now.clone())],
+            now,
+            origin: Some(origin.to_owned()),
+            touched: false,
+        };
+        self.lines.insert(target.to_owned(), line);
+        Ok(())
+    }
+
     /// What is replaced has no copies, and nothing lies in it.
     fn check_replaced(&self, name: &str) -> Done {
         let below = format!("{name}/");

@@ -108,6 +108,23 @@ impl Table {
         chain
     }
 
+    /// Those of them that are no younger than a txg.
+    pub fn chain_up_to(&self, id: DatasetId, txg: Txg) -> Vec<Txg> {
+        self.chain_of(id).into_iter().filter(|of| *of <= txg).collect()
+    }
+
+    /// True if `id` is a clone, or one of a clone, of what `of` was at `txg` or later.
+    pub fn begins_after(&self, id: DatasetId, of: DatasetId, txg: Txg) -> bool {
+        let mut at = id;
+        while let Some((origin, base)) = self.origin_of(at) {
+            if origin == of {
+                return txg <= base;
+            }
+            at = origin;
+        }
+        false
+    }
+
     /// Tells who decides about frees which snapshots there are.
     pub fn note_snapshots(&self, id: DatasetId) {
         if let Some(entry) = self.get(id) {

@@ -692,11 +692,33 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
-    /// An increment upon a clone.
-    #[error("'{name}' is a clone, and increments cannot be received into clones yet")]
+    /// A whole snapshot in the place of a clone.
+    #[error("'{name}' is a clone, which is not replaced: destroy it first")]
     TargetIsClone {
         /// Dataset.
         name: String,
+    },
+    /// What is sealed, and a clone.
+    #[error("'{name}' is a clone, and raw streams are not made or received upon what clones begin as yet")]
+    RawClone {
+        /// Dataset or snapshot.
+        name: String,
+    },
+    /// A clone of something that is not here.
+    #[error("no snapshot here is what '{name}' is a clone of in the stream")]
+    NoOrigin {
+        /// Dataset.
+        name: String,
+    },
+    /// A whole snapshot is no clone.
+    #[error(
+        "'{name}' cannot become a clone of '{origin}': the stream holds all of a snapshot, and no increment"
+    )]
+    OriginOfWhole {
+        /// Dataset.
+        name: String,
+        /// Full name of the snapshot.
+        origin: String,
     },
     /// What it was received as cannot be changed here.
     #[error("'{name}' was received raw: its content cannot be changed here")]

@@ -2,7 +2,8 @@
 //!
 //! ## Definitions
 //! A snapshot is received into a *hidden* dataset, which has a receive row. Without a target it becomes the dataset itself; else it
-//! begins as the *base*, the target's youngest snapshot, whose blocks it shares, and the target takes its roots over at the end.
+//! begins as the *base*, the target's youngest snapshot, whose blocks it shares, and the target takes its roots over at the end. What is to
+//! become a clone begins as its base too; there the row's target is the dataset that has it. `docs/decisions/0101-received-clones.md`.
 //!
 //! ## Invariants
 //! (R1) Nothing of a target changes before the commit that takes its snapshot.             `finish`; test: `tests/streams.rs`
@@ -17,10 +18,11 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use steadfast_crypto::BlockKeys;
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd};
-use steadfast_format::{DatasetId, InodeId, ReceiveRow, Txg};
+use steadfast_format::{DatasetId, InodeId, Lineage, ReceiveRow, Txg};
 use steadfast_property::Local;
 
 use crate::differ::{Base, differences};
@@ -33,6 +35,8 @@ use crate::table::{Entry, Table};
 
 /// Feature of pools that receive.
 pub(crate) const FEATURE: &str = "receives";
+/// Feature of pools that receive clones.
+const CLONE_FEATURE: &str = "received_clones";
 
 /// How the name of a dataset is made of the name it had where it was sent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -64,6 +68,8 @@ pub struct ReceiveSpec {
     pub props: Local,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
+    /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
+    pub origin: Option<String>,
 }
 
 /// A snapshot that was received.
@@ -120,7 +126,7 @@ impl Inner {
             let top = first.get_or_insert(from).clone();
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
             let before = reader.bytes;
-            let new = begin.base == 0;
+            let new = begin.base == 0 || self.table.read().find(&name).is_err();
             let brought = self.brought(spec, &begin, begin.name.split('@').next() == Some(&top), new);
             frame = match spec.dry_run {
                 true => skip(&mut reader, &begin)?,
@@ -154,10 +160,12 @@ impl Inner {
         let filled = self.fill(hidden, begin, reader, watch).and_then(|()| reader.next());
         let outcome = filled.and_then(|next| {
             drop(pin);
-            let target =
-                self.table.read().get(hidden).and_then(|entry| Some(entry.receiving.as_ref()?.row.target));
+            let target = self.table.read().get(hidden).and_then(|entry| {
+                let row = &entry.receiving.as_ref()?.row;
+                (row.target.0 != 0 && !row.clone).then_some(row.target)
+            });
             match target {
-                Some(target) if target.0 != 0 => {
+                Some(target) => {
                     watch.before(name)?;
                     let taken = self.take_over(hidden, target, spec.force, (begin, brought));
                     watch.after(name);
@@ -200,6 +208,9 @@ impl Inner {
             None => {}
         }
         let target = self.table.read().find(name).ok();
+        if let Some(origin) = spec.origin.as_ref().filter(|_| begin.base == 0) {
+            return Err(Error::OriginOfWhole { name: name.to_owned(), origin: origin.clone() });
+        }
         match (begin.base, target) {
             (0, Some(_)) if !spec.force => Err(Error::DestinationExists { name: name.to_owned() }),
             (0, Some(_)) => {
@@ -211,6 +222,9 @@ impl Inner {
                 Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None))
             }
             (0, None) => Ok((self.begin_new(spec, (name, snapshot), (begin, brought))?, None)),
+            (_, None) if begin.clone || spec.origin.is_some() => {
+                self.begin_clone(spec, (name, snapshot), (begin, brought))
+            }
             (_, None) => Err(Error::NoSuchDataset { name: name.to_owned() }),
             (_, Some(target)) => {
                 self.check_brought(target, brought)?;
@@ -254,6 +268,7 @@ impl Inner {
             guid: begin.guid,
             position: (InodeId(0), 0),
             kept: spec.keep,
+            clone: false,
             name: format!("{last}@{snapshot}"),
         };
         let receiving = Receiving::new(row, true);
@@ -279,53 +294,136 @@ impl Inner {
         if entry.row.raw != begin.raw {
             return Err(Error::RawMixed { name: name.to_owned() });
         }
-        if entry.row.lineage.origin.0 != 0 {
-            return Err(Error::TargetIsClone { name: name.to_owned() });
+        if begin.raw && entry.row.lineage.origin.0 != 0 {
+            return Err(Error::RawClone { name: name.to_owned() });
         }
-        let base = &entry.snapshots[&txg];
-        let pin = Arc::clone(&base.pins);
-        let mut row = entry.row.clone();
-        row.id = DatasetId(0);
-        let older: Vec<Txg> = entry.snapshots.range(..=txg).map(|(txg, _)| *txg).collect();
-        row.parent = target;
-        row.names = base.row.names;
-        row.extents = base.row.extents;
-        (row.used, row.data, row.logical) = (base.row.used, base.row.data, base.row.logical);
-        (row.files, row.next_inode) = (base.row.files, base.row.next_inode);
-        row.lineage.family = entry.row.family();
-        (row.lineage.kept, row.lineage.kept_logical) = (0, 0);
-        let keys = entry.keys.clone();
-        let guid = base.row.guid;
-        if let (Some(encryption), Some(keys)) = (&mut row.encryption, &keys) {
-            let root = encryption.root;
-            let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
-            let user = loaded.ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
-            row.id = table.next_id();
-            let random = |out: &mut [u8]| self.env.random.fill(out);
-            let aad = crate::keys::wrap_aad(self.guid, row.id);
-            encryption.wrapped = steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random);
-        }
-        let id = table.take_id();
-        (row.id, row.name) = (id, hidden_name(id));
-        let mut hidden = Entry::new(row, Local::new());
-        hidden.keys = keys;
-        hidden.row_dirty = true;
-        hidden.receive_dirty = true;
-        hidden.deaths.set_chain(older, Txg(0));
-        let row = ReceiveRow {
+        let receiving = ReceiveRow {
             target,
-            base: Some((txg, guid)),
+            base: Some((txg, entry.snapshots[&txg].row.guid)),
             guid: begin.guid,
             position: (InodeId(0), 0),
             kept: spec.keep,
+            clone: false,
             name: format!("@{snapshot}"),
         };
-        hidden.receiving = Some(Receiving::new(row, true));
-        table.insert(hidden);
+        let (id, pin) = self.hide_upon(&mut table, name, target, receiving, Default::default())?;
         drop(table);
         self.open_head(id)?;
         self.commit_changes()?;
         Ok((id, Some(pin)))
+    }
+
+    /// Begins a dataset that is to become a clone.
+    pub(crate) fn begin_clone(
+        &self,
+        spec: &ReceiveSpec,
+        (name, snapshot): (&str, &str),
+        (begin, brought): (&StreamBegin, &Brought),
+    ) -> Result<(DatasetId, Option<Arc<()>>)> {
+        self.need_feature(crate::clones::FEATURE)?;
+        self.need_feature(CLONE_FEATURE)?;
+        if begin.raw {
+            return Err(Error::RawClone { name: name.to_owned() });
+        }
+        let no_parent = |parent: &str| Error::NoParent { parent: parent.to_owned() };
+        let (parent_name, last) = name.rsplit_once('/').ok_or_else(|| no_parent(""))?;
+        let parent = self.table.read().find(parent_name).map_err(|_| no_parent(parent_name))?;
+        self.table.read().check_parent(parent)?;
+        self.check_not_raw(parent, parent_name)?;
+        let (mut props, mut received) = (Local::new(), ReceivedProps::default());
+        brought.apply(&mut props, &mut received);
+        self.check_filesystem_limits(parent, None)?;
+        self.check_new_limits(parent, name, &props)?;
+        self.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.check_dedup(props.get("dedup").map(String::as_str))?;
+        let no_origin = || Error::NoOrigin { name: name.to_owned() };
+        let find = |table: &Table| match &spec.origin {
+            Some(origin) => table.find_snapshot(origin),
+            None => table.snapshot_of_guid(begin.base).ok_or_else(no_origin),
+        };
+        let (of, _) = find(&self.table.read())?;
+        // What cannot be read is not begun upon.
+        self.open_head(of)?;
+        let mut table = self.table.write();
+        let (of, txg) = find(&table)?;
+        let entry = table.get(of).filter(|entry| !entry.row.destroying).ok_or_else(no_origin)?;
+        let guid = entry.snapshots[&txg].row.guid;
+        if guid != begin.base || entry.row.raw {
+            return Err(no_origin());
+        }
+        if let Some(reason) = crate::rename::clone_border(&table, of, parent) {
+            let origin = format!("{}@{}", table.full_name(of), entry.snapshots[&txg].row.name);
+            return Err(Error::CloneBorder { name: origin, to: name.to_owned(), reason });
+        }
+        let receiving = ReceiveRow {
+            target: of,
+            base: Some((txg, guid)),
+            guid: begin.guid,
+            position: (InodeId(0), 0),
+            kept: spec.keep,
+            clone: true,
+            name: format!("{last}@{snapshot}"),
+        };
+        let (id, pin) = self.hide_upon(&mut table, name, parent, receiving, (props, received))?;
+        drop(table);
+        self.open_head(id)?;
+        self.commit_changes()?;
+        Ok((id, Some(pin)))
+    }
+
+    /// Puts a dataset into the table that nobody sees and that begins as a snapshot. The caller commits.
+    fn hide_upon(
+        &self,
+        table: &mut Table,
+        name: &str,
+        parent: DatasetId,
+        receiving: ReceiveRow,
+        (props, received): (Local, ReceivedProps),
+    ) -> Result<(DatasetId, Arc<()>)> {
+        let missing = || Error::NoSuchDataset { name: name.to_owned() };
+        let of = receiving.target;
+        let (txg, _) = receiving.base.ok_or_else(missing)?;
+        let entry = table.get(of).ok_or_else(missing)?;
+        let base = &entry.snapshots[&txg];
+        let pin = Arc::clone(&base.pins);
+        let mut row = entry.row.clone();
+        row.id = table.next_id();
+        row.name = hidden_name(row.id);
+        row.parent = parent;
+        row.names = base.row.names;
+        row.extents = base.row.extents;
+        (row.used, row.data, row.logical) = (base.row.used, base.row.data, base.row.logical);
+        (row.files, row.next_inode) = (base.row.files, base.row.next_inode);
+        row.lineage = Lineage { family: entry.row.family(), ..Lineage::default() };
+        let mut keys = entry.keys.clone();
+        if let (Some(encryption), Some(keys)) = (&mut row.encryption, &mut keys) {
+            let root = encryption.root;
+            let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
+            let user = loaded.ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+            let random = |out: &mut [u8]| self.env.random.fill(out);
+            let aad = crate::keys::wrap_aad(self.guid, row.id);
+            encryption.wrapped = steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random);
+            if receiving.clone {
+                // The same master key, and a salt of its own: no nonce is used twice.
+                keys.blocks = Arc::new(BlockKeys::new(keys.blocks.master().clone(), &random));
+                keys.user = None;
+            }
+        }
+        let chain = table.chain_up_to(of, txg);
+        let id = table.take_id();
+        if receiving.clone {
+            (row.created_txg, row.created_ns) = (self.txgs.gate.open_txg(), self.now_ns());
+        }
+        let mut hidden = Entry::new(row, props);
+        hidden.props_dirty = hidden.props.keys().cloned().collect();
+        hidden.received = received;
+        hidden.keys = keys;
+        hidden.row_dirty = true;
+        hidden.receive_dirty = true;
+        hidden.deaths.set_chain(chain, Txg(0));
+        hidden.receiving = Some(Receiving::new(receiving, true));
+        table.insert(hidden);
+        Ok((id, pin))
     }
 
     /// The txg of the base, if an increment upon it can be received.
@@ -343,6 +441,8 @@ impl Inner {
             return Err(Error::SnapshotExists { name: format!("{name}@{snapshot}") });
         }
         let txg = by_guid(begin.base).ok_or_else(|| Error::NoBase { name: name.to_owned() })?;
+        // Something else may be received upon one of them.
+        self.check_receives(table, entry.row.id, |base| base > txg)?;
         let younger: Vec<&crate::snapshots::Snapshot> =
             entry.snapshots.range(txg.next()..).map(|(_, s)| s).collect();
         if !younger.is_empty() && !force {

@@ -1,7 +1,7 @@
 //! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became is taken over by the target.
 
 use steadfast_format::stream::StreamBegin;
-use steadfast_format::{DatasetId, MetaKey, Txg};
+use steadfast_format::{DatasetId, Lineage, MetaKey, Txg};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -66,6 +66,32 @@ impl Inner {
         self.await_answer(&answer)
     }
 
+    /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the origin's.
+    fn origin_to_be(&self, table: &Table, hidden: DatasetId) -> Result<Option<(Txg, Lineage)>> {
+        let Some(entry) = table.get(hidden) else { return Ok(None) };
+        let Some(row) = entry.receiving.as_ref().map(|receiving| &receiving.row).filter(|row| row.clone)
+        else {
+            return Ok(None);
+        };
+        let missing = || Error::NoOrigin { name: table.full_name(hidden) };
+        let (txg, _) = row.base.ok_or_else(missing)?;
+        let origin = table.get(row.target).and_then(|of| of.snapshots.get(&txg)).ok_or_else(missing)?;
+        let (mut bytes, mut logical) = (0, 0);
+        for (_, sum) in self.cells_of(hidden)? {
+            bytes += sum.bytes;
+            logical += sum.logical;
+        }
+        let lineage = Lineage {
+            family: entry.row.lineage.family,
+            origin: origin.row.number,
+            shared: origin.row.used.saturating_sub(bytes),
+            shared_logical: origin.row.logical.saturating_sub(logical),
+            kept: 0,
+            kept_logical: 0,
+        };
+        Ok(Some((txg, lineage)))
+    }
+
     /// What the hidden dataset let go of the base is let go by the target. (R2)
     pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
         for (cell, sum) in self.cells_of(hidden)? {
@@ -79,9 +105,13 @@ impl Inner {
             }
             self.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
             let entry = table.get_mut(target).expect("looked at before");
-            if entry.deaths.holds(cell) {
-                entry.row.lineage.kept += sum.bytes;
-                entry.row.lineage.kept_logical += sum.logical;
+            let lineage = &mut entry.row.lineage;
+            if entry.deaths.is_shadow(cell) {
+                lineage.shared = lineage.shared.saturating_sub(sum.bytes);
+                lineage.shared_logical = lineage.shared_logical.saturating_sub(sum.logical);
+            } else if entry.deaths.holds(cell) {
+                lineage.kept += sum.bytes;
+                lineage.kept_logical += sum.logical;
             }
         }
         Ok(())
@@ -142,8 +172,14 @@ impl Inner {
                 }
             }
             let missing = || Error::NoSuchDataset { name: name.to_owned() };
+            let origin = self.origin_to_be(&table, hidden)?;
             let entry = table.get_mut(hidden).ok_or_else(missing)?;
             let receiving = entry.receiving.take().ok_or_else(missing)?;
+            if let Some((txg, lineage)) = origin {
+                (entry.base, entry.row.lineage) = (txg, lineage);
+                table.note_snapshots(hidden);
+            }
+            let entry = table.get_mut(hidden).ok_or_else(missing)?;
             let Some((last, snapshot)) = receiving.row.name.split_once('@') else { return Err(missing()) };
             last.clone_into(&mut entry.row.name);
             entry.row_dirty = true;

@@ -86,12 +86,11 @@ impl Table {
         let parent = self.find(parent).ok();
         let is_for = |entry: &Entry| {
             let Some(receiving) = &entry.receiving else { return false };
-            match receiving.row.target {
-                DatasetId(0) => {
-                    Some(entry.row.parent) == parent && receiving.row.name.split('@').next() == Some(last)
-                }
-                id => Some(id) == target,
+            let row = &receiving.row;
+            if row.target.0 != 0 && !row.clone {
+                return Some(row.target) == target;
             }
+            Some(entry.row.parent) == parent && row.name.split('@').next() == Some(last)
         };
         self.iter_all().find(|(_, entry)| is_for(entry)).map(|(id, _)| id)
     }
@@ -282,7 +281,7 @@ impl Inner {
                     if target.snapshots.get(&txg).is_none_or(|base| base.row.guid != guid) {
                         return Err(bad("what it is received upon is not there"));
                     }
-                    target.snapshots.range(..=txg).map(|(txg, _)| *txg).collect()
+                    table.chain_up_to(row.target, txg)
                 }
             };
             let entry = table.get_mut(id).ok_or_else(|| bad("something is received into it"))?;

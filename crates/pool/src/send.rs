@@ -129,10 +129,22 @@ impl Inner {
                 (other, Upon::Snapshot(Box::new(pin)))
             }
         };
-        if id != other || upon.txg() >= pin.txg {
+        let table = self.table.read();
+        let elsewhere = id != other;
+        if elsewhere && !table.begins_after(id, other, upon.txg()) || upon.txg() >= pin.txg {
             return Err(Error::NotEarlier { name: spec.snapshot.clone(), base: base.clone() });
         }
+        if elsewhere && spec.raw && (table.get(id).is_some_and(|entry| entry.row.raw || entry.is_encrypted()))
+        {
+            return Err(Error::RawClone { name: spec.snapshot.clone() });
+        }
         Ok(Some(upon))
+    }
+
+    /// The base is a snapshot of what it is a clone of.
+    fn is_elsewhere(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        let of = spec.base.as_deref().and_then(|base| base.split(['@', '#']).next());
+        of.is_some_and(|of| self.table.read().find(of).ok() != Some(id))
     }
 
     fn blocks_for(&self, id: DatasetId, spec: &SendSpec) -> Result<Arc<DatasetBlocks>> {
@@ -202,6 +214,7 @@ impl Inner {
             raw,
             with_properties: spec.properties,
             volume: self.is_volume(id),
+            clone: self.is_elsewhere(spec, id),
             name: spec.snapshot.clone(),
             properties: properties.into_iter().collect(),
         };

@@ -220,6 +220,15 @@ impl Table {
         self.iter_all().flat_map(of).collect()
     }
 
+    /// Dataset and txg of a snapshot, of the first dataset that has it.
+    pub fn snapshot_of_guid(&self, guid: u64) -> Option<(DatasetId, Txg)> {
+        let of = |entry: &Entry| {
+            let found = entry.snapshots.iter().find(|(_, snapshot)| snapshot.row.guid == guid);
+            found.map(|(txg, _)| *txg).filter(|_| !entry.row.destroying)
+        };
+        self.iter().find_map(|(id, entry)| Some((id, of(entry)?)))
+    }
+
     /// Dataset and txg of a snapshot by its full name.
     pub fn find_snapshot(&self, name: &str) -> Result<(DatasetId, Txg)> {
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };

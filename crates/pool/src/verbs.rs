@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::scrub::ScrubCommand;
 use crate::{
     BookmarkInfo, FileChange, Hold, NewKey, Partial, Pool, ReceiveSpec, ReceiveWatch, Received, ScanKind,
-    ScanState, SendSpec, SnapshotInfo, VolumeSpec,
+    ScanState, SendSpec, SnapshotInfo, VolumeInfo, VolumeSpec,
 };
 
 impl Pool {
@@ -78,6 +78,11 @@ impl Pool {
         spec: VolumeSpec,
     ) -> Result<DatasetId> {
         self.inner.create_volume(name, props, key, spec)
+    }
+
+    /// What is measured of a volume as it was at a snapshot; `None` for a file system's.
+    pub fn snapshot_volume(&self, name: &str) -> Result<Option<VolumeInfo>> {
+        self.inner.snapshot_volume(name)
     }
 
     /// Makes a volume longer. Durable when it returns.

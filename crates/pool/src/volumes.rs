@@ -68,6 +68,20 @@ impl Inner {
         }
     }
 
+    /// The same of a volume as it was at a snapshot; `None` for a file system's.
+    pub(crate) fn snapshot_volume(&self, name: &str) -> Result<Option<VolumeInfo>> {
+        let (id, _) = self.table.read().find_snapshot(name)?;
+        if !self.is_volume(id) {
+            return Ok(None);
+        }
+        let snapshot = name.split('@').nth(1).unwrap_or_default();
+        let root = self.open_snapshot(id, snapshot).and_then(|s| Ok(s.dataset().inode(ROOT_INODE)?.record()));
+        Ok(Some(root.map_or(VolumeInfo::default(), |record| VolumeInfo {
+            bytes: Some(record.size),
+            block_bytes: Some(block_of(&record)),
+        })))
+    }
+
     /// `zfs set volsize=`: a volume gets longer. Durable when it returns.
     pub(crate) fn grow_volume(&self, name: &str, bytes: u64) -> Result<()> {
         self.check_writable()?;

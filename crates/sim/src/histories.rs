@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use steadfast_model::Id;
 use steadfast_model::forest::{Forest, Refused};
-use steadfast_pool::{Error, Pool, VolumeSpec};
+use steadfast_pool::{Error, Pool, ReceiveSpec, VolumeSpec};
 
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::draw::Draw;
@@ -52,6 +52,8 @@ enum Step {
     Destroy(String),
     /// Snapshot, the older one that the receiver is to have, the receiver, and whether it is to give up what it has beyond.
     Receive(String, Option<String>, String, bool),
+    /// A clone's snapshot, its origin, and a name for another clone of that.
+    ReceiveClone(String, String, String),
     Volume(String, usize),
     Grow(String, usize),
     /// So many bytes from there on, into a volume.
@@ -230,6 +232,12 @@ impl History {
             let (new, base, target) = self.draw.pick(&increments).clone();
             return Step::Receive(new.clone(), Some(base.clone()), target, force);
         }
+        let origin =
+            self.forest.lines().find(|(name, _)| **name == from).and_then(|(_, line)| line.origin.clone());
+        if let Some(origin) = origin.filter(|_| names.len() < LINES_MAX && own.iter().any(|o| *o == snapshot))
+        {
+            return Step::ReceiveClone(snapshot.to_owned(), origin, format!("tank/{}", self.name()));
+        }
         let target = match names.len() < LINES_MAX && self.draw.percent(80) {
             true => format!("tank/{}", self.name()),
             false => self.draw.pick(names).clone(),
@@ -295,6 +303,17 @@ impl History {
                     let mut inos = self.inos.get(target).cloned().unwrap_or_default();
                     inos.extend(self.inos[from].clone());
                     self.inos.insert(target.clone(), inos);
+                }
+                (model, real)
+            }
+            Step::ReceiveClone(snapshot, origin, target) => {
+                let spec = ReceiveSpec { origin: Some(origin.clone()), ..into(target, false) };
+                let real = send(&self.pool, of(snapshot, Some(origin)))
+                    .and_then(|stream| receive(&self.pool, &spec, &stream));
+                let model = self.forest.receive_clone(snapshot, origin, target);
+                if model.is_ok() {
+                    let from = snapshot.split('@').next().unwrap_or_default();
+                    self.inos.insert(target.clone(), self.inos[from].clone());
                 }
                 (model, real)
             }

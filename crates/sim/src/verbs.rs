@@ -396,7 +396,7 @@ fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
 }
 
 /// Snapshots `a`, `b` and `c`, a clone of `b` that was changed before and after a snapshot of its own, and its origin changed too.
-fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+pub(crate) fn with_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     for name in ["a", "b"] {
         take(pool, name)?;
         machine.change(pool)?;

@@ -10,7 +10,7 @@ use steadfast_pool::{
 };
 
 use crate::draw::Draw;
-use crate::verbs::{KEY, Machine, Verb, nothing, said, take};
+use crate::verbs::{KEY, Machine, Verb, nothing, said, take, with_clone};
 use crate::workload::Failure;
 use crate::world;
 
@@ -69,6 +69,12 @@ fn with_copy(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     machine.change(pool)?;
     take(pool, "b")?;
     copy(pool, "tank@a", None, "tank/r", false)
+}
+
+/// The copy of a clone: a snapshot of the clone upon its origin.
+fn copy_clone(pool: &Pool) -> Result<(), Failure> {
+    let stream = send(pool, of("tank/c@x", Some("tank@b"))).map_err(said)?;
+    receive(pool, &into("tank/r", false), &stream).map_err(said)
 }
 
 /// A file system with a key of its own, its snapshot, and a raw copy of that.
@@ -168,6 +174,28 @@ pub const STREAM_VERBS: &[Verb] = &[
             let stream = send(pool, spec).map_err(said)?;
             receive(pool, &into("tank/r", false), &stream).map_err(said)
         },
+    ),
+    verb("receive a clone", with_clone, |_, pool| copy_clone(pool)),
+    verb(
+        "receive an increment into a clone",
+        |machine, pool| {
+            with_clone(machine, pool)?;
+            copy_clone(pool)?;
+            take_of(pool, "tank/c@y")
+        },
+        |_, pool| copy(pool, "tank/c@y", Some("tank/c@x"), "tank/r", false),
+    ),
+    verb(
+        "receive an increment into a clone that was changed",
+        |machine, pool| {
+            with_clone(machine, pool)?;
+            copy_clone(pool)?;
+            machine.change_of(pool, "tank/r", 0x8)?;
+            take_of(pool, "tank/r@own")?;
+            machine.change_of(pool, "tank/r", 0x9)?;
+            take_of(pool, "tank/c@y")
+        },
+        |_, pool| copy(pool, "tank/c@y", Some("tank/c@x"), "tank/r", true),
     ),
     verb("receive a whole snapshot raw", with_sealed, |_, pool| copy_raw(pool, "tank/s@a", None)),
     verb(

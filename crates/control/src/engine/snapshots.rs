@@ -263,6 +263,13 @@ impl Engine {
         measure("defer_destroy", if info.deferred { "on" } else { "off" }.into());
         measure("userrefs", info.holds.to_string());
         measure("clones", info.clones.join(","));
+        if ["volsize", "volblocksize"].iter().any(|name| is_wanted(name))
+            && let Some(volume) = held.pool.snapshot_volume(&info.name).map_err(refuse::pool)?
+        {
+            let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            measure("volsize", known(volume.bytes));
+            measure("volblocksize", known(volume.block_bytes));
+        }
         let ratio = if info.data == 0 { 1.0 } else { info.logical as f64 / info.data as f64 };
         measure("compressratio", format!("{:.2}", ratio.max(1.0)));
         // Settings of users: its own, and those of its file system.

@@ -135,6 +135,7 @@ impl StreamHost for Engine {
             dry_run: request.dry_run,
             props: request.properties.clone().into_iter().collect(),
             exclude: request.exclude.clone(),
+            origin: request.origin.clone(),
         };
         let begun = self.env.clock.monotonic_ns();
         let mut watch = Watch {
@@ -184,7 +185,12 @@ impl StreamHost for Engine {
         let fs = request.base.split('@').next().unwrap_or_default();
         let held = self.held(fs)?;
         let top = held.mounted_at(fs).map(|at| at.display().to_string()).unwrap_or_default();
-        let path = |path: &[u8]| format!("{}/{}", top.trim_end_matches('/'), readable(path));
+        // What a volume is, is a file at its mountpoint.
+        let is_volume = held.pool.dataset_info(fs).map_err(refuse::pool)?.volume.is_some();
+        let path = |path: &[u8]| match is_volume {
+            true => top.clone(),
+            false => format!("{}/{}", top.trim_end_matches('/'), readable(path)),
+        };
         let entry = |change: FileChange| FsDiffEntry {
             change: match change.kind {
                 ChangeKind::Modified => "M",
@@ -337,9 +343,8 @@ impl Engine {
         (fs, last): (&str, &str),
     ) -> Result<Vec<SendSpec>, Refusal> {
         let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
-        let below = format!("{fs}/");
-        let mut specs = Vec::new();
-        for name in held.pool.datasets().into_iter().filter(|name| name == fs || name.starts_with(&below)) {
+        let mut specs: Vec<SendSpec> = Vec::new();
+        for name in self.origins_first(held, fs)? {
             let all = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
             let Some(to) = all.iter().position(|known| known == last) else {
                 if name == fs {
@@ -355,25 +360,81 @@ impl Engine {
                 return Err(Refusal::new(Code::StreamBase, what).with("snapshot", &request.snapshot));
             }
             let full = |at: usize| format!("{name}@{}", all[at]);
-            let spec = |at: usize, base: Option<usize>| SendSpec {
+            let spec = |at: usize, base: Option<String>| SendSpec {
                 snapshot: full(at),
-                base: base.map(full),
+                base,
                 properties: true,
                 backup: request.backup,
                 raw: request.raw,
                 resume: None,
             };
             match from {
-                Some(from) if !request.intermediate => specs.push(spec(to, Some(from))),
+                Some(from) if !request.intermediate => specs.push(spec(to, Some(full(from)))),
                 from => {
                     if from.is_none() {
-                        specs.push(spec(0, None));
+                        let origin = self.origin_on_the_way(held, request, &name)?;
+                        let came = |origin: &String| {
+                            let of = origin.split('@').next().unwrap_or_default();
+                            specs.iter().any(|spec| spec.snapshot.split('@').next() == Some(of))
+                        };
+                        let origin = origin.filter(came);
+                        specs.push(spec(0, origin));
                     }
-                    specs.extend((from.unwrap_or(0) + 1..=to).map(|at| spec(at, Some(at - 1))));
+                    specs.extend((from.unwrap_or(0) + 1..=to).map(|at| spec(at, Some(full(at - 1)))));
                 }
             }
         }
         Ok(specs)
+    }
+
+    /// A file system and all below it, each behind its parent and what it is a clone of.
+    fn origins_first(&self, held: &Held, fs: &str) -> Result<Vec<String>, Refusal> {
+        let below = format!("{fs}/");
+        let mut left = Vec::new();
+        for name in held.pool.datasets().into_iter().filter(|name| name == fs || name.starts_with(&below)) {
+            let origin = held.pool.dataset_info(&name).map_err(refuse::pool)?.origin;
+            left.push((name, origin.and_then(|origin| Some(origin.split_once('@')?.0.to_owned()))));
+        }
+        let mut sorted = Vec::new();
+        while !left.is_empty() {
+            let is_left = |name: &str| left.iter().any(|(left, _)| left == name);
+            let waits = |(name, of): &(String, Option<String>)| {
+                of.as_deref().is_some_and(is_left)
+                    || name.rsplit_once('/').is_some_and(|(parent, _)| is_left(parent))
+            };
+            let (later, now): (Vec<_>, Vec<_>) = left.iter().cloned().partition(waits);
+            if now.is_empty() {
+                // One lies below its own clone, which then goes whole.
+                sorted.extend(later.into_iter().map(|(name, _)| name));
+                break;
+            }
+            sorted.extend(now.into_iter().map(|(name, _)| name));
+            left = later;
+        }
+        Ok(sorted)
+    }
+
+    /// What a clone begins as, if that is in the same stream or was in an earlier one like it.
+    fn origin_on_the_way(
+        &self,
+        held: &Held,
+        request: &FsSend,
+        name: &str,
+    ) -> Result<Option<String>, Refusal> {
+        let (top, last) = super::snapshots::halves(&request.snapshot)?;
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        // What is sealed goes whole: its receiver could not tell what a clone has of its origin.
+        if request.raw && info.encryption_root.is_some() {
+            return Ok(None);
+        }
+        let Some(origin) = info.origin else { return Ok(None) };
+        let (of, snapshot) = super::snapshots::halves(&origin)?;
+        if of != top && !of.starts_with(&format!("{top}/")) {
+            return Ok(None);
+        }
+        let all = held.pool.snapshot_names(of).map_err(refuse::pool)?;
+        let at = |name: &str| all.iter().position(|known| known == name);
+        Ok(at(snapshot).zip(at(last)).is_some_and(|(origin, last)| origin <= last).then_some(origin))
     }
 
     /// The stream that goes on where a receive broke off: snapshots are found by what names them everywhere.
@@ -391,7 +452,7 @@ impl Engine {
                 // The base may be gone but for its name.
                 let marks = held.pool.bookmark_infos(&fs).map_err(refuse::pool)?;
                 let mark = marks.into_iter().find(|mark| mark.guid == token.base).map(|mark| mark.name);
-                let base = named(token.base).or(mark);
+                let base = named(token.base).or(mark).or_else(|| above(&held, &fs, token.base));
                 if token.base != 0 && base.is_none() {
                     continue;
                 }
@@ -419,6 +480,20 @@ impl Engine {
     fn mount_received(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
         self.mount_below(held, name)
     }
+}
+
+/// The snapshot of that guid among those that a clone begins with.
+fn above(held: &Held, fs: &str, guid: u64) -> Option<String> {
+    let mut at = held.pool.dataset_info(fs).ok()?.origin;
+    while let Some(origin) = at {
+        let (of, _) = origin.split_once('@')?;
+        let infos = held.pool.snapshot_infos(of, None).ok()?;
+        if let Some(found) = infos.into_iter().find(|info| info.guid == guid) {
+            return Some(found.name);
+        }
+        at = held.pool.dataset_info(of).ok()?.origin;
+    }
+    None
 }
 
 /// A path as text: what is none is written as `\\xHH`.

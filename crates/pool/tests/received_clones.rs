@@ -1,0 +1,271 @@
+//! A clone arrives as a clone: what it has of its origin is not stored again, and increments go on into it.
+
+mod common;
+#[path = "common/streams.rs"]
+mod hosts;
+
+use std::collections::BTreeMap;
+
+use common::{Dice, ROOT, mount, noise, write_file};
+use hosts::{Host, cut_with, disturb, furnish, same, tree};
+use steadfast_device::Operation;
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_pool::{Error, ReceiveSpec, SendSpec};
+
+fn into(target: &str) -> ReceiveSpec {
+    ReceiveSpec { target: target.into(), ..ReceiveSpec::default() }
+}
+
+fn origin(host: &Host, fs: &str) -> Option<String> {
+    host.pool.dataset_info(fs).expect("there").origin
+}
+
+/// A file system with a snapshot, a clone of that with one of its own, and both changed since.
+fn with_clone(host: &Host) {
+    host.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&host.pool, "one/fs");
+    host.snapshot("one/fs@a");
+    host.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    let mut dice = Dice(11);
+    disturb(&host.pool, "one/clone", &mut dice);
+    host.snapshot("one/clone@x");
+    disturb(&host.pool, "one/fs", &mut dice);
+    disturb(&host.pool, "one/clone", &mut dice);
+    host.snapshot("one/clone@y");
+}
+
+#[test]
+fn a_clone_arrives_as_one_and_increments_go_on_into_it() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    with_clone(&one);
+    let whole = one.send("one/clone@x", None);
+    let beyond = one.send("one/clone@x", Some("one/fs@a"));
+    assert!(beyond.len() * 2 < whole.len(), "{} and {}", beyond.len(), whole.len());
+    let error = two.receive("second/clone", &beyond).unwrap_err();
+    assert!(matches!(error, Error::NoOrigin { .. }), "{error}");
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    let live = two.live();
+    two.receive("second/clone", &beyond).expect("received");
+    assert!(two.live() - live < whole.len() as u64 / 2, "what it shares is stored once");
+    assert_eq!(origin(&two, "second/clone").as_deref(), Some("second/copy@a"));
+    two.check();
+    let mut two = two.crash();
+    let mut dice = Dice(12);
+    two.receive("second/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("upon a clone");
+    for round in 0..6_u64 {
+        disturb(&one.pool, "one/clone", &mut dice);
+        let (name, before) = (format!("one/clone@{round}"), one.pool.snapshot_names("one/clone").unwrap());
+        let before = format!("one/clone@{}", before.last().unwrap());
+        one.snapshot(&name);
+        let increment = one.send(&name, Some(&before));
+        if round % 2 == 1 {
+            // What was done here is given up first.
+            disturb(&two.pool, "second/clone", &mut dice);
+            two.snapshot(&format!("second/clone@own{round}"));
+            disturb(&two.pool, "second/clone", &mut dice);
+        }
+        two.receive_as(&ReceiveSpec { force: round % 2 == 1, ..into("second/clone") }, &increment)
+            .expect("ok");
+        two.check();
+        if round == 3 {
+            two = two.crash();
+        }
+        same((&one.pool, "one/clone"), (&two.pool, "second/clone"), format!("round {round}"));
+    }
+    // Both change places and still fit; what is left at last is nothing.
+    two.pool.promote("second/clone").expect("promoted");
+    two.check();
+    assert_eq!(origin(&two, "second/copy").as_deref(), Some("second/clone@a"));
+    disturb(&one.pool, "one/clone", &mut dice);
+    one.snapshot("one/clone@last");
+    two.receive("second/clone", &one.send("one/clone@last", Some("one/clone@5"))).expect("received");
+    disturb(&one.pool, "one/fs", &mut dice);
+    one.snapshot("one/fs@b");
+    let error = two.receive("second/copy", &one.send("one/fs@b", Some("one/fs@a"))).unwrap_err();
+    assert!(matches!(error, Error::NoBase { .. }), "its snapshot is the clone's now: {error}");
+    two.check();
+    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.pool.destroy_with_snapshots("second/clone").expect("destroyed");
+    two.check();
+    let empty = Host::new("second", 256);
+    empty.check();
+    assert!(two.live() <= empty.live() + (1 << 20), "{} and {}", two.live(), empty.live());
+}
+
+#[test]
+fn any_increment_makes_a_clone_of_what_is_named_and_what_does_not_fit_is_refused() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    with_clone(&one);
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    two.snapshot("second/copy@other");
+    one.snapshot("one/fs@b");
+    let (full, increment) = (one.send("one/fs@b", None), one.send("one/fs@b", Some("one/fs@a")));
+    let upon = |origin: &str| ReceiveSpec { origin: Some(origin.into()), ..into("second/branch") };
+    let error = two.receive("second/branch", &increment).unwrap_err();
+    assert!(matches!(error, Error::NoSuchDataset { .. }), "it is not said to be a clone's: {error}");
+    let error = two.receive_as(&upon("second/copy@other"), &increment).unwrap_err();
+    assert!(matches!(error, Error::NoOrigin { .. }), "{error}");
+    let error = two.receive_as(&upon("second/copy@none"), &increment).unwrap_err();
+    assert!(matches!(error, Error::NoSuchSnapshot { .. }), "{error}");
+    let error = two.receive_as(&upon("second/copy@a"), &full).unwrap_err();
+    assert!(matches!(error, Error::OriginOfWhole { .. }), "{error}");
+    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
+    two.receive_as(&upon("second/copy@a"), &increment).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/branch"), "as a clone");
+    assert_eq!(origin(&two, "second/branch").as_deref(), Some("second/copy@a"));
+    two.check();
+
+    // An increment is of the same file system, or of what it is a clone of, and not of what that became later.
+    let wrong = |snapshot: &str, base: &str| {
+        let spec = SendSpec { snapshot: snapshot.into(), base: Some(base.into()), ..SendSpec::default() };
+        one.pool.send(&[spec], &mut Vec::new(), &mut |_, _| ()).expect_err("no such increment")
+    };
+    for (snapshot, base) in
+        [("one/clone@x", "one/fs@b"), ("one/fs@b", "one/clone@x"), ("one/clone@x", "one/clone@y")]
+    {
+        let error = wrong(snapshot, base);
+        assert!(matches!(error, Error::NotEarlier { .. }), "{snapshot} {base}: {error}");
+    }
+    // A bookmark of the origin will do, and a clone of a clone may begin with the first of all.
+    one.pool.add_bookmark("one/fs@a", "mark").expect("marked");
+    one.pool.clone_snapshot("one/clone@x", "one/second", BTreeMap::new()).expect("cloned");
+    disturb(&one.pool, "one/second", &mut Dice(13));
+    one.snapshot("one/second@z");
+    for (target, base) in [("second/m", "one/fs#mark"), ("second/n", "one/fs@a")] {
+        two.receive(target, &one.send("one/second@z", Some(base))).expect("received");
+        same((&one.pool, "one/second"), (&two.pool, target), base);
+        assert_eq!(origin(&two, target).as_deref(), Some("second/copy@a"));
+    }
+    two.check();
+}
+
+#[test]
+fn half_a_clone_keeps_its_origin_and_goes_on_or_goes() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    with_clone(&one);
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    let stream = one.send("one/clone@x", Some("one/fs@a"));
+    let keep = ReceiveSpec { keep: true, ..into("second/clone") };
+    two.receive_as(&keep, &stream[..stream.len() / 2]).expect_err("half of it");
+    let two = two.crash();
+    two.check();
+    let partial = two.pool.partial_receive("second/clone").expect("kept");
+    let error = two.pool.destroy_snapshots(&["second/copy@a".into()], false).unwrap_err();
+    assert!(matches!(error, Error::PartialExists { .. }), "{error}");
+    assert!(two.pool.partial_receive("second/copy").is_none(), "it is of another name");
+    let error = two.receive("second/clone", &stream).unwrap_err();
+    assert!(matches!(error, Error::PartialExists { .. }), "{error}");
+    let rest = one.send_from("one/clone@x", Some("one/fs@a"), Some(partial.position));
+    two.receive_as(&keep, &rest[..rest.len() / 2]).expect_err("half of the rest");
+    two.pool.abort_receive("second/clone").expect("given up");
+    two.check();
+    two.pool.destroy_snapshots(&["second/copy@a".into()], false).expect("nothing needs it");
+    assert_eq!(two.pool.datasets(), ["second", "second/copy"]);
+
+    let three = Host::new("third", 256);
+    three.receive("third/copy", &one.send("one/fs@a", None)).expect("received");
+    let keep = ReceiveSpec { keep: true, ..into("third/clone") };
+    three.receive_as(&keep, &stream[..stream.len() / 2]).expect_err("half of it");
+    let partial = three.pool.partial_receive("third/clone").expect("kept");
+    let rest = one.send_from("one/clone@x", Some("one/fs@a"), Some(partial.position));
+    three.receive_as(&keep, &rest).expect("the rest of it");
+    three.receive("third/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("received");
+    assert_eq!(origin(&three, "third/clone").as_deref(), Some("third/copy@a"));
+    same((&one.pool, "one/clone"), (&three.pool, "third/clone"), "from two halves");
+    three.check();
+}
+
+#[test]
+fn a_clone_of_what_is_encrypted_is_received_under_its_key() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    with_clone(&one);
+    two.pool
+        .create_dataset("second/safe", BTreeMap::new(), Some(common::key(&two.env, &[2; 32])))
+        .expect("made");
+    two.receive("second/safe/copy", &one.send("one/fs@a", None)).expect("received");
+    let stream = one.send("one/clone@x", Some("one/fs@a"));
+    two.receive("second/safe/clone", &stream).expect("received");
+    let two = two.crash();
+    let error = two.receive("second/safe/clone", &one.send("one/clone@y", Some("one/clone@x"))).unwrap_err();
+    assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
+    two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
+    two.receive("second/safe/clone", &one.send("one/clone@y", Some("one/clone@x"))).expect("received");
+    same((&one.pool, "one/clone"), (&two.pool, "second/safe/clone"), "sealed");
+    let error = one.pool.send(
+        &[SendSpec {
+            snapshot: "one/clone@x".into(),
+            base: Some("one/fs@a".into()),
+            raw: true,
+            ..SendSpec::default()
+        }],
+        &mut Vec::new(),
+        &mut |_, _| (),
+    );
+    assert!(error.is_ok(), "what is not sealed goes as without -w: {error:?}");
+    let sealed = SendSpec {
+        snapshot: "second/safe/clone@x".into(),
+        base: Some("second/safe/copy@a".into()),
+        raw: true,
+        ..SendSpec::default()
+    };
+    let error = two.pool.send(&[sealed], &mut Vec::new(), &mut |_, _| ()).unwrap_err();
+    assert!(matches!(error, Error::RawClone { .. }), "{error}");
+}
+
+#[test]
+fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    let write = |fs: &str, range: std::ops::Range<u64>, seed: u64| {
+        let (fs, _handle) = mount(&one.pool, fs);
+        range.for_each(|at| {
+            let name = format!("file {at}");
+            let _ = fs.unlink(ROOT, name.as_bytes());
+            _ = write_file(&fs, ROOT, name.as_bytes(), &noise(at + seed, at as usize * 4_000));
+        });
+    };
+    write("one/fs", 1..20, 0);
+    one.snapshot("one/fs@a");
+    one.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    write("one/clone", 5..12, 70);
+    one.snapshot("one/clone@x");
+    let first = one.send("one/clone@x", Some("one/fs@a"));
+    let before = tree(&one.pool, "one/clone");
+    write("one/clone", 1..8, 140);
+    one.snapshot("one/clone@y");
+    let second = one.send("one/clone@y", Some("one/clone@x"));
+    let after = tree(&one.pool, "one/clone");
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    two.check();
+    let none = two.devices[0].image();
+    two.receive("second/clone", &first).expect("received");
+    two.check();
+    let based = two.devices[0].image();
+    let mut dice = Dice(77);
+    for (image, stream, old, new) in
+        [(&none, &first, None, &before), (&based, &second, Some(&before), &after)]
+    {
+        for operation in [Operation::Write, Operation::Flush] {
+            let mut ends = [0, 0];
+            for skip in 0.. {
+                let fault = Fault { operation, skip, effect: Effect::PowerOff };
+                let (done, host) = cut_with(image, stream, &into("second/clone"), fault, &mut dice);
+                let there = host.pool.datasets().contains(&"second/clone".to_owned());
+                let found = there.then(|| tree(&host.pool, "second/clone"));
+                let is_new = found.as_ref() == Some(new);
+                assert!(is_new || found.as_ref() == old && !done, "{operation:?} {skip}: {found:?}");
+                if there {
+                    assert_eq!(origin(&host, "second/clone").as_deref(), Some("second/copy@a"));
+                    let count = host.pool.snapshot_names("second/clone").unwrap().len();
+                    assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
+                }
+                host.check();
+                ends[usize::from(is_new)] += 1;
+                if done {
+                    break;
+                }
+            }
+            assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
+        }
+    }
+}
