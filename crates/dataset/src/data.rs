@@ -248,12 +248,8 @@ impl Dataset {
         // The worst case: every record is rewritten whole. `write` settles for what it was.
         let whole = records * record_space(grain, record_size);
         // Each record's extent, and the inode.
-        let cost = |content| Cost {
-            memory: bytes + 4096,
-            space: content + METADATA_SPACE,
-            metadata: METADATA_SPACE,
-            blocks: records + 1,
-        };
+        let cost =
+            |content| Cost { memory: bytes + 4096, space: content + METADATA_SPACE, blocks: records + 1 };
         let begin = |content| self.txgs.begin_for(self.account_of(inode), AdmitKind::Write, cost(content));
         match begin(whole) {
             // The last record goes no further than the file, so the last room can be filled: whoever makes the file longer
@@ -295,7 +291,6 @@ impl Dataset {
         op.settle(Cost {
             memory: growth.memory,
             space: growth.space + metadata,
-            metadata,
             blocks: growth.records + inode_blocks,
         });
         // Under the inode's lock and inside the gate, so that a freeze finds what is listed in the layer it takes.

@@ -389,9 +389,7 @@ impl Dataset {
         // items may leave their leaves half empty.
         // The leaves themselves: an entry's, two inodes', and those that items fill.
         let blocks = 3 + bytes / ITEMS_PER_LEAF_BYTES;
-        let space = (16 << 10) + 4 * bytes;
-        let cost = Cost { memory: (4 << 10) + bytes, space, metadata: space, blocks };
-        let kind = if kind == AdmitKind::Write { AdmitKind::Metadata } else { kind };
+        let cost = Cost { memory: (4 << 10) + bytes, space: (16 << 10) + 4 * bytes, blocks };
         Ok(self.txgs.begin_for(self.account(), kind, cost)?)
     }
 
@@ -720,7 +718,7 @@ impl Dataset {
     /// Removes an inode without links for good: its names items and content go in one txg.
     pub fn reclaim(&self, inode: &Arc<Inode>) -> Result<()> {
         // Whoever removed the last name has done its work: this waits for its own sake, and nobody would do it later.
-        let cost = Cost { memory: 4 << 10, space: 32 << 10, metadata: 32 << 10, blocks: 3 };
+        let cost = Cost { memory: 4 << 10, space: 32 << 10, blocks: 3 };
         let op = Patience::Endless.during(|| self.txgs.begin_for(self.account(), AdmitKind::Remove, cost))?;
         let id = inode.id;
         {

@@ -18,7 +18,6 @@ use std::sync::atomic::Ordering;
 use steadfast_format::InodeId;
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
-use steadfast_txg::Cost;
 
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::Inode;
@@ -97,7 +96,7 @@ impl Dataset {
     /// Space that nobody has reserved and that folds of one txg may take; what they give back is more.
     pub(crate) fn unreserved_for_folds(&self) -> u64 {
         let (budget, reserved) = (&self.txgs.budget, self.txgs.budget.reserved());
-        let need = budget.need(reserved);
+        let need = reserved.space.saturating_add(budget.overhead(reserved.blocks));
         (budget.room().placeable.saturating_sub(need) / 4).min(BYTES_MAX)
     }
 
@@ -110,7 +109,7 @@ impl Dataset {
     pub(crate) fn pick_folds(&self) -> Result<()> {
         let mut budget = self.unreserved_for_folds();
         // What its metadata may come to depends on what else the commit changes. (C2)
-        let mut reserved = self.txgs.budget.reserved();
+        let mut blocks = self.txgs.budget.reserved().blocks;
         let waiting: BTreeSet<(InodeId, u64)> = {
             let folding = self.folding.lock();
             let read = folding.read.iter().filter(|_| self.is_quiet());
@@ -128,15 +127,14 @@ impl Dataset {
                 Some(extent) => extent.pointers().len() as u64 + 1,
                 None => 0,
             };
-            let more = Cost { blocks: reserved.blocks + pieces, ..reserved };
-            let need = |all| self.txgs.budget.need(all);
-            let metadata = need(more).saturating_sub(need(reserved));
+            let overhead = |blocks| self.txgs.budget.overhead(blocks);
+            let metadata = overhead(blocks + pieces).saturating_sub(overhead(blocks));
             let space = if pieces == 0 { 0 } else { record_space(self.grain(), record_size) + metadata };
             if space > budget {
                 return Ok(());
             }
             budget -= space;
-            reserved = more;
+            blocks += pieces;
             let mut folding = self.folding.lock();
             folding.wasteful.remove(&(id, offset));
             folding.read.remove(&(id, offset));

@@ -101,9 +101,6 @@ impl Dataset {
     fn enter(&self, room: Room, cost: Cost) -> Result<Operation<'_>> {
         Ok(match room {
             Room::Promised => self.txgs.begin_promised(self.account(), cost)?,
-            Room::Asked if cost.metadata == cost.space => {
-                self.txgs.begin_for(self.account(), AdmitKind::Metadata, cost)?
-            }
             Room::Asked => self.txgs.begin_for(self.account(), AdmitKind::Write, cost)?,
         })
     }
@@ -111,8 +108,7 @@ impl Dataset {
     fn make(&self, records: &[LogRecord<'_>], base: Txg, room: Room) -> Result<()> {
         let applies = |until: Txg| until.0 == 0 || base < until;
         let count = records.len() as u64;
-        let space = RECORD_SPACE * count;
-        let cost = Cost { memory: 4096 * count, space, metadata: space, blocks: count };
+        let cost = Cost { memory: 4096 * count, space: RECORD_SPACE * count, blocks: count };
         {
             let op = self.enter(room, cost)?;
             for record in records {
@@ -139,7 +135,7 @@ impl Dataset {
             match record {
                 LogRecord::Cut { inode, start, end, until } if applies(*until) => {
                     let inode = self.inode(*inode)?;
-                    let cost = Cost { memory: 4096, space: RECORD_SPACE, metadata: RECORD_SPACE, blocks: 2 };
+                    let cost = Cost { memory: 4096, space: RECORD_SPACE, blocks: 2 };
                     let op = self.enter(room, cost)?;
                     self.cut(&op, &inode, *start..*end);
                 }
@@ -195,7 +191,7 @@ impl Dataset {
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
         let space = records * record_space(self.grain(), record_size) + (16 << 10);
-        let cost = Cost { memory: count + 4096, space, metadata: 16 << 10, blocks: records + 1 };
+        let cost = Cost { memory: count + 4096, space, blocks: records + 1 };
         let mut op = self.enter(room, cost)?;
         self.write(&mut op, inode, offset, bytes, false, |_| {});
         Ok(())

@@ -126,7 +126,6 @@ impl Dataset {
         let cost = Cost {
             memory: 4096 + records * SHARED_BYTES,
             space: content + METADATA_SPACE + records * ITEM_SPACE,
-            metadata: METADATA_SPACE + records * ITEM_SPACE,
             blocks: records + 1,
         };
         let op = self.txgs.begin_for(account, AdmitKind::Write, cost)?;

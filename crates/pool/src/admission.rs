@@ -42,11 +42,6 @@ impl Admission {
         self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed)
     }
 
-    /// Bytes that metadata may still take of special groups, as far as the last commit tells.
-    pub fn special_room(&self) -> u64 {
-        self.room.read().special
-    }
-
     /// Refuses for want of space, which is news.
     fn refuse(&self) -> Verdict {
         if let Some(events) = self.events.get() {
@@ -63,16 +58,12 @@ impl Space for Admission {
         }
         let others = reserved.space.saturating_sub(cost.space);
         let room = *self.room.read();
-        let beside = room.is_beside_content(reserved.metadata, reserved.blocks);
-        if kind == AdmitKind::Metadata && beside {
-            return Verdict::Admit;
-        }
         // (C2) What content and metadata need together.
-        let need = room.need(reserved.space, reserved.metadata, reserved.blocks);
+        let need = reserved.space.saturating_add(room.overhead(reserved.blocks));
         // It will fit, but there is no slot for it yet.
-        let cleaning = kind != AdmitKind::Remove && need > room.content;
+        let cleaning = kind == AdmitKind::Write && need > room.content;
         let full = match kind {
-            AdmitKind::Write | AdmitKind::Metadata => {
+            AdmitKind::Write => {
                 self.live.load(Ordering::Relaxed).saturating_add(reserved.space)
                     > self.capacity.load(Ordering::Relaxed)
             }
@@ -80,7 +71,7 @@ impl Space for Admission {
             // waits for the commit of what was let in before, and for the cleaner while that gets on; never for more.
             AdmitKind::Remove => {
                 let gets_on = !self.stalled.load(Ordering::Relaxed);
-                if !beside && need > room.removes && (others > 0 || gets_on) {
+                if need > room.removes && (others > 0 || gets_on) {
                     return Verdict::AfterCleaning;
                 }
                 false
@@ -113,12 +104,8 @@ impl Space for Admission {
         Room { free, capacity, placeable: free.min(self.room.read().content) }
     }
 
-    fn need(&self, all: Cost) -> u64 {
-        self.room.read().need(all.space, all.metadata, all.blocks)
-    }
-
-    fn is_beside_content(&self, all: Cost) -> bool {
-        self.room.read().is_beside_content(all.metadata, all.blocks)
+    fn overhead(&self, blocks: u64) -> u64 {
+        self.room.read().overhead(blocks)
     }
 }
 
@@ -184,25 +171,6 @@ mod tests {
         assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::AfterCleaning);
         pool.freeing.store(false, Ordering::Relaxed);
         assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::NoSpace);
-    }
-
-    #[test]
-    fn metadata_is_let_in_where_it_has_room_of_its_own() {
-        let full = pool(100, 100, 0);
-        *full.room.write() = CommitRoom::flat(0, 0).with_special(40);
-        let metadata = |bytes| Cost { space: bytes, metadata: bytes, ..Cost::default() };
-        assert_eq!(full.admit(AdmitKind::Metadata, metadata(30), metadata(30)), Verdict::Admit);
-        assert_eq!(full.admit(AdmitKind::Metadata, metadata(50), metadata(50)), Verdict::NoSpace);
-        // What else is reserved may be content of others, which is not its concern, or metadata, which is.
-        let all = Cost { space: 130, metadata: 30, ..Cost::default() };
-        assert_eq!(full.admit(AdmitKind::Metadata, metadata(10), all), Verdict::Admit);
-        let all = Cost { metadata: 50, ..all };
-        assert_eq!(full.admit(AdmitKind::Metadata, metadata(10), all), Verdict::AfterCommit);
-        // Content is refused, and what is deleted waits for nothing.
-        assert_eq!(full.admit(AdmitKind::Write, space(1), space(1)), Verdict::NoSpace);
-        assert_eq!(full.admit(AdmitKind::Remove, metadata(30), metadata(30)), Verdict::Admit);
-        assert_eq!(full.admit(AdmitKind::Remove, metadata(50), metadata(50)), Verdict::AfterCleaning);
-        assert_eq!(full.need(Cost { space: 130, metadata: 50, ..Cost::default() }), 90);
     }
 
     #[test]

@@ -47,7 +47,7 @@ use steadfast_env::Bug;
 use steadfast_format::{
     BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
 };
-use steadfast_segment::{CommitRoom, Promised};
+use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
 
 use crate::error::{Error, Result};
@@ -258,7 +258,7 @@ impl Inner {
         self.admission.freeing.store(owing || self.destroying.load(Ordering::Relaxed), Ordering::Relaxed);
         let cost = self.txgs.budget.reserved_in(txg);
         if cost.space > 0 {
-            let need = self.admission.need(cost);
+            let need = cost.space.saturating_add(self.admission.overhead(cost.blocks));
             let thousandths = u128::from(need) * 1000 / u128::from(cost.space);
             self.need_thousandths.store(u64::try_from(thousandths).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
@@ -303,16 +303,13 @@ impl Inner {
         self.space.device_counts().values().map(|counts| counts.read_bytes + counts.written_bytes).sum()
     }
 
-    /// What operations of later txgs than `txg` have reserved or may still reserve before it is committed, with metadata beyond
-    /// its slots. What `txg` needs of metadata is not taken off: the overhead of two is less than that of each.
-    fn promised_beside(&self, txg: Txg) -> Promised {
+    /// Bytes, with metadata beyond its slots, that operations of later txgs than `txg` have reserved or may still reserve
+    /// before it is committed. What `txg` needs of metadata is not taken off: the overhead of two is less than that of each.
+    fn promised_beside(&self, txg: Txg) -> u64 {
         let budget = &self.txgs.budget;
-        let (reserved, own) = (budget.reserved(), budget.reserved_in(txg));
-        // On a pool without special groups metadata is where content is.
-        let special = self.admission.room.read().special;
-        let own = if special > 0 { own.space - own.metadata } else { own.space };
-        let normal = budget.limits().space.max(self.admission.need(reserved)).saturating_sub(own);
-        Promised { normal, special }
+        let reserved = budget.reserved();
+        let need = reserved.space.saturating_add(self.admission.overhead(reserved.blocks));
+        budget.limits().space.max(need).saturating_sub(budget.reserved_in(txg).space)
     }
 
     /// Divides among the datasets what this commit may free of what was cut or destroyed. (C2)
@@ -324,7 +321,7 @@ impl Inner {
     /// Blocks that this commit may free besides those that operations replace.
     pub(crate) fn frees_max(&self) -> usize {
         let reserved = self.txgs.budget.reserved();
-        let room = self.commit_room().frees_max(reserved.space, reserved.metadata, reserved.blocks);
+        let room = self.commit_room().frees_max(reserved.space, reserved.blocks);
         // Deleting writes before it gives back, so it waits for the cleaner while that gets on.
         if self.admission.stalled.load(Ordering::Relaxed) { room.max(FREES_LEAST) } else { room }
     }

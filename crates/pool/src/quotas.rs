@@ -453,10 +453,7 @@ impl Account for DatasetAccount {
             return Verdict::Admit;
         }
         let tree = self.quotas.tree.lock();
-        let admission = &self.quotas.admission;
-        // What comes to live on special groups makes the pool larger by as much.
-        let beside = if kind == AdmitKind::Metadata { admission.special_room() } else { 0 };
-        let pool_bytes = admission.for_datasets.load(Ordering::Relaxed).saturating_add(beside);
+        let pool_bytes = self.quotas.admission.for_datasets.load(Ordering::Relaxed);
         match tree.obstacle(self.id, space, pool_bytes) {
             None => Verdict::Admit,
             Some((node, _)) if node.freeing => Verdict::AfterCleaning,

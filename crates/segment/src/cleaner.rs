@@ -27,22 +27,6 @@ pub struct CleanReport {
     pub stopped_for_space: bool,
 }
 
-/// Bytes that operations were or will be let in for and that are not written yet.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Promised {
-    /// Of normal groups: content, and metadata beyond its slots that special groups have no room for.
-    pub normal: u64,
-    /// Of special groups: metadata beyond its slots.
-    pub special: u64,
-}
-
-impl From<u64> for Promised {
-    /// On a pool without special groups.
-    fn from(normal: u64) -> Promised {
-        Promised { normal, special: 0 }
-    }
-}
-
 /// Room, in slots, that cleaning keeps for file content whatever it costs, as a share of all slots, and its bounds. More of
 /// them let larger txgs in; but a free slot holds nothing that dies, so each of them makes victims live longer.
 const SPARE_DIVISOR: u32 = 64;
@@ -204,32 +188,24 @@ impl Space {
 
     /// Gives back about as much as was appended since the last commit, more if free slots are short, less if there are many;
     /// but begins no further victim when `budget_bytes` were copied, and takes no room that operations need which were admitted
-    /// for what is `promised` and are not written yet, nor what this commit's own
+    /// for `promised_bytes` (of content, and of metadata beyond its slots) and are not written yet, nor what this commit's own
     /// metadata takes: `metadata_bytes` stores what [`Space::table_changes`] gives, and says how many bytes of one copy will
     /// then be written at most, padded to units; `None` ends the cleaning. Sync context only, after the content and the metadata of datasets was appended. The slots
     /// come back with the commit.
     pub fn clean(
         &self,
         budget_bytes: u64,
-        promised: impl Into<Promised>,
+        promised_bytes: u64,
         metadata_bytes: &mut dyn FnMut() -> Option<u64>,
     ) -> Result<CleanReport, Error> {
         let _sync = lock(&self.sync);
         let mut report = CleanReport::default();
         let unit = u64::from(self.geometry.unit);
         let appended = unit * std::mem::take(&mut self.write_state().table.appended_units);
-        let promised = promised.into();
-        let units = |bytes: u64| u32::try_from(bytes.div_ceil(unit)).unwrap_or(u32::MAX);
-        let (promised_units, promised_special_units) = (units(promised.normal), units(promised.special));
+        let promised_units = u32::try_from(promised_bytes.div_ceil(unit)).unwrap_or(u32::MAX);
         let pressure = self.pressure(Side::Normal);
         let alone = appended == 0 && pressure.is_urgent();
-        let room = CleanerRoom {
-            alone,
-            promised_units,
-            promised_special_units,
-            pool_units: 0,
-            emptying: Side::Normal,
-        };
+        let room = CleanerRoom { alone, promised_units, pool_units: 0, emptying: Side::Normal };
         self.clean_side(
             room,
             &pressure,

@@ -105,7 +105,7 @@ mod table;
 mod verify;
 
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
-pub use cleaner::{CleanReport, Promised};
+pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
 pub use groups::Redundancy;
 pub use lanes::Depth;

@@ -17,9 +17,6 @@
 //! streams they go to has the rest of its open segment and one slot more ([`Table::headroom_units`]). What goes beyond that slot
 //! is *overhead*, and admission counts it like content. (C2) So no commit finds less room than it needs.
 //!
-//! On a pool with special groups all this goes there as long as it has room: [`CommitRoom::special`] is what it surely finds, and only what
-//! goes beyond takes room from content.
-//!
 //! The bound is coarse: a node is taken for uncompressed, a changed key for a leaf of its own until all leaves are changed.
 //! It costs nothing where slots are large against what a txg changes, and makes txgs small where they are not.
 //!
@@ -59,8 +56,6 @@ pub struct CommitRoom {
     pub content: u64,
     /// The same for operations that free: into what writers leave to further owners.
     pub removes: u64,
-    /// Bytes of metadata beyond its slots that surely find room on special groups, whatever else goes there.
-    pub special: u64,
     geometry: Geometry,
     /// Stored units of one copy of the datasets' metadata, and of the pool's.
     meta_units: u64,
@@ -83,28 +78,13 @@ impl CommitRoom {
     #[must_use]
     pub fn flat(content: u64, removes: u64) -> CommitRoom {
         let geometry = Geometry { slot_size: 1 << 30, unit: 512 };
-        CommitRoom {
-            content,
-            removes,
-            special: 0,
-            geometry,
-            meta_units: 0,
-            pool_units: 0,
-            tail_bytes: 0,
-            shares: false,
-        }
+        CommitRoom { content, removes, geometry, meta_units: 0, pool_units: 0, tail_bytes: 0, shares: false }
     }
 
     /// The same where blocks of content have rows of references in the pool's metadata, or come to have them.
     #[must_use]
     pub fn with_references(self, shares: bool) -> CommitRoom {
         CommitRoom { shares, ..self }
-    }
-
-    /// The same of a pool whose special groups have room for so many bytes of metadata.
-    #[must_use]
-    pub fn with_special(self, special: u64) -> CommitRoom {
-        CommitRoom { special, ..self }
     }
 
     /// Bytes that a node of `bytes` bytes takes on the devices of a pool, at most: sealed, not compressed, padded.
@@ -120,33 +100,13 @@ impl CommitRoom {
         2 * (self.beyond_slot(meta, LEAF_BYTES) + self.beyond_slot(pool, NODE_BYTES))
     }
 
-    /// Bytes of metadata, `metadata` of which were counted, that changing `blocks` blocks may take beyond the slots kept for it.
+    /// Blocks that may be freed by a commit for which `reserved` bytes of content and so many blocks are reserved: as many as
+    /// need no more than half of what is left, and none if nothing is left: deleting writes before it gives back, so the cleaner
+    /// goes first.
     #[must_use]
-    pub fn metadata_need(&self, metadata: u64, blocks: u64) -> u64 {
-        metadata.saturating_add(self.overhead(blocks))
-    }
-
-    /// Bytes of normal groups that `space` bytes take, `metadata` of which are metadata, with what changing `blocks` blocks writes.
-    #[must_use]
-    pub fn need(&self, space: u64, metadata: u64, blocks: u64) -> u64 {
-        let beyond = self.metadata_need(metadata, blocks).saturating_sub(self.special);
-        (space - metadata).saturating_add(beyond)
-    }
-
-    /// True if special groups have room for all metadata of that.
-    #[must_use]
-    pub fn is_beside_content(&self, metadata: u64, blocks: u64) -> bool {
-        self.special > 0 && self.metadata_need(metadata, blocks) <= self.special
-    }
-
-    /// Blocks that may be freed by a commit for which `space` bytes, `metadata` of which are metadata, and so many blocks are
-    /// reserved: as many as need no more than half of what is left, and none if nothing is left: deleting writes before it gives
-    /// back, so the cleaner goes first.
-    #[must_use]
-    pub fn frees_max(&self, space: u64, metadata: u64, blocks: u64) -> usize {
+    pub fn frees_max(&self, reserved: u64, blocks: u64) -> usize {
         const MOST: u64 = 1 << 20;
-        let beside = self.special.saturating_sub(self.metadata_need(metadata, blocks));
-        let left = (self.removes.saturating_sub(self.need(space, metadata, blocks)) + beside) / 2;
+        let left = self.removes.saturating_sub(reserved + self.overhead(blocks)) / 2;
         if left == 0 {
             return 0;
         }
@@ -197,24 +157,12 @@ impl Space {
         CommitRoom {
             content,
             removes: left.max(0).unsigned_abs() * u64::from(self.geometry.unit),
-            special: self.special_room(table),
             geometry: self.geometry,
             meta_units: metadata_units(table, [Class::Meta0, Class::Meta1]),
             pool_units: metadata_units(table, [Class::Pool0, Class::Pool1]),
             tail_bytes: state.tail_bytes,
             shares: false,
         }
-    }
-}
-
-impl Space {
-    /// What metadata finds on special groups beyond its slots (S4), less the rest of each slot that no node fits into. Half of it, because
-    /// one txg is written while the next one fills, and for the cleaner of that side.
-    fn special_room(&self, table: &Table) -> u64 {
-        let (unit, slot) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
-        let bytes = table.special_units_kept().max(0).unsigned_abs() * unit;
-        let rest = stored(LEAF_BYTES, self.geometry).min(slot / 2);
-        bytes.saturating_sub(bytes.div_ceil(slot) * rest) / 2
     }
 }
 

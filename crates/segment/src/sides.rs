@@ -7,16 +7,13 @@
 //! | content, what was cleaned, the log | a normal group                                                            |
 //!
 //! Content that does not fit on the normal side is refused, however much is free on the other: on the special side slots would be used up by
-//! what is written once and read in order, as everything that is free is written before anything is cleaned. What writes metadata only
-//! (an empty file, a directory, a link, a name) is let in as long as the special side has room.
+//! what is written once and read in order, as everything that is free is written before anything is cleaned.
 //!
 //! ## Invariants
 //! (S1) A segment of content or of the log never lies on a special group.                     assert: `Table::check`
-//! (S2) Admission counts for content the normal side alone, less what metadata needs beyond what the special side has for it (S4): so what
-//! is let in finds room, and a special side that is full, or too small, is slower and nothing else.
+//! (S2) Admission counts the normal side alone, less what metadata needs beyond what the special side has free: so what is let in finds
+//! room whatever becomes of the special side, and a special side that is full, or too small, is slower and nothing else.
 //! (S3) Content in small blocks leaves to metadata what (S2) counts on.                        `Table::small_floor`
-//! (S4) What admission counts on for metadata beyond its slots nobody else takes: content in small blocks leaves it, and the
-//! cleaner of that side leaves what is promised.                     `Table::special_units_kept`, `Space::cleaner_headroom`
 //!
 //! Each side is cleaned by its own need: a special side whose slots all hold something dead would send metadata to the other one. It is
 //! cleaned in commits that are made anyway, and only of victims of which an eighth is dead: where nearly all of it lives, the other side
@@ -131,15 +128,6 @@ impl Table {
         let slot_units = i64::from(self.geometry.slot_units());
         let needed = u32::try_from(self.metadata_units() / slot_units + 2).unwrap_or(u32::MAX);
         needed.max(self.total_of(Side::Special) / METADATA_SHARE)
-    }
-
-    /// Units of the special side that metadata surely gets beyond its slots (S4): what is free of a quarter of the side, which small
-    /// blocks leave alone, or a slot, which they leave beyond what streams of metadata fill next (S3).
-    pub fn special_units_kept(&self) -> i64 {
-        let slot_units = i64::from(self.geometry.slot_units());
-        let (free, total) = (self.free_of(Side::Special), self.total_of(Side::Special));
-        let of = |slots: u32| i64::from(slots) * slot_units - self.metadata_units();
-        of(free.min(total / METADATA_SHARE)).max(of(free).min(slot_units))
     }
 
     /// What is free on each side after a commit that gives back what was emptied, and a segment of one side that is being emptied.

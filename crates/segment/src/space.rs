@@ -137,8 +137,6 @@ pub(crate) struct CleanerRoom {
     pub alone: bool,
     /// Units that operations were or will be let in for, metadata beyond its slots included.
     pub promised_units: u32,
-    /// Units that metadata of such operations takes of the special side beyond its slots.
-    pub promised_special_units: u32,
     /// Units that this commit has yet to write of each copy of the pool's own metadata.
     pub pool_units: u32,
     /// The side on which it empties segments.
@@ -950,11 +948,10 @@ impl Space {
         let promised = (i64::from(room.promised_units) - begun).max(0);
         let mut after = table.after_commit(table.content_headroom(Self::CLEANER_SLOTS), Some(room.emptying));
         after.special -= 2 * i64::from(room.pool_units);
-        // What is promised there takes nothing of the other side (S4), so content is held against what is free of it.
         let content = after.content() - promised;
         match class.may_be_special() && table.has_special() {
             // What the special side can take is taken from nobody else.
-            true => now.min(content.max(after.special - i64::from(room.promised_special_units))),
+            true => now.min(content.max(after.special)),
             false => now.min(content),
         }
     }

@@ -41,8 +41,6 @@ const TXG_SLOTS: usize = 4;
 pub enum AdmitKind {
     /// It may leave the pool fuller.
     Write,
-    /// It may too, but writes nothing except metadata: let in where metadata has devices of its own, although content has no room.
-    Metadata,
     /// It will leave the pool emptier in the end: admitted into the reserve, so that deleting works on a full pool.
     Remove,
 }
@@ -54,10 +52,8 @@ pub struct Cost {
     pub memory: u64,
     /// On devices, in the worst case.
     pub space: u64,
-    /// The part of `space` that is known to be metadata.
-    pub metadata: u64,
     /// Leaves of metadata that may change because of it, one for each block of content written or freed: what they take
-    /// depends on what else the txg changes ([`Space::need`]).
+    /// depends on what else the txg changes ([`Space::overhead`]).
     pub blocks: u64,
 }
 
@@ -68,7 +64,6 @@ impl Cost {
         Cost {
             memory: self.memory + other.memory,
             space: self.space + other.space,
-            metadata: self.metadata + other.metadata,
             blocks: self.blocks + other.blocks,
         }
     }
@@ -80,7 +75,6 @@ impl Cost {
         Cost {
             memory: self.memory - part.memory,
             space: self.space - part.space,
-            metadata: self.metadata - part.metadata,
             blocks: self.blocks - part.blocks,
         }
     }
@@ -124,17 +118,11 @@ pub trait Space: Send + Sync {
     /// call the budget.
     fn admit(&self, kind: AdmitKind, cost: Cost, reserved: Cost) -> Verdict;
 
-    /// Bytes that all this takes where content lies: with what the metadata of the changed blocks may take beyond what is kept
-    /// for it, but for what devices of its own have room for. Grows with the cost, and for the sum of two it is no more than for
-    /// each. Called like [`Space::admit`].
-    fn need(&self, all: Cost) -> u64 {
-        all.space
-    }
-
-    /// True if all metadata of this goes to devices of its own. Called like [`Space::admit`].
-    fn is_beside_content(&self, all: Cost) -> bool {
-        let _ = all;
-        false
+    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it. Grows with them, and for the
+    /// sum of two it is no more than for each. Called like [`Space::admit`].
+    fn overhead(&self, blocks: u64) -> u64 {
+        let _ = blocks;
+        0
     }
 
     /// How much is free as of the last commit. Without end, if nobody says otherwise.
@@ -191,7 +179,7 @@ impl State {
     /// Fullness in thousandths, of the limit that is nearer.
     fn fullness(&self, world: &dyn Space, extra: Cost) -> u32 {
         let all = self.total.plus(extra);
-        let space = thousandths(world.need(all), self.limits.space);
+        let space = thousandths(all.space.saturating_add(world.overhead(all.blocks)), self.limits.space);
         self.memory_fullness(extra).max(space)
     }
 
@@ -200,13 +188,10 @@ impl State {
     }
 
     /// Fullness as an operation of this kind feels it. The limit of space paces those who fill the pool: where it is small,
-    /// deleting is what helps, and has only to be bounded by memory and by admission; so has metadata that takes nothing of it.
+    /// deleting is what helps, and has only to be bounded by memory and by admission.
     fn felt(&self, world: &dyn Space, kind: AdmitKind, extra: Cost) -> u32 {
         match kind {
-            AdmitKind::Metadata if world.is_beside_content(self.total.plus(extra)) => {
-                self.memory_fullness(extra)
-            }
-            AdmitKind::Write | AdmitKind::Metadata => self.fullness(world, extra),
+            AdmitKind::Write => self.fullness(world, extra),
             AdmitKind::Remove => self.memory_fullness(extra),
         }
     }
@@ -256,10 +241,10 @@ impl Budget {
         self.space.room()
     }
 
-    /// Bytes that all this takes where content lies, with metadata.
+    /// Bytes that the metadata of so many changed blocks may take beyond what is kept for it.
     #[must_use]
-    pub fn need(&self, all: Cost) -> u64 {
-        self.space.need(all)
+    pub fn overhead(&self, blocks: u64) -> u64 {
+        self.space.overhead(blocks)
     }
 
     /// All that is reserved now.

@@ -11,7 +11,7 @@ fn txgs(memory: u64, space: Arc<dyn Space>) -> Txgs {
 }
 
 fn cost(memory: u64) -> Cost {
-    Cost { memory, space: memory, ..Cost::default() }
+    Cost { memory, space: memory, blocks: 0 }
 }
 
 #[test]

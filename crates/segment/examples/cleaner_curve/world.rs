@@ -399,11 +399,11 @@ impl World {
         let transfer_ns = |bytes: u64| {
             u64::try_from(u128::from(bytes) * 1_000_000_000 / device_rate).expect("less than centuries")
         };
-        self.shrink(self.space.commit_room(self.setting.block_bytes).frees_max(
-            held * self.cost(),
-            0,
-            held * BLOCKS_COST,
-        ))?;
+        self.shrink(
+            self.space
+                .commit_room(self.setting.block_bytes)
+                .frees_max(held * self.cost(), held * BLOCKS_COST),
+        )?;
         for &name in names {
             // It may have been deleted since.
             if name >= self.blocks.len() as u64 {
