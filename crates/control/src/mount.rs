@@ -494,12 +494,13 @@ impl Handler for Front {
     ) -> Reply<(Entry, Opened)> {
         let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
         let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
-        Ok((made, self.open(req, made.ino, args)?))
+        // What is new is empty: nothing may follow that could have to wait, for then the call is made again, and the name is there.
+        Ok((made, self.opened(args)))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
         let made = self.made(req, || self.fs.tmpfile(self.caller(req), parent, mode))?;
-        Ok((made, self.open(req, made.ino, args)?))
+        Ok((made, self.opened(args)))
     }
 
     fn read(&self, _req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
