@@ -17,7 +17,7 @@ use crate::snapshots::{self, SnapshotsRequest};
 pub const USAGE: &str = "\
 usage: steadfast lab list
        steadfast lab run EXPERIMENT [options]
-       steadfast lab show REPORT.json [-o REPORT.html]
+       steadfast lab show REPORT.json [-o REPORT.html] [--markdown FILE [--marks NAME]]
 
 Repeats an experiment and writes report.html and report.json.
 
@@ -58,6 +58,10 @@ pub enum Request {
         report: PathBuf,
         /// Where the page goes.
         html: PathBuf,
+        /// The document that table and pictures go into.
+        markdown: Option<PathBuf>,
+        /// Between which marks of it, if not those named after the experiment.
+        marks: Option<String>,
     },
     /// Run one.
     Run(RunRequest),
@@ -223,10 +227,19 @@ impl<'a> Words<'a> {
 
 fn show(args: &[String]) -> Result<Request, Error> {
     let mut words = Words::new(args);
-    let (mut report, mut html) = (None, None);
+    let (mut report, mut html, mut markdown, mut marks) = (None, None, None, None);
     while let Some(word) = words.next() {
         match word {
             "-o" | "--out" => html = Some(PathBuf::from(words.value(word)?)),
+            "--markdown" => markdown = Some(PathBuf::from(words.value(word)?)),
+            "--marks" => {
+                let name = words.value(word)?;
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                if name.is_empty() || !name.chars().all(plain) {
+                    return Err(usage(format!("--marks {name}: letters, digits and - alone")));
+                }
+                marks = Some(name.to_owned());
+            }
             _ if word.starts_with('-') => return Err(usage(format!("lab show knows no option {word}"))),
             _ if report.is_none() => report = Some(PathBuf::from(word)),
             _ => return Err(usage("lab show draws one report at a time".to_owned())),
@@ -234,7 +247,10 @@ fn show(args: &[String]) -> Result<Request, Error> {
     }
     let report = report.ok_or_else(|| usage("lab show needs the path of a report.json".to_owned()))?;
     let html = html.unwrap_or_else(|| report.with_extension("html"));
-    Ok(Request::Show { report, html })
+    if marks.is_some() && markdown.is_none() {
+        return Err(usage("--marks says where in the document of --markdown, which is not given".to_owned()));
+    }
+    Ok(Request::Show { report, html, markdown, marks })
 }
 
 fn run(args: &[String]) -> Result<Request, Error> {
@@ -340,6 +356,8 @@ mod tests {
             ("run compression --fast", "--fast"),
             ("show", "report.json"),
             ("show a b", "one report"),
+            ("show a --marks x", "--markdown"),
+            ("show a --markdown b --marks x>", "--marks x>"),
         ] {
             let error = words(line).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{line}");

@@ -75,6 +75,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// An experiment ended early, and what it had measured until then was kept.
+    #[error("{why}\n  what was measured until then: {}", report.display())]
+    Early {
+        /// Why it ended.
+        why: Box<Error>,
+        /// The report of what was measured.
+        report: PathBuf,
+    },
     /// Ctrl-C, or told to end.
     #[error("stopped before the end; everything that was set up has been removed")]
     Stopped,
@@ -92,6 +100,7 @@ impl Error {
         match self {
             Error::Usage(_) => 2,
             Error::Stopped => 130,
+            Error::Early { why, .. } => why.exit_status(),
             _ => 1,
         }
     }

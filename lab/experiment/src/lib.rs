@@ -64,6 +64,7 @@ pub use steadfast_lab_report::{html, number, report};
 
 use args::Request;
 use experiment::Settings;
+use figures::markdown::Figures;
 use report::Report;
 use results::Done;
 use target::{Directories, Pools, Target};
@@ -102,15 +103,29 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
             bench::USAGE
         )),
         Request::List => say(&site::list()),
-        Request::Show { report, html } => {
+        Request::Show { report, html, markdown, marks } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
             let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
+            let insert = |mut figures: Figures<'_>| {
+                if let Some(marks) = &marks {
+                    figures.name = marks;
+                }
+                markdown.as_deref().map_or(Ok(()), |document| figures::markdown::insert(&figures, document))
+            };
             let page = if let Some(parsed) = engine::data::parse(&text) {
-                engine::render(&parsed.map_err(wrong)?)
+                let parsed = parsed.map_err(wrong)?;
+                insert(engine::markdown::figures(&parsed, &parsed.heading()))?;
+                engine::render(&parsed)
             } else if let Some(parsed) = beside::data::parse(&text) {
-                beside::render(&parsed.map_err(wrong)?)
+                let parsed = parsed.map_err(wrong)?;
+                insert(beside::figures(&parsed))?;
+                beside::render(&parsed)
             } else if let Some(parsed) = recovery::data::parse(&text) {
-                recovery::render(&parsed.map_err(wrong)?)
+                let parsed = parsed.map_err(wrong)?;
+                insert(recovery::figures_of(&parsed))?;
+                recovery::render(&parsed)
+            } else if markdown.is_some() {
+                return Err(wrong("a report of this kind has no table for a document".to_owned()));
             } else {
                 html::render(&report::parse(&text).map_err(|error| wrong(error.to_string()))?)
             };

@@ -63,11 +63,31 @@ pub(crate) fn directory(experiment: &str, asked: Option<&Path>) -> Result<PathBu
     out.canonicalize().map_err(Error::io("find", &out))
 }
 
-/// Writes `report.json` and `report.html`, and the table and pictures into a document.
+/// What an experiment that ended early leaves: its error if nothing was measured (there is nothing to tell then), else why it
+/// ended, which the notes tell first. `None` for one that came to its end.
+pub(crate) fn early(
+    done: Result<(), Error>,
+    measured: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<Error>, Error> {
+    match done {
+        Ok(()) => Ok(None),
+        Err(error) if !measured => Err(error),
+        Err(error) => {
+            let why = error.to_string().replace('\n', " ");
+            notes.insert(0, format!("This ended early; what stands here was measured before. Why: {why}."));
+            Ok(Some(error))
+        }
+    }
+}
+
+/// Writes `report.json` and `report.html`, and the table and pictures into a document: not those of an experiment that
+/// ended `early`, which is an error all the same.
 pub(crate) fn write<R: Serialize>(
     report: R,
     page: &str,
     out: &Path,
+    early: Option<Error>,
     document: Option<(&Figures<'_>, &Path)>,
 ) -> Result<Results<R>, Error> {
     let (json, html) = (out.join("report.json"), out.join("report.html"));
@@ -78,8 +98,50 @@ pub(crate) fn write<R: Serialize>(
     })?;
     fs::write(&json, text + "\n").map_err(Error::io("write", &json))?;
     fs::write(&html, page).map_err(Error::io("write", &html))?;
+    if let Some(why) = early {
+        return Err(Error::Early { why: Box::new(why), report: html });
+    }
     if let Some((figures, document)) = document {
         markdown::insert(figures, document)?;
     }
     Ok(Results { report, json, html })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::goals::tests::report;
+    use crate::engine::{markdown as of_engine, render};
+
+    #[test]
+    fn what_was_measured_before_an_error_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let document = dir.path().join("NOTES.md");
+        fs::write(&document, "# Notes\n").unwrap();
+        let mut whole = report("write", true, &[("ext4", &[977.0]), ("plain", &[428.0])]);
+        let full = Error::Missing { what: "No room.".to_owned(), action: "give some.".to_owned() };
+        let early = early(Err(full), true, &mut whole.notes).unwrap();
+        let (page, heading) = (render(&whole), whole.heading());
+        let figures = of_engine::figures(&whole, &heading);
+        let error =
+            write(whole.clone(), &page, dir.path(), early, Some((&figures, document.as_path()))).unwrap_err();
+        assert_eq!(error.exit_status(), 1);
+        let said = error.to_string();
+        assert!(said.contains("No room.") && said.contains("report.html"), "{said}");
+        let kept = fs::read_to_string(dir.path().join("report.json")).unwrap();
+        assert!(
+            kept.contains("977") && kept.contains("This ended early") && kept.contains("No room."),
+            "{kept}"
+        );
+        assert!(fs::read_to_string(dir.path().join("report.html")).unwrap().contains("This ended early"));
+        // Half a run never takes the place of a whole one.
+        assert_eq!(fs::read_to_string(&document).unwrap(), "# Notes\n");
+    }
+
+    #[test]
+    fn nothing_measured_is_no_report() {
+        let mut notes = Vec::new();
+        assert!(matches!(early(Err(Error::Stopped), false, &mut notes), Err(Error::Stopped)));
+        assert!(early(Ok(()), true, &mut notes).unwrap().is_none() && notes.is_empty());
+    }
 }

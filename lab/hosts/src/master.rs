@@ -14,7 +14,7 @@ use steadfast_lab_params::{AGENT_PORT, DataLimit, Host, Operation, Plan, Run, Sd
 use steadfast_lab_workload::histogram::Histogram;
 use steadfast_lab_workload::{
     Counter, Crew, Event, Figures, Group, Groups, Interval, Line, Observer, Options, Order as Monitor,
-    RunResult, monitor_order,
+    RunResult, Share, monitor_order,
 };
 
 /// A host that answers at all answers so soon.
@@ -278,7 +278,7 @@ impl Crew for Hosts<'_> {
         let parts = parts(run, weights, &names);
         let machine = |member: &Member| self.members.iter().position(|other| other.at == member.at);
         let machines = self.members.iter().filter_map(machine).collect();
-        let mut work = Gathering::new(run, self.number, &parts, machines);
+        let mut work = Gathering::new(run, self.number, &parts, names, machines);
         for Part { host, run, weights } in parts {
             let order = Order::Run { number: self.number, run: Box::new(run), weights: Some(weights) };
             self.members[host].tell(order);
@@ -464,7 +464,7 @@ impl Hosts<'_> {
 
 /// One host in one run.
 #[derive(Default)]
-struct Share {
+struct Hand {
     take_part: bool,
     ready: bool,
     /// Where its groups are among all.
@@ -473,16 +473,18 @@ struct Share {
     waiting: VecDeque<Stretch>,
     done: Option<Done>,
     lost: bool,
-    /// All that was asked for, for its line at the end.
-    requested: Histogram,
+    /// What it did in the intervals that count.
+    measured: Groups,
 }
 
 /// A run, as it comes together.
 struct Gathering<'a> {
     number: u32,
+    /// Name of each host.
+    names: Vec<String>,
     /// The first host on the machine of each.
     machines: Vec<usize>,
-    hosts: Vec<Share>,
+    hosts: Vec<Hand>,
     /// Files of each host's part.
     parts: Vec<(usize, Vec<String>, HashMap<String, String>)>,
     /// Storage and file name on its host, with its bytes: hosts that share one have it once.
@@ -497,10 +499,16 @@ struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    fn new(run: &'a Run, number: u32, parts: &[Part], machines: Vec<usize>) -> Gathering<'a> {
+    fn new(
+        run: &'a Run,
+        number: u32,
+        parts: &[Part],
+        names: Vec<String>,
+        machines: Vec<usize>,
+    ) -> Gathering<'a> {
         let warm = u32::try_from(run.warmup / run.interval.max(1)).unwrap_or(u32::MAX);
         let first_measured = warm.max(1).saturating_add(1);
-        let mut shares: Vec<Share> = machines.iter().map(|_| Share::default()).collect();
+        let mut shares: Vec<Hand> = machines.iter().map(|_| Hand::default()).collect();
         parts.iter().for_each(|part| shares[part.host].take_part = true);
         let describe = |part: &Part| match &part.run.work {
             Work::Raw(work) => {
@@ -513,6 +521,7 @@ impl<'a> Gathering<'a> {
         };
         Gathering {
             number,
+            names,
             machines,
             hosts: shares,
             parts: parts.iter().map(describe).collect(),
@@ -532,6 +541,7 @@ impl<'a> Gathering<'a> {
                 measured_cpu: Default::default(),
                 whole: Groups::default(),
                 whole_cpu: Default::default(),
+                hosts: Vec::new(),
                 counters: Vec::new(),
                 ended_all: false,
                 notes: Vec::new(),
@@ -551,8 +561,13 @@ impl<'a> Gathering<'a> {
             .collect()
     }
 
-    fn all(&self, what: impl Fn(&Share) -> bool) -> bool {
+    fn all(&self, what: impl Fn(&Hand) -> bool) -> bool {
         self.hosts.iter().filter(|host| host.take_part).all(what)
+    }
+
+    /// Does more than one host take part?
+    fn several(&self) -> bool {
+        self.hosts.iter().filter(|host| host.take_part).count() > 1
     }
 
     fn fail(&mut self, sentence: String) {
@@ -608,14 +623,12 @@ impl<'a> Gathering<'a> {
 
     /// Nothing, in all its groups.
     fn nothing(&self) -> Groups {
-        let empty = |kind: &Kind| Group {
-            storage: kind.storage.clone(),
-            workload: kind.workload.clone(),
-            operation: kind.operation,
-            requested: kind.requested,
-            times: Histogram::default(),
-        };
         Groups(self.kinds.iter().map(empty).collect())
+    }
+
+    /// Nothing, in the groups of one host, in its own order.
+    fn nothing_of(&self, at: usize) -> Groups {
+        Groups(self.hosts[at].places.iter().map(|place| empty(&self.kinds[*place])).collect())
     }
 
     fn interval(&mut self, stretches: Vec<(usize, Stretch)>, observer: &mut Observer<'_>) {
@@ -624,18 +637,25 @@ impl<'a> Gathering<'a> {
         let warmup = number < self.result.first_measured;
         let mut groups = self.nothing();
         let (mut cpus, mut seconds): (Vec<(usize, Cpu)>, f64) = (Vec::new(), 0.0);
+        let mut shares = Vec::new();
         for (at, stretch) in stretches {
             cpus.push((self.machines[at], stretch.cpu));
             seconds = seconds.max(stretch.seconds);
+            let mut own = self.nothing_of(at);
             for (kind, times) in &stretch.times {
-                let place = self.hosts[at].places.get(*kind as usize);
-                let group = place.and_then(|place| groups.0.get_mut(*place));
+                let place = self.hosts[at].places.get(*kind as usize).copied();
+                let group = place.and_then(|place| groups.0.get_mut(place));
                 // What fits no group is not ours to count.
                 let (Some(group), Some(times)) = (group, times.histogram()) else { continue };
                 group.times.merge(&times);
-                if group.requested && !warmup {
-                    self.hosts[at].requested.merge(&times);
-                }
+                own.0[*kind as usize].times.merge(&times);
+            }
+            if !warmup {
+                self.hosts[at].measured.merge(&own);
+            }
+            if self.several() {
+                let cpu = over_hosts(&[((), stretch.cpu)]);
+                shares.push(Share { host: self.names[at].clone(), groups: own, cpu });
             }
         }
         let mut operations = Vec::new();
@@ -657,7 +677,10 @@ impl<'a> Gathering<'a> {
             self.result.measured.merge(&groups);
         }
         self.result.lines.push(line.clone());
-        observer(&Event::Interval { run: self.run, interval: &Interval { line, groups, warmup } });
+        observer(&Event::Interval {
+            run: self.run,
+            interval: &Interval { line, groups, warmup, hosts: shares },
+        });
     }
 
     fn limit_reached(&self) -> bool {
@@ -678,13 +701,14 @@ impl<'a> Gathering<'a> {
     fn finish(mut self, members: &[Member], stop: &AtomicBool) -> (RunResult, Option<u64>) {
         let nothing = self.nothing();
         let seconds = self.result.measured_seconds();
+        let several = self.several();
         let result = &mut self.result;
         for groups in [&mut result.measured, &mut result.whole] {
             if groups.0.is_empty() {
                 *groups = nothing.clone();
             }
         }
-        let done: Vec<(&Member, &Share)> =
+        let done: Vec<(&Member, &Hand)> =
             members.iter().zip(&self.hosts).filter(|(_, share)| share.take_part).collect();
         let mut counters: Vec<Counter> = Vec::new();
         let mut compared = None;
@@ -703,8 +727,11 @@ impl<'a> Gathering<'a> {
                     compared = Some(compared.unwrap_or(0) + count);
                 }
             }
-            if done_by_several(&done) && share.requested.count > 0 {
-                let (times, per) = (&share.requested, seconds.max(1.0));
+            if !several {
+                continue;
+            }
+            let (times, per) = (share.measured.requested(), seconds.max(1.0));
+            if times.count > 0 {
                 result.notes.push(format!(
                     "host={}: {:.1} operations a second, {:.2} MiB a second, {:.3} ms, p99 {:.3} ms",
                     member.name,
@@ -714,6 +741,12 @@ impl<'a> Gathering<'a> {
                     times.percentile_ms(99.0)
                 ));
             }
+            let cpu = share.done.as_ref().map(|done| done.measured_cpu).unwrap_or_default();
+            result.hosts.push(Share {
+                host: member.name.clone(),
+                groups: share.measured.clone(),
+                cpu: over_hosts(&[((), cpu)]),
+            });
         }
         let of = |field: fn(&Done) -> Cpu| -> Vec<(&str, Cpu)> {
             done.iter()
@@ -732,6 +765,13 @@ impl<'a> Gathering<'a> {
     }
 }
 
-fn done_by_several(hosts: &[(&Member, &Share)]) -> bool {
-    hosts.len() > 1
+/// A group in which nothing has happened yet.
+fn empty(kind: &Kind) -> Group {
+    Group {
+        storage: kind.storage.clone(),
+        workload: kind.workload.clone(),
+        operation: kind.operation,
+        requested: kind.requested,
+        times: Histogram::default(),
+    }
 }

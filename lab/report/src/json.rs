@@ -73,6 +73,10 @@ pub fn run(result: &RunResult) -> Value {
         "whole": stretch(&result.whole, result.seconds, &result.whole_cpu),
         "storages": parts(result, true),
         "workloads": parts(result, false),
+        // Empty where one machine alone worked.
+        "hosts": result.hosts.iter().map(|share| {
+            (share.host.clone(), stretch(&share.groups, result.measured_seconds(), &share.cpu))
+        }).collect::<serde_json::Map<_, _>>(),
         "counters": result.counters.iter().map(|c| (c.name.to_string(), json!(c.count))).collect::<serde_json::Map<_, _>>(),
         "errors": result.errors,
         "engine_us_per_operation": result.overhead_us(),

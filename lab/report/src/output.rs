@@ -12,7 +12,8 @@ use crate::table::{self, Stretch};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use steadfast_lab_params::{CommandOutput, Operation, Plan, Run, Work, short_bytes, thousands};
-use steadfast_lab_workload::{Event, Groups, Interval, RunResult};
+use steadfast_lab_workload::cpu::CpuUse;
+use steadfast_lab_workload::{Event, Groups, Interval, RunResult, Share};
 
 /// Headers are repeated after so many intervals.
 const HEADER_EVERY: u32 = 30;
@@ -22,6 +23,21 @@ const HEADER_EVERY: u32 = 30;
 enum Subject {
     Storage(String),
     Workload(String),
+    Host(String),
+}
+
+impl Subject {
+    fn storage(&self) -> Option<&String> {
+        if let Subject::Storage(name) = self { Some(name) } else { None }
+    }
+
+    fn workload(&self) -> Option<&String> {
+        if let Subject::Workload(name) = self { Some(name) } else { None }
+    }
+
+    fn host(&self) -> Option<&String> {
+        if let Subject::Host(name) = self { Some(name) } else { None }
+    }
 }
 
 struct SubjectPages {
@@ -33,10 +49,15 @@ struct SubjectPages {
 }
 
 impl SubjectPages {
-    fn groups(&self, all: &Groups) -> Groups {
+    /// Its part of a stretch of time, and the processors that worked on it. `None` for a host that took no part.
+    fn part<'a>(&self, all: &Groups, cpu: &'a CpuUse, hosts: &'a [Share]) -> Option<(Groups, &'a CpuUse)> {
         match &self.subject {
-            Subject::Storage(name) => all.filtered(|group| group.storage == *name),
-            Subject::Workload(name) => all.filtered(|group| group.workload == *name),
+            Subject::Storage(name) => Some((all.filtered(|group| group.storage == *name), cpu)),
+            Subject::Workload(name) => Some((all.filtered(|group| group.workload == *name), cpu)),
+            Subject::Host(name) => {
+                let share = hosts.iter().find(|share| share.host == *name)?;
+                Some((share.groups.clone(), &share.cpu))
+            }
         }
     }
 
@@ -53,6 +74,8 @@ impl SubjectPages {
         match &self.subject {
             Subject::Storage(name) => name_of(name, true),
             Subject::Workload(name) => name_of(name, false),
+            // Which hosts had a part is known when they say something.
+            Subject::Host(_) => true,
         }
     }
 }
@@ -182,6 +205,9 @@ impl<'a> Output<'a> {
                 }
             }
         }
+        if plan.hosts.len() > 1 {
+            plan.hosts.iter().for_each(|host| want(Subject::Host(host.name.clone())));
+        }
         let mut taken: Vec<String> = RESERVED.iter().map(|name| name.to_string()).collect();
         for subject in wanted {
             let (name, title, histogram_title) = match (&subject, self.files) {
@@ -193,6 +219,9 @@ impl<'a> Output<'a> {
                 }
                 (Subject::Storage(n), false) => {
                     (n, format!("SD report for sd={n}"), "SD response time histogram.".to_string())
+                }
+                (Subject::Host(n), _) => {
+                    (n, format!("Host report for host={n}"), format!("Response time histogram for host={n}"))
                 }
                 (Subject::Workload(n), false) => {
                     (n, format!("Workload Report for wd={n}"), "WD response time histogram.".to_string())
@@ -238,12 +267,10 @@ impl<'a> Output<'a> {
         }
         self.summary.line("Machine readable:                <A HREF=\"report.json\">report.json</A>   <A HREF=\"latency.csv\">latency.csv</A>   <A HREF=\"report.html\">report.html</A>");
         self.summary.line("");
-        let list = |storages: bool, subjects: &[SubjectPages]| -> String {
-            let names = subjects.iter().filter_map(|s| match (&s.subject, storages) {
-                (Subject::Storage(name), true) | (Subject::Workload(name), false) => Some((name, &s.base)),
-                _ => None,
-            });
-            names
+        let list = |wanted: fn(&Subject) -> Option<&String>, subjects: &[SubjectPages]| -> String {
+            subjects
+                .iter()
+                .filter_map(|s| Some((wanted(&s.subject)?, &s.base)))
                 .map(|(name, base)| format!("<A HREF=\"{base}.html\">{}</A>", escape(name)))
                 .collect::<Vec<_>>()
                 .join("   ")
@@ -253,9 +280,13 @@ impl<'a> Output<'a> {
         self.summary.line(&format!(
             "{:<32} {}",
             format!("Link to {kind} reports:"),
-            list(true, &self.subjects)
+            list(Subject::storage, &self.subjects)
         ));
-        self.summary.line(&format!("{work:<32} {}", list(false, &self.subjects)));
+        self.summary.line(&format!("{work:<32} {}", list(Subject::workload, &self.subjects)));
+        let hosts = list(Subject::host, &self.subjects);
+        if !hosts.is_empty() {
+            self.summary.line(&format!("{:<32} {hosts}", "Link to host reports:"));
+        }
         self.summary.line(&link("Link to response time histogram:", "histogram"));
         self.summary.line(&link("Link to workload skew report:", "skew"));
         self.summary.line("");
@@ -494,8 +525,9 @@ impl<'a> Output<'a> {
         self.flatfile.line(&format!("{} {} {flat}", stamp.time(), stamp.stamp()));
         for at in 0..self.subjects.len() {
             if self.subjects[at].takes_part(run) {
-                let groups = self.subjects[at].groups(&interval.groups);
-                let own = Stretch { groups: &groups, seconds: stretch.seconds, cpu: stretch.cpu };
+                let part = self.subjects[at].part(&interval.groups, stretch.cpu, &interval.hosts);
+                let Some((groups, cpu)) = part else { continue };
+                let own = Stretch { groups: &groups, seconds: stretch.seconds, cpu };
                 let line = format!("{}{}", stamp.time(), self.line(&number.to_string(), &own));
                 self.subjects[at].page.line(&line);
             }
@@ -548,9 +580,9 @@ impl<'a> Output<'a> {
         self.warnings(result, &stretch);
         histogram_page::write(&mut self.histogram, &result.measured, self.files, self.edges.as_deref());
         for at in 0..self.subjects.len() {
-            if self.subjects[at].takes_part(run) {
-                let groups = self.subjects[at].groups(&result.measured);
-                let own = Stretch { groups: &groups, seconds, cpu: &result.measured_cpu };
+            let part = self.subjects[at].part(&result.measured, &result.measured_cpu, &result.hosts);
+            if let (true, Some((groups, cpu))) = (self.subjects[at].takes_part(run), part) {
+                let own = Stretch { groups: &groups, seconds, cpu };
                 let line = format!("{}{}", stamp.time(), self.line(&label, &own));
                 self.subjects[at].page.line(&line);
                 let page = &mut self.subjects[at].histogram;
@@ -660,6 +692,24 @@ impl<'a> Output<'a> {
                 row(one, &result.measured.filtered(|group| name(group) == *one));
             }
             row("Total", &result.measured);
+        }
+        if !result.hosts.is_empty() {
+            self.skew.line(&format!("{stamp} "));
+            let header = if self.files {
+                table::file_skew_header("Host:", &self.columns)
+            } else {
+                table::raw_skew_header("Host:")
+            };
+            header.iter().for_each(|line| self.skew.line(&format!("{stamp} {line}")));
+            for share in &result.hosts {
+                let own = Stretch { groups: &share.groups, seconds: stretch.seconds, cpu: &share.cpu };
+                let line = if self.files {
+                    table::file_skew_line(&share.host, &own, &self.columns)
+                } else {
+                    table::raw_skew_line(&share.host, &own)
+                };
+                self.skew.line(&format!("{stamp} {line}"));
+            }
         }
         self.skew.line("");
     }

@@ -35,6 +35,8 @@ struct Finished {
     loops: String,
     asked: String,
     operations: Vec<(&'static str, Figures)>,
+    /// Of each host, if there are several: its name, what it did, and its processors in percent.
+    hosts: Vec<(String, Figures, f64)>,
     seconds: f64,
     errors: u64,
     warmup: String,
@@ -133,6 +135,11 @@ impl RunPage {
             loops: result.run.loops.clone(),
             asked: asked(&result.run),
             operations,
+            hosts: result
+                .hosts
+                .iter()
+                .map(|share| (share.host.clone(), Figures::from(&share.groups.requested()), share.cpu.used))
+                .collect(),
             seconds,
             errors: result.errors,
             warmup: match result.run.warmup {
@@ -212,6 +219,13 @@ impl RunPage {
             "Opens and closes that come with reads and writes are here too, though not in the rates above.",
             &self.operations(),
         );
+        if self.runs.iter().any(|run| !run.hosts.is_empty()) {
+            page += &parts::section(
+                "Host by host",
+                "What each host did of what was asked for, without the warm-up. CPU is that host, percent.",
+                &self.hosts(),
+            );
+        }
         page += &parts::section(
             "Space",
             "Used on the file system that holds each place, before and after.",
@@ -351,20 +365,34 @@ impl RunPage {
         }
         table += "</tr></thead>\n<tbody>\n";
         for run in &self.runs {
-            for (name, f) in &run.operations {
-                let per = run.seconds.max(1e-9);
-                table += &format!(
-                    "<tr><th scope=\"row\">{}</th><td>{name}</td><td>{}</td>",
-                    escape(&run.name()),
-                    steadfast_lab_params::thousands(f.count)
-                );
-                let rates = [f.count as f64 / per, f.bytes as f64 / per / number::MIB];
-                let times = [f.mean_ms, f.p50_ms, f.p90_ms, f.p99_ms, f.p999_ms, f.max_ms];
-                rates
-                    .into_iter()
-                    .chain(times)
-                    .for_each(|value| table += &format!("<td>{}</td>", shown(value)));
-                table += "</tr>\n";
+            for (name, figures) in &run.operations {
+                table += &format!("{}</tr>\n", run.line(name, figures));
+            }
+        }
+        parts::scroll(&(table + "</tbody>\n"))
+    }
+
+    fn hosts(&self) -> String {
+        let mut table = String::from("<thead><tr><th scope=\"col\">Run</th>");
+        for head in [
+            "Host",
+            "Count",
+            "Per second",
+            "MiB/s",
+            "Mean ms",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "Longest",
+            "CPU %",
+        ] {
+            table += &format!("<th scope=\"col\">{head}</th>");
+        }
+        table += "</tr></thead>\n<tbody>\n";
+        for run in &self.runs {
+            for (name, figures, cpu) in &run.hosts {
+                table += &format!("{}<td>{}</td></tr>\n", run.line(&escape(name), figures), shown(*cpu));
             }
         }
         parts::scroll(&(table + "</tbody>\n"))
@@ -390,6 +418,21 @@ impl RunPage {
 }
 
 impl Finished {
+    /// A row of figures, open at its end: the run, `name`, and what it did.
+    fn line(&self, name: &str, figures: &Figures) -> String {
+        let per = self.seconds.max(1e-9);
+        let mut row = format!(
+            "<tr><th scope=\"row\">{}</th><td>{name}</td><td>{}</td>",
+            escape(&self.name()),
+            steadfast_lab_params::thousands(figures.count)
+        );
+        let rates = [figures.count as f64 / per, figures.bytes as f64 / per / number::MIB];
+        let f = figures;
+        let times = [f.mean_ms, f.p50_ms, f.p90_ms, f.p99_ms, f.p999_ms, f.max_ms];
+        rates.into_iter().chain(times).for_each(|value| row += &format!("<td>{}</td>", shown(value)));
+        row
+    }
+
     /// `rd1`, `rd1 threads=2`.
     fn name(&self) -> String {
         if self.loops == "None" || self.format {

@@ -96,6 +96,27 @@ fn a_file_with_two_hosts_is_one_result_and_an_agent_that_is_killed_ends_it() {
     for host in ["host=one: ", "host=two: "] {
         assert!(console.contains(host) && console.contains("operations a second"), "{console}");
     }
+    // Each host has a page, a part of report.json, and a row of report.html; together they are the whole.
+    let out = dir.path().join("out");
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(out.join("report.json")).unwrap()).unwrap();
+    let run = &report["runs"][1];
+    let count = |part: &serde_json::Value| part["requested"]["count"].as_u64().unwrap();
+    let parts = run["hosts"].as_object().unwrap();
+    assert_eq!(parts.keys().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(parts.values().map(count).sum::<u64>(), count(&run["average"]), "{run:#}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Host by host"), "{page}");
+    for host in ["one", "two"] {
+        assert!(count(&parts[host]) > 0 && page.contains(&format!("<td>{host}</td>")), "{run:#}");
+        let page = fs::read_to_string(out.join(format!("{host}.html"))).unwrap();
+        assert!(page.contains(&format!("Host report for host={host}")) && page.contains("avg_2-3"), "{page}");
+        let times = fs::read_to_string(out.join(format!("{host}.histogram.html"))).unwrap();
+        assert!(times.contains("cum%%"), "{times}");
+        for other in ["summary.html", "skew.html"] {
+            assert!(fs::read_to_string(out.join(other)).unwrap().contains(host), "{other}");
+        }
+    }
     let word = fs::read_to_string(&key).unwrap();
     for entry in fs::read_dir(dir.path().join("out")).unwrap().map(Result::unwrap) {
         let page = fs::read(entry.path()).unwrap();

@@ -604,6 +604,7 @@ impl<'a> Watch<'a> {
                 measured_cpu: Default::default(),
                 whole: nothing,
                 whole_cpu: Default::default(),
+                hosts: Vec::new(),
                 counters: Vec::new(),
                 ended_all: false,
                 notes: Vec::new(),
@@ -738,7 +739,10 @@ impl<'a> Watch<'a> {
             self.result.measured.merge(&groups);
         }
         self.result.lines.push(line.clone());
-        observer(&Event::Interval { run: self.run, interval: &Interval { line, groups, warmup } });
+        observer(&Event::Interval {
+            run: self.run,
+            interval: &Interval { line, groups, warmup, hosts: Vec::new() },
+        });
     }
 
     fn pass_notes(&mut self, notes: &mpsc::Receiver<Note>, observer: &mut Observer<'_>) {

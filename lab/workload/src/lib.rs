@@ -56,7 +56,7 @@ mod validate_tests;
 
 pub use drive::{Meet, Observer};
 pub use monitor::{Order, order as monitor_order};
-pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult};
+pub use result::{Counter, Figures, Group, Groups, Interval, Line, RunResult, Share};
 pub use session::{Crew, Session};
 pub use shared::IoError;
 

@@ -59,6 +59,17 @@ impl Groups {
     }
 }
 
+/// What one of several hosts did.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Its name in the parameter file.
+    pub host: String,
+    /// All groups of the run, with what this host did in them.
+    pub groups: Groups,
+    /// Its processors.
+    pub cpu: CpuUse,
+}
+
 /// Figures of one operation, without its histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -122,6 +133,8 @@ pub struct Interval {
     pub groups: Groups,
     /// Whether it belongs to the warm-up.
     pub warmup: bool,
+    /// The same by host, of those that had something to say. Empty where one machine alone works.
+    pub hosts: Vec<Share>,
 }
 
 /// Counters that are no response times, with vdbench's names.
@@ -164,6 +177,8 @@ pub struct RunResult {
     pub whole: Groups,
     /// Processors over everything.
     pub whole_cpu: CpuUse,
+    /// The intervals that count by host, in the order of the parameter file. Empty where one machine alone works.
+    pub hosts: Vec<Share>,
     /// Counters.
     pub counters: Vec<Counter>,
     /// `monitor=` asked for the end of all runs.

@@ -112,7 +112,7 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
     let mut progress = Progress::new(
         (seconds * variants.len() as f64 + MAKING_S) * columns.len() as f64 * f64::from(request.rounds),
     );
-    for round in 1..=request.rounds {
+    let done = (1..=request.rounds).try_for_each(|round| {
         let mut order: Vec<(usize, &&Column)> = columns.iter().enumerate().collect();
         // Each round begins with another one (B3).
         let first = (round - 1) as usize % order.len().max(1);
@@ -140,18 +140,26 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
             };
             hands.fill_and_run(request, &variants)?;
         }
-    }
+        Ok(())
+    });
     progress.end();
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
     report.rows.retain(|row| !row.values.is_empty());
+    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
     report.goals = request.load.judge(&report.rows);
     report.charts = charts(&report);
     report.summary = summary(&report);
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures(&whole);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(
+        report,
+        &page,
+        &out,
+        early,
+        request.markdown.as_deref().map(|document| (&figures, document)),
+    )
 }
 
 fn wanted(request: &BesideRequest, column: &Column) -> bool {
@@ -296,7 +304,7 @@ fn summary(report: &BesideReport) -> String {
 }
 
 /// What a document gets.
-fn figures(report: &BesideReport) -> Figures<'_> {
+pub(crate) fn figures(report: &BesideReport) -> Figures<'_> {
     let base = report.arms.iter().find(|arm| arm.key == BASE).map_or("ext4", |arm| arm.label.as_str());
     Figures {
         name: &report.experiment,

@@ -127,7 +127,6 @@ pub fn run(
     run.progress.end();
     let Run { arms, shell, mut report, lines, drifts, .. } = run;
     drop(arms);
-    done?;
     report.charts = charts(request, lines, drifts);
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
@@ -140,9 +139,17 @@ pub fn run(
         "The copy is `cp --reflink=auto` for us, since FUSE servers are not asked for FICLONE and the copy goes by copy_file_range, and `--reflink=always` for the others.".to_owned(),
         "The room is that of the pool or file system as a whole, less what there was before. Ours of the first file is that of its intent log, too, which holds what fsync asked for.".to_owned(),
     ];
+    let measured = !report.rows.is_empty();
+    let early = results::early(done, measured, &mut report.notes)?;
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
     let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(
+        report,
+        &page,
+        &out,
+        early,
+        request.markdown.as_deref().map(|document| (&figures, document)),
+    )
 }
 
 fn recipes(request: &DedupRequest) -> Vec<Recipe> {

@@ -97,9 +97,10 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Free bytes needed where the images lie: what all arms hold at the same time, and some.
+    /// Free bytes needed where the images lie: what all arms hold at the same time, 1 KiB for each file of the curve, and some.
     pub fn room(&self) -> u64 {
-        10 * self.file.max(self.cow.0) + 2 * GIB
+        let curve = self.counts.last().copied().unwrap_or(0) << 10;
+        10 * self.file.max(self.cow.0) + curve + 2 * GIB
     }
 }
 
@@ -167,7 +168,7 @@ impl EngineRequest {
             let mut counts = powers(4, if self.long { 6 } else { 5 });
             counts.push(if self.long { 10_000_000 } else { 1_000_000 });
             Sizes {
-                image: 4 * GIB,
+                image: if self.long { 8 * GIB } else { 4 * GIB },
                 file: 256 * MIB,
                 reads: 4_000,
                 writes: 10_000,

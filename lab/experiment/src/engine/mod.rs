@@ -119,7 +119,8 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     run.progress.end();
     let Run { arms, shell, mut report, .. } = run;
     drop(arms);
-    done?;
+    let measured = !report.rows.is_empty() || !report.charts.is_empty();
+    let early = results::early(done, measured, &mut report.notes)?;
     report.conditions = Conditions {
         started: machine::stamp(started),
         seconds: clock.elapsed().as_secs_f64(),
@@ -131,5 +132,11 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     let (page, heading) = (render(&report), report.heading());
     let figures_of = report.clone();
     let figures = markdown::figures(&figures_of, &heading);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(
+        report,
+        &page,
+        &out,
+        early,
+        request.markdown.as_deref().map(|document| (&figures, document)),
+    )
 }

@@ -134,7 +134,7 @@ pub fn run(
     let small = if request.wants("raidz1") { 2.0 } else { 0.0 };
     let stages = f64::from(request.rounds) * (arms.len() as f64 * FILLS.len() as f64 + small);
     let mut progress = Progress::new(stages * STAGE_S);
-    for round in 1..=request.rounds {
+    let done = (1..=request.rounds).try_for_each(|round| {
         for (at, key) in arms.iter().enumerate() {
             if report.arms[at].missing.is_some() {
                 continue;
@@ -176,10 +176,13 @@ pub fn run(
             };
             hands.small_files(beside, questions::files(request.quick), &mut made.bench)?;
         }
-    }
+        Ok(())
+    });
     progress.end();
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
+    let measured = report.rows.iter().any(|row| !row.values.is_empty());
+    let early = results::early(done, measured, &mut report.notes)?;
     report.goals = judge(&report);
     report.charts = charts(&report);
     report.summary = summary(&report);
@@ -187,7 +190,13 @@ pub fn run(
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures_of(&whole);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(
+        report,
+        &page,
+        &out,
+        early,
+        request.markdown.as_deref().map(|document| (&figures, document)),
+    )
 }
 
 /// Bytes of each device: what was asked for, or what the given ones have.
@@ -657,7 +666,7 @@ fn summary(report: &RecoveryReport) -> String {
 }
 
 /// What a document gets.
-fn figures_of(report: &RecoveryReport) -> Figures<'_> {
+pub(crate) fn figures_of(report: &RecoveryReport) -> Figures<'_> {
     let base = report.arms.first().map_or(("raidz1", "raidz1"), |arm| (arm.key.as_str(), arm.label.as_str()));
     Figures {
         name: "recovery",

@@ -178,7 +178,6 @@ pub fn run(
     run.progress.end();
     let Run { arms, shell, mut report, lines, .. } = run;
     drop(arms);
-    done?;
     // By what was measured, and then by how many there were.
     let kinds = ["take", "each", "writes", "list"];
     let place = |row: &Row| kinds.iter().position(|kind| row.key.starts_with(kind)).unwrap_or(kinds.len());
@@ -195,9 +194,17 @@ pub fn run(
         "A listing of ours tells how much would come back if that snapshot alone were destroyed.".to_owned(),
         "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
     ];
+    let measured = !report.rows.is_empty();
+    let early = results::early(done, measured, &mut report.notes)?;
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
     let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(
+        report,
+        &page,
+        &out,
+        early,
+        request.markdown.as_deref().map(|document| (&figures, document)),
+    )
 }
 
 impl Run<'_> {
