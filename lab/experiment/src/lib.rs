@@ -106,11 +106,10 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
         Request::Show { report, html, markdown, marks } => {
             let text = fs::read_to_string(&report).map_err(Error::io("read", &report))?;
             let wrong = |error: String| Error::Usage(format!("{}: {error}", report.display()));
-            let insert = |mut figures: Figures<'_>| {
-                if let Some(marks) = &marks {
-                    figures.name = marks;
-                }
-                markdown.as_deref().map_or(Ok(()), |document| figures::markdown::insert(&figures, document))
+            let insert = |figures: Figures<'_>| {
+                let Some(document) = markdown.as_deref() else { return Ok(()) };
+                let name = marks.as_deref().unwrap_or(figures.name);
+                figures::markdown::insert(&Figures { name, ..figures }, document)
             };
             let page = if let Some(parsed) = engine::data::parse(&text) {
                 let parsed = parsed.map_err(wrong)?;
@@ -222,7 +221,7 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
     };
     let report = experiment::conduct(experiment.as_ref(), target.as_mut(), &settings, stop)?;
     let page = html::render(&report);
-    results::write(report, &page, &out, None)
+    results::write(report, &page, &out, None, None, None)
 }
 
 /// The command that repeats a run.

@@ -88,7 +88,8 @@ pub(crate) fn write<R: Serialize>(
     page: &str,
     out: &Path,
     early: Option<Error>,
-    document: Option<(&Figures<'_>, &Path)>,
+    figures: Option<&Figures<'_>>,
+    document: Option<&Path>,
 ) -> Result<Results<R>, Error> {
     let (json, html) = (out.join("report.json"), out.join("report.html"));
     let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Io {
@@ -101,7 +102,7 @@ pub(crate) fn write<R: Serialize>(
     if let Some(why) = early {
         return Err(Error::Early { why: Box::new(why), report: html });
     }
-    if let Some((figures, document)) = document {
+    if let (Some(figures), Some(document)) = (figures, document) {
         markdown::insert(figures, document)?;
     }
     Ok(Results { report, json, html })
@@ -124,7 +125,7 @@ mod tests {
         let (page, heading) = (render(&whole), whole.heading());
         let figures = of_engine::figures(&whole, &heading);
         let error =
-            write(whole.clone(), &page, dir.path(), early, Some((&figures, document.as_path()))).unwrap_err();
+            write(whole.clone(), &page, dir.path(), early, Some(&figures), Some(&document)).unwrap_err();
         assert_eq!(error.exit_status(), 1);
         let said = error.to_string();
         assert!(said.contains("No room.") && said.contains("report.html"), "{said}");

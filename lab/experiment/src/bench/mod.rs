@@ -89,7 +89,7 @@ pub fn run(
     );
     let steps = f64::from(request.rounds) * (THREADS.len() * COLUMNS.len()) as f64 * request.seconds as f64;
     let mut progress = Progress::new(steps);
-    for round in 0..request.rounds {
+    let done = (0..request.rounds).try_for_each(|round| {
         for threads in THREADS {
             let mut rates = vec![None; COLUMNS.len()];
             for turn in 0..COLUMNS.len() {
@@ -129,10 +129,12 @@ pub fn run(
         let how = "The program started, one operation of 4 KiB done, all reports written, the program ended: more than to the first operation.";
         let row = Row::new("start", "a whole execution of one operation", "ms", false, how);
         figures::add(&mut report.rows, &row, "raw", start);
-    }
+        Ok(())
+    });
     progress.end();
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
+    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
     report.goals = judge(&report.rows);
     report.summary = figures::goals::summary(&report.goals);
     report.commands = columns::fio_lines(request.seconds)
@@ -146,7 +148,7 @@ pub fn run(
     );
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
     let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, request.markdown.as_deref().map(|document| (&figures, document)))
+    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }
 
 /// What the issue asks for.

@@ -153,13 +153,7 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures(&whole);
-    results::write(
-        report,
-        &page,
-        &out,
-        early,
-        request.markdown.as_deref().map(|document| (&figures, document)),
-    )
+    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }
 
 fn wanted(request: &BesideRequest, column: &Column) -> bool {

@@ -79,7 +79,7 @@ pub fn run(
     let each = load::seconds(&plan) + MAKING_S;
     let mut progress = Progress::new(each * request.contenders.len() as f64 * f64::from(request.rounds));
     let mut phases: Vec<Phase> = Vec::new();
-    for round in 1..=request.rounds {
+    let done = (1..=request.rounds).try_for_each(|round| {
         let mut order: Vec<usize> = (0..request.contenders.len()).collect();
         // Each round begins with another one.
         order.rotate_left((round - 1) as usize % request.contenders.len());
@@ -142,8 +142,10 @@ pub fn run(
                 phases.push(phase);
             }
         }
-    }
+        Ok(())
+    });
     progress.end();
+    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
     report.charts = charts(&report, &phases);
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
@@ -154,7 +156,7 @@ pub fn run(
     );
     report.commands = shell.history();
     let page = engine::render(&report);
-    results::write(report, &page, &out, None)
+    results::write(report, &page, &out, early, None, None)
 }
 
 fn names(request: &CompareRequest) -> String {

@@ -147,7 +147,7 @@ pub fn summary(report: &EngineReport) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::engine::data::{ArmInfo, Row, SCHEMA, VERSION, Verdict};
     use crate::report::Conditions;

@@ -132,11 +132,5 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     let (page, heading) = (render(&report), report.heading());
     let figures_of = report.clone();
     let figures = markdown::figures(&figures_of, &heading);
-    results::write(
-        report,
-        &page,
-        &out,
-        early,
-        request.markdown.as_deref().map(|document| (&figures, document)),
-    )
+    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }

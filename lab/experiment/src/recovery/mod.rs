@@ -190,13 +190,7 @@ pub fn run(
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures_of(&whole);
-    results::write(
-        report,
-        &page,
-        &out,
-        early,
-        request.markdown.as_deref().map(|document| (&figures, document)),
-    )
+    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }
 
 /// Bytes of each device: what was asked for, or what the given ones have.

@@ -198,13 +198,7 @@ pub fn run(
     let early = results::early(done, measured, &mut report.notes)?;
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
     let figures = engine::markdown::figures(&whole, &heading);
-    results::write(
-        report,
-        &page,
-        &out,
-        early,
-        request.markdown.as_deref().map(|document| (&figures, document)),
-    )
+    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }
 
 impl Run<'_> {
