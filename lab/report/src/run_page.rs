@@ -390,7 +390,9 @@ impl RunPage {
             table += &format!("<th scope=\"col\">{head}</th>");
         }
         table += "</tr></thead>\n<tbody>\n";
-        for run in &self.runs {
+        // A format may be over before anything counts.
+        let worked = |run: &&Finished| run.hosts.iter().any(|(_, figures, _)| figures.count > 0);
+        for run in self.runs.iter().filter(worked) {
             for (name, figures, cpu) in &run.hosts {
                 table += &format!("{}<td>{}</td></tr>\n", run.line(&escape(name), figures), shown(*cpu));
             }
