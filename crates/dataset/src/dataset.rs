@@ -647,7 +647,20 @@ impl Dataset {
     /// Gives references back. The last one of an inode without links starts its reclaim: the answer is true, and the
     /// caller calls [`Dataset::reclaim`].
     pub fn forget(&self, inode: &Arc<Inode>, refs: u64) -> bool {
-        let mut shard = self.shard(inode.id).lock();
+        self.forget_in(&mut self.shard(inode.id).lock(), inode, refs)
+    }
+
+    /// The same by number, in one step. What is not in memory nobody refers to: then, as where nothing is to be reclaimed, it is
+    /// `None`.
+    pub fn forget_number(&self, id: InodeId, refs: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(id).lock();
+        let inode = Arc::clone(shard.inodes.get(&id)?);
+        let is_orphan = self.forget_in(&mut shard, &inode, refs);
+        drop(shard);
+        is_orphan.then_some(inode)
+    }
+
+    fn forget_in(&self, shard: &mut Shard, inode: &Arc<Inode>, refs: u64) -> bool {
         let mut state = inode.state.lock();
         state.refs = state.refs.saturating_sub(refs);
         if state.refs > 0 {
@@ -656,7 +669,7 @@ impl Dataset {
         if state.record.nlink == 0 && !state.gone {
             return true;
         }
-        self.remove_unused(&mut shard, inode, &state);
+        self.remove_unused(shard, inode, &state);
         false
     }
 

@@ -14,7 +14,7 @@
 //!
 //! ## Reading order
 //! [`handler`](Handler) (what a file system must know), `types` (the nouns), `session` (threads, and why nothing
-//! hangs), `mount`, `notify` (forgetting, without deadlock), `wire::init` (every feature flag, with its reason).
+//! hangs), `mount`, `notify` (the kernel is to forget, without deadlock), `forgets` (it forgot), `wire::init` (every feature flag, with its reason).
 //!
 //! ## Example
 //! ```no_run
@@ -36,6 +36,7 @@ pub mod arenas;
 mod device;
 pub mod dispatch;
 mod error;
+mod forgets;
 mod handler;
 mod later;
 mod mount;

@@ -13,6 +13,7 @@
 //!   need rest: see [`threads`](crate::threads).
 //! - When all threads are blocked in handlers, more are started: see [`threads`](crate::threads).
 //! - Notifications are delivered by a thread that serves nothing: see [`notify`](crate::notify).
+//! - What the kernel forgets by the ten thousand is worked off by another such thread: see [`forgets`](crate::forgets).
 //! - No handler's panic ends a thread.
 //! - The session notices an unmount from outside: the kernel ends every read of the device.
 //!
@@ -28,6 +29,7 @@
 use crate::device::{self, Received, ReplyBuffer, RequestBuffer};
 use crate::dispatch::{self, Outcome, Served, panic_message};
 use crate::error::Error;
+use crate::forgets::{Forgets, LARGE_BYTES};
 use crate::handler::Handler;
 use crate::later::Later;
 use crate::mount::{self, Mounted, UnmountMode};
@@ -104,6 +106,8 @@ struct Shared {
     /// The crew, as one, and the queues' threads that have not left.
     serving: AtomicUsize,
     notifier: Notifier,
+    /// What the kernel forgot by the ten thousand.
+    forgets: Forgets,
     log: Option<LogSink>,
     /// Files the kernel has open, wherever (S3).
     open_handles: AtomicI64,
@@ -222,6 +226,7 @@ impl Session {
             pool: Pool::new(options.threads_max),
             serving: AtomicUsize::new(1 + queues.as_ref().map_or(0, uring::Prepared::len)),
             notifier: Notifier::new(),
+            forgets: Forgets::default(),
             log: log.clone(),
             open_handles: AtomicI64::new(0),
             end: Mutex::default(),
@@ -479,7 +484,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Starts the supervisor and the notification thread.
+    /// Starts the supervisor, and the threads that notify and forget.
     fn start_helpers(self: &Arc<Self>) -> Result<(), Error> {
         let failed = |source| Error::ThreadNotStarted { source };
         let shared = self.clone();
@@ -504,6 +509,11 @@ impl Shared {
                 };
                 shared.crew.supervise(add, |threads| shared.log(LogEvent::ThreadsExhausted { threads }));
             })
+            .map_err(failed)?;
+        let shared = self.clone();
+        std::thread::Builder::new()
+            .name("fuse-forget".into())
+            .spawn(move || shared.forgets.run(|message| shared.forget(message)))
             .map_err(failed)?;
         if let Some(fd) = self.first_fd() {
             let shared = self.clone();
@@ -594,6 +604,7 @@ impl Shared {
         self.crew.end();
         self.pool.end();
         self.notifier.end();
+        self.forgets.end();
         if let Some(vigil) = &self.vigil {
             vigil.end();
         }
@@ -603,6 +614,16 @@ impl Shared {
         }
         self.lock_end().done = true;
         self.ended.notify_all();
+    }
+
+    /// Works off a message that was well-formed when it came.
+    fn forget(&self, message: &[u8]) {
+        let Ok(incoming) = decode(message, self.dialect) else { return };
+        let served = dispatch::serve(self.handler.as_ref(), &incoming, &mut [0; dispatch::OUT_MIN]);
+        if let Some(message) = served.panicked {
+            let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
+            self.log(LogEvent::HandlerPanicked { opcode, unique, message });
+        }
     }
 
     /// Serves one message. With a place to put things off, what asks to be durable goes there; and while something is there,
@@ -628,6 +649,11 @@ impl Shared {
                 return true;
             }
         };
+        let is_large =
+            matches!(incoming.operation, Operation::BatchForget { .. }) && message.len() >= LARGE_BYTES;
+        if is_large && self.forgets.push(message) {
+            return true;
+        }
         let may_wait = put_off.as_ref().is_none_or(|put_off| put_off.syncs.is_empty());
         let (opcode, unique) = (incoming.header.opcode, incoming.header.unique);
         if matches!(incoming.operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. }) {

@@ -259,9 +259,8 @@ impl FileSystem {
 
     /// Gives back references that entries and opens took.
     pub fn forget(&self, ino: u64, refs: u64) {
-        let Ok(inode) = self.inode(ino) else { return };
-        if self.dataset.forget(&inode, refs) {
-            self.reclaim(&inode);
+        if let Some(orphan) = self.dataset.forget_number(InodeId(ino), refs) {
+            self.reclaim(&orphan);
         }
     }
 
