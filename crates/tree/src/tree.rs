@@ -381,7 +381,7 @@ impl Tree {
             }
         };
         loop {
-            let node = self.cache.get(&stored)?;
+            let node = self.cache.glance(&stored)?;
             if node.is_leaf() {
                 return Some(Some(node));
             }

@@ -128,7 +128,7 @@ impl<'t> Survey<'t> {
         if let Some(node) = self.held.get(pointer) {
             return Some(Arc::clone(node));
         }
-        let node = self.cache.get(pointer)?;
+        let node = self.cache.glance(pointer)?;
         self.held.insert(pointer, Arc::clone(&node));
         Some(node)
     }

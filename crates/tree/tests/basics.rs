@@ -204,3 +204,28 @@ fn an_older_snapshot_is_not_synced_after_a_later_one() {
     tree.sync(&second).unwrap();
     let _ = tree.sync(&first);
 }
+
+#[test]
+fn what_is_not_in_the_cache_is_read_once_and_counted_once() {
+    let (books, tree) = filled(20_000);
+    let root = tree.sync(&tree.snapshot()).unwrap();
+    let levels = u64::from(root.expect("not empty").level) + 1;
+    assert!(levels >= 3, "{levels}");
+    for number in (0..20_000).step_by(997) {
+        for remove in [false, true] {
+            let cache = NodeCache::new(1 << 20);
+            let cold = Tree::open(books.clone(), Arc::clone(&cache), root, SMALL);
+            let before = books.statistics().nodes_read;
+            match remove {
+                true => assert_eq!(cold.remove(&key(number * 2)).unwrap(), Some(key(number))),
+                false => assert_eq!(cold.get(&key(number * 2)).unwrap(), Some(key(number))),
+            }
+            assert_eq!(books.statistics().nodes_read - before, levels, "one node of each level");
+            assert_eq!(cache.statistics().misses, levels);
+            // Everything is here now: nothing is read, and nothing missed.
+            assert_eq!(cold.insert(&key(number * 2), &key(number)).unwrap().is_none(), remove);
+            assert_eq!(books.statistics().nodes_read - before, levels);
+            assert_eq!(cache.statistics().misses, levels);
+        }
+    }
+}
