@@ -26,6 +26,7 @@ struct State {
     /// References beyond the first.
     more: BTreeMap<u64, u64>,
     bad: BTreeSet<u64>,
+    reads: u64,
     reads_left: Option<u64>,
     writes_left: Option<u64>,
 }
@@ -104,6 +105,12 @@ impl MemoryBlocks {
         live.map(|(block, content)| references(block) * bytes(content)).sum()
     }
 
+    /// Blocks read so far.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.state.lock().reads
+    }
+
     /// From now on, after so many reads more, every read fails; `None`: none does.
     pub fn fail_reads_after(&self, reads: Option<u64>) {
         self.state.lock().reads_left = reads;
@@ -164,6 +171,7 @@ impl Blocks for MemoryBlocks {
 
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
         let mut state = self.state.lock();
+        state.reads += 1;
         if fails(&mut state.reads_left) {
             return Err(StoreError::new(Injected));
         }

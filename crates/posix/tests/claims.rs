@@ -403,3 +403,76 @@ fn lists_and_modes_stay_in_step() {
     world.commit();
     world.check();
 }
+
+/// What a file that nobody asked for of late costs, in a tree of which the cache holds a small part, is a node or two for each of
+/// three places (its directory's attributes, its entry, its own attributes), however many files there are.
+#[test]
+fn a_cold_name_costs_a_few_reads_among_however_many_files() {
+    const DIRECTORY: u64 = 500;
+    let mut world = world(512);
+    let mut directories = Vec::new();
+    let mut made = 0;
+    for files in [4_000, 16_000] {
+        while made < files {
+            if made % DIRECTORY == 0 {
+                let name = format!("d{}", made / DIRECTORY);
+                let entry = world.fs.mkdir(ROOT, 1, name.as_bytes(), 0o755).expect("new");
+                world.fs.forget(entry.ino, 1);
+                directories.push(entry.ino);
+            }
+            let directory = directories[usize::try_from(made / DIRECTORY).expect("few")];
+            let entry = world.fs.mknod(ROOT, directory, format!("f{made}").as_bytes(), 0o100_644, 0);
+            world.fs.forget(entry.expect("new").ino, 1);
+            made += 1;
+        }
+        world.commit();
+        world.reopen();
+        let mut reads = [0, 0];
+        let cold = 40;
+        for step in 0..2 * cold {
+            // Far apart, so that one finds next to nothing of what the one before brought.
+            let file = step * 7_919 % files;
+            let directory = directories[usize::try_from(file / DIRECTORY).expect("few")];
+            let name = format!("f{file}");
+            let before = world.blocks.reads();
+            if step < cold {
+                let found = world.fs.lookup(directory, name.as_bytes()).expect("there");
+                world.fs.forget(found.ino, 1);
+            } else {
+                world.fs.unlink(directory, name.as_bytes()).expect("removed");
+                let entry = world.fs.mknod(ROOT, directory, name.as_bytes(), 0o100_644, 0).expect("new");
+                world.fs.forget(entry.ino, 1);
+            }
+            let took = world.blocks.reads() - before;
+            assert!(took <= 9, "{files} files, step {step}: {took} nodes read");
+            reads[usize::from(step >= cold)] += took;
+        }
+        assert!(reads.iter().all(|reads| *reads <= 4 * cold), "{files} files: {reads:?} for {cold} each");
+        world.check();
+    }
+}
+
+/// References that come back by number reach what is in memory, once; what is not there has none.
+#[test]
+fn what_is_forgotten_by_number_is_forgotten_once() {
+    let mut world = world(512);
+    let entry = world.fs.mknod(ROOT, 1, b"f", 0o100_644, 0).expect("new");
+    world.fs.lookup(1, b"f").expect("there");
+    world.fs.unlink(1, b"f").expect("removed");
+    world.commit();
+    world.fs.forget(entry.ino, 1);
+    assert!(world.fs.getattr(entry.ino).is_ok(), "one reference is left");
+    world.fs.forget(entry.ino, 1);
+    assert_eq!(world.fs.getattr(entry.ino), Err(Errno::ESTALE));
+    for ino in [entry.ino, 12_345, 0] {
+        world.fs.forget(ino, 1);
+    }
+    world.check();
+    let other = world.file("g");
+    world.commit();
+    world.reopen();
+    let before = world.blocks.reads();
+    world.fs.forget(other, 1);
+    assert_eq!(world.blocks.reads(), before, "nothing is read to be forgotten");
+    assert!(world.fs.lookup(1, b"g").is_ok());
+}

@@ -155,6 +155,19 @@ pub struct Limits {
     pub space: u64,
 }
 
+/// How long operations waited before they were let in, all together since the start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Waits {
+    /// Operations that the curve delayed.
+    pub delayed: u64,
+    /// How long the curve said that they should wait, in nanoseconds.
+    pub delayed_ns: u64,
+    /// Times that one waited for a release: at a limit, or because the pool did not admit it yet.
+    pub held: u64,
+    /// How long, in nanoseconds.
+    pub held_ns: u64,
+}
+
 /// Dirty budget of a pool.
 pub struct Budget {
     env: Env,
@@ -173,6 +186,7 @@ struct State {
     wake_ns: u64,
     /// Number of releases; a waiter sees whether one came.
     releases: u64,
+    waits: Waits,
 }
 
 impl State {
@@ -218,8 +232,8 @@ pub fn delay_ns(fullness: u32, bytes: u64) -> u64 {
 
 impl Budget {
     pub(crate) fn new(env: Env, limits: Limits, space: Arc<dyn Space>) -> Budget {
-        let state =
-            State { limits, total: Cost::default(), by_txg: Default::default(), wake_ns: 0, releases: 0 };
+        let (total, by_txg, waits) = (Cost::default(), Default::default(), Waits::default());
+        let state = State { limits, total, by_txg, wake_ns: 0, releases: 0, waits };
         Budget { env, space, state: Mutex::new(state), released: Condvar::new() }
     }
 
@@ -263,6 +277,12 @@ impl Budget {
     #[must_use]
     pub fn fullness(&self) -> u32 {
         self.state.lock().fullness(&*self.space, Cost::default())
+    }
+
+    /// How long operations waited so far.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.state.lock().waits
     }
 
     /// Gives back all that operations of `txg` reserved. Called when the pool has counted what `txg` really uses.
@@ -339,7 +359,12 @@ impl Budget {
                 state.releases
             };
             patience.check(false)?;
-            self.wait_release(releases, commits, patience)?;
+            let began_ns = self.env.clock.monotonic_ns();
+            let waited = self.wait_release(releases, commits, patience);
+            let waits = &mut self.state.lock().waits;
+            waits.held += 1;
+            waits.held_ns += self.env.clock.monotonic_ns().saturating_sub(began_ns);
+            waited?;
         }
     }
 
@@ -359,7 +384,10 @@ impl Budget {
                 return Ok(());
             }
             patience.check(false)?;
-            state.wake_ns = state.wake_ns.max(now()) + delay;
+            let now = now();
+            state.wake_ns = state.wake_ns.max(now) + delay;
+            state.waits.delayed += 1;
+            state.waits.delayed_ns += state.wake_ns - now;
             (state.wake_ns, state.releases)
         };
         for slice in 1_u32.. {

@@ -52,7 +52,9 @@ mod gate;
 mod patience;
 
 pub use account::Account;
-pub use budget::{AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, delay_ns};
+pub use budget::{
+    AdmitKind, Budget, Cost, Limits, Reservation, Room, Space, Unlimited, Verdict, Waits, delay_ns,
+};
 pub use close::{CloseReason, CloseRule, Moment};
 pub use commits::{Commits, Suspended};
 pub use gate::{Gate, Hold};
