@@ -266,3 +266,64 @@ fn what_changed_is_told_file_by_file() {
     host.shell("zfs diff -t tank/d@b | head -1 | grep -Eq '^[0-9]+[.][0-9]{9}\tM'").ok();
     host.shell("zfs diff tank/d@b tank/d@a").fails(1).says("STREAM-BASE");
 }
+
+#[test]
+fn compressed_records_go_as_they_are_and_stay_so() {
+    let Some(host) = host("compressed_streams") else { return };
+    host.shell("zfs create -o compression=zstd-9 tank/home && zfs create -o compression=lz4 tank/home/sub")
+        .ok();
+    host.shell("seq 2000000 > t/home/numbers && head -c 3000000 /dev/urandom > t/home/noise && echo few > t/home/few").ok();
+    host.shell(
+        "seq 7 300000 > t/home/sub/more && truncate -s 5M t/home/sub/more && zfs snapshot -r tank/home@a",
+    )
+    .ok();
+    host.shell("zfs set compression=off safe").ok();
+    let number = |command: &str| host.shell(command).ok().out.trim().parse::<u64>().expect("a number");
+    let plain = number("zfs send tank/home@a | wc -c");
+    let packed = number("zfs send -c tank/home@a | wc -c");
+    assert!(packed < plain / 2, "{packed} of {plain}");
+    // What is told is what goes.
+    let told = number("zfs send -c -nP tank/home@a | sed -n 's/^size\\t//p'");
+    assert!(told > packed * 9 / 10 && told < packed * 11 / 10, "{told} for {packed}");
+    host.shell("zfs send --compressed tank/home@a | zfs receive -v safe/home")
+        .ok()
+        .says("full stream of tank/home@a");
+    let data = |fs: &str| number(&format!("zfs get -Hpo value referenced {fs}"));
+    assert!(data("safe/home").abs_diff(data("tank/home")) < 200_000);
+    host.shell("zfs send tank/home@a | zfs receive safe/plain").ok();
+    assert!(data("safe/plain") > data("safe/home") * 2);
+    // A tree, with what is not sealed as it is for -w, and increments of all kinds.
+    host.shell("zfs send -w -R tank/home@a | zfs receive safe/tree").ok();
+    host.shell("diff -r t/home s/home --exclude sub && diff -r t/home s/tree").ok();
+    host.shell("seq 4 500000 > t/home/sub/new && truncate -s 70000 t/home/numbers && zfs snapshot -r tank/home@b && date > t/home/b && zfs snapshot -r tank/home@c").ok();
+    host.shell("zfs send -c -R -I @a tank/home@c | zfs receive safe/tree && diff -r t/home s/tree").ok();
+    host.shell(
+        "zfs bookmark tank/home@a tank/home#a && zfs send -c -i '#a' tank/home@b | zfs receive safe/home",
+    )
+    .ok();
+    host.shell(
+        "zfs send -cp -i b tank/home@c | zfs receive safe/home && diff -r t/home s/home --exclude sub",
+    )
+    .ok();
+    // What breaks off goes on as it was.
+    host.shell("zfs send -c tank/home@a | head -c 2500000 | zfs receive -s safe/part")
+        .fails(1)
+        .says("receive_resume_token");
+    let token = host.shell("zfs get -Ho value receive_resume_token safe/part").ok().out;
+    assert!(token.starts_with("3-"), "{token}");
+    host.shell("zpool export safe && zpool import -d . safe").ok();
+    assert_eq!(host.shell("zfs get -Ho value receive_resume_token safe/part").ok().out, token);
+    let token = token.trim();
+    host.shell(&format!("zfs send -t {token} > rest && test $(stat -c %s rest) -lt {packed}")).ok();
+    host.shell("zfs receive -s safe/part < rest && diff -r t/home/.zfs/snapshot/a s/part --exclude sub").ok();
+    // Damaged, and by flags that nobody knows.
+    host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf x; tail -c +90002 whole) | zfs receive safe/x")
+        .fails(1)
+        .says("STREAM-DAMAGED");
+    host.shell("(head -c 12 whole; printf '\\2'; tail -c +14 whole) | zfs receive safe/x")
+        .fails(1)
+        .says("flags");
+    host.shell("zfs list safe/x").fails(1);
+    host.shell("zpool scrub -w safe && zpool status safe").ok().says("scrub repaired 0B");
+    host.shell("zpool export safe && zpool export tank").ok();
+}

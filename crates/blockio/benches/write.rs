@@ -56,6 +56,7 @@ fn run(name: &str, data: &[u8], setting: CompressionSetting, keys: Option<&Block
         compression: setting,
         keys,
         data: Cow::Owned(block.to_vec()),
+        packed: None,
     };
     let requests = data.chunks(BLOCK).map(request).collect();
     let start = Instant::now();

@@ -74,17 +74,25 @@ impl Compressor {
     pub fn decompress(&self, compression: Compression, bytes: Buffer, lsize: usize) -> Option<Buffer> {
         match compression {
             Compression::Off => (bytes.len() == lsize).then_some(bytes),
-            Compression::Zle => zle::decompress(&bytes, lsize).map(Buffer::from),
+            _ => self.unpack(compression, &bytes, lsize),
+        }
+    }
+
+    /// The same of bytes that stay where they are.
+    pub fn unpack(&self, compression: Compression, bytes: &[u8], lsize: usize) -> Option<Buffer> {
+        match compression {
+            Compression::Off => (bytes.len() == lsize).then(|| Buffer::from(bytes.to_vec())),
+            Compression::Zle => zle::decompress(bytes, lsize).map(Buffer::from),
             Compression::Lz4 => {
                 let mut out = room_for(lsize);
-                let made = lz4_flex::block::decompress_into(&bytes, &mut out).ok()?;
+                let made = lz4_flex::block::decompress_into(bytes, &mut out).ok()?;
                 (made == lsize).then_some(out)
             }
             Compression::Zstd => {
                 let kept = self.unpackers.lock().expect("no holder panics").pop();
                 let mut unpacker = kept.or_else(|| zstd::bulk::Decompressor::new().ok())?;
                 let mut out = room_for(lsize);
-                let made = unpacker.decompress_to_buffer(&bytes, &mut out[..]);
+                let made = unpacker.decompress_to_buffer(bytes, &mut out[..]);
                 self.unpackers.lock().expect("no holder panics").push(unpacker);
                 (made.ok()? == lsize).then_some(out)
             }

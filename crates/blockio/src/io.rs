@@ -8,7 +8,7 @@ use steadfast_crypto::{AuthError, BlockKeys, Mismatch, SEAL_OVERHEAD, Verified};
 use steadfast_device::Buffer;
 use steadfast_env::{Bug, Env, Job};
 use steadfast_format::{Address, BlockKind, BlockPointer, Compression, DatasetId, PoolGuid, Stamp, Txg};
-use steadfast_segment::{Class, ReadError, Space};
+use steadfast_segment::{Class, READ_GAP_MAX, ReadError, Space};
 
 use crate::ahead::{Ahead, ReadAhead};
 use crate::cache::{Block, Cache, Lookup};
@@ -25,6 +25,8 @@ const FAULTS_KEPT: usize = 256;
 const WINDOW_BYTES: usize = 2 << 20;
 /// Read ahead of one stream at most: some ten milliseconds of a fast disk.
 const READ_AHEAD_BYTES_MAX: u64 = 16 << 20;
+/// Blocks that are read as they were compressed, in one transfer.
+const PACKED_RUN_BYTES: u32 = 1 << 20;
 /// Requests smaller than this in all are not worth waking other cores.
 const PARALLEL_BYTES_MIN: usize = 64 << 10;
 
@@ -49,7 +51,12 @@ pub struct WriteRequest<'a> {
     pub small_bytes_max: u32,
     /// Its bytes, 1 to 16 MiB.
     pub data: Cow<'a, [u8]>,
+    /// The same bytes as somebody compressed them before: stored so, if that saves a unit.
+    pub packed: Option<(Compression, &'a [u8])>,
 }
+
+/// Compressed bytes, how they were made, and how many bytes they are to become.
+pub type PackedPart<'a> = (Compression, &'a [u8], u32);
 
 /// Who reads.
 #[derive(Clone, Copy, Debug)]
@@ -452,7 +459,11 @@ impl BlockIo {
         let unit = self.space.geometry().unit as usize;
         let units = (request.data.len() + overhead).div_ceil(unit);
         let limit = ((units - 1) * unit).saturating_sub(overhead);
-        let (compression, mut bytes) = self.compressor.compress(request.compression, request.data, limit);
+        let packed = request.packed.filter(|(_, bytes)| bytes.len() <= limit);
+        let (compression, mut bytes) = match packed {
+            Some((compression, bytes)) => (compression, Cow::Borrowed(bytes)),
+            None => self.compressor.compress(request.compression, request.data, limit),
+        };
         let (dataset, birth, kind, level) = (request.family, request.txg, request.kind, request.level);
         let identity = Identity { pool: self.pool, dataset, birth, lsize, kind, level, compression };
         let stamp = match request.keys {
@@ -543,6 +554,97 @@ impl BlockIo {
             .map_err(|(badness, detail)| bad(badness, detail.to_owned()))
     }
 
+    /// Blocks of file content as they were compressed, verified and opened: each from its first good copy, those that lie side by side in one
+    /// transfer, on all cores. An error is what [`BlockIo::read`] gives of the same block. They are not looked for in the cache, and not kept.
+    pub fn read_packed(
+        &self,
+        pointers: &[BlockPointer],
+        context: &ReadContext<'_>,
+    ) -> Vec<Result<Block, Error>> {
+        let mut results: Vec<Option<Result<Block, Error>>> = Vec::new();
+        results.resize_with(pointers.len(), || None);
+        let mut jobs: Vec<Job<'_>> = Vec::new();
+        let (mut rest, mut places) = (pointers, &mut results[..]);
+        while !rest.is_empty() {
+            let (run, behind) = rest.split_at(self.run_length(rest));
+            let (now, later) = std::mem::take(&mut places).split_at_mut(run.len());
+            (rest, places) = (behind, later);
+            jobs.push(Box::new(move || self.read_packed_run(run, context, now)));
+        }
+        self.env.tasks.run_all(jobs);
+        results.into_iter().map(|result| result.expect("every block was asked for")).collect()
+    }
+
+    /// How many of these blocks, from the first one on, lie side by side, as far as one transfer goes.
+    fn run_length(&self, pointers: &[BlockPointer]) -> usize {
+        let unit = self.unit();
+        let mut bytes = 0;
+        let follows = |pair: &&[BlockPointer]| {
+            let (last, next) = (&pair[0], pair[1].copies[0]);
+            bytes += last.psize;
+            let end = last.copies[0].offset + last.asize(unit);
+            let gap = next.offset.checked_sub(end).filter(|gap| *gap <= READ_GAP_MAX);
+            next.segment == last.copies[0].segment && gap.is_some() && bytes < PACKED_RUN_BYTES
+        };
+        1 + pointers.windows(2).take_while(follows).count()
+    }
+
+    fn read_packed_run(
+        &self,
+        run: &[BlockPointer],
+        context: &ReadContext<'_>,
+        results: &mut [Option<Result<Block, Error>>],
+    ) {
+        let places: Vec<_> = run.iter().map(|pointer| (pointer.copies[0], pointer.psize as usize)).collect();
+        let together = if places.len() > 1 { self.space.read_run(&places) } else { None };
+        let mut buffers = together.into_iter().flatten();
+        for (pointer, result) in run.iter().zip(results) {
+            if pointer.is_sealed() && context.keys.is_none() {
+                *result = Some(Err(Error::KeyNotLoaded { dataset: context.dataset }));
+                continue;
+            }
+            let identity = Identity::of(self.pool, context.family, pointer);
+            let open = |stored| self.unseal(stored, &identity, pointer, context);
+            let first = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
+            let block = match first.and_then(|stored| open(stored).ok()) {
+                Some(block) => {
+                    add(&self.counters.blocks_read, 1);
+                    add(&self.counters.logical_bytes_read, block.len() as u64);
+                    Ok(block)
+                }
+                // Read by itself, which says what is wrong with it, and from another copy if there is one.
+                None => self.first_good(pointer, context, |address| {
+                    let stored = self.fetch_copy(address, pointer)?;
+                    open(stored).map_err(|bad| self.not_opened(address, pointer, bad))
+                }),
+            };
+            *result = Some(block.map(Block::new));
+        }
+    }
+
+    /// What compressed bytes become, in order, on all cores; `None` for those that do not become as many as they are to.
+    #[must_use]
+    pub fn unpack(&self, parts: &[PackedPart<'_>]) -> Vec<Option<Buffer>> {
+        let mut plain: Vec<Option<Buffer>> = Vec::new();
+        plain.resize_with(parts.len(), || None);
+        let parallelism = self.env.tasks.parallelism();
+        let bytes: usize = parts.iter().map(|(.., lsize)| *lsize as usize).sum();
+        let portion = match bytes < PARALLEL_BYTES_MIN || parallelism <= 1 {
+            true => parts.len(),
+            false => parts.len().div_ceil(parallelism * 4),
+        };
+        let jobs = plain.chunks_mut(portion.max(1)).zip(parts.chunks(portion.max(1)));
+        let jobs = jobs.map(|(plain, parts)| -> Job<'_> {
+            Box::new(move || {
+                for (plain, &(compression, bytes, lsize)) in plain.iter_mut().zip(parts) {
+                    *plain = self.compressor.unpack(compression, bytes, lsize as usize);
+                }
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        plain
+    }
+
     fn read_copy(
         &self,
         address: Address,
@@ -593,12 +695,20 @@ impl BlockIo {
         context: &ReadContext<'_>,
     ) -> Result<Verified<Buffer>, Failure> {
         let identity = Identity::of(self.pool, context.family, pointer);
-        self.open_as(stored, &identity, pointer, context).map_err(|(badness, detail)| {
-            if badness == Badness::Authentication && pointer.is_sealed() {
-                self.space.note_authentication(address);
-            }
-            Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
-        })
+        self.open_as(stored, &identity, pointer, context)
+            .map_err(|bad| self.not_opened(address, pointer, bad))
+    }
+
+    fn not_opened(
+        &self,
+        address: Address,
+        pointer: &BlockPointer,
+        (badness, detail): (Badness, &'static str),
+    ) -> Failure {
+        if badness == Badness::Authentication && pointer.is_sealed() {
+            self.space.note_authentication(address);
+        }
+        Failure::Copy(Attempt { address, device: None, badness, detail: detail.to_owned() })
     }
 
     /// The same for what was sealed as `identity`: what is wrong is told as it is.
@@ -609,27 +719,35 @@ impl BlockIo {
         pointer: &BlockPointer,
         context: &ReadContext<'_>,
     ) -> Result<Verified<Buffer>, (Badness, &'static str)> {
-        let opened = match context.keys {
-            None => stored,
-            Some(_) if !pointer.is_sealed() => {
-                return Err((Badness::Authentication, "a block of an encrypted dataset is not sealed"));
-            }
-            Some(keys) => {
-                let aad = identity.aad();
-                let open = |mut bytes: Buffer| {
-                    let length = keys.open_slice(&pointer.stamp, &aad, &mut bytes)?;
-                    bytes.resize(length);
-                    Ok(bytes)
-                };
-                stored
-                    .try_map(open)
-                    .map_err(|AuthError| (Badness::Authentication, "the seal does not open"))?
-            }
-        };
+        let opened = self.unseal(stored, identity, pointer, context)?;
         let lsize = pointer.lsize as usize;
         opened
             .try_map(|bytes| self.compressor.decompress(pointer.compression, bytes, lsize).ok_or(()))
             .map_err(|()| (Badness::Malformed, "decompression does not give the size in the pointer"))
+    }
+
+    /// Opens the seal, if there is to be one.
+    fn unseal(
+        &self,
+        stored: Verified<Buffer>,
+        identity: &Identity,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Verified<Buffer>, (Badness, &'static str)> {
+        let keys = match context.keys {
+            None => return Ok(stored),
+            Some(_) if !pointer.is_sealed() => {
+                return Err((Badness::Authentication, "a block of an encrypted dataset is not sealed"));
+            }
+            Some(keys) => keys,
+        };
+        let aad = identity.aad();
+        let open = |mut bytes: Buffer| {
+            let length = keys.open_slice(&pointer.stamp, &aad, &mut bytes)?;
+            bytes.resize(length);
+            Ok(bytes)
+        };
+        stored.try_map(open).map_err(|AuthError| (Badness::Authentication, "the seal does not open"))
     }
 
     fn note(&self, fault: BlockFault) {

@@ -21,6 +21,8 @@
 //! (K6) A block that many want at once is read once; nobody holds a lock while it is read.
 //!                                                                test: `a_block_that_many_want_is_read_once`
 //! (K7) What comes from a cache device is judged like what comes from the pool's own ([`second`](SecondCache)).
+//! (K8) What was compressed elsewhere is stored as it came only if it saves a unit, as here; whoever gives it has seen that it becomes
+//!      the bytes beside it ([`BlockIo::unpack`]).       test: `what_was_compressed_before_is_stored_and_read_so`
 //! (K5) Copies of metadata lie in different segments ([`steadfast_segment::Class`]).
 //!
 //! ## Cost
@@ -46,6 +48,6 @@ pub use ahead::ReadAhead;
 pub use cache::Block;
 pub use compress::{CompressionSetting, fuzz as fuzz_decompress};
 pub use error::{Attempt, Badness, BlockFault, Error, ErrorLog};
-pub use io::{BlockIo, ReadContext, WriteRequest};
+pub use io::{BlockIo, PackedPart, ReadContext, WriteRequest};
 pub use second::{SecondCache, SecondCounts};
 pub use stats::Statistics;

@@ -79,6 +79,7 @@ fn request<'a>(kind: BlockKind, data: Vec<u8>, keys: Option<&'a BlockKeys>) -> W
         compression: CompressionSetting::Lz4,
         keys,
         data: Cow::Owned(data),
+        packed: None,
     }
 }
 
@@ -332,6 +333,64 @@ fn right_bytes_that_do_not_decompress_are_malformed() {
     }
     let lie = BlockPointer { lsize: BlockPointer::LSIZE_MAX, ..pointer };
     assert_eq!(badness(io.read(&lie, &reader(None))), Badness::Malformed);
+}
+
+#[test]
+fn what_was_compressed_before_is_stored_and_read_so() {
+    let Fixture { io, .. } = fixture(true);
+    let secret = keys(1);
+    let plain: Vec<Vec<u8>> = (0..40).map(|at| mixed(at, 3_000 + at as usize * 3_333)).collect();
+    for key in [None, Some(&secret)] {
+        for setting in [CompressionSetting::Lz4, CompressionSetting::Zstd(3), CompressionSetting::Zle] {
+            let requests = plain.iter().map(|data| WriteRequest {
+                compression: setting,
+                ..request(BlockKind::Data, data.clone(), key)
+            });
+            let first = io.write_many(requests.collect()).unwrap();
+            let stored = io.read_packed(&first, &reader(key));
+            let stored: Vec<_> = stored.into_iter().map(Result::unwrap).collect();
+            let parts: Vec<(Compression, &[u8], u32)> = first
+                .iter()
+                .zip(&stored)
+                .map(|(pointer, bytes)| (pointer.compression, &bytes[..], pointer.lsize))
+                .collect();
+            let unpacked = io.unpack(&parts);
+            assert!(unpacked.iter().zip(&plain).all(|(made, plain)| made.as_deref() == Some(&plain[..])));
+            // Nobody compresses here, and it is as it was.
+            let requests = plain.iter().zip(&parts).map(|(data, &(how, bytes, _))| WriteRequest {
+                compression: CompressionSetting::Off,
+                packed: (how != Compression::Off).then_some((how, bytes)),
+                ..request(BlockKind::Data, data.clone(), key)
+            });
+            let again = io.write_many(requests.collect()).unwrap();
+            for ((first, again), plain) in first.iter().zip(&again).zip(&plain) {
+                assert_eq!((first.compression, first.psize), (again.compression, again.psize));
+                assert_eq!(*io.read(again, &reader(key)).unwrap(), plain[..]);
+            }
+            assert!(first.iter().any(|pointer| pointer.compression != Compression::Off), "{setting:?}");
+        }
+    }
+    // What saves nothing is not kept.
+    let data = noise(5, 8_000);
+    let useless = WriteRequest {
+        compression: CompressionSetting::Off,
+        packed: Some((Compression::Zle, &data[..5_000])),
+        ..request(BlockKind::Data, data.clone(), None)
+    };
+    assert_eq!(io.write(useless).unwrap().compression, Compression::Off);
+    // What becomes more, or less, or nothing is told from the rest.
+    let packed = io.write(request(BlockKind::Data, mixed(7, 50_000), None)).unwrap();
+    let bytes = io.read_packed(&[packed], &reader(None)).remove(0).unwrap();
+    let (how, right) = (packed.compression, packed.lsize);
+    let parts = [(how, &bytes[..], right - 1), (how, &bytes[..], right), (how, &bytes[..], right + 1)];
+    let made: Vec<bool> = io.unpack(&parts).iter().map(Option::is_some).collect();
+    assert_eq!(made, [false, true, false]);
+    // Without the key, and of another block's place, it is what reading gives.
+    let sealed = io.write(request(BlockKind::Data, mixed(8, 50_000), Some(&secret))).unwrap();
+    assert!(matches!(io.read_packed(&[sealed], &reader(None))[0], Err(Error::KeyNotLoaded { .. })));
+    let misplaced = BlockPointer { copies: packed.copies, ..sealed };
+    let read = io.read_packed(&[misplaced, sealed, misplaced], &reader(Some(&secret)));
+    assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [false, true, false]);
 }
 
 #[test]

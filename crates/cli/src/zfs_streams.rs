@@ -25,7 +25,9 @@ pub(crate) const SEND: Command = Command {
             flag('R', "the file systems below too, with all snapshots up to this one and their properties"),
             flag('p', "with the properties of the file system"),
             flag('b', "with those properties alone that it received itself, if it received any"),
-            flag('w', "blocks as they are sealed: nobody on the way needs the key"),
+            flag('w', "blocks as they are sealed: nobody on the way needs the key; else as -c"),
+            flag('c', "records as they are compressed; they are stored so where they arrive")
+                .or("compressed"),
             flag('n', "only say what would be sent"),
             flag('v', "say what is sent, and how far it is"),
             flag('P', "the same, for scripts"),
@@ -153,6 +155,7 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         properties,
         backup: parsed.has('b'),
         raw: parsed.has('w'),
+        compressed: parsed.has('c'),
         token: token.clone(),
         dry_run: true,
     };

@@ -653,6 +653,9 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     let told = machine.ok("zfs send -n -v -i a tank@b");
     assert_eq!(told, "send from @a to tank@b estimated size is 1M\ntotal estimated size is 1M\n");
     assert_eq!(machine.ok("zfs send -nP tank@b"), "full\ttank@b\t1048576\nsize\t1048576\n");
+    for compressed in ["-c", "--compressed", "-wc", "-cRp", "-Lec"] {
+        assert_eq!(machine.ok(&format!("zfs send {compressed} tank@a")).as_bytes(), fake::SENT);
+    }
     let ran = machine.run("zfs send -v tank@b");
     assert_eq!((ran.status, ran.out.as_bytes()), (0, fake::SENT));
     assert!(ran.err.contains("7B   tank@b"), "{ran:?}");

@@ -24,6 +24,9 @@ pub struct FsSend {
     /// As it is sealed (`-w`).
     #[serde(default)]
     pub raw: bool,
+    /// Records that are compressed go so (`-c`).
+    #[serde(default)]
+    pub compressed: bool,
     /// Where a receive broke off (`-t`).
     pub token: Option<String>,
     /// Only say what would be sent (`-n`): no descriptor is asked for.

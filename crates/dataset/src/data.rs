@@ -13,9 +13,9 @@ use steadfast_txg::{AdmitKind, Cost, Operation, Refusal};
 use crate::ahead::Advice;
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Inode, InodeState};
-use crate::layer::{Grain, Shared, Terms, index, len, pieces, record_space};
+use crate::layer::{Grain, Packed, Shared, Terms, index, len, pieces, record_space};
 use crate::owners::owned_by;
-use crate::{Error, Result, overlaid};
+use crate::{BlockBytes, Error, Result, overlaid};
 
 /// How often a read begins again because a sync replaced what it was reading.
 const READ_RETRIES: usize = 4;
@@ -141,6 +141,25 @@ impl Dataset {
             take(&key, &value)?;
         }
         Ok(parts)
+    }
+
+    /// True if a range of a file is what the last sync stored, and nothing cuts it.
+    #[must_use]
+    pub fn is_as_stored(&self, inode: &Inode, range: Range<u64>) -> bool {
+        let changes = {
+            let state = inode.state.lock();
+            let frozen = inode.frozen.lock().clone();
+            let frozen = frozen.as_ref().is_some_and(|f| f.layer.touches(f.record_size, &range));
+            frozen || state.open.touches(state.record_size(), &range)
+        };
+        let cuts = self.cuts.read();
+        !changes && cuts.of(inode.id).is_none_or(|cuts| cuts.within(range).next().is_none())
+    }
+
+    /// Blocks of content as they were compressed: [`Blocks::read_packed`](crate::Blocks::read_packed).
+    #[must_use]
+    pub fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
+        self.blocks.read_packed(pointers)
     }
 
     /// Notes how a file is read, and has read ahead what comes next.
@@ -273,6 +292,19 @@ impl Dataset {
         append: bool,
         also: impl FnOnce(&mut InodeRecord),
     ) -> u64 {
+        self.write_as(op, inode, (offset, data), append, None, also)
+    }
+
+    /// The same of what came compressed too.
+    pub(crate) fn write_as(
+        &self,
+        op: &mut Operation<'_>,
+        inode: &Arc<Inode>,
+        (offset, data): (u64, &[u8]),
+        append: bool,
+        packed: Option<Packed>,
+        also: impl FnOnce(&mut InodeRecord),
+    ) -> u64 {
         let overlays = self.overlays_of(inode, offset, len(data), append);
         let mut state = inode.state.lock();
         let offset = if append { state.record.size } else { offset };
@@ -282,7 +314,8 @@ impl Dataset {
         let size = state.record.size.max(offset + len(data));
         let terms = Terms { record_size, grain: self.grain(), overlays: &overlays };
         let mut complete = Vec::new();
-        let growth = state.open.write(terms, size, offset, data, |start| complete.push(start));
+        let mut growth = state.open.write(terms, size, offset, data, |start| complete.push(start));
+        growth.memory += packed.map_or(0, |packed| state.open.came_packed(offset, packed));
         state.record.size = size;
         also(&mut state.record);
         let inode_blocks = u64::from(!state.dirty);

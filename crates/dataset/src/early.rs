@@ -17,7 +17,8 @@
 //!
 //! ## Invariants
 //! (E1) A pointer is kept only with the very bytes that were stored: the writer shares the record's chunk, and any change
-//!      (`Record::spoil`) parts the record from its pointer first.             assert: `Layer::end_early`
+//!      (`Record::spoil`) parts the record from its pointer first, and from how its bytes came compressed, if they did.
+//!                                                                            assert: `Layer::end_early`
 //! (E2) A block that was stored early is referenced by the extents of its txg or freed by the sync of its txg, once: its pointer
 //!      lies in the record, or in the layer's list of stale ones.               test: `what_changes_after_it_was_stored_is_freed`
 //! (E3) Nothing that others read, in memory or on devices, refers to a pointer before the sync of its txg.
@@ -36,6 +37,7 @@ use steadfast_format::{BlockKind, Txg};
 
 use crate::dataset::Dataset;
 use crate::inode::Inode;
+use crate::layer::Packed;
 use crate::store::BlockWrite;
 use crate::{Error, Result};
 
@@ -123,24 +125,25 @@ impl Dataset {
         let begun: Vec<_> = picked
             .into_iter()
             .filter_map(|Listed { inode, start, .. }| {
-                let chunk = inode.state.lock().open.begin_early(start)?;
+                let (chunk, packed) = inode.state.lock().open.begin_early(start)?;
                 let length = self.length_without_zeros(&chunk, chunk.len());
-                Some((inode, start, chunk, length))
+                Some((inode, start, chunk, length, packed))
             })
             .collect();
         // Holes and what fits into the tree are the sync's.
         let is_block = |start: u64, length: usize| length > if start == 0 { Extent::INLINE_MAX } else { 0 };
-        let blocks = begun.iter().filter(|(_, start, _, length)| is_block(*start, *length));
-        let blocks = blocks.map(|(_, _, chunk, length)| {
+        let blocks = begun.iter().filter(|(_, start, _, length, _)| is_block(*start, *length));
+        let blocks = blocks.map(|(_, _, chunk, length, packed)| {
             let data = Cow::Borrowed(&chunk[..*length]);
-            BlockWrite { kind: BlockKind::Data, level: 0, record: true, data }
+            let packed = Packed::of(packed.as_ref(), *length);
+            BlockWrite { kind: BlockKind::Data, level: 0, record: true, data, packed }
         });
         let (pointers, error) = match self.blocks.write_many(txg, blocks.collect()) {
             Ok(pointers) => (pointers, None),
             Err(source) => (Vec::new(), Some(Error::Write { dataset: self.id, source })),
         };
         let mut pointers = pointers.into_iter();
-        for (inode, start, chunk, length) in &begun {
+        for (inode, start, chunk, length, _) in &begun {
             let pointer = if is_block(*start, *length) { pointers.next() } else { None };
             let length = u32::try_from(*length).expect("records are small");
             let stored = pointer.map(|pointer| (length, pointer));

@@ -213,7 +213,8 @@ impl Dataset {
         }
         self.records_folded.fetch_add(1, Ordering::Relaxed);
         let plan = Plan::Whole(self.without_zeros(Content::made(content), None));
-        Ok(Some(Planned { inode, offset, record_size: length, plan, old: Some(old), shared: None }))
+        let (old, record_size) = (Some(old), length);
+        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: None, packed: None }))
     }
 
     /// Walks on through the extents for wasteful ones, if the pool gets full. Once a sync.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use steadfast_device::Buffer;
 use steadfast_format::extent::Extent;
-use steadfast_format::{BlockPointer, Txg};
+use steadfast_format::{BlockPointer, Compression, Txg};
 
 /// What one txg changed of a file's content. Data wins over cuts of the same layer.
 #[derive(Debug, Default)]
@@ -39,6 +39,23 @@ impl Shared {
     }
 }
 
+/// The first bytes of a record as they came compressed.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    pub compression: Compression,
+    pub bytes: Vec<u8>,
+    /// What they are when they are not.
+    pub length: usize,
+}
+
+impl Packed {
+    /// For content that is a part of the record, or all of it, and contains these bytes if it is as long as they.
+    pub fn of(this: Option<&Arc<Packed>>, length: usize) -> Option<(Compression, &[u8])> {
+        let packed = this.filter(|packed| packed.length == length)?;
+        Some((packed.compression, &packed.bytes))
+    }
+}
+
 /// The written parts of one record.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -50,6 +67,8 @@ pub(crate) struct Record {
     /// An overlay of it fits into its extent, whatever the sync under way does.
     overlay: bool,
     early: Early,
+    /// Its bytes as they came compressed: they are one chunk, from its beginning. Gone with any change. (E1)
+    packed: Option<Arc<Packed>>,
 }
 
 /// How far a record has got towards being stored before its txg closes ([`crate::early`]).
@@ -310,12 +329,21 @@ impl Layer {
         }
     }
 
-    /// The bytes of a record that is listed for being written early and has not changed since.
-    pub(crate) fn begin_early(&mut self, start: u64) -> Option<Arc<Buffer>> {
+    /// What was just written of the record at `start`, from its beginning, came so. The bytes of memory that are kept.
+    pub(crate) fn came_packed(&mut self, start: u64, packed: Packed) -> u64 {
+        let is_all = |record: &&mut Record| record.whole().is_some_and(|whole| whole.len() == packed.length);
+        let Some(record) = self.records.get_mut(&start).filter(is_all) else { return 0 };
+        let kept = len(&packed.bytes);
+        record.packed = Some(Arc::new(packed));
+        kept
+    }
+
+    /// The bytes of a record that is listed for being written early and has not changed since, and how they came compressed.
+    pub(crate) fn begin_early(&mut self, start: u64) -> Option<(Arc<Buffer>, Option<Arc<Packed>>)> {
         let record = self.records.get_mut(&start).filter(|record| matches!(record.early, Early::Listed))?;
         record.early = Early::Writing;
         let (_, chunk) = record.chunks.first_key_value().expect("a complete record has bytes");
-        Some(Arc::clone(chunk))
+        Some((Arc::clone(chunk), record.packed.take()))
     }
 
     /// What began with [`Layer::begin_early`] has ended: with the first `length` bytes of `chunk` stored at `pointer`, and
@@ -408,6 +436,11 @@ impl Record {
         }
     }
 
+    /// How its bytes came compressed, if they did.
+    pub(crate) fn packed(&self) -> Option<Arc<Packed>> {
+        self.packed.clone()
+    }
+
     /// True if it is one run of `record_size` bytes.
     fn is_complete(&self, record_size: u64) -> bool {
         self.whole().is_some_and(|bytes| len(bytes) == record_size)
@@ -424,6 +457,7 @@ impl Record {
     /// It changes: what was stored of it, or is just being stored, is of no use any more. What was reserved is worth that
     /// block, and the record is to be stored once more.
     fn spoil(&mut self) -> Option<BlockPointer> {
+        self.packed = None;
         match std::mem::replace(&mut self.early, Early::Spent) {
             Early::Not => self.early = Early::Not,
             Early::Listed | Early::Spent => {}

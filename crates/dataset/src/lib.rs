@@ -83,7 +83,7 @@ pub use owners::OwnerQuota;
 pub use plan::OverlayCounts;
 pub use promise::SyncMode;
 pub use ranges::RangeSet;
-pub use replay::Doomed;
+pub use replay::{Arrived, Doomed};
 pub use share::{ShareRange, Sharing, Unshared};
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{NodeCache, StoreError};

@@ -27,6 +27,8 @@ struct State {
     more: BTreeMap<u64, u64>,
     bad: BTreeSet<u64>,
     reads: u64,
+    /// What was written that came compressed too, and how it came.
+    packed: Vec<(Vec<u8>, Vec<u8>)>,
     reads_left: Option<u64>,
     writes_left: Option<u64>,
 }
@@ -127,6 +129,11 @@ impl MemoryBlocks {
         *self.watcher.lock() = Some(Box::new(watcher));
     }
 
+    /// What was written that came compressed too, and how it came, since this was asked last.
+    pub fn take_packed(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        std::mem::take(&mut self.state.lock().packed)
+    }
+
     /// Makes a block unreadable.
     pub fn spoil(&self, pointer: &BlockPointer) {
         self.state.lock().bad.insert(pointer.copies[0].segment.0);
@@ -152,6 +159,7 @@ impl Blocks for MemoryBlocks {
             state.next += 1;
             let segment = state.next;
             let size = u32::try_from(write.data.len()).expect("blocks are small");
+            state.packed.extend(write.packed.map(|(_, packed)| (write.data.to_vec(), packed.to_vec())));
             state.blocks.insert(segment, Arc::from(&*write.data));
             BlockPointer {
                 hash: [0; 32],

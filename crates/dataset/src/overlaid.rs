@@ -268,7 +268,8 @@ mod tests {
                 let count: u32 = ranges.iter().map(|range| range.end - range.start).sum();
                 let block = (!zeros).then(|| {
                     let data = vec![byte; count as usize].into();
-                    let write = BlockWrite { kind: BlockKind::Data, level: 0, record: false, data };
+                    let write =
+                        BlockWrite { kind: BlockKind::Data, level: 0, record: false, data, packed: None };
                     blocks.write_many(Txg(1), vec![write]).expect("written")[0]
                 });
                 overlaid.overlays.push(Overlay { ranges, block });

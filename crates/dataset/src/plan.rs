@@ -11,7 +11,7 @@ use steadfast_format::{Address, BlockKind, BlockPointer, Compression, InodeId, S
 
 use crate::dataset::{Dataset, extent_key};
 use crate::inode::{Frozen, Inode};
-use crate::layer::{Record, Reserve, index, len};
+use crate::layer::{Packed, Record, Reserve, index, len};
 use crate::overlaid::{self, RANGES_MAX};
 use crate::{Error, RangeSet, Result};
 
@@ -24,6 +24,8 @@ pub(crate) struct Planned {
     pub old: Option<Extent>,
     /// What the record was made to refer to in the txg that is synced.
     pub shared: Option<BlockPointer>,
+    /// How what was written of it came compressed.
+    pub packed: Option<Arc<Packed>>,
 }
 
 impl Planned {
@@ -225,7 +227,8 @@ impl Dataset {
             },
         };
         let (inode, record_size) = (inode.id, changes.record_size);
-        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer }))
+        let packed = record.and_then(Record::packed);
+        Ok(Some(Planned { inode, offset, record_size, plan, old, shared: pointer, packed }))
     }
 
     fn plan_over(&self, over: Over) -> Plan {

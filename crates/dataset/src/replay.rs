@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::{InodeId, LogRecord, Txg};
+use steadfast_format::{Compression, InodeId, LogRecord, Txg};
 use steadfast_txg::{AdmitKind, Cost, Operation};
 
 use crate::dataset::Dataset;
 use crate::inode::Inode;
-use crate::layer::{len, record_space};
+use crate::layer::{Packed, len, record_space};
 use crate::owners::owned_by;
 use crate::{Error, Result};
 
@@ -52,6 +52,19 @@ impl Doomed {
             }
         }
     }
+}
+
+/// Content that came compressed, or with what did.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'b> {
+    /// File.
+    pub inode: InodeId,
+    /// Where it begins.
+    pub offset: u64,
+    /// It itself.
+    pub bytes: &'b [u8],
+    /// The same as it came compressed, which becomes these bytes: where it is a record, it is stored so.
+    pub packed: Option<(Compression, &'b [u8])>,
 }
 
 impl Dataset {
@@ -98,6 +111,15 @@ impl Dataset {
         self.make(records, Txg(0), Room::Asked)
     }
 
+    /// The same of content that came compressed.
+    pub fn receive_packed(&self, content: &[Arrived<'_>]) -> Result<()> {
+        for arrived in content {
+            let inode = self.inode(arrived.inode)?;
+            self.replay_data(&inode, *arrived, Room::Asked)?;
+        }
+        Ok(())
+    }
+
     fn enter(&self, room: Room, cost: Cost) -> Result<Operation<'_>> {
         Ok(match room {
             Room::Promised => self.txgs.begin_promised(self.account(), cost)?,
@@ -139,9 +161,9 @@ impl Dataset {
                     let op = self.enter(room, cost)?;
                     self.cut(&op, &inode, *start..*end);
                 }
-                LogRecord::Data { inode, offset, bytes } => {
-                    let inode = self.inode(*inode)?;
-                    self.replay_data(&inode, *offset, bytes, room)?;
+                &LogRecord::Data { inode, offset, bytes } => {
+                    let arrived = Arrived { inode, offset, bytes, packed: None };
+                    self.replay_data(&self.inode(inode)?, arrived, room)?;
                 }
                 _ => {}
             }
@@ -186,14 +208,21 @@ impl Dataset {
         Ok(())
     }
 
-    fn replay_data(&self, inode: &Arc<Inode>, offset: u64, bytes: &[u8], room: Room) -> Result<()> {
+    fn replay_data(&self, inode: &Arc<Inode>, arrived: Arrived<'_>, room: Room) -> Result<()> {
+        let Arrived { offset, bytes, packed, .. } = arrived;
         let record_size = inode.state.lock().record_size();
         let count = len(bytes);
         let records = (offset + count).div_ceil(record_size) - offset / record_size;
         let space = records * record_space(self.grain(), record_size) + (16 << 10);
-        let cost = Cost { memory: count + 4096, space, blocks: records + 1 };
+        let memory = count + packed.map_or(0, |(_, bytes)| len(bytes)) + 4096;
+        let cost = Cost { memory, space, blocks: records + 1 };
         let mut op = self.enter(room, cost)?;
-        self.write(&mut op, inode, offset, bytes, false, |_| {});
+        let packed = packed.map(|(compression, packed)| Packed {
+            compression,
+            bytes: packed.to_vec(),
+            length: bytes.len(),
+        });
+        self.write_as(&mut op, inode, (offset, bytes), false, packed, |_| {});
         Ok(())
     }
 }

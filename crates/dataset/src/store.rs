@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
-use steadfast_format::{BlockKind, BlockPointer, Txg};
+use steadfast_format::{BlockKind, BlockPointer, Compression, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
 /// A block to be written.
@@ -17,6 +17,8 @@ pub struct BlockWrite<'a> {
     pub record: bool,
     /// Content before compression and sealing.
     pub data: Cow<'a, [u8]>,
+    /// The same content as it came compressed.
+    pub packed: Option<(Compression, &'a [u8])>,
 }
 
 /// Bytes of a block, shared with whoever else holds them (a cache below): a reader copies what it wants and nothing else.
@@ -47,6 +49,12 @@ pub trait Blocks: Send + Sync {
 
     /// A block's verified and opened bytes, all `lsize` of them. Many callers at once.
     fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError>;
+
+    /// Blocks' verified and opened bytes as they were compressed; `None` for what cannot be read so, of which [`Blocks::read`] says
+    /// more.
+    fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
+        pointers.iter().map(|_| None).collect()
+    }
 
     /// Blocks of file content that will be wanted soon, in this order, by whom `stream` names; if `urgent`, somebody waits
     /// for them already. A hint: an implementation may read them in the background, or do nothing.
@@ -133,8 +141,13 @@ impl NodeStore for TreeStore {
 
     fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
         let txg = self.state.lock().txg;
-        let block =
-            |(level, data)| BlockWrite { kind: self.kind, level, record: false, data: Cow::Owned(data) };
+        let block = |(level, data)| BlockWrite {
+            kind: self.kind,
+            level,
+            record: false,
+            data: Cow::Owned(data),
+            packed: None,
+        };
         let blocks = nodes.into_iter().map(block).collect();
         let pointers = self.blocks.write_many(txg, blocks)?;
         let bytes: u64 = pointers.iter().map(|pointer| occupied(&*self.blocks, pointer)).sum();

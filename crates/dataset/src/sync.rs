@@ -13,6 +13,7 @@ use steadfast_tree::Change;
 
 use crate::dataset::{Counters, Dataset, extent_key};
 use crate::inode::{Frozen, Inode};
+use crate::layer::Packed;
 use crate::plan::{Over, Plan, Planned};
 use crate::store::BlockWrite;
 use crate::{Error, Result};
@@ -71,6 +72,12 @@ enum Next<'a> {
     Block(u32),
     /// What it is under an overlay that is being written.
     Over(&'a Over),
+}
+
+/// A block of content. What is as long as what came compressed is what came.
+fn block<'a>(data: &'a [u8], record: bool, packed: Option<&'a Arc<Packed>>) -> BlockWrite<'a> {
+    let packed = Packed::of(packed, data.len());
+    BlockWrite { kind: BlockKind::Data, level: 0, record, data: Cow::Borrowed(data), packed }
 }
 
 impl Dataset {
@@ -207,8 +214,6 @@ impl Dataset {
             return Ok(());
         }
         let mut blocks = Vec::new();
-        let mut block =
-            |data, record| blocks.push(BlockWrite { kind: BlockKind::Data, level: 0, record, data });
         let mut plans = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for planned in &mut batch {
@@ -220,14 +225,14 @@ impl Dataset {
                     Next::Is(Some(Extent::Inline(content.to_vec())))
                 }
                 Plan::Whole(content) => {
-                    block(Cow::Borrowed(&**content), true);
+                    blocks.push(block(content, true, planned.packed.as_ref()));
                     Next::Block(u32::try_from(content.len()).expect("records are small"))
                 }
                 &Plan::Early(length, pointer) => Next::Early(Extent::Block { length, pointer }),
                 Plan::Shared(extent) => Next::Shared(extent.clone()),
                 Plan::Over(over) if over.content.is_empty() => Next::Is(over.extent(None)),
                 Plan::Over(over) => {
-                    block(Cow::Borrowed(&over.content), false);
+                    blocks.push(block(&over.content, false, planned.packed.as_ref()));
                     Next::Over(over)
                 }
             };

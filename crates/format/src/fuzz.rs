@@ -5,7 +5,7 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::raw::{RawBlock, RawGone, RawRoots};
-use crate::stream::{FrameHeader, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
+use crate::stream::{FrameHeader, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
     HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow,
@@ -38,6 +38,7 @@ pub const ALL: &[Entry] = &[
     ("names_head", names_head),
     ("node", node),
     ("owner_row", owner_row),
+    ("packed_record", packed_record),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
     ("raw_roots", raw_roots),
@@ -248,6 +249,12 @@ pub fn stream_end(bytes: &[u8]) {
 pub fn stream_span(bytes: &[u8]) {
     let Ok(span) = StreamSpan::decode(bytes) else { return };
     assert_eq!(span.encode(), bytes, "{CANONICAL}");
+}
+
+/// What stands before a packed record.
+pub fn packed_record(bytes: &[u8]) {
+    let Ok(record) = PackedRecord::decode(bytes) else { return };
+    assert_eq!(record.encode(), bytes[..PackedRecord::SIZE], "{CANONICAL}");
 }
 
 /// The roots of a raw snapshot.

@@ -259,6 +259,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Begin", &crate::stream::StreamBegin::LAYOUT),
     ("End", &crate::stream::StreamEnd::LAYOUT),
     ("Span", &crate::stream::StreamSpan::LAYOUT),
+    ("Packed record", &crate::stream::PackedRecord::LAYOUT),
     ("Raw roots", &crate::raw::RawRoots::LAYOUT),
     ("Raw block", &crate::raw::RawBlock::LAYOUT),
     ("Raw gone", &crate::raw::RawGone::LAYOUT),

@@ -13,7 +13,7 @@ use crate::{DatasetId, DecodeError, InodeId, Txg};
 /// |  24 |   8 | guid       | of the snapshot that is received, not 0                        |
 /// |  32 |   8 | inode      | content before (inode, offset) is here; 0: none is             |
 /// |  40 |   8 | offset     | see above                                                      |
-/// |  48 |   4 | flags      | bit 0: kept when the stream breaks off; bit 1: becomes a clone |
+/// |  48 |   4 | flags      | bit 0: kept when the stream breaks off; bit 1: becomes a clone; bit 2: came packed |
 /// |  52 |   2 | name_len   | length of the name, 2 to 511                                   |
 /// |  54 |  42 | reserved   | zero                                                           |
 /// |  96 |     | name       | last component of a new dataset, `@`, the snapshot's name, UTF-8 |
@@ -31,6 +31,8 @@ pub struct ReceiveRow {
     pub kept: bool,
     /// The hidden dataset becomes a clone of its base.
     pub clone: bool,
+    /// Its content began to come in packed records.
+    pub packed: bool,
     /// Last component of a dataset that is new, then `@` and the snapshot's name.
     pub name: String,
 }
@@ -62,7 +64,8 @@ impl ReceiveRow {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u64("target", self.target.0).u64("base_txg", txg.0).u64("base", base);
         out.u64("guid", self.guid).u64("inode", self.position.0.0).u64("offset", self.position.1);
-        out.u32("flags", u32::from(self.kept) | u32::from(self.clone) << 1);
+        let flags = u32::from(self.kept) | u32::from(self.clone) << 1 | u32::from(self.packed) << 2;
+        out.u32("flags", flags);
         out.u16("name_len", u16::try_from(self.name.len()).expect("bounded")).reserved();
         out.tail("name", self.name.as_bytes()).finish()
     }
@@ -87,7 +90,7 @@ impl ReceiveRow {
             return Err(from.refuse("offset", position.1));
         }
         let flags = from.u32("flags");
-        if flags > 3 || flags & 2 != 0 && target.0 == 0 {
+        if flags > 7 || flags & 2 != 0 && target.0 == 0 {
             return Err(from.refuse("flags", flags));
         }
         let name_len = from.u16("name_len");
@@ -98,7 +101,8 @@ impl ReceiveRow {
         let name = from.tail_text("name", name_len.into())?;
         from.finish()?;
         let base = (base != 0).then_some((txg, base));
-        Ok(ReceiveRow { target, base, guid, position, kept: flags & 1 != 0, clone: flags & 2 != 0, name })
+        let (kept, clone, packed) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        Ok(ReceiveRow { target, base, guid, position, kept, clone, packed, name })
     }
 }
 
@@ -115,6 +119,7 @@ mod tests {
             position: (InodeId(7), 8),
             kept: true,
             clone: true,
+            packed: true,
             name: "home@monday".into(),
         };
         let bytes = row.encode();

@@ -3,7 +3,7 @@
 //! This room lays bytes out; whoever reads or writes a stream makes the hashes.
 
 use crate::layout::{Decoder, Encoder, Layout};
-use crate::{DecodeError, InodeId};
+use crate::{BlockPointer, Compression, DecodeError, InodeId};
 
 const MAGIC: &[u8; 8] = b"SFstream";
 
@@ -13,10 +13,13 @@ const MAGIC: &[u8; 8] = b"SFstream";
 /// |-----|-----|----------|--------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFstream"                                                         |
 /// |   8 |   4 | version  | 1                                                                  |
-/// |  12 |   4 | flags    | zero; a reader that does not know a bit refuses the stream         |
+/// |  12 |   4 | flags    | bit 0: with packed records; a reader that does not know a bit refuses the stream |
 /// |  16 |  48 | reserved | zero                                                               |
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct StreamHeader;
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct StreamHeader {
+    /// Content of some of its snapshots comes in packed records.
+    pub packed: bool,
+}
 
 impl StreamHeader {
     /// Offsets and lengths.
@@ -34,7 +37,8 @@ impl StreamHeader {
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.bytes("magic", MAGIC).u32("version", Self::VERSION).u32("flags", 0).reserved().finish_array()
+        out.bytes("magic", MAGIC).u32("version", Self::VERSION);
+        out.u32("flags", self.packed.into()).reserved().finish_array()
     }
 
     /// Reads it.
@@ -48,12 +52,12 @@ impl StreamHeader {
             return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
         }
         let flags = from.u32("flags");
-        if flags != 0 {
+        if flags > 1 {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
         from.finish()?;
-        Ok(StreamHeader)
+        Ok(StreamHeader { packed: flags == 1 })
     }
 }
 
@@ -79,13 +83,15 @@ pub enum FrameKind {
     RawGone = 9,
     /// Sealed blocks, each behind a [`RawBlock`](crate::raw::RawBlock).
     RawBlocks = 10,
+    /// Content by inode and offset, as [`PackedRecord`]s.
+    Packed = 11,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -135,6 +141,7 @@ impl FrameHeader {
             8 => FrameKind::RawRoots,
             9 => FrameKind::RawGone,
             10 => FrameKind::RawBlocks,
+            11 => FrameKind::Packed,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -155,11 +162,11 @@ impl FrameHeader {
 /// |   0 |   8 | guid         | of the snapshot, not 0                                         |
 /// |   8 |   8 | base         | guid of the snapshot that it builds upon; 0: it is complete    |
 /// |  16 |   8 | created_ns   | wall time of its creation                                      |
-/// |  24 |   8 | bytes        | about what its content comes to, before compression            |
+/// |  24 |   8 | bytes        | about what its content comes to in the stream                  |
 /// |  32 |  16 | hash_seed    | key of the hash that orders its directories                    |
 /// |  48 |   8 | inode        | resumed: content before (inode, offset) is left out, and names; 0: nothing is |
 /// |  56 |   8 | offset       | resumed: see above                                             |
-/// |  64 |   1 | flags        | bit 0: with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume; bit 4: of a clone |
+/// |  64 |   1 | flags        | bit 0: with properties; bit 1: resumed; bit 2: raw; bit 3: of a volume; bit 4: of a clone; bit 5: packed |
 /// |  65 |   1 | reserved     | zero                                                           |
 /// |  66 |   2 | name_len     | length of the name                                             |
 /// |  68 |   4 | props_len    | length of the properties                                       |
@@ -174,7 +181,7 @@ pub struct StreamBegin {
     pub base: u64,
     /// Wall time of its creation.
     pub created_ns: u64,
-    /// Content, about.
+    /// Content in the stream, about.
     pub bytes: u64,
     /// Key of the hash that orders directories.
     pub hash_seed: [u8; 16],
@@ -190,6 +197,8 @@ pub struct StreamBegin {
     pub volume: bool,
     /// Its base is a snapshot of another dataset, of which it is a clone.
     pub clone: bool,
+    /// Its content comes in packed records.
+    pub packed: bool,
     /// Full name where it was.
     pub name: String,
     /// Names and values of properties.
@@ -222,7 +231,7 @@ impl StreamBegin {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.guid != 0);
+        assert!(self.guid != 0 && !(self.raw && self.packed));
         let mut props = Vec::new();
         for (name, value) in &self.properties {
             assert!(!name.contains(['=', '\0']) && !value.contains('\0'));
@@ -236,11 +245,8 @@ impl StreamBegin {
         out.u64("bytes", self.bytes).bytes("hash_seed", &self.hash_seed);
         out.u64("inode", self.position.0.0).u64("offset", self.position.1);
         let flags = u8::from(self.with_properties) | u8::from(self.resumed) << 1;
-        out.u8(
-            "flags",
-            flags | u8::from(self.raw) << 2 | u8::from(self.volume) << 3 | u8::from(self.clone) << 4,
-        )
-        .reserved();
+        let flags = flags | u8::from(self.raw) << 2 | u8::from(self.volume) << 3;
+        out.u8("flags", flags | u8::from(self.clone) << 4 | u8::from(self.packed) << 5).reserved();
         out.u16("name_len", u16::try_from(self.name.len()).expect("names are short"));
         out.u32("props_len", u32::try_from(props.len()).expect("properties are short")).reserved();
         out.tail("name", self.name.as_bytes()).tail("props", &props).finish()
@@ -265,7 +271,8 @@ impl StreamBegin {
         }
         let flags = from.u8("flags");
         let resumed = flags & 2 != 0;
-        if flags > 31 || (flags & 16 != 0 && base == 0) || (position.0.0 != 0 && !resumed) {
+        let contradicts = (flags & 16 != 0 && base == 0) || flags & 36 == 36;
+        if flags > 63 || contradicts || (position.0.0 != 0 && !resumed) {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
@@ -303,6 +310,7 @@ impl StreamBegin {
             with_properties,
             volume: flags & 8 != 0,
             clone: flags & 16 != 0,
+            packed: flags & 32 != 0,
             name,
             properties,
         })
@@ -447,6 +455,98 @@ impl StreamSpan {
     }
 }
 
+/// Stands before the bytes of each record in a frame *packed*.
+///
+/// | off | len | field       | meaning                                                           |
+/// |-----|-----|-------------|-------------------------------------------------------------------|
+/// |   0 |   8 | inode       | file, not 0                                                       |
+/// |   8 |   8 | offset      | where the record's bytes begin in it                              |
+/// |  16 |   4 | lsize       | bytes after decompression: 1 to 2^24                              |
+/// |  20 |   4 | psize       | how many bytes follow: below lsize, or lsize if not compressed    |
+/// |  24 |   1 | compression | as in the block pointer                                           |
+/// |  25 |   7 | reserved    | zero                                                              |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PackedRecord {
+    /// File.
+    pub inode: InodeId,
+    /// Where its bytes begin.
+    pub offset: u64,
+    /// Bytes after decompression.
+    pub lsize: u32,
+    /// Bytes that follow.
+    pub psize: u32,
+    /// How they are compressed.
+    pub compression: Compression,
+}
+
+impl PackedRecord {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "packed_record",
+        &[
+            ("inode", 0, 8),
+            ("offset", 8, 8),
+            ("lsize", 16, 4),
+            ("psize", 20, 4),
+            ("compression", 24, 1),
+            ("reserved", 25, 7),
+        ],
+        &[],
+    );
+    /// Its length.
+    pub const SIZE: usize = 32;
+    /// Most bytes that the records of one frame come to after decompression.
+    pub const PLAIN_MAX: u64 = FrameHeader::PAYLOAD_MAX as u64;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.inode.0 != 0 && (1..=BlockPointer::LSIZE_MAX).contains(&self.lsize));
+        assert!(self.is_sized() && self.end().is_some());
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u64("inode", self.inode.0).u64("offset", self.offset).u32("lsize", self.lsize);
+        out.u32("psize", self.psize).u8("compression", self.compression as u8).reserved().finish_array()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<PackedRecord, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let inode = InodeId(from.u64("inode"));
+        if inode.0 == 0 {
+            return Err(from.refuse("inode", 0u64));
+        }
+        let (offset, lsize, psize) = (from.u64("offset"), from.u32("lsize"), from.u32("psize"));
+        if !(1..=BlockPointer::LSIZE_MAX).contains(&lsize) {
+            return Err(from.refuse("lsize", lsize));
+        }
+        let compression = Compression::from_u8(from.u8("compression"))?;
+        let record = PackedRecord { inode, offset, lsize, psize, compression };
+        if !record.is_sized() {
+            return Err(from.refuse("psize", psize));
+        }
+        if record.end().is_none() {
+            return Err(from.refuse("offset", offset));
+        }
+        from.reserved()?;
+        Ok(record)
+    }
+
+    /// Where its bytes end in the file, if there is such a place.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.lsize.into()).filter(|end| *end <= i64::MAX as u64)
+    }
+
+    /// True if there are as many bytes as there may be with its compression.
+    #[must_use]
+    pub fn is_sized(&self) -> bool {
+        match self.compression {
+            Compression::Off => self.psize == self.lsize,
+            _ => (1..self.lsize).contains(&self.psize),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,10 +560,11 @@ mod tests {
             hash_seed: [3; 16],
             position: (InodeId(2), 1),
             resumed: true,
-            raw: true,
+            raw: false,
             with_properties: true,
             volume: true,
             clone: true,
+            packed: true,
             name: "tank/home@monday".into(),
             properties: vec![("compression".into(), "zstd".into()), ("org:note".into(), "a=b".into())],
         }
@@ -494,22 +595,63 @@ mod tests {
 
     #[test]
     fn another_version_and_unknown_flags_are_refused() {
-        let bytes = StreamHeader.encode();
-        assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader));
+        let packed = StreamHeader { packed: true };
+        assert_eq!(StreamHeader::decode(&packed.encode()), Ok(packed));
+        let bytes = StreamHeader::default().encode();
+        assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader::default()));
         let mut newer = bytes;
         newer[8] = 2;
         let error = StreamHeader::decode(&newer).unwrap_err();
         assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
         for at in [0, 12, 16, 63] {
             let mut bad = bytes;
-            bad[at] ^= 1;
+            bad[at] ^= 2;
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 11), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 4), (0, 12), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");
         }
+    }
+    #[test]
+    fn a_packed_record_is_sized_as_its_compression_says() {
+        let record = PackedRecord {
+            inode: InodeId(9),
+            offset: 1 << 20,
+            lsize: 4096,
+            psize: 70,
+            compression: Compression::Zstd,
+        };
+        let bytes = record.encode();
+        assert_eq!(PackedRecord::decode(&bytes), Ok(record));
+        let off = PackedRecord { psize: 4096, compression: Compression::Off, ..record };
+        assert_eq!(PackedRecord::decode(&off.encode()), Ok(off));
+        for end in 0..bytes.len() {
+            assert!(PackedRecord::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        // No file, far outside of any, nothing to make, too much, nothing to make it of, as much as it makes, another method.
+        let wrong: [(usize, &[u8]); 9] = [
+            (0, &[0]),
+            (15, &[0x80]),
+            (16, &[0; 4]),
+            (16, &[1, 0, 0, 1]),
+            (20, &[0; 4]),
+            (20, &[0, 16, 0, 0]),
+            (24, &[1]),
+            (24, &[5]),
+            (31, &[1]),
+        ];
+        for (at, patch) in wrong {
+            let mut bad = bytes;
+            bad[at..at + patch.len()].copy_from_slice(patch);
+            assert!(PackedRecord::decode(&bad).is_err(), "byte {at}: {patch:?}");
+        }
+        let both = StreamBegin { raw: true, packed: false, ..begin() };
+        let mut bytes = both.encode();
+        assert_eq!(StreamBegin::decode(&bytes), Ok(both));
+        bytes[64] |= 32;
+        assert!(StreamBegin::decode(&bytes).is_err(), "a snapshot is raw or packed");
     }
 }

@@ -16,7 +16,9 @@ use steadfast_format::label::{
 };
 use steadfast_format::layout::Layout;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
-use steadfast_format::stream::{FrameHeader, FrameKind, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
+use steadfast_format::stream::{
+    FrameHeader, FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan,
+};
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
     CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId,
@@ -767,6 +769,7 @@ fn streams_and_what_is_received() {
         position: (InodeId(12), 1 << 20),
         kept: true,
         clone: false,
+        packed: false,
         name: "tuesday".into(),
     };
     let bytes = row.encode();
@@ -779,6 +782,12 @@ fn streams_and_what_is_received() {
     golden("receive_row_clone", "Receive row", &bytes, |page| {
         page.fixed(&ReceiveRow::LAYOUT, &bytes, "").line(&bytes[ReceiveRow::LAYOUT.size()..], "name");
     });
+    assert_eq!(ReceiveRow::decode(&bytes), Ok(row.clone()));
+    let row = ReceiveRow { packed: true, ..row };
+    let bytes = row.encode();
+    golden("receive_row_packed", "Receive row", &bytes, |page| {
+        page.fixed(&ReceiveRow::LAYOUT, &bytes, "").line(&bytes[ReceiveRow::LAYOUT.size()..], "name");
+    });
     assert_eq!(ReceiveRow::decode(&bytes), Ok(row));
 
     let received = ReceivedProperty { value: Some("zstd".into()), inherited: true };
@@ -789,11 +798,14 @@ fn streams_and_what_is_received() {
     });
     assert_eq!(ReceivedProperty::decode(&bytes), Ok(received));
 
-    let bytes = StreamHeader.encode();
-    golden("stream_header", "Stream header", &bytes, |page| {
-        page.fixed(&StreamHeader::LAYOUT, &bytes, "");
-    });
-    assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader));
+    for (name, packed) in [("stream_header", false), ("stream_header_packed", true)] {
+        let header = StreamHeader { packed };
+        let bytes = header.encode();
+        golden(name, "Stream header", &bytes, |page| {
+            page.fixed(&StreamHeader::LAYOUT, &bytes, "");
+        });
+        assert_eq!(StreamHeader::decode(&bytes), Ok(header));
+    }
 
     let frame = FrameHeader { kind: FrameKind::Content, length: 70_000, hash: [0x5e; 32] };
     let bytes = frame.encode();
@@ -814,6 +826,7 @@ fn streams_and_what_is_received() {
         with_properties: true,
         volume: false,
         clone: false,
+        packed: false,
         name: "tank/home@tuesday".into(),
         properties: vec![("compression".into(), "zstd-3".into()), ("org:note".into(), "a=b".into())],
     };
@@ -829,7 +842,27 @@ fn streams_and_what_is_received() {
         page.fixed(&StreamBegin::LAYOUT, &bytes, "")
             .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
     });
+    assert_eq!(StreamBegin::decode(&bytes), Ok(begin.clone()));
+    let begin = StreamBegin { packed: true, ..begin };
+    let bytes = begin.encode();
+    golden("stream_begin_packed", "Begin", &bytes, |page| {
+        page.fixed(&StreamBegin::LAYOUT, &bytes, "")
+            .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
+    });
     assert_eq!(StreamBegin::decode(&bytes), Ok(begin));
+
+    let record = PackedRecord {
+        inode: InodeId(12),
+        offset: 1 << 20,
+        lsize: 128 << 10,
+        psize: 5000,
+        compression: Compression::Lz4,
+    };
+    let bytes = record.encode();
+    golden("packed_record", "Packed record", &bytes, |page| {
+        page.fixed(&PackedRecord::LAYOUT, &bytes, "");
+    });
+    assert_eq!(PackedRecord::decode(&bytes), Ok(record));
 
     let end = StreamEnd { guid: 0x99aa_bbcc_ddee_ff00, frames: 9000 };
     let bytes = end.encode();

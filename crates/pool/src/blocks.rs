@@ -49,6 +49,7 @@ impl NodeStore for MetaStore {
             keys: self.keys.as_deref(),
             small_bytes_max: 0,
             data: data.into(),
+            packed: None,
         });
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)
     }
@@ -135,6 +136,7 @@ impl DatasetBlocks {
             keys: self.keys.as_deref(),
             small_bytes_max,
             data: block.data,
+            packed: block.packed,
         });
         self.blockio.write_many(requests.collect()).map_err(StoreError::new)
     }
@@ -253,6 +255,17 @@ impl Blocks for DatasetBlocks {
         }
         let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
         Ok(BlockBytes::new(block))
+    }
+
+    fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
+        // What is kept of another pool is looked for among files.
+        if self.raw.is_some() {
+            return pointers.iter().map(|_| None).collect();
+        }
+        let (dataset, family) = (self.dataset, self.family);
+        let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache: false };
+        let blocks = self.blockio.read_packed(pointers, &context).into_iter();
+        blocks.map(|block| block.ok().map(BlockBytes::new)).collect()
     }
 
     fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {

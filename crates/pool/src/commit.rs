@@ -544,6 +544,7 @@ impl Inner {
             compression: CompressionSetting::Lz4,
             keys: self.sealing.as_ref().map(|sealing| &*sealing.keys),
             data: data.into(),
+            packed: None,
         })?)
     }
 

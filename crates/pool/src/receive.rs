@@ -37,6 +37,8 @@ use crate::table::{Entry, Table};
 pub(crate) const FEATURE: &str = "receives";
 /// Feature of pools that receive clones.
 const CLONE_FEATURE: &str = "received_clones";
+/// Feature of pools that remember of what broke off that it came packed. Without it the rest is asked for plain.
+const PACKED_FEATURE: &str = "packed_receives";
 
 /// How the name of a dataset is made of the name it had where it was sent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -122,6 +124,9 @@ impl Inner {
                 _ => return Err(reader.misplaced("no snapshot has begun".into())),
             }
             let begin = StreamBegin::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
+            if begin.packed && !reader.header.packed {
+                return Err(reader.misplaced("its stream does not say that it is packed".into()));
+            }
             let from = begin.name.split('@').next().unwrap_or_default().to_owned();
             let top = first.get_or_insert(from).clone();
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
@@ -233,6 +238,10 @@ impl Inner {
         }
     }
 
+    fn is_kept_packed(&self, begin: &StreamBegin) -> bool {
+        begin.packed && self.has_feature(PACKED_FEATURE)
+    }
+
     pub(crate) fn begin_new(
         &self,
         spec: &ReceiveSpec,
@@ -269,6 +278,7 @@ impl Inner {
             position: (InodeId(0), 0),
             kept: spec.keep,
             clone: false,
+            packed: self.is_kept_packed(begin),
             name: format!("{last}@{snapshot}"),
         };
         let receiving = Receiving::new(row, true);
@@ -304,6 +314,7 @@ impl Inner {
             position: (InodeId(0), 0),
             kept: spec.keep,
             clone: false,
+            packed: self.is_kept_packed(begin),
             name: format!("@{snapshot}"),
         };
         let (id, pin) = self.hide_upon(&mut table, name, target, receiving, Default::default())?;
@@ -362,6 +373,7 @@ impl Inner {
             position: (InodeId(0), 0),
             kept: spec.keep,
             clone: true,
+            packed: self.is_kept_packed(begin),
             name: format!("{last}@{snapshot}"),
         };
         let (id, pin) = self.hide_upon(&mut table, name, parent, receiving, (props, received))?;

@@ -1,13 +1,13 @@
 //! Receiving: the frames of a snapshot become what a hidden dataset holds (`receive.rs`). Each frame is looked at as a whole before anything of
 //! it is done.
 
-use steadfast_dataset::{Dataset, Doomed};
+use steadfast_dataset::{Arrived, Dataset, Doomed};
 use steadfast_format::dirent::{Dirent, NamesHead};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd, StreamSpan};
+use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamSpan};
 use steadfast_format::xattr::{self, XattrStart};
-use steadfast_format::{DatasetId, InodeId, LogRecord, Txg};
+use steadfast_format::{Compression, DatasetId, InodeId, LogRecord, Txg};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -101,6 +101,14 @@ impl Inner {
                     drop(records);
                     reader.reuse(payload);
                 }
+                FrameKind::Packed if begin.packed => {
+                    begun = true;
+                    let records =
+                        decode_packed(&dataset, &payload).map_err(|reason| reader.misplaced(reason))?;
+                    self.take_packed(hidden, &dataset, &records, reader)?;
+                    drop(records);
+                    reader.reuse(payload);
+                }
                 FrameKind::End => {
                     let end =
                         StreamEnd::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
@@ -115,6 +123,47 @@ impl Inner {
                 _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
             }
         }
+    }
+
+    /// Takes the records of a frame, if all that are compressed become what they are said to become.
+    fn take_packed(
+        &self,
+        hidden: DatasetId,
+        dataset: &Dataset,
+        records: &[(PackedRecord, &[u8])],
+        reader: &StreamReader<'_>,
+    ) -> Result<()> {
+        let compressed = || records.iter().filter(|(record, _)| record.compression != Compression::Off);
+        let parts: Vec<_> =
+            compressed().map(|(record, bytes)| (record.compression, *bytes, record.lsize)).collect();
+        let mut plain = Vec::with_capacity(parts.len());
+        for ((record, _), bytes) in compressed().zip(self.blockio.unpack(&parts)) {
+            let bad = || {
+                let PackedRecord { inode, offset, lsize, .. } = record;
+                let place = format!("inode {inode}, byte {offset}");
+                reader.misplaced(format!("a record does not decompress to {lsize} bytes: {place}"))
+            };
+            plain.push(bytes.ok_or_else(bad)?);
+        }
+        // A pool may do without Zstandard.
+        let stays = |how: Compression| how != Compression::Zstd || self.has_feature("zstd");
+        let mut plain = plain.iter();
+        let mut arrived = Vec::with_capacity(records.len());
+        for (PackedRecord { inode, offset, compression, .. }, bytes) in records {
+            let (inode, offset, packed) = (*inode, *offset, Some((*compression, *bytes)));
+            arrived.push(match *compression {
+                Compression::Off => Arrived { inode, offset, bytes, packed: None },
+                how => {
+                    let bytes = plain.next().expect("one for each");
+                    Arrived { inode, offset, bytes, packed: packed.filter(|_| stays(how)) }
+                }
+            });
+        }
+        dataset.receive_packed(&arrived).map_err(|error| self.receive_error(reader, error))?;
+        if let Some((last, _)) = records.last() {
+            self.reached(hidden, (last.inode, last.offset + u64::from(last.lsize)));
+        }
+        Ok(())
     }
 
     pub(crate) fn reached(&self, hidden: DatasetId, position: (InodeId, u64)) {
@@ -195,6 +244,38 @@ fn decode(payload: &[u8]) -> std::result::Result<Vec<LogRecord<'_>>, String> {
     Ok(records)
 }
 
+/// All packed records of a frame, each of which fits its file, or why they are none.
+fn decode_packed<'p>(
+    dataset: &Dataset,
+    payload: &'p [u8],
+) -> std::result::Result<Vec<(PackedRecord, &'p [u8])>, String> {
+    let mut records = Vec::new();
+    let (mut rest, mut plain) = (payload, 0);
+    while !rest.is_empty() {
+        let record = PackedRecord::decode(rest).map_err(|error| error.to_string())?;
+        let (inode, lsize) = (record.inode, u64::from(record.lsize));
+        let split = rest[PackedRecord::SIZE..].split_at_checked(record.psize as usize);
+        let Some((bytes, tail)) = split else { return Err("its last record is cut".into()) };
+        plain += lsize;
+        if plain > PackedRecord::PLAIN_MAX {
+            return Err(format!("its records come to more than {} bytes", PackedRecord::PLAIN_MAX));
+        }
+        let file = dataset.inode(inode).map_err(|error| error.to_string())?.record();
+        check_inside(inode, &file, record.offset + lsize)?;
+        let record_size = 1_u64 << file.record_shift;
+        let is_record = record.offset.is_multiple_of(record_size) && lsize <= record_size;
+        if record.compression != Compression::Off && !is_record {
+            return Err(format!("what is compressed of inode {inode} is no record of it"));
+        }
+        records.push((record, bytes));
+        rest = tail;
+    }
+    match records.is_empty() {
+        true => Err("it is empty".into()),
+        false => Ok(records),
+    }
+}
+
 /// Refuses content that does not fit its file. Gives the position behind it.
 fn check_content(dataset: &Dataset, record: &LogRecord<'_>) -> std::result::Result<(InodeId, u64), String> {
     let (inode, end, is_data) = match record {
@@ -203,9 +284,17 @@ fn check_content(dataset: &Dataset, record: &LogRecord<'_>) -> std::result::Resu
         _ => return Err("it holds a record that has no place in it".into()),
     };
     let file = dataset.inode(inode).map_err(|error| error.to_string())?.record();
-    let is_file = file.flags & InodeRecord::FLAG_RECORD_FINAL != 0;
-    if is_data && (!is_file || end > file.size) {
-        return Err(format!("content lies outside of inode {inode}"));
+    if is_data {
+        check_inside(inode, &file, end)?;
     }
     Ok((inode, end))
+}
+
+/// Refuses content that ends there if its file has none, or ends before.
+fn check_inside(inode: InodeId, file: &InodeRecord, end: u64) -> std::result::Result<(), String> {
+    let is_file = file.flags & InodeRecord::FLAG_RECORD_FINAL != 0;
+    match is_file && end <= file.size {
+        true => Ok(()),
+        false => Err(format!("content lies outside of inode {inode}")),
+    }
 }

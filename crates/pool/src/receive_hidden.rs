@@ -21,6 +21,8 @@ pub struct Partial {
     pub position: (u64, u64),
     /// It is received raw.
     pub raw: bool,
+    /// It is received in packed records.
+    pub packed: bool,
 }
 
 /// What is received into a hidden dataset.
@@ -228,7 +230,7 @@ impl Inner {
         let entry = table.get(table.hidden_for(name)?)?;
         let row = &entry.receiving.as_ref().filter(|receiving| receiving.row.kept)?.row;
         let (base, position) = (row.base.map_or(0, |base| base.1), (row.position.0.0, row.position.1));
-        Some(Partial { guid: row.guid, base, position, raw: entry.row.raw })
+        Some(Partial { guid: row.guid, base, position, raw: entry.row.raw, packed: row.packed })
     }
 
     /// Refuses to destroy what something is received upon. (R3)

@@ -3,6 +3,7 @@
 //! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
 
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_dataset::{Dataset, Inode};
@@ -10,8 +11,10 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::raw::RawRoots;
-use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd, StreamSpan};
-use steadfast_format::{BlockKind, BlockPointer, Bookmark, DatasetId, InodeId, LogRecord, SnapshotRow, Txg};
+use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
+use steadfast_format::{
+    BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
+};
 
 use crate::blocks::DatasetBlocks;
 use crate::differ::{Base, Found, differences, spans};
@@ -24,6 +27,11 @@ use crate::stream_io::StreamWriter;
 const FRAME_BYTES: usize = 512 << 10;
 /// Longest piece of content in one record.
 const PIECE_BYTES: usize = 1 << 20;
+/// What the packed records of a frame come to when they are decompressed, but for one that is longer by itself.
+const FRAME_PLAIN_BYTES: u64 = 4 << 20;
+/// Blocks that are read as they are compressed at once: in bytes, and in number.
+const READ_BYTES: u64 = 4 << 20;
+const READ_BLOCKS: usize = 256;
 
 /// What is to be sent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -36,8 +44,10 @@ pub struct SendSpec {
     pub properties: bool,
     /// Of these only what it received, if it received any (`-b`).
     pub backup: bool,
-    /// Blocks go as they are sealed, if they are. Of a raw dataset no key is needed for that.
+    /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is needed for that.
     pub raw: bool,
+    /// Records that are compressed go so.
+    pub packed: bool,
     /// Where a receive broke off: content before this inode and offset is there.
     pub resume: Option<(u64, u64)>,
 }
@@ -93,6 +103,8 @@ impl Inner {
             None if self.is_raw(id) && !spec.raw => {
                 Ok(self.raw_roots(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
             }
+            // As on devices, where an end is padded.
+            None if self.goes_packed(spec, id) => Ok(pin.row.data.min(pin.row.logical)),
             None => Ok(pin.row.logical),
             Some(Upon::Snapshot(base)) => {
                 let _figures = self.figures.read();
@@ -107,9 +119,10 @@ impl Inner {
             Some(Upon::Mark(mark)) => {
                 self.open_head(id)?;
                 let blocks = self.blocks_for(id, spec)?;
-                let mut bytes = 0;
+                let (mut bytes, packed) = (0, self.goes_packed(spec, id));
                 crate::newer::visit(&blocks, pin.row.extents, mark.txg, |pointer| {
-                    bytes += if pointer.kind == BlockKind::Data { u64::from(pointer.lsize) } else { 0 };
+                    let size = if packed { pointer.psize } else { pointer.lsize };
+                    bytes += if pointer.kind == BlockKind::Data { u64::from(size) } else { 0 };
                 })?;
                 Ok(bytes)
             }
@@ -141,6 +154,11 @@ impl Inner {
         Ok(Some(upon))
     }
 
+    /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came so is opened as a whole.
+    fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        (spec.packed || spec.raw) && !self.is_raw(id) && !(spec.raw && self.is_sealed(id))
+    }
+
     /// The base is a snapshot of what it is a clone of.
     fn is_elsewhere(&self, spec: &SendSpec, id: DatasetId) -> bool {
         let of = spec.base.as_deref().and_then(|base| base.split(['@', '#']).next());
@@ -162,6 +180,7 @@ impl Inner {
         progress: Progress<'_>,
     ) -> Result<u64> {
         // What cannot be sent is told before the first byte.
+        let mut header = StreamHeader::default();
         for spec in specs {
             self.send_estimate(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
@@ -172,8 +191,9 @@ impl Inner {
             if !spec.raw {
                 self.open_snapshot(id, &pin.row.name)?;
             }
+            header.packed |= self.goes_packed(spec, id);
         }
-        let mut writer = StreamWriter::new(out)?;
+        let mut writer = StreamWriter::new(out, header)?;
         for spec in specs {
             self.send_one(spec, &mut writer, progress)?;
         }
@@ -190,6 +210,7 @@ impl Inner {
         let base = self.upon(spec, id, &pin)?;
         let bytes = self.send_estimate(spec)?;
         let raw = spec.raw && (self.is_raw(id) || self.is_sealed(id));
+        let packed = self.goes_packed(spec, id);
         // In use: its key stays loaded.
         let handle = if raw && self.is_raw(id) { None } else { Some(self.use_dataset(id)?) };
         let stored = self.open_stored(id, &pin.row.name)?;
@@ -215,6 +236,7 @@ impl Inner {
             with_properties: spec.properties,
             volume: self.is_volume(id),
             clone: self.is_elsewhere(spec, id),
+            packed,
             name: spec.snapshot.clone(),
             properties: properties.into_iter().collect(),
         };
@@ -231,6 +253,10 @@ impl Inner {
             name: &spec.snapshot,
             body: Vec::new(),
             kind: FrameKind::Names,
+            plain: 0,
+            packed,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
             buffer: Vec::new(),
             file: None,
             target: &target,
@@ -333,6 +359,13 @@ impl Inner {
 
 type Trees = (Option<Base>, Option<BlockPointer>);
 
+/// A record that goes as its block holds it.
+struct Waiting {
+    inode: InodeId,
+    offset: u64,
+    pointer: BlockPointer,
+}
+
 /// One snapshot on its way.
 struct Sender<'s, 'w> {
     writer: &'s mut StreamWriter<'w>,
@@ -341,6 +374,13 @@ struct Sender<'s, 'w> {
     /// Records of the frame under way.
     body: Vec<u8>,
     kind: FrameKind,
+    /// What the packed records among them come to.
+    plain: u64,
+    /// Content goes as packed records.
+    packed: bool,
+    /// Records that go as their blocks hold them, in order, and what these hold.
+    waiting: Vec<Waiting>,
+    waiting_bytes: u64,
     buffer: Vec<u8>,
     /// File that content was last read of.
     file: Option<Arc<Inode>>,
@@ -372,7 +412,6 @@ impl Sender<'_, '_> {
             self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
             self.flush()?;
         }
-        self.kind = FrameKind::Content;
         differences(blocks, extents.0, extents.1, &mut |key, old, new| self.extent_item(key, old, new))?;
         self.flush()
     }
@@ -392,7 +431,6 @@ impl Sender<'_, '_> {
             self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
             self.flush()?;
         }
-        self.kind = FrameKind::Content;
         let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
         spans(blocks, row.extents, since, &mut |found| match found {
             Found::Span { from, to, keys } => {
@@ -435,15 +473,107 @@ impl Sender<'_, '_> {
         }
     }
 
+    /// A record of names.
     fn push(&mut self, record: &LogRecord<'_>) -> Result<()> {
+        self.push_to(FrameKind::Names, record)
+    }
+
+    fn push_to(&mut self, kind: FrameKind, record: &LogRecord<'_>) -> Result<()> {
+        self.send_waiting()?;
+        self.begin(kind)?;
         record.encode(&mut self.body);
-        if self.body.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// What follows goes into a frame of this kind.
+    fn begin(&mut self, kind: FrameKind) -> Result<()> {
+        if self.kind != kind {
+            self.write_frame()?;
+            self.kind = kind;
+        }
+        Ok(())
+    }
+
+    /// Content in this form.
+    fn push_packed(&mut self, record: PackedRecord, bytes: &[u8]) -> Result<()> {
+        self.begin(FrameKind::Packed)?;
+        let plain = u64::from(record.lsize);
+        if self.plain + plain > FRAME_PLAIN_BYTES {
+            self.write_frame()?;
+        }
+        self.plain += plain;
+        self.body.extend_from_slice(&record.encode());
+        self.body.extend_from_slice(bytes);
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// Records that wait are read, and go.
+    fn send_waiting(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        let pointers: Vec<BlockPointer> = waiting.iter().map(|record| record.pointer).collect();
+        for (Waiting { inode, offset, pointer }, bytes) in
+            waiting.into_iter().zip(self.target.read_packed(&pointers))
+        {
+            let psize = bytes.as_ref().and_then(|bytes| u32::try_from(bytes.len()).ok());
+            let lsize = pointer.lsize;
+            let record = PackedRecord {
+                inode,
+                offset,
+                lsize,
+                psize: psize.unwrap_or(0),
+                compression: pointer.compression,
+            };
+            match bytes {
+                Some(bytes) if record.is_sized() => self.push_packed(record, &bytes)?,
+                // Whoever reads it as a file says what is wrong with it.
+                _ => self.plain(inode, offset..offset + u64::from(lsize))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Content as it is.
+    fn plain(&mut self, inode: InodeId, range: Range<u64>) -> Result<()> {
+        let Some(file) = self.file(inode)? else { return Ok(()) };
+        let mut at = range.start;
+        while at < range.end {
+            let count = usize::try_from(range.end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(count, 0);
+            let read = self.target.read(&file, at, &mut buffer)?;
+            let bytes = &buffer[..read.max(1)];
+            if self.packed {
+                let size = u32::try_from(bytes.len()).expect("pieces are small");
+                let compression = Compression::Off;
+                let record = PackedRecord { inode, offset: at, lsize: size, psize: size, compression };
+                self.push_packed(record, bytes)?;
+            } else {
+                self.begin(FrameKind::Content)?;
+                LogRecord::Data { inode, offset: at, bytes }.encode(&mut self.body);
+                if self.body.len() >= FRAME_BYTES {
+                    self.write_frame()?;
+                }
+            }
+            self.buffer = buffer;
+            at += count as u64;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.send_waiting()?;
+        self.write_frame()
+    }
+
+    fn write_frame(&mut self) -> Result<()> {
         if !self.body.is_empty() {
             self.writer.frame(self.kind, &self.body)?;
             self.body.clear();
+            self.plain = 0;
             (self.progress)(self.name, self.writer.bytes);
         }
         Ok(())
@@ -500,7 +630,7 @@ impl Sender<'_, '_> {
 
     fn extent_item(&mut self, key: &[u8], _: Option<&[u8]>, new: Option<&[u8]>) -> Result<()> {
         let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(key) else { return Ok(()) };
-        if (inode, offset) < self.position {
+        if inode < self.position.0 {
             return Ok(());
         }
         let Some(file) = self.file(inode)? else { return Ok(()) };
@@ -510,23 +640,38 @@ impl Sender<'_, '_> {
             return Ok(());
         }
         let end = offset.saturating_add(1 << record.record_shift).min(record.size);
-        let length = match new {
-            Some(value) => Extent::decode(value).map_err(|error| self.bad(error))?.length(),
-            None => 0,
-        };
-        let data_end = offset.saturating_add(length.into()).min(end);
-        let mut at = offset;
-        while at < data_end {
-            let count = usize::try_from(data_end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
-            let mut buffer = std::mem::take(&mut self.buffer);
-            buffer.resize(count, 0);
-            let read = self.target.read(&file, at, &mut buffer)?;
-            self.push(&LogRecord::Data { inode, offset: at, bytes: &buffer[..read.max(1)] })?;
-            self.buffer = buffer;
-            at += count as u64;
+        // A record may have arrived in part, and what is cut of it goes by itself.
+        let from = if inode == self.position.0 { offset.max(self.position.1) } else { offset };
+        if from >= end {
+            return Ok(());
         }
-        if self.is_increment && data_end < end {
-            self.push(&LogRecord::Cut { inode, start: data_end, end, until: Txg(0) })?;
+        let extent = new.map(Extent::decode).transpose().map_err(|error| self.bad(error))?;
+        let length = extent.as_ref().map_or(0, Extent::length);
+        let data_end = offset.saturating_add(length.into()).min(end);
+        match extent {
+            Some(Extent::Block { length, pointer })
+                if self.packed
+                    && from == offset
+                    && length == pointer.lsize
+                    && data_end == offset + u64::from(length)
+                    && self.target.is_as_stored(&file, offset..data_end) =>
+            {
+                self.waiting_bytes += u64::from(pointer.psize);
+                self.waiting.push(Waiting { inode, offset, pointer });
+                if self.waiting_bytes >= READ_BYTES || self.waiting.len() >= READ_BLOCKS {
+                    self.send_waiting()?;
+                }
+            }
+            _ if from < data_end => {
+                self.send_waiting()?;
+                self.plain(inode, from..data_end)?;
+            }
+            _ => {}
+        }
+        let cut = data_end.max(from);
+        if self.is_increment && cut < end {
+            let record = LogRecord::Cut { inode, start: cut, end, until: Txg(0) };
+            self.push_to(FrameKind::Content, &record)?;
         }
         Ok(())
     }

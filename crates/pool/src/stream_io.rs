@@ -18,8 +18,8 @@ pub(crate) struct StreamWriter<'a> {
 
 impl<'a> StreamWriter<'a> {
     /// Begins a stream.
-    pub fn new(out: &'a mut dyn Write) -> Result<StreamWriter<'a>> {
-        let header = StreamHeader.encode();
+    pub fn new(out: &'a mut dyn Write, header: StreamHeader) -> Result<StreamWriter<'a>> {
+        let header = header.encode();
         out.write_all(&header).map_err(|source| Error::StreamWrite { source })?;
         let chain = steadfast_crypto::hash(&header);
         Ok(StreamWriter { out, chain, bytes: header.len() as u64, frames: 0 })
@@ -57,6 +57,8 @@ pub(crate) struct StreamReader<'a> {
     pub bytes: u64,
     /// Frames read.
     pub frames: u64,
+    /// What the stream may hold.
+    pub header: StreamHeader,
     /// Where the last frame began.
     began: u64,
     payload: Vec<u8>,
@@ -66,10 +68,18 @@ impl<'a> StreamReader<'a> {
     /// Begins to read a stream.
     pub fn new(input: &'a mut dyn Read) -> Result<StreamReader<'a>> {
         let mut header = [0; StreamHeader::SIZE];
-        let mut reader =
-            StreamReader { input, chain: [0; 32], bytes: 0, frames: 0, began: 0, payload: Vec::new() };
+        let mut reader = StreamReader {
+            input,
+            chain: [0; 32],
+            bytes: 0,
+            frames: 0,
+            header: StreamHeader::default(),
+            began: 0,
+            payload: Vec::new(),
+        };
         reader.fill(&mut header)?;
-        StreamHeader::decode(&header).map_err(|source| Error::NoStream { reason: source.to_string() })?;
+        let decoded = StreamHeader::decode(&header);
+        reader.header = decoded.map_err(|source| Error::NoStream { reason: source.to_string() })?;
         reader.chain = steadfast_crypto::hash(&header);
         reader.bytes = header.len() as u64;
         Ok(reader)
@@ -130,7 +140,7 @@ mod tests {
 
     fn stream() -> Vec<u8> {
         let mut out = Vec::new();
-        let mut writer = StreamWriter::new(&mut out).unwrap();
+        let mut writer = StreamWriter::new(&mut out, StreamHeader::default()).unwrap();
         writer.frame(FrameKind::Names, b"some names").unwrap();
         writer.frame(FrameKind::Content, &[7; 300]).unwrap();
         writer.close().unwrap();

@@ -2,9 +2,9 @@
 
 mod support;
 
-use steadfast_dataset::Settings;
+use steadfast_dataset::{Arrived, Settings};
 use steadfast_env::Env;
-use steadfast_format::BlockKind;
+use steadfast_format::{BlockKind, Compression, InodeId};
 use steadfast_posix::{Fallocate, SetAttr};
 use support::World;
 
@@ -166,4 +166,75 @@ fn a_dataset_that_is_destroyed_frees_what_was_stored_early() {
     let txg = world.txgs.gate.open_txg();
     while !dataset.destroy_step(txg).expect("frees").0 {}
     assert_eq!(world.blocks.live(), 0);
+}
+
+/// Stands for what compression makes of bytes: shorter, and of no others.
+fn mark(bytes: &[u8]) -> Vec<u8> {
+    let sum = bytes
+        .iter()
+        .fold(7_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(7));
+    sum.to_le_bytes().to_vec()
+}
+
+#[test]
+fn what_came_compressed_is_stored_so_unless_it_changed() {
+    let mut state = 5_u64;
+    let mut draw = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).expect("31 bits") % limit
+    };
+    let (mut kept, mut lost) = (0, 0);
+    for round in 0..60 {
+        let mut world = world();
+        let file = world.file("f");
+        let mut whole = content(round, 6 * RECORD);
+        world.fs.write(file, 0, &whole, false).expect("writes");
+        world.commit();
+        world.blocks.take_packed();
+        for step in 0..12 {
+            match draw(6) {
+                0..=2 => {
+                    // A record, all of it or its beginning, with zeros at its end or without.
+                    let (start, length) = (draw(6) * RECORD, [RECORD, 1 + draw(RECORD)][draw(2)]);
+                    let mut bytes = content(round * 31 + step, length);
+                    let zeros = [0, draw(length)][draw(2)];
+                    bytes[length - zeros..].fill(0);
+                    let packed = mark(&bytes);
+                    let arrived = Arrived {
+                        inode: InodeId(file),
+                        offset: start as u64,
+                        bytes: &bytes,
+                        packed: Some((Compression::Lz4, &packed)),
+                    };
+                    world.fs.dataset().receive_packed(&[arrived]).expect("taken");
+                    whole[start..start + length].copy_from_slice(&bytes);
+                }
+                3 => {
+                    let at = draw(whole.len() - 500);
+                    let bytes = content(round + step, 1 + draw(500));
+                    world.fs.write(file, at as u64, &bytes, false).expect("writes");
+                    whole[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+                4 => {
+                    let (at, length) = (draw(whole.len() - 5_000), 1 + draw(5_000));
+                    let hole = Fallocate::PunchHole;
+                    world.fs.fallocate(file, hole, at as u64, length as u64, false).expect("punches");
+                    whole[at..at + length].fill(0);
+                }
+                _ if draw(2) == 0 => _ = world.write_early(),
+                _ => world.commit(),
+            }
+        }
+        assert!(world.content(file) == whole, "{round}");
+        world.commit();
+        assert!(world.content(file) == whole, "{round}");
+        let stored = world.blocks.take_packed();
+        assert!(stored.iter().all(|(plain, packed)| mark(plain) == *packed), "{round}");
+        kept += stored.len();
+        lost += usize::from(stored.is_empty());
+        world.reopen();
+        assert!(world.content(file) == whole, "{round}");
+        world.check();
+    }
+    assert!(kept > 60 && lost < 30, "{kept} {lost}");
 }

@@ -15,8 +15,8 @@ use steadfast_pool::{ChangeKind, FileChange, Naming, ReceiveSpec, ReceiveWatch, 
 
 /// How often a command is told of progress.
 const TELL_NS: u64 = 200_000_000;
-/// What tokens begin with, and those of raw streams.
-const TOKENS: [&str; 2] = ["1-", "2-"];
+/// What tokens begin with, those of raw streams, and those of compressed ones.
+const TOKENS: [&str; 3] = ["1-", "2-", "3-"];
 
 /// Where a receive broke off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,8 +25,16 @@ struct Token {
     base: u64,
     inode: u64,
     offset: u64,
-    /// What arrives is sealed.
-    raw: bool,
+    /// What arrives is sealed, or compressed, or neither.
+    form: Form,
+}
+
+/// In which form content is sent. In the order of [`TOKENS`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    Plain,
+    Raw,
+    Compressed,
 }
 
 impl Token {
@@ -35,12 +43,13 @@ impl Token {
         for number in [self.guid, self.base, self.inode, self.offset] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        format!("{}{:016x}-{}", TOKENS[usize::from(self.raw)], check_of(&bytes), hex(&bytes))
+        format!("{}{:016x}-{}", TOKENS[self.form as usize], check_of(&bytes), hex(&bytes))
     }
 
     fn decode(text: &str) -> Option<Token> {
-        let raw = text.starts_with(TOKENS[1]);
-        let token = TOKENS[usize::from(raw)];
+        let forms = [Form::Plain, Form::Raw, Form::Compressed];
+        let form = forms.into_iter().find(|form| text.starts_with(TOKENS[*form as usize]))?;
+        let token = TOKENS[form as usize];
         let (check, body) = text.strip_prefix(token)?.split_once('-')?;
         if body.len() != 64 || !body.is_ascii() {
             return None;
@@ -55,7 +64,7 @@ impl Token {
         }
         let number =
             |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
-        Some(Token { guid: number(0), base: number(1), inode: number(2), offset: number(3), raw })
+        Some(Token { guid: number(0), base: number(1), inode: number(2), offset: number(3), form })
     }
 }
 
@@ -304,6 +313,7 @@ impl Engine {
             properties: request.properties || request.backup,
             backup: request.backup,
             raw: request.raw,
+            packed: request.compressed,
             resume: None,
         };
         if request.recursive {
@@ -366,6 +376,7 @@ impl Engine {
                 properties: true,
                 backup: request.backup,
                 raw: request.raw,
+                packed: request.compressed,
                 resume: None,
             };
             match from {
@@ -459,7 +470,9 @@ impl Engine {
                 let resume = Some((token.inode, token.offset));
                 let backup = request.backup;
                 let properties = request.properties || backup;
-                let spec = SendSpec { snapshot, base, properties, backup, raw: token.raw, resume };
+                let raw = token.form == Form::Raw;
+                let packed = token.form == Form::Compressed || request.compressed && !raw;
+                let spec = SendSpec { snapshot, base, properties, backup, raw, packed, resume };
                 return Ok((held, vec![spec]));
             }
         }
@@ -471,9 +484,14 @@ impl Engine {
     /// What a dataset has of a receive that broke off, as `receive_resume_token` shows it.
     pub(super) fn resume_token(held: &Held, name: &str) -> Option<String> {
         let partial = held.pool.partial_receive(name)?;
-        let (guid, base, raw) = (partial.guid, partial.base, partial.raw);
+        let (guid, base) = (partial.guid, partial.base);
         let (inode, offset) = partial.position;
-        Some(Token { guid, base, inode, offset, raw }.encode())
+        let form = match (partial.raw, partial.packed) {
+            (true, _) => Form::Raw,
+            (false, true) => Form::Compressed,
+            (false, false) => Form::Plain,
+        };
+        Some(Token { guid, base, inode, offset, form }.encode())
     }
 
     /// Mounts a file system that was received, if its properties say so.
@@ -517,10 +535,14 @@ mod tests {
 
     #[test]
     fn tokens_are_read_back_and_changed_ones_are_not() {
-        let raw = Token { guid: 1, base: 0, inode: 9, offset: 8, raw: true };
+        let raw = Token { guid: 1, base: 0, inode: 9, offset: 8, form: Form::Raw };
         assert_eq!(Token::decode(&raw.encode()), Some(raw));
-        assert_eq!(Token::decode(&raw.encode().replacen('2', "1", 1)), Some(Token { raw: false, ..raw }));
-        let token = Token { guid: u64::MAX, base: 3, inode: 12, offset: 1 << 40, raw: false };
+        for (digit, form) in [("1", Form::Plain), ("3", Form::Compressed)] {
+            let other = Token { form, ..raw };
+            assert_eq!(Token::decode(&raw.encode().replacen('2', digit, 1)), Some(other));
+            assert_eq!(Token::decode(&other.encode()), Some(other));
+        }
+        let token = Token { guid: u64::MAX, base: 3, inode: 12, offset: 1 << 40, form: Form::Plain };
         let text = token.encode();
         assert_eq!(Token::decode(&text), Some(token));
         for at in 0..text.len() {

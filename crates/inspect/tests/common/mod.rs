@@ -59,6 +59,7 @@ impl Store {
             compression,
             keys: self.keys.as_deref(),
             data: data.into(),
+            packed: None,
         };
         let pointer = self.blockio.write(request).map_err(StoreError::new)?;
         self.used.fetch_add(Store::bytes(&pointer), Ordering::Relaxed);
@@ -343,6 +344,7 @@ impl Fixture {
             compression: CompressionSetting::Lz4,
             keys: keys.as_deref(),
             data: tail.into(),
+            packed: None,
         };
         let tail = self.blockio.write(request).unwrap();
         self.space.flush_open().unwrap();

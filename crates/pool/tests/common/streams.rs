@@ -56,12 +56,17 @@ impl Host {
     }
 
     pub fn send_from(&self, snapshot: &str, base: Option<&str>, resume: Option<(u64, u64)>) -> Vec<u8> {
-        let spec = SendSpec {
-            snapshot: snapshot.into(),
-            base: base.map(str::to_owned),
-            resume,
-            ..SendSpec::default()
-        };
+        let base = base.map(str::to_owned);
+        self.send_as(SendSpec { snapshot: snapshot.into(), base, resume, ..SendSpec::default() })
+    }
+
+    /// With records as they are compressed.
+    pub fn send_packed(&self, snapshot: &str, base: Option<&str>) -> Vec<u8> {
+        let base = base.map(str::to_owned);
+        self.send_as(SendSpec { snapshot: snapshot.into(), base, packed: true, ..SendSpec::default() })
+    }
+
+    pub fn send_as(&self, spec: SendSpec) -> Vec<u8> {
         let mut out = Vec::new();
         let bytes = self.pool.send(&[spec], &mut out, &mut |_, _| ()).expect("sent");
         assert_eq!(bytes, out.len() as u64);
@@ -272,7 +277,12 @@ pub fn frames(stream: &[u8]) -> Vec<(FrameKind, Vec<u8>)> {
 
 /// A stream of frames, with the chain that they need: what somebody who can write a whole stream may write.
 pub fn joined(frames: &[(FrameKind, Vec<u8>)]) -> Vec<u8> {
-    let mut out = StreamHeader.encode().to_vec();
+    joined_behind(StreamHeader::default(), frames)
+}
+
+/// The same behind another header.
+pub fn joined_behind(header: StreamHeader, frames: &[(FrameKind, Vec<u8>)]) -> Vec<u8> {
+    let mut out = header.encode().to_vec();
     let mut chain = steadfast_crypto::hash(&out);
     for (kind, payload) in frames {
         let mut header = FrameHeader { kind: *kind, length: payload.len() as u32, hash: [0; 32] };
