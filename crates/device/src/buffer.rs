@@ -74,6 +74,14 @@ impl Buffer {
         Buffer(Memory::Heap { bytes, start })
     }
 
+    /// The bytes of several slices, one behind the other; aligned.
+    #[must_use]
+    pub fn gather(parts: &[&[u8]]) -> Buffer {
+        let mut buffer = Buffer::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| buffer.extend(part));
+        buffer
+    }
+
     /// Appends bytes.
     ///
     /// # Panics

@@ -226,7 +226,8 @@ impl FileDevice {
         self.write_directly(at, bytes, DIRECT_BYTES_MIN)
     }
 
-    fn write_directly(&self, at: u64, bytes: &[u8], least: usize) -> Result<()> {
+    /// Works with the descriptors of a device that takes writes.
+    fn files_to_write<R>(&self, work: impl FnOnce(&Files) -> Result<R>) -> Result<R> {
         if !self.writable {
             return Err(Error::ReadOnly { device: self.identity.clone() });
         }
@@ -234,6 +235,12 @@ impl FileDevice {
             if self.flush_failed.load(Ordering::Acquire) {
                 return Err(Error::Poisoned { device: self.identity.clone() });
             }
+            work(files)
+        })
+    }
+
+    fn write_directly(&self, at: u64, bytes: &[u8], least: usize) -> Result<()> {
+        self.files_to_write(|files| {
             let direct = self.directly(files, at, bytes.len(), least, |file| {
                 if is_aligned(bytes) {
                     return file.write_all_at(bytes, at);
@@ -243,6 +250,20 @@ impl FileDevice {
                 file.write_all_at(&buffer, at)
             });
             let written = direct.unwrap_or_else(|| files.buffered.write_all_at(bytes, at));
+            written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
+        })
+    }
+
+    fn write_parts(&self, at: u64, parts: &[&[u8]]) -> Result<()> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        if !parts.iter().all(|part| is_aligned(part) && part.len().is_multiple_of(ALIGNMENT)) {
+            // A copy here, or none of it goes directly.
+            return self.write(at, &Buffer::gather(parts));
+        }
+        self.files_to_write(|files| {
+            let write = |file: &File| write_all_parts(file, at, parts);
+            let direct = self.directly(files, at, length, DIRECT_BYTES_MIN, write);
+            let written = direct.unwrap_or_else(|| write(&files.buffered));
             written.map_err(|error| io_error(&self.identity, Operation::Write, at, error))
         })
     }
@@ -280,6 +301,26 @@ impl FileDevice {
             read.map_err(|error| io_error(&self.identity, Operation::Read, at, error))
         })
     }
+}
+
+/// Writes buffers from `at` on, one behind the other.
+fn write_all_parts(file: &File, mut at: u64, parts: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+    let mut left = &mut slices[..];
+    while left.iter().any(|slice| !slice.is_empty()) {
+        // The system takes so many at once.
+        let most = left.len().min(PARTS_MAX);
+        match rustix::io::pwritev(file, &left[..most], at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                at += count as u64;
+                io::IoSlice::advance_slices(&mut left, count);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Fills buffers with the bytes from `at` on, one buffer after the other.
@@ -325,6 +366,11 @@ impl Device for FileDevice {
     fn append_segment_directly(&self, place: Place, offset: u32, bytes: &[u8]) -> Result<()> {
         let at = self.locate(Operation::Write, place, offset, bytes.len())?;
         self.write_directly(at, bytes, ALIGNMENT)
+    }
+
+    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.write_parts(self.locate(Operation::Write, place, offset, length)?, parts)
     }
 
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {

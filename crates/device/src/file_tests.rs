@@ -259,7 +259,46 @@ fn after_a_failed_flush_nothing_is_accepted() {
     let device = scratch.open();
     device.flush_failed.store(true, Ordering::Release);
     assert!(matches!(device.put_segment(place(0), &[1]), Err(Error::Poisoned { .. })));
+    let parts: [&[u8]; 2] = [&[1], &[2]];
+    assert!(matches!(device.append_segment_parts(place(0), 0, &parts), Err(Error::Poisoned { .. })));
     assert!(matches!(device.flush(), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn several_buffers_are_written_by_one_transfer() {
+    let scratch = Scratch::new(SIZE);
+    for direct in [true, false] {
+        let device = FileDevice::open(&scratch.0, &OpenOptions { direct, ..OpenOptions::WRITE }).unwrap();
+        // Aligned, not aligned, small, empty; more buffers than one call takes.
+        let lengths: [&[usize]; 5] =
+            [&[131_072, 65_536], &[5, 4096, 0, 70_001], &[4096, 8192], &[], &[32; 3_000]];
+        for (number, lengths) in lengths.into_iter().enumerate() {
+            device.put_segment(place(2), &vec![0xff; SLOT as usize]).unwrap();
+            let buffers: Vec<Buffer> = lengths
+                .iter()
+                .enumerate()
+                .map(|(part, &length)| {
+                    let mut buffer = Buffer::zeroed(length);
+                    buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at + part + number) as u8);
+                    buffer
+                })
+                .collect();
+            let parts: Vec<&[u8]> = buffers.iter().map(|buffer| &buffer[..]).collect();
+            device.append_segment_parts(place(2), 8192, &parts).unwrap();
+            let mut found = vec![0; SLOT as usize];
+            device.read_segment(place(2), 0, &mut found).unwrap();
+            let written = parts.concat();
+            let end = 8192 + written.len();
+            assert!(found[8192..end] == written[..], "{direct}, {lengths:?}");
+            assert!(
+                found[..8192].iter().chain(&found[end..]).all(|&byte| byte == 0xff),
+                "{direct}, {lengths:?}"
+            );
+        }
+        let beyond = vec![0; SLOT as usize];
+        let refused = device.append_segment_parts(place(2), 0, &[&beyond[..], &beyond[..4096]]);
+        assert!(matches!(refused, Err(Error::Outside { .. })), "{refused:?}");
+    }
 }
 
 #[test]

@@ -324,6 +324,11 @@ impl Device for Injected {
         self.device.append_segment_directly(place, offset, bytes)
     }
 
+    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+        let place = self.pass_write(place, offset, parts.iter().map(|part| part.len()).sum())?;
+        self.device.append_segment_parts(place, offset, parts)
+    }
+
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
         self.pass_read(place, offset, out.len())?;
         self.device.read_segment(place, offset, out)

@@ -119,6 +119,14 @@ pub trait Device: Send + Sync {
         self.append_segment(place, offset, bytes)
     }
 
+    /// Writes several buffers side by side, the next piece of an open segment together, in one transfer.
+    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+        match parts {
+            [bytes] => self.append_segment(place, offset, bytes),
+            _ => self.append_segment(place, offset, &Buffer::gather(parts)),
+        }
+    }
+
     /// Reads `out.len()` bytes of a segment. What was never written reads as anything or as an error.
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()>;
 

@@ -190,6 +190,11 @@ impl Device for Metered {
         self.meter.measure(Call::Write, bytes.len(), write)
     }
 
+    fn append_segment_parts(&self, place: Place, offset: u32, parts: &[&[u8]]) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.meter.measure(Call::Write, bytes, || self.device.append_segment_parts(place, offset, parts))
+    }
+
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
         self.meter.measure(Call::Read, out.len(), || self.device.read_segment(place, offset, out))
     }

@@ -191,50 +191,52 @@ impl Tasks for Threads {
         Box::new(Thread(thread.expect("the system starts a thread")))
     }
 
-    fn run_all<'a>(&self, mut jobs: Vec<Job<'a>>) {
+    fn run_all<'a>(&self, jobs: Vec<Job<'a>>) {
         if self.parallelism <= 1 || jobs.len() <= 1 {
             for job in jobs {
                 job();
             }
             return;
         }
-        // The caller works too, so one thread fewer is started; jobs are drawn from a shared list.
-        jobs.reverse();
         let workers = self.parallelism.min(jobs.len());
-        let queue = std::sync::Mutex::new(jobs);
-        let draw = || {
-            loop {
-                let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
-                match job {
-                    Some(job) => job(),
-                    None => return,
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(draw);
-            }
-            draw();
-        });
+        share(jobs, workers);
     }
 
-    fn run_waiting<'a>(&self, mut jobs: Vec<Job<'a>>) {
+    fn run_waiting<'a>(&self, jobs: Vec<Job<'a>>) {
         if !self.real {
             return self.run_all(jobs);
         }
-        let Some(own) = jobs.pop() else { return };
-        std::thread::scope(|scope| {
-            for job in jobs {
-                scope.spawn(job);
-            }
-            own();
-        });
+        let workers = jobs.len();
+        share(jobs, workers);
     }
 
     fn parallelism(&self) -> usize {
         self.parallelism
     }
+}
+
+/// Jobs drawn from a list by so many threads, of which the caller is one.
+fn share(mut jobs: Vec<Job<'_>>, workers: usize) {
+    jobs.reverse();
+    let queue = std::sync::Mutex::new(jobs);
+    let draw = || {
+        loop {
+            let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+            match job {
+                Some(job) => job(),
+                None => return,
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            // Where the system starts no more threads, those that there are do all.
+            if std::thread::Builder::new().spawn_scoped(scope, draw).is_err() {
+                break;
+            }
+        }
+        draw();
+    });
 }
 
 struct SteppedClock {

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 
 use steadfast_device::{Buffer, Place};
 use steadfast_format::{Checksums, Column, DeviceId, Placement, SegmentId};
-use steadfast_vdev::Layout;
+use steadfast_vdev::{Layout, Summing, Written};
 
 use crate::Class;
 use crate::error::Error;
@@ -453,11 +453,13 @@ impl Space {
             Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
             _ => groups::chunk_bytes(row.class, self.geometry) as usize,
         };
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len().next_multiple_of(row_bytes), 0);
-        let mut sums = Sums::new();
+        let whole = bytes.len().next_multiple_of(row_bytes);
+        let mut padded = Buffer::with_capacity(whole);
+        padded.extend(bytes);
+        padded.resize(whole);
         let columns = self.columns(id, place, slot_size);
-        let failed = columns.write(0, &padded, &mut |bytes| sums.extend(bytes.chunks(chunk).map(checksum)));
+        let summing = Some(Summing { chunk, sum: &checksum });
+        let Written { failed, sums } = columns.write(0, &padded, summing, &*self.env.tasks);
         let each = padded.len() / Self::data_columns_of(place);
         for (index, column) in place.present() {
             let right = failed.iter().all(|(at, _)| *at != index);

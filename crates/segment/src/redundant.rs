@@ -11,13 +11,16 @@
 use steadfast_crypto::hash;
 use steadfast_device::{Buffer, Error as DeviceError, Place};
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
-use steadfast_vdev::{Columns, Fault, Finding};
+use steadfast_vdev::{Columns, Fault, Finding, Summing, Written};
 
 use crate::accounting::Wrong;
 use crate::error::Error;
 use crate::groups;
 use crate::space::{Located, Space, WRITE_BYTES};
-use crate::stream::Filling;
+use crate::stream::{Filling, OpenSegment};
+
+/// Bytes that each device of a group gets in one transfer while a segment fills.
+const COLUMN_BYTES: usize = 512 << 10;
 
 /// Ways to put together a block whose parts each have several versions, at most.
 const COMBINATIONS_MAX: usize = 4096;
@@ -52,7 +55,7 @@ impl Space {
         let segment = std::sync::Arc::clone(&filling.segment);
         let bytes = segment.bytes.read().expect("no append panics");
         let slot_size = self.geometry.slot_size as usize;
-        let whole = WRITE_BYTES.next_multiple_of(segment.row);
+        let whole = piece_bytes(&segment);
         while bytes.len() - filling.written >= least.max(1) {
             let end = bytes.len().min(filling.written + whole);
             // The last row of a segment may reach beyond its end, where it is zero.
@@ -77,12 +80,7 @@ impl Space {
         Ok(())
     }
 
-    fn write_piece(
-        &self,
-        segment: &crate::stream::OpenSegment,
-        offset: usize,
-        piece: &[u8],
-    ) -> Result<(), Error> {
+    fn write_piece(&self, segment: &OpenSegment, offset: usize, piece: &[u8]) -> Result<(), Error> {
         let id = segment.id;
         let (place, class) = {
             let state = self.read_state();
@@ -90,18 +88,12 @@ impl Space {
             (row.place.clone(), row.class)
         };
         let columns = self.columns(id, &place, segment.column);
-        let mut sums = Vec::new();
         let chunk = match &place {
             Placement::Raidz { chunk_shift, .. } => 1 << chunk_shift,
             _ => groups::chunk_bytes(class, self.geometry) as usize,
         };
-        let summed = !class.is_pool();
-        let mut sum = |bytes: &[u8]| {
-            if summed {
-                sums.extend(bytes.chunks(chunk).map(checksum));
-            }
-        };
-        let failed = columns.write(offset, piece, &mut sum);
+        let summing = (!class.is_pool()).then_some(Summing { chunk, sum: &checksum });
+        let Written { failed, sums } = columns.write(offset, piece, summing, &*self.env.tasks);
         let each = piece.len() / segment.row * segment.row / data_columns(&place);
         for (index, column) in place.present() {
             let handle = &self.devices[&column.device];
@@ -292,6 +284,12 @@ impl Space {
             }
         }
     }
+}
+
+/// Pieces in which an open segment goes to its devices: whole rows.
+pub(crate) fn piece_bytes(segment: &OpenSegment) -> usize {
+    let columns = data_columns(&segment.place);
+    WRITE_BYTES.max(columns * COLUMN_BYTES).next_multiple_of(segment.row)
 }
 
 /// Which copy of a mirror a read begins with.

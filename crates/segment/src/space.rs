@@ -15,7 +15,7 @@ use crate::accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 use crate::devices::{Devices, Handle};
 use crate::error::{Error, ReadError};
 use crate::groups::Redundancy;
-use crate::redundant::GivenUp;
+use crate::redundant::{GivenUp, piece_bytes};
 use crate::sides::Side;
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
 use crate::table::{Freed, Geometry, Piece, Row, Table, Unallocated};
@@ -570,7 +570,7 @@ impl Space {
                 }
             })
         });
-        self.env.tasks.run_all(jobs.collect());
+        self.env.tasks.run_waiting(jobs.collect());
         for ((device, ..), result) in used.into_iter().zip(results) {
             if let Some(source) = result.into_inner().expect("no flush panics") {
                 self.give_up_or_fail(device, source)?;
@@ -1007,7 +1007,8 @@ impl Space {
         if filling.filled_units == self.geometry.slot_units() {
             return self.close(stream);
         }
-        self.write_out(filling, WRITE_BYTES)
+        let least = piece_bytes(&filling.segment);
+        self.write_out(filling, least)
     }
 
     /// Writes what the device does not have, if it is at least `least` bytes, to a device that can be appended to.

@@ -21,9 +21,13 @@
 use std::ops::Range;
 
 use steadfast_device::{Buffer, Error as DeviceError, Place, SharedDevice};
+use steadfast_env::{Job, Tasks};
 
 use crate::parity::{Repair, generate};
 use crate::stripe::Stripe;
+
+/// Writes of fewer bytes, parity included, are not worth waking threads for: the kernel takes them into memory.
+const TOGETHER_BYTES_MIN: usize = 256 << 10;
 
 /// Place of one column.
 #[derive(Clone)]
@@ -68,6 +72,32 @@ impl Fault {
     fn of(bytes: &[u8]) -> Fault {
         if bytes.iter().all(|byte| *byte == 0) { Fault::Blank } else { Fault::Wrong }
     }
+}
+
+/// What is made of every chunk that is written, parity included.
+pub struct Summing<'s, S> {
+    /// Bytes of a chunk; those of a row, where there are rows.
+    pub chunk: usize,
+    /// Makes it.
+    pub sum: &'s (dyn Fn(&[u8]) -> S + Sync),
+}
+
+impl<S> Clone for Summing<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Summing<'_, S> {}
+
+/// What came of a write.
+#[derive(Debug)]
+#[must_use = "columns that failed have to be told"]
+pub struct Written<S> {
+    /// Columns that did not take their bytes, and what their devices said.
+    pub failed: Vec<(usize, DeviceError)>,
+    /// Of every chunk, row by row, by column, whether it was written or not; of a mirror once.
+    pub sums: Vec<S>,
 }
 
 /// A column that was found to be wrong.
@@ -136,29 +166,22 @@ impl Columns {
         }
     }
 
-    /// Writes bytes of the segment from `offset` on: whole rows. Gives the columns that did not take them; if those and the
-    /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on. `sum` gets every
-    /// chunk, row by row, by column, parity included; of a mirror the bytes once.
+    /// Writes bytes of the segment from `offset` on: whole rows, all columns at once. If the columns that did not take them and the
+    /// missing ones are more than the redundancy, what was written is lost, and the caller must not go on.
     ///
     /// # Panics
     /// If the bytes are not whole rows (V1).
-    #[must_use = "columns that failed have to be told"]
-    pub fn write(
+    pub fn write<S: Send>(
         &self,
         offset: usize,
         bytes: &[u8],
-        sum: &mut dyn FnMut(&[u8]),
-    ) -> Vec<(usize, DeviceError)> {
-        let mut failed = Vec::new();
-        let mut put = |index: usize, at: usize, bytes: &[u8]| {
-            if let Some(column) = &self.columns[index] {
-                failed.extend(append(column, at, bytes).err().map(|error| (index, error)));
-            }
-        };
+        summing: Option<Summing<'_, S>>,
+        tasks: &dyn Tasks,
+    ) -> Written<S> {
         match self.layout {
             Layout::Mirror => {
-                sum(bytes);
-                (0..self.columns.len()).for_each(|index| put(index, offset, bytes));
+                let parts: Vec<Vec<&[u8]>> = self.columns.iter().map(|_| vec![bytes]).collect();
+                self.write_parts(offset, &parts, summing, tasks)
             }
             Layout::Raidz(stripe) => {
                 let range = offset..offset + bytes.len();
@@ -167,28 +190,59 @@ impl Columns {
                 let rows = stripe.rows(&range);
                 let mut parity: Vec<Buffer> =
                     (0..stripe.parity()).map(|_| Buffer::to_fill(rows.len())).collect();
+                let mut parts: Vec<Vec<&[u8]>> = vec![Vec::new(); stripe.data()];
                 for (row, data) in bytes.chunks(stripe.row()).enumerate() {
                     let chunks: Vec<&[u8]> = data.chunks(stripe.chunk()).collect();
                     let at = row * stripe.chunk()..(row + 1) * stripe.chunk();
                     let mut parity: Vec<&mut [u8]> =
                         parity.iter_mut().map(|column| &mut column[at.clone()]).collect();
                     generate(&chunks, &mut parity);
-                    chunks.iter().for_each(|chunk| sum(chunk));
-                    parity.iter().for_each(|chunk| sum(chunk));
+                    parts.iter_mut().zip(chunks).for_each(|(column, chunk)| column.push(chunk));
                 }
-                for index in 0..stripe.data() {
-                    let mut column = Buffer::with_capacity(rows.len());
-                    for row in bytes.chunks(stripe.row()) {
-                        column.extend(&row[index * stripe.chunk()..(index + 1) * stripe.chunk()]);
-                    }
-                    put(index, rows.start, &column);
-                }
-                for (index, column) in parity.iter().enumerate() {
-                    put(stripe.data() + index, rows.start, column);
-                }
+                parts.extend(parity.iter().map(|column| vec![&column[..]]));
+                self.write_parts(rows.start, &parts, summing, tasks)
             }
         }
-        failed
+    }
+
+    /// Writes what each column gets, from `at` on, and makes a sum of every chunk. Of a mirror, whose columns are alike, of one.
+    fn write_parts<S: Send>(
+        &self,
+        at: usize,
+        parts: &[Vec<&[u8]>],
+        summing: Option<Summing<'_, S>>,
+        tasks: &dyn Tasks,
+    ) -> Written<S> {
+        let summed = match self.layout {
+            _ if summing.is_none() => 0,
+            Layout::Mirror => 1,
+            Layout::Raidz(_) => self.columns.len(),
+        };
+        let mut sums: Vec<Vec<S>> = (0..summed).map(|_| Vec::new()).collect();
+        let mut results: Vec<Option<DeviceError>> = self.columns.iter().map(|_| None).collect();
+        let mut jobs: Vec<Job<'_>> = Vec::with_capacity(self.columns.len());
+        let mut sums_left = sums.iter_mut();
+        for ((column, parts), result) in self.columns.iter().zip(parts).zip(&mut results) {
+            let mut sums = sums_left.next();
+            jobs.push(Box::new(move || {
+                // What is hashed first keeps one processor busy while others wait for their devices.
+                if let (Some(sums), Some(summing)) = (&mut sums, summing) {
+                    let chunks = parts.iter().flat_map(|part| part.chunks(summing.chunk));
+                    sums.extend(chunks.map(summing.sum));
+                }
+                if let Some(Column { device, place }) = column {
+                    *result = device.append_segment_parts(*place, offset32(at), parts).err();
+                }
+            }));
+        }
+        let bytes: usize = parts.iter().flatten().map(|part| part.len()).sum();
+        if bytes >= TOGETHER_BYTES_MIN {
+            tasks.run_waiting(jobs);
+        } else {
+            jobs.into_iter().for_each(|job| job());
+        }
+        let failed = results.into_iter().enumerate().filter_map(|(index, error)| Some((index, error?)));
+        Written { failed: failed.collect(), sums: by_row(sums) }
     }
 
     /// Reads `len` bytes from `offset` on and gives what `judge` makes of them (V2).
@@ -542,6 +596,19 @@ impl Attempts<'_> {
             Finding { column: index, fault, repaired }
         });
         findings.collect()
+    }
+}
+
+/// What columns have, row by row.
+fn by_row<S>(columns: Vec<Vec<S>>) -> Vec<S> {
+    let mut all = Vec::with_capacity(columns.iter().map(Vec::len).sum());
+    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+    loop {
+        let before = all.len();
+        all.extend(columns.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
     }
 }
 

@@ -10,5 +10,5 @@ mod columns;
 pub mod parity;
 mod stripe;
 
-pub use columns::{Attempts, Column, Columns, Fault, Finding, Found, Judge, Layout, Lost};
+pub use columns::{Attempts, Column, Columns, Fault, Finding, Found, Judge, Layout, Lost, Summing, Written};
 pub use stripe::{Piece, Stripe};

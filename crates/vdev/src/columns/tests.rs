@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use steadfast_device::memory::{Effect, Fault as Armed};
 use steadfast_device::{Device as _, MemoryDevice, Operation};
+use steadfast_env::Env;
 use steadfast_format::SegmentId;
 
 use super::*;
@@ -40,13 +41,18 @@ impl Group {
 impl Group {
     /// Writes from the beginning on, durably: what is spoilt is what lies on the medium.
     fn fill(&self, all: &[u8]) {
-        assert!(self.columns().write(0, all, &mut |_| {}).is_empty());
+        assert!(write(&self.columns(), 0, all).is_empty());
         self.flush();
     }
 
     fn flush(&self) {
         self.devices.iter().for_each(|device| device.flush().unwrap());
     }
+}
+
+/// Writes without sums; columns that failed.
+fn write(columns: &Columns, offset: usize, bytes: &[u8]) -> Vec<(usize, DeviceError)> {
+    columns.write::<()>(offset, bytes, None, &*Env::real().tasks).failed
 }
 
 /// Each column in a slot of its own number, as a declustered segment's are.
@@ -137,9 +143,9 @@ fn a_small_read_touches_one_device() {
 fn rows_written_one_after_the_other_are_what_rows_written_at_once_are() {
     let (at_once, by_row) = (Group::raidz(4, 2), Group::raidz(4, 2));
     let all = filled(&at_once);
-    assert!(at_once.columns().write(0, &all, &mut |_| {}).is_empty());
+    assert!(write(&at_once.columns(), 0, &all).is_empty());
     for (row, bytes) in all.chunks(4 * CHUNK).enumerate() {
-        assert!(by_row.columns().write(row * 4 * CHUNK, bytes, &mut |_| {}).is_empty());
+        assert!(write(&by_row.columns(), row * 4 * CHUNK, bytes).is_empty());
     }
     for (left, right) in at_once.devices.iter().zip(&by_row.devices) {
         assert!(left.image().to_vec() == right.image().to_vec());
@@ -266,16 +272,51 @@ fn a_write_that_some_columns_did_not_take_says_which_and_can_be_read() {
     for column in [1, 5] {
         group.devices[column].arm(Armed { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
     }
-    let failed = group.columns().write(0, &all, &mut |_| {});
+    let failed = write(&group.columns(), 0, &all);
     assert_eq!(failed.iter().map(|(column, _)| *column).collect::<Vec<_>>(), [1, 5]);
     read(&group.columns_without(&[1, 5]), &all, 0..all.len());
+}
+
+/// Sums are of what lies on the devices, row by row, in one thread or in many.
+#[test]
+fn every_chunk_has_a_sum_in_its_place() {
+    let chunk_of = |group: &Group| match group.layout {
+        Layout::Mirror => 4096,
+        Layout::Raidz(stripe) => stripe.chunk(),
+    };
+    for group in shapes() {
+        let (all, chunk) = (filled(&group), chunk_of(&group));
+        let sum = |bytes: &[u8]| bytes.to_vec();
+        for (env, missing) in [(Env::real(), vec![]), (Env::seeded(1), vec![0])] {
+            let summing = Some(Summing { chunk, sum: &sum });
+            let columns = group.columns_without(&missing);
+            let written = columns.write(0, &all, summing, &*env.tasks);
+            assert!(written.failed.is_empty());
+            group.flush();
+            let width = if group.layout == Layout::Mirror { 1 } else { group.devices.len() };
+            assert_eq!(written.sums.len() % width, 0);
+            for (at, sum) in written.sums.iter().enumerate() {
+                let (row, column) = (at / width, at % width);
+                let mut stored = vec![0; sum.len()];
+                let offset = u32::try_from(row * chunk).unwrap();
+                group.devices[column].read_segment(place(column), offset, &mut stored).unwrap();
+                assert!(stored == *sum, "row {row}, column {column} of {:?}", group.layout);
+            }
+            let summed: usize = written.sums.iter().map(Vec::len).sum();
+            let parity = match group.layout {
+                Layout::Mirror => 0,
+                Layout::Raidz(stripe) => all.len() / stripe.data() * stripe.parity(),
+            };
+            assert_eq!(summed, all.len() + parity);
+        }
+    }
 }
 
 #[test]
 #[should_panic(expected = "(V1)")]
 fn half_a_row_is_a_bug() {
     let group = Group::raidz(4, 1);
-    let _ = group.columns().write(0, &content(CHUNK), &mut |_| {});
+    let _ = write(&group.columns(), 0, &content(CHUNK));
 }
 
 #[test]
