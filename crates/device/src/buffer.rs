@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::pages::{SPAN_BYTES_MIN, Span};
+use crate::pages::{self, SPAN_BYTES_MIN, Span};
 
 /// Alignment of direct transfers, in memory and on the device. Covers every disk sold.
 pub(crate) const ALIGNMENT: usize = 4096;
@@ -55,11 +55,11 @@ impl Buffer {
     /// `length` zeros; aligned.
     #[must_use]
     pub fn zeroed(length: usize) -> Buffer {
-        let mut buffer = Buffer::to_fill(length);
-        if let Memory::Span { .. } = buffer.0 {
-            buffer.fill(0);
+        if let Some(mut span) = Span::take(length) {
+            span.as_mut_slice()[..length].fill(0);
+            return Buffer(Memory::Span { span, length });
         }
-        buffer
+        Buffer::of_bytes(vec![0; length + ALIGNMENT - 1], length)
     }
 
     /// `length` bytes of no meaning, which whoever asked for them fills; aligned.
@@ -68,7 +68,12 @@ impl Buffer {
         if let Some(span) = Span::take(length) {
             return Buffer(Memory::Span { span, length });
         }
-        let mut bytes = vec![0; length + ALIGNMENT - 1];
+        let waits = pages::take_long(length);
+        Buffer::of_bytes(waits.unwrap_or_else(|| vec![0; length + ALIGNMENT - 1]), length)
+    }
+
+    /// `length` bytes of an allocation that has room for them from where it is aligned on.
+    fn of_bytes(mut bytes: Vec<u8>, length: usize) -> Buffer {
         let start = offset_of_alignment(&bytes);
         bytes.truncate(start + length);
         Buffer(Memory::Heap { bytes, start })
@@ -125,8 +130,8 @@ impl Buffer {
 
     /// The bytes as a vector.
     #[must_use]
-    pub fn into_vec(self) -> Vec<u8> {
-        match self.0 {
+    pub fn into_vec(mut self) -> Vec<u8> {
+        match std::mem::take(&mut self.0) {
             Memory::Heap { mut bytes, start } => {
                 if start > 0 {
                     let length = bytes.len() - start;
@@ -149,6 +154,16 @@ impl Buffer {
     }
 }
 
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Memory::Heap { bytes, .. } = &mut self.0
+            && bytes.len() > pages::LONG_BYTES_MIN
+        {
+            pages::keep_long(std::mem::take(bytes));
+        }
+    }
+}
+
 impl Clone for Buffer {
     fn clone(&self) -> Buffer {
         let mut copy = Buffer::with_room(self.len());
@@ -163,7 +178,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-fn offset_of_alignment(memory: &[u8]) -> usize {
+pub(crate) fn offset_of_alignment(memory: &[u8]) -> usize {
     let start = memory.as_ptr().align_offset(ALIGNMENT);
     assert!(start < ALIGNMENT, "a byte pointer can be aligned");
     start
@@ -233,6 +248,25 @@ mod tests {
             assert!(is_aligned(&filled) && filled.iter().all(|&byte| byte == 0));
         }
         assert_eq!(Buffer::from(vec![1, 2, 3]).into_vec(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn long_buffers_are_used_again_and_zeroed_ones_are_zero() {
+        // Of lengths that no other test takes.
+        let lengths = [9_000_000, 8_800_000, 9_000_001, 11_000_000];
+        for (turn, length) in lengths.into_iter().enumerate() {
+            let mut buffer = Buffer::to_fill(length);
+            assert!(is_aligned(&buffer) && buffer.len() == length, "{length}");
+            buffer.fill(turn as u8 + 1);
+            drop(buffer);
+            let zeroed = Buffer::zeroed(length);
+            assert!(is_aligned(&zeroed) && zeroed.len() == length && zeroed.iter().all(|&byte| byte == 0));
+        }
+        let vector = Buffer::to_fill(9_000_000).into_vec();
+        assert_eq!(vector.len(), 9_000_000);
+        let mut cleared = Buffer::with_capacity(9_000_000);
+        cleared.resize(9_000_000);
+        assert!(is_aligned(&cleared) && cleared.iter().all(|&byte| byte == 0));
     }
 
     #[test]

@@ -16,9 +16,12 @@
 //! tells its host of free memory (which it does in units of just that size) clearing such a page took half of all
 //! processor time of a sequential read, as the host has to find the memory again.
 //!
+//! Longer buffers than a region (a column of a segment that is mended) come from the general allocator, which clears them or gets them
+//! cleared. Of these some wait in a list for who needs one of about that length, within the same bound.
+//!
 //! ## What it holds
-//! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions that are partly used; and the spare
-//! ones. Blocks of a cache come and go in about the same order, so regions empty as a whole.
+//! Its regions ([`held_bytes`]): what is in use, rounded up to the class; what is free in regions that are partly used; the spare
+//! ones; and long buffers that wait. Blocks of a cache come and go in about the same order, so regions empty as a whole.
 //!
 //! ## Invariants
 //! (P1) A span is owned by one [`Span`] at most: its bit in the region's mask is clear from `take` to `put`.       assert: `put`
@@ -32,6 +35,8 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::buffer::offset_of_alignment;
 
 /// Bytes of a region.
 const REGION_BYTES: usize = 2 << 20;
@@ -55,6 +60,76 @@ const CLASSES: [usize; 13] = [
 ];
 /// Shorter buffers are better off in the general allocator.
 pub(crate) const SPAN_BYTES_MIN: usize = 60 << 10;
+
+/// Buffers longer than this are kept in a list of their own.
+pub(crate) const LONG_BYTES_MIN: usize = REGION_BYTES;
+
+/// Long buffers that wait.
+struct Long {
+    /// Each all of it written before (P3), the latest last.
+    spare: Vec<Vec<u8>>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Fewest since the last `trim`.
+    bytes_low: usize,
+}
+
+static LONG: Mutex<Long> = Mutex::new(Long {
+    spare: Vec::new(),
+    bytes: 0,
+    bytes_max: SPARE_REGIONS_MAX * REGION_BYTES,
+    bytes_low: 0,
+});
+
+fn long() -> MutexGuard<'static, Long> {
+    LONG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Long {
+    /// Takes out the oldest until there are at most `most` bytes.
+    fn shrink(&mut self, most: usize) -> Vec<Vec<u8>> {
+        let mut taken = Vec::new();
+        while self.bytes > most {
+            let oldest = self.spare.remove(0);
+            self.bytes -= oldest.len();
+            taken.push(oldest);
+        }
+        self.bytes_low = self.bytes_low.min(self.bytes);
+        taken
+    }
+}
+
+/// A long buffer that waits, of bytes that mean nothing, if from where it is aligned on it has `length` and hardly more.
+pub(crate) fn take_long(length: usize) -> Option<Vec<u8>> {
+    if length <= LONG_BYTES_MIN {
+        return None;
+    }
+    let mut long = long();
+    let is_fit = |bytes: &Vec<u8>| {
+        let needed = offset_of_alignment(bytes) + length;
+        (needed..=needed + needed / 4).contains(&bytes.len())
+    };
+    let at = long.spare.iter().rposition(is_fit)?;
+    let bytes = long.spare.remove(at);
+    long.bytes -= bytes.len();
+    long.bytes_low = long.bytes_low.min(long.bytes);
+    Some(bytes)
+}
+
+/// Keeps a buffer that nobody needs any more for the next who wants a long one.
+pub(crate) fn keep_long(bytes: Vec<u8>) {
+    if bytes.len() <= LONG_BYTES_MIN || bytes.capacity() > bytes.len() + bytes.len() / 4 {
+        return;
+    }
+    let mut long = long();
+    long.bytes += bytes.len();
+    long.spare.push(bytes);
+    let most = long.bytes_max;
+    let surplus = long.shrink(most);
+    // The kernel takes its time: not under the lock.
+    drop(long);
+    drop(surplus);
+}
 
 /// Memory of a region.
 struct Region {
@@ -256,6 +331,11 @@ pub fn set_spare_bytes(bytes: usize) {
     let surplus = pool.shrink_spare(most);
     drop(pool);
     drop(surplus);
+    let mut long = long();
+    long.bytes_max = bytes;
+    let surplus = long.shrink(bytes);
+    drop(long);
+    drop(surplus);
 }
 
 /// Gives back half of what was spare all the time since this was last called. To be called every few seconds.
@@ -267,13 +347,20 @@ pub fn trim() {
     pool.spare_low = pool.spare.len();
     drop(pool);
     drop(surplus);
+    let mut long = long();
+    let most = long.bytes - long.bytes_low.div_ceil(2);
+    let surplus = long.shrink(most);
+    long.bytes_low = long.bytes;
+    drop(long);
+    drop(surplus);
 }
 
 /// Bytes of memory that large buffers hold of the kernel's: used, and free ones that wait for use.
 #[must_use]
 pub fn held_bytes() -> usize {
+    let waiting = long().bytes;
     let pool = pool();
-    (pool.regions.len() - pool.gaps.len()) * REGION_BYTES
+    (pool.regions.len() - pool.gaps.len()) * REGION_BYTES + waiting
 }
 
 #[cfg(test)]

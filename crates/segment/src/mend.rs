@@ -306,25 +306,31 @@ impl Patient {
 
     fn room(&mut self, column: usize) -> &mut Buffer {
         let bytes = self.rows * self.chunk;
-        self.columns[column].get_or_insert_with(|| {
-            let mut buffer = Buffer::with_capacity(bytes);
-            buffer.resize(bytes);
-            buffer
-        })
+        self.columns[column].get_or_insert_with(|| Buffer::zeroed(bytes))
+    }
+
+    /// These bytes are those of a column from row `first` on.
+    fn put(&mut self, column: usize, first: usize, bytes: Buffer) {
+        if bytes.len() == self.rows * self.chunk {
+            self.columns[column] = Some(bytes);
+            return;
+        }
+        let begin = first * self.chunk;
+        self.room(column)[begin..begin + bytes.len()].copy_from_slice(&bytes);
     }
 
     fn copy(&mut self, bad: &[usize], rows: Range<usize>, sums: &[[u8; Checksums::SIZE]]) -> bool {
         let bytes = rows.start * self.chunk..rows.end * self.chunk;
-        let good =
-            (0..self.columns.len()).find(|column| !bad.contains(column) && self.columns[*column].is_some());
+        let good = (0..self.columns.len())
+            .find_map(|column| self.columns[column].as_ref().filter(|_| !bad.contains(&column)));
         let Some(good) = good else { return false };
-        let source = self.columns[good].as_ref().expect("just found")[bytes.clone()].to_vec();
+        let source = Buffer::gather(&[&good[bytes]]);
         if !fits(&source, self.chunk, sums, 1, 0, rows.start) {
             return false;
         }
-        for &column in bad {
-            self.room(column)[bytes.clone()].copy_from_slice(&source);
-        }
+        let (last, others) = bad.split_last().expect("a row without a bad copy is not copied");
+        others.iter().for_each(|&column| self.put(column, rows.start, source.clone()));
+        self.put(*last, rows.start, source);
         true
     }
 
@@ -349,9 +355,7 @@ impl Patient {
             fits(computed, self.chunk, sums, stripe.columns(), column, rows.start)
         });
         if right {
-            for (&column, computed) in bad.iter().zip(&computed) {
-                self.room(column)[bytes.clone()].copy_from_slice(computed);
-            }
+            bad.iter().zip(computed).for_each(|(&column, computed)| self.put(column, rows.start, computed));
         }
         right
     }
@@ -360,7 +364,8 @@ impl Patient {
     fn parity_anew(&mut self, stripe: Stripe) -> Vec<(usize, Range<usize>)> {
         let data: Option<Vec<&[u8]>> = self.columns[..stripe.data()].iter().map(Option::as_deref).collect();
         let Some(data) = data else { return Vec::new() };
-        let mut parity = vec![vec![0; self.rows * self.chunk]; stripe.parity()];
+        let mut parity: Vec<Buffer> =
+            (0..stripe.parity()).map(|_| Buffer::to_fill(self.rows * self.chunk)).collect();
         generate(&data, &mut parity.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
         let mut changed = Vec::new();
         for (index, computed) in parity.into_iter().enumerate() {
@@ -371,7 +376,7 @@ impl Patient {
                 stored[bytes.clone()] != computed[bytes]
             };
             let rows: Vec<usize> = (0..self.rows).filter(differs).collect();
-            self.room(column).copy_from_slice(&computed);
+            self.put(column, 0, computed);
             changed.extend(rows.into_iter().map(|row| (column, row..row + 1)));
         }
         changed
