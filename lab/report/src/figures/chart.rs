@@ -9,6 +9,8 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 26.0;
+/// Width of a digit of the labels, at most.
+const DIGIT: f64 = 7.5;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 44.0;
 /// Height of a line of the legend.
@@ -134,9 +136,11 @@ pub fn svg(chart: &Chart, alone: bool) -> String {
     }
     for (value, text) in &x.ticks {
         let place = across(*value);
+        // A long number at the right edge stays in the picture.
+        let middle = place.min(WIDTH - 4.0 - text.chars().count() as f64 * DIGIT / 2.0);
         svg.push_str(&format!(
             "<line class=\"g\" x1=\"{place:.1}\" x2=\"{place:.1}\" y1=\"{top:.1}\" y2=\"{:.1}\"/>\
-             <text class=\"k\" text-anchor=\"middle\" x=\"{place:.1}\" y=\"{:.1}\">{}</text>\n",
+             <text class=\"k\" text-anchor=\"middle\" x=\"{middle:.1}\" y=\"{:.1}\">{}</text>\n",
             top + HEIGHT,
             top + HEIGHT + 18.0,
             escape(text)
@@ -246,6 +250,18 @@ mod tests {
         let svg = svg(&chart(), true);
         assert!(svg.contains("200 ms") && svg.contains("10,000") && svg.contains(">150<"), "{svg}");
         assert!(svg.contains("A &lt;title&gt;") && svg.contains("prefers-color-scheme"));
+    }
+
+    #[test]
+    fn a_long_number_at_the_edge_stays_in_the_picture() {
+        let mut wide = chart();
+        wide.x = Axis::log("files");
+        wide.series[0].points = vec![(1e4, 1.0), (1e7, 2.0)];
+        let drawn = svg(&wide, true);
+        let label = drawn.lines().find(|line| line.contains(">10,000,000<")).unwrap();
+        let (_, from) = label.split_once("text-anchor=\"middle\" x=\"").unwrap();
+        let middle: f64 = from.split_once('"').unwrap().0.parse().unwrap();
+        assert!(middle + 5.0 * DIGIT <= WIDTH && middle > WIDTH - RIGHT - 30.0, "{label}");
     }
 
     #[test]
