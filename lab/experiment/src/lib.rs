@@ -22,6 +22,7 @@ mod args;
 pub mod arms;
 pub mod bench;
 pub mod beside;
+mod calls;
 mod command;
 pub mod compare;
 mod compression;

@@ -333,7 +333,9 @@ impl World {
             self.now_ns = end_ns;
             self.seen.commits.push(end_ns - start_ns);
         }
+        // Whoever writes the next blocks comes when these are durable: what lies between is no wait of a writer.
         self.now_ns = self.now_ns.max(self.writer_ns);
+        self.writer_ns = self.now_ns;
         Ok(())
     }
 

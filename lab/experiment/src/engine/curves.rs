@@ -11,6 +11,7 @@ use super::data::{Axis, Chart, Row, Series};
 use super::work::{self, Blocks, Noise};
 use crate::Context;
 use crate::arms::{Arm, Arms, drop_kernel_caches};
+use crate::calls::Calls;
 use crate::command::quoted;
 use crate::error::Error;
 use crate::number;
@@ -23,6 +24,8 @@ const FOLDER_FILES: u64 = 1_000;
 const SAMPLES: u64 = 1_000;
 /// Bytes of a record that the cleaner's curve overwrites.
 const RECORD: usize = 128 << 10;
+/// Milliseconds that no write may take while the cleaner is at work.
+pub(super) const STALL_MS: f64 = 200.0;
 
 /// What the progress bar counts, all curves together.
 pub(super) fn steps(request: &EngineRequest) -> f64 {
@@ -246,7 +249,9 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
     let (bytes, seconds, percents) = run.request.sizes().cleaner;
     let mut amplification = series("mount: bytes to the device per byte accepted");
     let mut rate = series("mount");
-    let mut waits = ["mount: p99.9 of write(2)", "mount: longest write(2)"].map(series);
+    let mut waits =
+        ["mount: p99.9 of write(2)", "mount: longest write(2)", "the disk's own longest call meanwhile"]
+            .map(series);
     for percent in percents {
         run.alive()?;
         run.progress.begin(&format!("overwriting a pool that is {percent} % full"));
@@ -264,6 +269,7 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
         rate.points.push((x, found.rate_mb));
         waits[0].points.push((x, found.p999_ms));
         waits[1].points.push((x, found.max_ms));
+        waits[2].points.push((x, found.device_ms));
         run.progress.advance(2.0 * seconds as f64, "");
     }
     let stall = Row::new(
@@ -275,6 +281,27 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
     );
     let longest = waits[1].points.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
     run.report.add(&stall, "plain", longest);
+    let disk = Row::new(
+        "stall_disk",
+        "longest call to the device meanwhile",
+        "ms",
+        false,
+        "Of the daemon's reads, writes and flushes while writes were timed, at the utilisation of the longest write(2); known to a \
+         factor of two, and this is the upper end. A write(2) that waits no longer than this waited for the disk.",
+    );
+    let beside = waits[1].points.iter().zip(&waits[2].points).max_by(|a, b| a.0.1.total_cmp(&b.0.1));
+    if let Some((&(percent, wait), &(_, call))) = beside {
+        run.report.add(&disk, "plain", call);
+        if wait > STALL_MS && call >= wait {
+            run.report.notes.push(format!(
+                "The longest write(2), {} ms in the pool that is {percent} % full, fell together with a call to the disk of {} to {} ms: \
+                 it is the disk that stood still.",
+                super::data::shown(wait),
+                super::data::shown(call / 2.0),
+                super::data::shown(call)
+            ));
+        }
+    }
 
     let mut amplifications = vec![amplification];
     let mut rates = vec![rate];
@@ -325,7 +352,7 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
             "cleaner_latency",
             "Cleaning: how long a write waits",
             Axis::log("ms"),
-            Some((200.0, "200 ms".to_owned())),
+            Some((STALL_MS, "200 ms".to_owned())),
             latencies,
         ),
     ]);
@@ -337,6 +364,8 @@ struct Found {
     rate_mb: f64,
     p999_ms: f64,
     max_ms: f64,
+    /// Longest call of the daemon to its device meanwhile.
+    device_ms: f64,
 }
 
 fn overwritten(arm: &mut Arm, run: &mut Run<'_>, percent: u64, seconds: u64) -> Result<Found, Error> {
@@ -352,7 +381,9 @@ fn overwritten(arm: &mut Arm, run: &mut Run<'_>, percent: u64, seconds: u64) -> 
     work::overwrite(&file, RECORD, lasting, size, &mut noise).map_err(io(&place))?;
     arm.settle(&mut run.shell)?;
     let before = arm.written(&mut run.shell)?;
+    let calls = Calls::of(arm, &mut run.shell)?;
     let done = work::overwrite(&file, RECORD, lasting, 4 * size, &mut noise).map_err(io(&place))?;
+    let device_ms = Calls::of(arm, &mut run.shell)?.longest_ms_since(&calls);
     arm.settle(&mut run.shell)?;
     let written = arm.written(&mut run.shell)?.saturating_sub(before);
     Ok(Found {
@@ -360,6 +391,7 @@ fn overwritten(arm: &mut Arm, run: &mut Run<'_>, percent: u64, seconds: u64) -> 
         rate_mb: done.bytes as f64 / 1e6 / done.seconds,
         p999_ms: done.percentile(0.999),
         max_ms: done.percentile(1.0),
+        device_ms,
     })
 }
 

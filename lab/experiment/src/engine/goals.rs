@@ -120,7 +120,7 @@ const AGAINST_GOCRYPTFS: [&str; 12] = [
 const BOUNDED: &[(&str, f64, &str)] = &[
     ("cow_bytes", 2.5, "4 KiB at random in a large file: at most 2.5 bytes to the device per byte accepted"),
     ("cow_read", 1.5, "reads of that file at most 1.5 times slower afterwards"),
-    ("stall", 200.0, "no stall over 200 ms at any utilisation"),
+    ("stall", super::curves::STALL_MS, "no stall over 200 ms at any utilisation"),
 ];
 
 /// Judges the figures of a report. Goals whose row was left out of this run are left out too.
