@@ -69,6 +69,9 @@ pub(crate) fn show(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
         let none = || "-".to_owned();
         row("node cache", pool.nodes.bytes, bytes(pool.nodes.bytes_max), rate(&pool.nodes, exact));
         row("block cache", pool.blocks.bytes, bytes(pool.blocks.bytes_max), rate(&pool.blocks, exact));
+        let inodes = &pool.inodes;
+        row(&format!("inodes, {}", inodes.live), inodes.live_bytes, bytes(inodes.live_bytes_max), none());
+        row(&format!("at rest, {}", inodes.resting), inodes.resting_bytes, none(), none());
         row("changes", pool.dirty, bytes(pool.dirty_max), none());
         row("segment buffers", pool.buffers, none(), none());
     }

@@ -1053,6 +1053,9 @@ pub struct PoolMemory {
     pub nodes: CacheReport,
     /// Content of files.
     pub blocks: CacheReport,
+    /// Inodes.
+    #[serde(default)]
+    pub inodes: InodeReport,
     /// Blocks that were read ahead of their readers since the import.
     pub blocks_read_ahead: u64,
     /// Changes that wait for a commit.
@@ -1061,6 +1064,21 @@ pub struct PoolMemory {
     pub dirty_max: u64,
     /// Buffers of open segments.
     pub buffers: u64,
+}
+
+/// Inodes of a pool that are in the daemon's memory, or that the kernel knows.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct InodeReport {
+    /// Those with attributes at hand.
+    pub live: u64,
+    /// Bytes they take, reckoned.
+    pub live_bytes: u64,
+    /// Bytes they may take, but for those that changed or are in use.
+    pub live_bytes_max: u64,
+    /// Those of which nothing is kept but how often the kernel looked them up.
+    pub resting: u64,
+    /// Bytes that takes, reckoned.
+    pub resting_bytes: u64,
 }
 
 /// One cache of a pool.

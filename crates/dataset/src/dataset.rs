@@ -21,6 +21,7 @@ use crate::inode::{Frozen, Inode, InodeMap, InodeState};
 use crate::journal::{Durable, Journal, Pending};
 use crate::owners::{OwnedBy, Owners, owned_by};
 use crate::promise::SyncMode;
+use crate::resting::{InodeRoom, Inodes, Shard};
 use crate::store::{Blocks, TreeStore, occupied};
 use crate::{Damage, Error, Result};
 
@@ -29,11 +30,12 @@ use crate::{Damage, Error, Result};
 const FREES_PER_SYNC: usize = 65_536;
 /// Bytes of items that fill a leaf at least: half of one, as the largest items leave them.
 const ITEMS_PER_LEAF_BYTES: u64 = 8 << 10;
+/// Inodes whose times were read into being that wait for a commit with another reason: some 14 MB of them.
+const TOUCHED_MAX: usize = 32_768;
 /// Inode number of the root directory.
 pub(crate) const ROOT_INODE: InodeId = InodeId(1);
 /// Damaged ranges kept for status reports.
 const DAMAGE_KEPT: usize = 1_000;
-const SHARDS: usize = 16;
 /// Inodes flushed under one hold of the gate: well below a millisecond.
 const FLUSH_AT_ONCE: usize = 64;
 
@@ -75,6 +77,8 @@ pub struct DatasetParts {
     pub blocks: Arc<dyn Blocks>,
     /// Cache of tree nodes.
     pub cache: Arc<NodeCache>,
+    /// Room for inodes in memory.
+    pub inodes: Arc<InodeRoom>,
     /// Root of the names tree.
     pub names: Option<BlockPointer>,
     /// Root of the extents tree.
@@ -105,14 +109,6 @@ pub(crate) struct FrozenSet {
     pub shares_counted: bool,
 }
 
-/// A part of the inodes in memory.
-#[derive(Default)]
-struct Shard {
-    inodes: InodeMap<Arc<Inode>>,
-    /// Number of inodes dropped: whoever read a record from the tree before one was dropped may hold an old one.
-    dropped: u64,
-}
-
 /// One file system's content.
 pub struct Dataset {
     pub(crate) id: DatasetId,
@@ -125,7 +121,7 @@ pub struct Dataset {
     pub(crate) env: Env,
     pub(crate) settings: RwLock<Settings>,
     pub(crate) hash_seed: [u8; 16],
-    inodes: Vec<Mutex<Shard>>,
+    pub(crate) inodes: Inodes,
     /// Inodes nobody refers to that are kept until their last change is committed: until then `fsync` must find it.
     retired: Mutex<InodeMap<Arc<Inode>>>,
     dirty: Mutex<InodeMap<Arc<Inode>>>,
@@ -164,13 +160,6 @@ pub struct Dataset {
 
 /// Who is told of files that occupy other room than before though nobody changed them. Called by sync: it must not wait.
 pub type Resized = Arc<dyn Fn(InodeId) + Send + Sync>;
-
-impl Shard {
-    fn drop_inode(&mut self, id: InodeId) {
-        self.inodes.remove(&id);
-        self.dropped += 1;
-    }
-}
 
 impl Dataset {
     /// A new dataset with nothing but its root directory. Durable with the next commit.
@@ -240,7 +229,7 @@ impl Dataset {
             env: parts.env,
             settings: RwLock::new(parts.settings),
             hash_seed: parts.hash_seed,
-            inodes: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            inodes: Inodes::new(parts.inodes),
             retired: Mutex::default(),
             cuts: RwLock::default(),
             frees_per_sync: AtomicUsize::new(FREES_PER_SYNC),
@@ -338,14 +327,6 @@ impl Dataset {
             || !self.cuts.read().is_empty()
             || self.has_folds()
             || self.owners.is_wanting()
-    }
-
-    /// Every inode in memory.
-    pub(crate) fn inodes_in_memory(&self) -> Vec<Arc<Inode>> {
-        self.inodes
-            .iter()
-            .flat_map(|shard| shard.lock().inodes.values().cloned().collect::<Vec<_>>())
-            .collect()
     }
 
     /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool has room for.
@@ -463,23 +444,34 @@ impl Dataset {
         Ok(())
     }
 
-    fn shard(&self, id: InodeId) -> &Mutex<Shard> {
-        &self.inodes[usize::try_from(id.0 % SHARDS as u64).expect("small")]
-    }
-
     /// An inode that is in memory.
     pub(crate) fn cached(&self, id: InodeId) -> Option<Arc<Inode>> {
-        self.shard(id).lock().inodes.get(&id).map(Arc::clone)
+        self.inodes.shard(id).get(id).map(Arc::clone)
     }
 
     /// An inode by number: from memory, or read.
     pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.find(id, 0)
+    }
+
+    /// An inode by number, with one reference more.
+    pub fn inode_ref(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.find(id, 1)
+    }
+
+    fn find(&self, id: InodeId, refs: u64) -> Result<Arc<Inode>> {
         loop {
             let dropped = {
-                let shard = self.shard(id).lock();
-                if let Some(inode) = shard.inodes.get(&id) {
-                    let gone = inode.state.lock().gone;
-                    return if gone { Err(Error::NoInode(id)) } else { Ok(Arc::clone(inode)) };
+                let shard = self.inodes.shard(id);
+                if let Some(inode) = shard.get(id) {
+                    let mut state = inode.state.lock();
+                    if state.gone {
+                        return Err(Error::NoInode(id));
+                    }
+                    state.refs += refs;
+                    drop(state);
+                    inode.use_it();
+                    return Ok(Arc::clone(inode));
                 }
                 shard.dropped
             };
@@ -489,41 +481,17 @@ impl Dataset {
             if record.allocated == InodeRecord::ALLOCATED_UNKNOWN {
                 record.allocated = self.count_allocated(id)?;
             }
-            let mut shard = self.shard(id).lock();
-            // If it was in memory, changed and dropped again meanwhile, the record read may be an old one.
-            if shard.inodes.contains_key(&id) || shard.dropped != dropped {
+            let mut shard = self.inodes.shard(id);
+            // If it was in memory, changed and dropped again meanwhile, the record read may be an old one. (Z4)
+            if shard.is_live(id) || shard.dropped != dropped {
                 continue;
             }
             let inode = Inode::new(id, record);
-            shard.inodes.insert(id, Arc::clone(&inode));
+            // It may have rested; what was forgotten since we began is forgotten. (Z1)
+            inode.state.lock().refs = shard.take_lookups(id) + refs;
+            shard.insert(&inode);
+            self.make_room(&mut shard);
             return Ok(inode);
-        }
-    }
-
-    /// An inode by number, with one reference more.
-    pub fn inode_ref(&self, id: InodeId) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.shard(id).lock().inodes.get(&id) {
-            let mut state = inode.state.lock();
-            if state.gone {
-                return Err(Error::NoInode(id));
-            }
-            state.refs += 1;
-            drop(state);
-            return Ok(Arc::clone(inode));
-        }
-        loop {
-            let inode = self.inode(id)?;
-            let shard = self.shard(id).lock();
-            if shard.inodes.get(&id).is_some_and(|known| Arc::ptr_eq(known, &inode)) {
-                let mut state = inode.state.lock();
-                if state.gone {
-                    return Err(Error::NoInode(id));
-                }
-                state.refs += 1;
-                drop(state);
-                drop(shard);
-                return Ok(inode);
-            }
         }
     }
 
@@ -568,10 +536,14 @@ impl Dataset {
         let inode = Inode::new(id, record);
         {
             let mut state = inode.state.lock();
-            (state.changed, state.refs) = (op.txg(), 1);
+            (state.changed, state.refs, state.altered) = (op.txg(), 1, true);
             self.note_pending(op.txg(), id, &mut state);
         }
-        self.shard(id).lock().inodes.insert(id, Arc::clone(&inode));
+        {
+            let mut shard = self.inodes.shard(id);
+            shard.insert(&inode);
+            self.make_room(&mut shard);
+        }
         self.files.fetch_add(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&record), 1);
         self.changed.store(true, Ordering::Release);
@@ -580,7 +552,7 @@ impl Dataset {
 
     /// Takes a new inode back whose names could not be stored.
     pub fn drop_new_inode(&self, inode: &Inode) {
-        self.shard(inode.id).lock().drop_inode(inode.id);
+        self.inodes.shard(inode.id).drop_inode(inode.id, true);
         self.dirty.lock().remove(&inode.id);
         self.files.fetch_sub(1, Ordering::Relaxed);
         self.owners.add_object(owned_by(&inode.record()), -1);
@@ -602,7 +574,7 @@ impl Dataset {
     /// Notes that an inode differs from what is stored. Under its lock, inside an operation of `txg`.
     pub(crate) fn mark(&self, txg: Txg, inode: &Arc<Inode>, state: &mut InodeState) {
         state.changed = txg;
-        state.record_dirty = true;
+        (state.record_dirty, state.altered) = (true, true);
         self.note_owner(txg, state);
         self.note_pending(txg, inode.id, state);
         if !state.dirty {
@@ -612,14 +584,19 @@ impl Dataset {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Changes times only, without an operation's cost and without hurrying a commit: for atime. Lost in a crash.
+    /// Changes times only, without an operation's cost and without hurrying a commit: for atime. Lost in a crash. Where very
+    /// many were changed so, that is a reason to commit: an inode that is dirty cannot rest.
     pub fn touch(&self, inode: &Arc<Inode>, f: impl FnOnce(&mut InodeRecord)) {
         let mut state = inode.state.lock();
         f(&mut state.record);
-        state.record_dirty = true;
+        (state.record_dirty, state.altered) = (true, true);
         if !state.dirty && !state.gone {
             state.dirty = true;
-            self.dirty.lock().insert(inode.id, Arc::clone(inode));
+            let mut dirty = self.dirty.lock();
+            dirty.insert(inode.id, Arc::clone(inode));
+            if dirty.len() >= TOUCHED_MAX {
+                self.changed.store(true, Ordering::Release);
+            }
         }
     }
 
@@ -647,14 +624,16 @@ impl Dataset {
     /// Gives references back. The last one of an inode without links starts its reclaim: the answer is true, and the
     /// caller calls [`Dataset::reclaim`].
     pub fn forget(&self, inode: &Arc<Inode>, refs: u64) -> bool {
-        self.forget_in(&mut self.shard(inode.id).lock(), inode, refs)
+        self.forget_in(&mut self.inodes.shard(inode.id), inode, refs)
     }
 
-    /// The same by number, in one step. What is not in memory nobody refers to: then, as where nothing is to be reclaimed, it is
-    /// `None`.
+    /// The same by number, in one step, and without reading what rests. `None` where nothing is to be reclaimed.
     pub fn forget_number(&self, id: InodeId, refs: u64) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(id).lock();
-        let inode = Arc::clone(shard.inodes.get(&id)?);
+        let mut shard = self.inodes.shard(id);
+        let Some(inode) = shard.get(id).map(Arc::clone) else {
+            shard.forget(id, refs);
+            return None;
+        };
         let is_orphan = self.forget_in(&mut shard, &inode, refs);
         drop(shard);
         is_orphan.then_some(inode)
@@ -685,7 +664,7 @@ impl Dataset {
         }
         // Whoever got the object through the map still counts on it: then it stays, lest a second one come to be.
         if Arc::strong_count(inode) <= MAP_AND_CALLER {
-            shard.drop_inode(inode.id);
+            shard.drop_inode(inode.id, state.altered);
         }
     }
 
@@ -700,11 +679,9 @@ impl Dataset {
     /// All references are gone at once (an unmount). Gives the inodes without links, to be reclaimed.
     pub fn forget_all(&self) -> Vec<Arc<Inode>> {
         let mut orphans = Vec::new();
-        for shard in &self.inodes {
-            let mut shard = shard.lock();
-            let before = shard.inodes.len();
-            let committed = self.txgs.commits.committed();
-            shard.inodes.retain(|_, inode| {
+        let committed = self.txgs.commits.committed();
+        for mut shard in self.inodes.shards() {
+            shard.forget_all(|inode| {
                 let mut state = inode.state.lock();
                 state.refs = 0;
                 if state.record.nlink == 0 && !state.gone {
@@ -714,16 +691,15 @@ impl Dataset {
                 let busy = state.dirty || !state.open.is_empty() || inode.frozen.lock().is_some();
                 busy || state.changed > committed || Arc::strong_count(inode) > 1
             });
-            shard.dropped += (before - shard.inodes.len()) as u64;
         }
         orphans
     }
 
     /// Drops an inode from memory if nobody refers to it and nothing of it is still on its way.
     pub(crate) fn evict(&self, inode: &Arc<Inode>) {
-        let mut shard = self.shard(inode.id).lock();
+        let mut shard = self.inodes.shard(inode.id);
         let state = inode.state.lock();
-        if shard.inodes.get(&inode.id).is_some_and(|known| Arc::ptr_eq(known, inode)) {
+        if shard.get(inode.id).is_some_and(|known| Arc::ptr_eq(known, inode)) {
             self.remove_unused(&mut shard, inode, &state);
         }
     }
@@ -782,9 +758,10 @@ impl Dataset {
 
     /// Attributes as the names tree gets them: while content is on its way, or cuts are worked off behind the record's
     /// back, what the file will occupy is not known.
-    fn stored_record(&self, id: InodeId, state: &InodeState) -> InodeRecord {
+    fn stored_record(&self, id: InodeId, state: &mut InodeState) -> InodeRecord {
         let mut record = state.record;
-        if !state.open.is_empty() || state.folding || self.cuts.read().of(id).is_some() {
+        state.unnoted = !state.open.is_empty() || state.folding || self.cuts.read().of(id).is_some();
+        if state.unnoted {
             record.allocated = InodeRecord::ALLOCATED_UNKNOWN;
         }
         record
@@ -804,7 +781,7 @@ impl Dataset {
                 let mut state = inode.state.lock();
                 if state.record_dirty && !state.gone {
                     let key = NamesKey::Inode(inode.id).encode();
-                    self.names.insert(&key, &self.stored_record(inode.id, &state).encode())?;
+                    self.names.insert(&key, &self.stored_record(inode.id, &mut state).encode())?;
                     state.record_dirty = false;
                 }
             }
@@ -831,7 +808,7 @@ impl Dataset {
             }
             let has_content = !state.open.is_empty();
             if std::mem::take(&mut state.record_dirty) && !state.gone {
-                let record = self.stored_record(inode.id, &state);
+                let record = self.stored_record(inode.id, &mut state);
                 changes.push((NamesKey::Inode(inode.id).encode(), Some(record.encode().to_vec())));
             }
             if has_content {
@@ -889,7 +866,7 @@ impl Dataset {
 
     /// Notes that the attributes differ from what is stored, which is no reason to commit.
     pub(crate) fn mark_record(&self, inode: &Arc<Inode>, state: &mut InodeState) {
-        state.record_dirty = true;
+        (state.record_dirty, state.altered) = (true, true);
         if !state.dirty {
             state.dirty = true;
             self.dirty.lock().insert(inode.id, Arc::clone(inode));

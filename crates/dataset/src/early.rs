@@ -170,7 +170,7 @@ impl Dataset {
     /// Frees what was stored early and will never be referenced: the dataset is being destroyed. Sync context.
     pub(crate) fn drop_early(&self) {
         self.early.lock().clear();
-        for inode in self.inodes_in_memory() {
+        for inode in self.inodes.live() {
             let stale = inode.state.lock().open.take_early();
             stale.iter().for_each(|pointer| self.blocks.free(pointer));
         }

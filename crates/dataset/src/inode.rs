@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use steadfast_format::inode::InodeRecord;
@@ -45,6 +46,10 @@ pub struct Inode {
     pub(crate) frozen: Mutex<Option<Arc<Frozen>>>,
     /// How it is being read.
     pub(crate) reading: Mutex<Reading>,
+    /// Where it stands in the clock of its shard, under whose lock this is read and written.
+    place: AtomicU32,
+    /// Somebody asked for it since the hand of that clock came by.
+    used: AtomicBool,
 }
 
 /// What changes of an inode.
@@ -61,6 +66,10 @@ pub struct InodeState {
     pub(crate) refs: u64,
     /// Last txg that changed it.
     pub(crate) changed: Txg,
+    /// The attributes differed from the names tree's at some time since they were read.
+    pub(crate) altered: bool,
+    /// The names tree says of it that what it occupies is not noted, because content was on its way.
+    pub(crate) unnoted: bool,
     /// Its items are gone from the trees.
     pub(crate) gone: bool,
     /// Whose object it is; `None` once it is gone.
@@ -97,6 +106,8 @@ impl Inode {
             open: Layer::default(),
             dirty: false,
             record_dirty: false,
+            altered: false,
+            unnoted: false,
             refs: 0,
             changed: Txg(0),
             gone: false,
@@ -107,7 +118,35 @@ impl Inode {
             pending_in: Txg(0),
             journal: None,
         };
-        Arc::new(Inode { id, state: Mutex::new(state), frozen: Mutex::new(None), reading: Mutex::default() })
+        Arc::new(Inode {
+            id,
+            state: Mutex::new(state),
+            frozen: Mutex::new(None),
+            reading: Mutex::default(),
+            place: AtomicU32::new(0),
+            used: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn set_place(&self, place: usize) {
+        self.place
+            .store(u32::try_from(place).expect("less than 2^32 objects of 400 bytes"), Ordering::Relaxed);
+    }
+
+    pub(crate) fn use_it(&self) {
+        // Written only where that changes something: many read this line at once.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if it was used since this was asked last.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     /// Attributes now.

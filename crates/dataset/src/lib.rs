@@ -37,8 +37,8 @@
 //!
 //! ## Inodes in memory
 //! An inode's attributes are authoritative in memory while it is cached; they go to the names tree at freeze. It is kept
-//! while it is referenced (opened or looked up), dirty, on its way to the devices, or not committed: `fsync` asks it for
-//! the txg of its last change.
+//! while it is dirty, on its way to the devices, or not committed: `fsync` asks it for the txg of its last change. What is
+//! only looked up is kept too, while there is room, and then rests: `resting`.
 //!
 //! ## Blocks a file occupies
 //! They are known only when its sync has ended, and the names tree of that txg is frozen by then. So a record flushed
@@ -68,6 +68,7 @@ mod plan;
 mod promise;
 mod ranges;
 mod replay;
+mod resting;
 mod share;
 mod store;
 mod sync;
@@ -84,6 +85,7 @@ pub use plan::OverlayCounts;
 pub use promise::SyncMode;
 pub use ranges::RangeSet;
 pub use replay::{Arrived, Doomed};
+pub use resting::{InodeRoom, InodesInMemory};
 pub use share::{ShareRange, Sharing, Unshared};
 pub use steadfast_format::inode::{InodeRecord, Time};
 pub use steadfast_tree::{NodeCache, StoreError};

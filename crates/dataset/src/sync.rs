@@ -95,6 +95,7 @@ impl Dataset {
         let mut batch = Vec::new();
         let mut batch_bytes = 0;
         self.evict_retired();
+        self.make_room_everywhere();
         let mut grown = Growth::default();
         let mut budget = self.free_budget();
         let mut charged = self.work_off_cuts(&mut budget, &mut grown)?;

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
+use steadfast_dataset::InodeRoom;
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
@@ -207,6 +208,7 @@ impl Plan {
             space: self.space,
             blockio: self.blockio,
             cache,
+            inodes: InodeRoom::new(self.memory.inode_bytes()),
             meta,
             references,
             sealing: self.sealing,

@@ -180,6 +180,7 @@ impl Inner {
             id: row.id,
             blocks: Arc::clone(blocks) as Arc<dyn Blocks>,
             cache: Arc::clone(&self.cache),
+            inodes: Arc::clone(&self.inodes),
             names: row.names,
             extents: row.extents,
             settings,

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
 use steadfast_blockio::BlockIo;
 use steadfast_crypto::{BlockKeys, Key};
-use steadfast_dataset::Dataset;
+use steadfast_dataset::{Dataset, InodeRoom};
 use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::{Device, Kind, Meter, Metered};
 use steadfast_env::Env;
@@ -169,6 +169,8 @@ pub(crate) struct Inner {
     pub space: Arc<Space>,
     pub blockio: Arc<BlockIo>,
     pub cache: Arc<NodeCache>,
+    /// Room for inodes in memory of all its datasets.
+    pub inodes: Arc<InodeRoom>,
     pub meta: Arc<Tree>,
     /// Which blocks more than one pointer leads to.
     pub references: Arc<References>,

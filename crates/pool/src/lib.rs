@@ -114,6 +114,7 @@ pub use scrub::{Offline, ScrubCommand};
 pub use send::SendSpec;
 pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
 pub use spares::SpareStatus;
+pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_format::SharingClass;

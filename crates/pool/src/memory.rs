@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use steadfast_dataset::InodesInMemory;
+
 use crate::Pool;
 
 /// Sizes of memory that a pool may use.
@@ -43,6 +45,11 @@ impl Memory {
     /// What finding blocks by their content may take, beside the nodes.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.node_cache_bytes as u64 / 2
+    }
+
+    /// What objects of inodes may take that could be read again, beside the nodes.
+    pub(crate) fn inode_bytes(&self) -> usize {
+        self.node_cache_bytes / 8
     }
 
     /// The share of each of `pools` pools.
@@ -87,6 +94,8 @@ pub struct MemoryUse {
     pub nodes: CacheUse,
     /// Opened data blocks.
     pub blocks: CacheUse,
+    /// Inodes: objects, and what the kernel looked up of others.
+    pub inodes: InodesInMemory,
     /// Blocks read ahead of their readers since the import.
     pub blocks_read_ahead: u64,
     /// Bytes of changes that wait for a commit: what operations reserved for them.
@@ -102,6 +111,7 @@ impl Pool {
     pub fn set_memory(&self, memory: Memory) {
         let inner = &self.inner;
         inner.cache.set_bytes_max(memory.node_cache_bytes);
+        inner.inodes.set_bytes_max(memory.inode_bytes());
         inner.blockio.set_cache_bytes(memory.block_cache_bytes);
         inner.references.set_index_bytes(memory.index_bytes());
         inner.dirty_bytes_max.store(memory.dirty_bytes_max, Ordering::Relaxed);
@@ -126,6 +136,7 @@ impl Pool {
                 hits: blocks.cache_hits + blocks.cache_waits,
                 misses: blocks.cache_misses,
             },
+            inodes: inner.inodes.used(),
             blocks_read_ahead: blocks.blocks_read_ahead,
             dirty_bytes: inner.txgs.budget.reserved().memory,
             dirty_bytes_max: inner.dirty_bytes_max.load(Ordering::Relaxed),

@@ -172,6 +172,7 @@ impl Inner {
             id,
             blocks: Arc::clone(&blocks) as Arc<dyn Blocks>,
             cache: NodeCache::new(VIEW_NODES_BYTES),
+            inodes: Arc::clone(&self.inodes),
             names: roots.names,
             extents: roots.extents,
             settings: self.settings_of(id),

@@ -4,10 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handles, mount, noise, read_file, spec, write_file};
+use common::{MIB, ROOT, handles, mount, noise, options, read_file, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, Memory, Pool};
+use steadfast_posix::FileSystem;
 
 const SMALL: Memory =
     Memory { node_cache_bytes: 4 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 16 << 20 };
@@ -66,4 +67,65 @@ fn caches_stay_within_what_is_set_and_follow_it() {
     assert_eq!(after.blocks.misses, before.blocks.misses, "all of it is cached now");
     assert!(after.blocks.hits >= before.blocks.hits + 16, "16 records of 128 KiB were found");
     within(&pool, larger);
+}
+
+#[test]
+fn inodes_that_the_kernel_knows_rest_in_a_file_system_and_in_its_snapshot() {
+    let devices = vec![Arc::new(MemoryDevice::new("memory", 128 * MIB))];
+    let small = Memory { node_cache_bytes: 64 << 10, ..SMALL };
+    let pool = CreateSpec { memory: small, ..spec(handles(&devices), None) };
+    let pool = Pool::create(&Env::real(), pool).expect("a pool");
+    let (fs, handle) = mount(&pool, "tank");
+    let name = |number: u64| format!("file {number}").into_bytes();
+    let made: Vec<u64> = (0..2_000)
+        .map(|number| {
+            let entry = fs.mknod(common::ME, ROOT, &name(number), 0o100_644, 0).expect("made");
+            fs.write(entry.ino, 0, &number.to_le_bytes(), false).expect("written");
+            entry.ino
+        })
+        .collect();
+    pool.take_snapshots(&["tank@then".to_owned()], &Default::default()).expect("a snapshot");
+    let then = handle.snapshots().open("then").expect("it is there");
+    let view = FileSystem::of_snapshot(then.with(Arc::clone).expect("it is there"), options());
+    let look = || {
+        for (number, &ino) in (0..).zip(&made) {
+            assert_eq!(view.lookup(ROOT, &name(number)).expect("found").ino, ino);
+        }
+    };
+    look();
+    (0..1_000).for_each(|number| fs.unlink(ROOT, &name(number)).expect("there"));
+    for _ in 0..5 {
+        let made = fs.mkdir(common::ME, ROOT, b"a reason to commit", 0o755).expect("made");
+        fs.forget(made.ino, 1);
+        pool.sync().expect("durable");
+        fs.rmdir(ROOT, b"a reason to commit").expect("there");
+        pool.sync().expect("durable");
+    }
+    let used = pool.memory().inodes;
+    assert!(used.live < 1_200, "1,000 have no links, and what else is live has some 20 places: {used:?}");
+    assert!(used.resting > 2_900, "1,000 in the file system, 2,000 in the snapshot: {used:?}");
+    assert!(used.resting_bytes < 10 * used.resting, "{used:?}");
+    let eight = |fs: &FileSystem, ino| {
+        let mut found = [0; 9];
+        assert_eq!(fs.read(ino, 0, &mut found), Ok(8));
+        u64::from_le_bytes(*found.first_chunk().expect("eight"))
+    };
+    for (number, &ino) in (0..).zip(&made) {
+        assert_eq!(fs.getattr(ino).expect("held").nlink, u32::from(number >= 1_000));
+        assert_eq!(view.getattr(ino).expect("held").nlink, 1);
+        assert_eq!((eight(&fs, ino), eight(&view, ino)), (number, number));
+    }
+    made.iter().for_each(|&ino| view.forget(ino, 1));
+    made.iter().for_each(|&ino| fs.forget(ino, 1));
+    assert_eq!(fs.dataset().counters().files, 1_001, "what had no links is gone with the last lookup");
+    assert_eq!(pool.memory().inodes.resting, 0);
+    // What was seen of a snapshot that goes is given back without it.
+    look();
+    assert!(pool.memory().inodes.resting > 1_900);
+    pool.destroy_snapshots(&["tank@then".to_owned()], false).expect("it goes");
+    pool.sync().expect("durable");
+    made.iter().for_each(|&ino| view.forget(ino, 1));
+    assert_eq!(pool.memory().inodes.resting, 0);
+    drop((view, then, fs, handle));
+    pool.export().expect("exported");
 }

@@ -37,6 +37,10 @@ impl Run {
             World::new(Env::seeded(seed), Settings { recordsize, zeros_are_holes: seed.is_multiple_of(2) });
         // Few enough that cuts outlive their txg, and meet new content, crashes and each other.
         world.set_frees_per_sync([3, 10, 100_000][usize::try_from(seed % 3).expect("small")]);
+        if seed % 4 < 2 {
+            // What is not in use rests.
+            world.inodes.set_bytes_max(0);
+        }
         let model = Model::default();
         let inos = BTreeMap::from([(Model::ROOT, 1)]);
         Run {

@@ -78,8 +78,9 @@ fn work(fs: &FileSystem, thread: u64) -> Vec<(u64, Vec<u8>)> {
     files
 }
 
-fn all_at_once(recordsize: u32) {
+fn all_at_once(recordsize: u32, inode_bytes: usize) {
     let mut world = World::new(Env::seeded(1), Settings { recordsize, ..Settings::default() });
+    world.inodes.set_bytes_max(inode_bytes);
     let stop = AtomicBool::new(false);
     let files = thread::scope(|scope| {
         let fs = &world.fs;
@@ -118,10 +119,15 @@ fn all_at_once(recordsize: u32) {
 
 #[test]
 fn threads_and_commits_do_not_disturb_each_other_small_records() {
-    all_at_once(512);
+    all_at_once(512, 1 << 20);
 }
 
 #[test]
 fn threads_and_commits_do_not_disturb_each_other_large_records() {
-    all_at_once(65_536);
+    all_at_once(65_536, 1 << 20);
+}
+
+#[test]
+fn threads_and_commits_do_not_disturb_each_other_with_room_for_no_inode() {
+    all_at_once(4_096, 0);
 }

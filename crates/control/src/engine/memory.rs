@@ -1,6 +1,6 @@
 //! Memory is the daemon's; pools share it.
 
-use crate::api::{CacheReport, MemoryReport, PoolMemory};
+use crate::api::{CacheReport, InodeReport, MemoryReport, PoolMemory};
 use crate::memory::resident_bytes;
 use steadfast_pool::CacheUse;
 
@@ -28,6 +28,13 @@ impl Engine {
                 name: name.clone(),
                 nodes: cache(used.nodes),
                 blocks: cache(used.blocks),
+                inodes: InodeReport {
+                    live: used.inodes.live,
+                    live_bytes: used.inodes.live_bytes,
+                    live_bytes_max: used.inodes.live_bytes_max,
+                    resting: used.inodes.resting,
+                    resting_bytes: used.inodes.resting_bytes,
+                },
                 blocks_read_ahead: used.blocks_read_ahead,
                 dirty: used.dirty_bytes,
                 dirty_max: used.dirty_bytes_max,

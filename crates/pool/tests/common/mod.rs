@@ -60,12 +60,15 @@ pub fn import(env: &Env, devices: Vec<DeviceHandle>, secret: Option<&[u8]>) -> R
 
 pub fn mount(pool: &Pool, name: &str) -> (FileSystem, steadfast_pool::DatasetHandle) {
     let handle = pool.open_dataset(name).expect("the dataset opens");
-    let options = Options {
+    (FileSystem::new(Arc::clone(handle.dataset()), options()).expect("a file system"), handle)
+}
+
+pub fn options() -> Options {
+    Options {
         atime: Atime::Relative,
         usage: Arc::new(|| Usage { used_bytes: 0, available_bytes: 1 << 30 }),
         block_bytes: 4096,
-    };
-    (FileSystem::new(Arc::clone(handle.dataset()), options).expect("a file system"), handle)
+    }
 }
 
 /// Bytes that do not compress.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use steadfast_dataset::{
-    Counters, Dataset, DatasetParts, MemoryBlocks, MemoryImage, NodeCache, Settings, SyncResult,
+    Counters, Dataset, DatasetParts, InodeRoom, MemoryBlocks, MemoryImage, NodeCache, Settings, SyncResult,
 };
 use steadfast_env::Env;
 use steadfast_format::{BlockPointer, DatasetId, Txg};
@@ -58,6 +58,9 @@ pub struct World {
     pub blocks: Arc<MemoryBlocks>,
     pub txgs: Arc<Txgs>,
     pub fs: Arc<FileSystem>,
+    pub nodes: Arc<NodeCache>,
+    /// Room for inodes: all that a test makes, unless it says otherwise.
+    pub inodes: Arc<InodeRoom>,
     pub committed: Committed,
     pub settings: Settings,
     pub space: Arc<FullAt>,
@@ -67,6 +70,7 @@ pub struct World {
 
 fn open(
     world: (&Env, &Arc<MemoryBlocks>, &Arc<FullAt>),
+    memory: (&Arc<NodeCache>, &Arc<InodeRoom>),
     at: Committed,
     settings: Settings,
     new: bool,
@@ -77,7 +81,8 @@ fn open(
     let parts = DatasetParts {
         id: DatasetId(1),
         blocks: Arc::clone(blocks) as _,
-        cache: NodeCache::new(1 << 20),
+        cache: Arc::clone(memory.0),
+        inodes: Arc::clone(memory.1),
         names: at.names,
         extents: at.extents,
         settings,
@@ -101,10 +106,22 @@ impl World {
     pub fn new(env: Env, settings: Settings) -> World {
         let (blocks, space) = (MemoryBlocks::new(), FullAt::never());
         let committed = Committed { txg: Txg(0), names: None, extents: None, counters: Counters::default() };
-        let (txgs, fs) = open((&env, &blocks, &space), committed, settings, true);
+        let (nodes, inodes) = (NodeCache::new(1 << 20), InodeRoom::new(1 << 20));
+        let (txgs, fs) = open((&env, &blocks, &space), (&nodes, &inodes), committed, settings, true);
         let image = blocks.image();
-        let mut world =
-            World { env, blocks, txgs, fs, committed, settings, space, frees_per_sync: None, image };
+        let mut world = World {
+            env,
+            blocks,
+            txgs,
+            fs,
+            nodes,
+            inodes,
+            committed,
+            settings,
+            space,
+            frees_per_sync: None,
+            image,
+        };
         world.commit();
         world
     }
@@ -168,8 +185,14 @@ impl World {
     /// Opens again from what was committed last; everything since is lost.
     pub fn reopen(&mut self) {
         self.blocks.restore(&self.image);
-        (self.txgs, self.fs) =
-            open((&self.env, &self.blocks, &self.space), self.committed, self.settings, false);
+        self.nodes = NodeCache::new(1 << 20);
+        (self.txgs, self.fs) = open(
+            (&self.env, &self.blocks, &self.space),
+            (&self.nodes, &self.inodes),
+            self.committed,
+            self.settings,
+            false,
+        );
         if let Some(count) = self.frees_per_sync {
             self.fs.dataset().set_frees_per_sync(count);
         }
