@@ -446,8 +446,8 @@ impl Verb {
     }
 
     /// The pool with files in it, and what it holds after `before`.
-    fn begin(&self) -> Result<(Machine, Pool), Failure> {
-        let env = world::env(0x5eed, None);
+    fn begin(&self, seed: u64) -> Result<(Machine, Pool), Failure> {
+        let env = world::env(0x5eed ^ seed, None);
         let machine = Machine { env, disks: Disks::blank(&self.setting()) };
         let mut handles = machine.disks.handles().into_iter();
         let group = |(redundancy, count): &(Redundancy, usize)| GroupHandles {
@@ -470,7 +470,15 @@ impl Verb {
     /// # Errors
     /// The first that is not as it must be.
     pub fn explore(&self, every: u64) -> Result<Counts, Failure> {
-        let (machine, pool) = self.begin()?;
+        self.explore_drawn(every, 0)
+    }
+
+    /// The same under another draw: other salts and numbers in the pool, and other fates of writes that were not flushed.
+    ///
+    /// # Errors
+    /// The first that is not as it must be.
+    pub fn explore_drawn(&self, every: u64, seed: u64) -> Result<Counts, Failure> {
+        let (machine, pool) = self.begin(seed)?;
         pool.sync().map_err(said)?;
         let images = machine.disks.images();
         let _ = machine.disks.log.take();
@@ -482,7 +490,7 @@ impl Verb {
         drop(pool);
         let (mut counts, mut seen) = (Counts::default(), HashSet::new());
         let depth = Depth { all_below: 3, drawn: 6, ..Depth::SECOND };
-        let cutter = Cutter::new(images, depth, 0x7e4b);
+        let cutter = Cutter::new(images, depth, 0x7e4b ^ seed);
         cutter.walk(&events, |moment, fates, images| {
             counts.states += 1;
             if !seen.insert(print(&images)) || !(seen.len() as u64).is_multiple_of(every) {
@@ -551,7 +559,7 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
         act: nothing,
     };
     for (struck, skip) in (0..).step_by(every).enumerate() {
-        let (machine, pool) = verb.begin()?;
+        let (machine, pool) = verb.begin(0)?;
         let expected = state_of(&pool)?;
         machine.fail(0);
         let fault = Fault { operation, skip, times: 1 << 40, effect: Effect::Gone };
@@ -593,7 +601,7 @@ pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> 
     };
     let verb =
         Verb { name: "a device returns with old content", groups, spare: 0, before: nothing, act: nothing };
-    let (machine, pool) = verb.begin()?;
+    let (machine, pool) = verb.begin(0)?;
     let old = machine.disks.images();
     for _ in 0..4 {
         machine.change(&pool)?;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_format::KeyFormat;
+use steadfast_model::Model;
 use steadfast_pool::{
     NewKey, Pool, ReceiveSpec, ReceiveWatch, Redundancy, SendSpec, VolumeSpec, new_user_key,
 };
+use steadfast_posix::Caller;
 
 use crate::draw::Draw;
 use crate::verbs::{KEY, Machine, Verb, nothing, said, take, with_clone};
@@ -16,6 +18,8 @@ use crate::world;
 
 /// Inode of a volume's only file.
 const VOLUME: u64 = 1;
+/// Bytes of a file that compresses.
+const SOFT: usize = 150_000;
 /// A volume's block.
 const BLOCK: u32 = 16 << 10;
 
@@ -61,6 +65,48 @@ pub(crate) fn into(target: &str, force: bool) -> ReceiveSpec {
 fn copy(pool: &Pool, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Result<(), Failure> {
     let stream = send(pool, of(snapshot, base)).map_err(said)?;
     receive(pool, &into(target, force), &stream).map_err(said)
+}
+
+/// The same with records as they are compressed.
+fn copy_packed(pool: &Pool, snapshot: &str, base: Option<&str>) -> Result<(), Failure> {
+    receive(pool, &into("tank/r", false), &packed(pool, of(snapshot, base))?).map_err(said)
+}
+
+/// A stream with records as they are compressed, and it shows.
+fn packed(pool: &Pool, spec: SendSpec) -> Result<Vec<u8>, Failure> {
+    let plain = send(pool, spec.clone()).map_err(said)?;
+    let stream = send(pool, SendSpec { packed: true, ..spec }).map_err(said)?;
+    match stream.len() + SOFT / 3 < plain.len() {
+        true => Ok(stream),
+        false => Err(format!("of {} bytes {} are left", plain.len(), stream.len())),
+    }
+}
+
+/// A file of records that become less than half, and of one that is not whole; committed.
+fn soften(pool: &Pool, seed: u64) -> Result<(), Failure> {
+    let mut bytes = Draw(seed).bytes(SOFT);
+    bytes.chunks_mut(64).for_each(|chunk| {
+        let from = chunk.len() / 4;
+        chunk[from..].fill(b'.');
+    });
+    let (fs, handle) = world::files(pool, "tank").map_err(said)?;
+    let _ = fs.unlink(Model::ROOT, b"soft");
+    let made = fs.mknod(Caller::ROOT, Model::ROOT, b"soft", 0o100_644, 0);
+    let made = made.map_err(|errno| format!("mknod gives {errno:?}"))?;
+    fs.write(made.ino, 0, &bytes, false).map_err(|errno| format!("write gives {errno:?}"))?;
+    fs.forget_all();
+    drop((fs, handle));
+    pool.sync().map_err(said)
+}
+
+/// Snapshots `a` and `b` of what compresses, and a copy of `a` that came compressed.
+fn with_packed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    soften(pool, 0x10)?;
+    take(pool, "a")?;
+    machine.change(pool)?;
+    soften(pool, 0x11)?;
+    take(pool, "b")?;
+    copy_packed(pool, "tank@a", None)
 }
 
 /// Snapshots `a` and `b`, and a copy of `a`.
@@ -140,6 +186,34 @@ pub const STREAM_VERBS: &[Verb] = &[
     ),
     verb("receive an increment", with_copy, |_, pool| copy(pool, "tank@b", Some("tank@a"), "tank/r", false)),
     verb(
+        "receive a whole snapshot compressed",
+        |_, pool| {
+            soften(pool, 0x10)?;
+            take(pool, "a")
+        },
+        |_, pool| copy_packed(pool, "tank@a", None),
+    ),
+    verb("receive an increment compressed", with_packed, |_, pool| {
+        copy_packed(pool, "tank@b", Some("tank@a"))
+    }),
+    verb(
+        "go on with half of a compressed increment",
+        |machine, pool| {
+            with_packed(machine, pool)?;
+            let stream = packed(pool, of("tank@b", Some("tank@a")))?;
+            receive_half(pool, &stream)
+        },
+        |_, pool| {
+            let partial = pool.partial_receive("tank/r").ok_or("half of it was kept")?;
+            if !partial.packed {
+                return Err("what is left of it would not go compressed".into());
+            }
+            let spec = SendSpec { resume: Some(partial.position), ..of("tank@b", Some("tank@a")) };
+            let stream = send(pool, SendSpec { packed: true, ..spec }).map_err(said)?;
+            receive(pool, &into("tank/r", false), &stream).map_err(said)
+        },
+    ),
+    verb(
         "receive an increment upon what was changed",
         |machine, pool| {
             with_copy(machine, pool)?;
@@ -159,14 +233,14 @@ pub const STREAM_VERBS: &[Verb] = &[
         |_, pool| copy(pool, "tank@a", None, "tank/r", true),
     ),
     verb("receive half of an increment, and give it up", with_copy, |_, pool| {
-        receive_half(pool)?;
+        receive_half(pool, &increment(pool)?)?;
         pool.abort_receive("tank/r").map_err(said)
     }),
     verb(
         "go on with half of an increment",
         |machine, pool| {
             with_copy(machine, pool)?;
-            receive_half(pool)
+            receive_half(pool, &increment(pool)?)
         },
         |_, pool| {
             let partial = pool.partial_receive("tank/r").ok_or("half of it was kept")?;
@@ -230,9 +304,13 @@ pub const STREAM_VERBS: &[Verb] = &[
     ),
 ];
 
-/// Receives half of what `b` has beyond `a`, and keeps it.
-fn receive_half(pool: &Pool) -> Result<(), Failure> {
-    let stream = send(pool, of("tank@b", Some("tank@a"))).map_err(said)?;
+/// What `b` has beyond `a`.
+fn increment(pool: &Pool) -> Result<Vec<u8>, Failure> {
+    send(pool, of("tank@b", Some("tank@a"))).map_err(said)
+}
+
+/// Receives half of an increment, and keeps it.
+fn receive_half(pool: &Pool, stream: &[u8]) -> Result<(), Failure> {
     let spec = ReceiveSpec { keep: true, ..into("tank/r", false) };
     match receive(pool, &spec, &stream[..stream.len() / 2]) {
         Ok(()) => Err("half a stream is received as if it were one".into()),

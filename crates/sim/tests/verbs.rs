@@ -40,6 +40,18 @@ fn verbs_of_streams_may_be_cut_anywhere() {
     }
 }
 
+/// What comes compressed, under several draws.
+#[test]
+fn compressed_streams_may_be_cut_anywhere_under_any_draw() {
+    let compressed: Vec<_> = STREAM_VERBS.iter().filter(|verb| verb.name.contains("compressed")).collect();
+    assert_eq!(compressed.len(), 3);
+    for (verb, seed) in compressed.iter().flat_map(|verb| (1..=6).map(move |seed| (verb, seed))) {
+        let counts = verb.explore_drawn(3, seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        println!("{}, seed {seed}: {counts:?}", verb.name);
+        assert!(counts.states >= 20 && counts.opened >= 5, "{}, seed {seed}: {counts:?}", verb.name);
+    }
+}
+
 #[test]
 fn verbs_of_volumes_may_be_cut_anywhere() {
     for verb in VOLUME_VERBS {
