@@ -7,7 +7,7 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, MIB, ROOT, mount, noise, write_file};
-use hosts::{Host, disturb, frames, furnish, joined_behind, same, tree};
+use hosts::{Host, disturb, frames, furnish, joined_behind, same, soft, tree};
 use steadfast_device::Operation;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamHeader};
@@ -16,16 +16,6 @@ use steadfast_pool::{Error, ReceiveSpec, SendSpec};
 
 fn props(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-}
-
-/// Bytes of which compression makes about a third.
-fn soft(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut data = noise(seed, bytes);
-    data.chunks_mut(48).for_each(|chunk| {
-        let from = chunk.len() / 3;
-        chunk[from..].fill(b'.');
-    });
-    data
 }
 
 /// Files that compress, of all sizes: in the tree, a part of a record, many records, with holes and long zeros.

@@ -181,6 +181,16 @@ pub fn truncate(fs: &FileSystem, ino: u64, size: u64) {
     let _ = fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).expect("set");
 }
 
+/// Bytes of which compression makes about a third.
+pub fn soft(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut data = noise(seed, bytes);
+    data.chunks_mut(48).for_each(|chunk| {
+        let from = chunk.len() / 3;
+        chunk[from..].fill(b'.');
+    });
+    data
+}
+
 /// A file system with files of all kinds.
 pub fn furnish(pool: &Pool, name: &str) {
     let (fs, _handle) = mount(pool, name);
