@@ -91,6 +91,11 @@ impl Feature {
         ("raw_datasets", Need::Read, "datasets may hold sealed blocks of another pool as their content"),
         ("volumes", Need::Read, "datasets may be volumes: one file of a fixed size, and no folder"),
         ("received_clones", Need::Read, "what is being received may be about to become a clone"),
+        (
+            "raw_volumes",
+            Need::Read,
+            "a dataset of sealed blocks of another pool may be a volume where it has a key",
+        ),
         ("packed_receives", Need::Read, "what is being received may be remembered to come compressed"),
         ("received_properties", Need::Read, "properties may have values that came with a stream"),
     ];

@@ -396,7 +396,8 @@ impl Inner {
         let entry = table.get_mut(id).expect("just inserted");
         let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression, &entry.deaths);
         let parts = self.parts(&entry.row, &blocks, settings);
-        let head = Arc::new(match volume {
+        // What a raw one keeps are files, whatever they are to who has the key.
+        let head = Arc::new(match volume.filter(|_| !raw) {
             None => Dataset::create(parts)?,
             Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
         });

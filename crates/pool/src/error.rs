@@ -472,14 +472,6 @@ pub enum Error {
         /// What was asked for.
         wanted: u64,
     },
-    /// Sealed blocks of a volume have no place to be received into yet.
-    #[error(
-        "'{name}' is of a volume, which is not sent raw: without -w it goes unsealed, and is sealed where it arrives"
-    )]
-    RawVolume {
-        /// The snapshot.
-        name: String,
-    },
     /// Only a volume has a size.
     #[error("'{name}' is a file system, not a volume")]
     NotVolume {

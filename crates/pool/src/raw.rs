@@ -9,7 +9,8 @@
 //! (W1) Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.    `DatasetBlocks::write_many` refuses
 //! (W2) What a view gives has the hash that its pointer says, and opens as a block of the pool and dataset that sealed it.
 //!                                                                                `BlockIo::open_foreign`; test: `tests/raw.rs`
-//! (W3) Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
+//! (W3) What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
+//! (W4) Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -31,10 +32,16 @@ use crate::keys::{unwrap, wrap_aad};
 
 /// Feature of pools with raw datasets.
 pub(crate) const FEATURE: &str = "raw_datasets";
+/// Feature of pools with raw datasets that are volumes.
+pub(crate) const VOLUME_FEATURE: &str = "raw_volumes";
 /// The file of the roots.
 pub(crate) const ROOTS: InodeId = InodeId(2);
 /// Its name.
 pub(crate) const ROOTS_NAME: &[u8] = b"roots";
+/// The root of what is shown, and how a mode says that it is a regular file.
+const VIEW_ROOT: InodeId = InodeId(1);
+const TYPE_BITS: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
 /// Nodes that a view keeps opened in memory, in bytes.
 const VIEW_NODES_BYTES: usize = 16 << 20;
 
@@ -187,6 +194,15 @@ impl Inner {
                 next_inode: roots.next_inode,
             },
         })?;
+        // What the stream said of it nobody could look at; the root is sealed, and says it again.
+        let is_file = dataset.inode(VIEW_ROOT)?.record().mode & TYPE_BITS == REGULAR;
+        if is_file != self.is_volume(id) {
+            let reason = match is_file {
+                true => "it is a volume, and came as a file system",
+                false => "it is a file system, and came as a volume",
+            };
+            return Err(Error::BadDataset { dataset: id, reason: reason.to_owned() });
+        }
         Ok(View { dataset: Arc::new(dataset), blocks, roots })
     }
 

@@ -263,6 +263,9 @@ impl Inner {
             // It is a root of encryption, wherever it comes to lie.
             props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
         }
+        if begin.raw && begin.volume {
+            self.need_feature(crate::raw::VOLUME_FEATURE)?;
+        }
         match begin.raw {
             true => self.need_feature(crate::raw::FEATURE)?,
             false => self.check_not_raw(parent, parent_name)?,

@@ -32,7 +32,7 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<()> {
         let dataset = self.open_head(hidden)?;
-        if self.is_volume(hidden) != begin.volume || begin.volume && begin.raw {
+        if self.is_volume(hidden) != begin.volume {
             return Err(reader.misplaced("it is of a volume where a file system is, or the reverse".into()));
         }
         let first = reader.frames;

@@ -185,9 +185,6 @@ impl Inner {
             self.send_estimate(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
             self.open_head(id)?;
-            if spec.raw && self.is_sealed(id) && self.is_volume(id) {
-                return Err(Error::RawVolume { name: spec.snapshot.clone() });
-            }
             if !spec.raw {
                 self.open_snapshot(id, &pin.row.name)?;
             }

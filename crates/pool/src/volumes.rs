@@ -60,7 +60,11 @@ impl Inner {
 
     /// Size and block of a volume.
     pub(crate) fn volume_info(&self, id: DatasetId) -> VolumeInfo {
-        let root = self.open_head(id).and_then(|head| Ok(head.inode(ROOT_INODE)?.record()));
+        let shown = self.open_head(id).and_then(|head| match self.is_raw(id) {
+            true => Ok(self.raw_view(id, vec![head])?.dataset),
+            false => Ok(head),
+        });
+        let root = shown.and_then(|shown| Ok(shown.inode(ROOT_INODE)?.record()));
         match root {
             Ok(record) => VolumeInfo { bytes: Some(record.size), block_bytes: Some(block_of(&record)) },
             // Its key is not loaded, or it cannot be read: scrub and status tell more.
@@ -89,6 +93,7 @@ impl Inner {
         if !self.is_volume(id) {
             return Err(Error::NotVolume { name: name.to_owned() });
         }
+        self.check_not_raw(id, name)?;
         let head = self.open_head(id)?;
         let root = head.inode(ROOT_INODE)?;
         let record = root.record();

@@ -125,13 +125,31 @@ fn copy_clone(pool: &Pool) -> Result<(), Failure> {
 
 /// A file system with a key of its own, its snapshot, and a raw copy of that.
 fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
-    let random = |out: &mut [u8]| machine.env.random.fill(out);
-    let user = new_user_key(KeyFormat::Raw, &KEY, &random, None).map_err(said)?;
-    let key = NewKey { user: Arc::new(user) };
-    let props = BTreeMap::from([("keylocation".to_owned(), "prompt".to_owned())]);
+    let (props, key) = sealed(machine)?;
     pool.create_dataset("tank/s", props, Some(key)).map_err(said)?;
     machine.change_of(pool, "tank/s", 0x6)?;
     take_of(pool, "tank/s@a")
+}
+
+/// Properties and key of what is sealed.
+fn sealed(machine: &Machine) -> Result<(BTreeMap<String, String>, NewKey), Failure> {
+    let random = |out: &mut [u8]| machine.env.random.fill(out);
+    let user = new_user_key(KeyFormat::Raw, &KEY, &random, None).map_err(said)?;
+    let props = BTreeMap::from([("keylocation".to_owned(), "prompt".to_owned())]);
+    Ok((props, NewKey { user: Arc::new(user) }))
+}
+
+/// A volume with a key of its own, a raw copy of its snapshot, and another one of what it became since: longer.
+fn with_sealed_volume(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    let (props, key) = sealed(machine)?;
+    let spec = VolumeSpec { bytes: 40 * u64::from(BLOCK), block_bytes: BLOCK };
+    pool.create_volume("tank/s", props, Some(key), spec).map_err(said)?;
+    write(pool, "tank/s", &[(0, 100_000), (300_000, 50_000)], 0x12)?;
+    take_of(pool, "tank/s@a")?;
+    copy_raw(pool, "tank/s@a", None)?;
+    pool.grow_volume("tank/s", 60 * u64::from(BLOCK)).map_err(said)?;
+    write(pool, "tank/s", &[(10_000, 30_000), (700_000, 90_000)], 0x13)?;
+    take_of(pool, "tank/s@b")
 }
 
 fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
@@ -282,6 +300,9 @@ pub const STREAM_VERBS: &[Verb] = &[
         },
         |_, pool| copy_raw(pool, "tank/s@b", Some("tank/s@a")),
     ),
+    verb("receive an increment of a volume raw", with_sealed_volume, |_, pool| {
+        copy_raw(pool, "tank/s@b", Some("tank/s@a"))
+    }),
     verb(
         "receive a volume's snapshot",
         |machine, pool| {

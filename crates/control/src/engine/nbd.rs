@@ -189,7 +189,9 @@ impl Offer {
         }
         let handle = held.pool.open_dataset(volume).map_err(refuse::pool)?;
         let usage = mounts::usage_of(&held, Arc::new(Mutex::new(volume.to_owned())));
-        let read_only = held.pool.is_read_only() || engine.value(&held, volume, "readonly")? == "on";
+        // What came raw is kept as it was sealed.
+        let read_only =
+            held.pool.is_read_only() || info.raw || engine.value(&held, volume, "readonly")? == "on";
         let opened = Opened::new(handle, snapshot, usage, read_only).ok_or_else(|| {
             Refusal::new(Code::SnapshotAbsent, format!("there is no '{name}' that can be read"))
         })?;
