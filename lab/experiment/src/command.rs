@@ -12,6 +12,8 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -32,6 +34,8 @@ pub struct Commands {
     scratch: PathBuf,
     history: Vec<report::Command>,
     patience: Duration,
+    /// Who ends a command that still runs.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 /// What a command left behind.
@@ -55,12 +59,19 @@ impl Commands {
             scratch: scratch.to_owned(),
             history: Vec::new(),
             patience: PATIENCE,
+            stop: None,
         }
     }
 
     /// Gives each command so long before it is stopped.
     pub fn patient(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// Ends a command that still runs when this is set: [`Error::Stopped`].
+    pub fn heeding(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = Some(stop);
         self
     }
 
@@ -103,6 +114,22 @@ impl Commands {
 
     /// Runs and returns however it ends.
     pub fn attempt(&mut self, args: &[&str], input: Option<&str>, noted: bool) -> Result<Ended, Error> {
+        let patience = self.patience;
+        self.attempt_within(args, input, noted, patience)?.ok_or_else(|| Error::Timeout {
+            line: self.line(args, input),
+            seconds: patience.as_secs(),
+            log: self.environment.first().map_or_else(PathBuf::new, |(_, dir)| dir.clone()),
+        })
+    }
+
+    /// The same; `None` for one that has not ended after so long, and was ended with all that it began.
+    pub fn attempt_within(
+        &mut self,
+        args: &[&str],
+        input: Option<&str>,
+        noted: bool,
+        limit: Duration,
+    ) -> Result<Option<Ended>, Error> {
         let (out_path, err_path) = (self.scratch.join("stdout"), self.scratch.join("stderr"));
         let out = File::create(&out_path).map_err(Error::io("create", &out_path))?;
         let err = File::create(&err_path).map_err(Error::io("create", &err_path))?;
@@ -129,14 +156,10 @@ impl Commands {
             if let Some(status) = child.try_wait().map_err(Error::io("wait for", &self.program))? {
                 break status;
             }
-            if started.elapsed() > self.patience {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(Error::Timeout {
-                    line: self.line(args, input),
-                    seconds: self.patience.as_secs(),
-                    log: self.environment.first().map_or_else(PathBuf::new, |(_, dir)| dir.clone()),
-                });
+            let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+            if is_stopped || started.elapsed() > limit {
+                end_group(&mut child);
+                return if is_stopped { Err(Error::Stopped) } else { Ok(None) };
             }
             std::thread::sleep(POLL);
         };
@@ -147,7 +170,7 @@ impl Commands {
             Some(signal) => format!("{}ended by signal {signal}", read(&err_path)),
             None => read(&err_path),
         };
-        Ok(Ended { status: status.code(), stdout: read(&out_path), stderr })
+        Ok(Some(Ended { status: status.code(), stdout: read(&out_path), stderr }))
     }
 
     /// As one would type it.
@@ -163,6 +186,15 @@ impl Commands {
         }
         line
     }
+}
+
+/// Ends a command and what it began, but for what has made itself a daemon.
+fn end_group(child: &mut process::Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn read(path: &Path) -> String {
@@ -197,6 +229,32 @@ mod tests {
         let lines: Vec<_> = commands.history().iter().map(|c| (c.line.as_str(), c.status)).collect();
         assert_eq!(lines[0], ("echo 12 | sh -c 'echo yes; read x; echo $x'", Some(0)));
         assert_eq!(lines[1].1, Some(3));
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_or_is_not_wanted_any_more_ends_with_what_it_began() {
+        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut commands = shell(dir.path()).heeding(Arc::clone(&stop));
+        let file = dir.path().join("pid");
+        let line = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let mut limit = Duration::from_millis(100);
+        // Where the processor is taken, the shell may be ended before it has said what it began.
+        let pid = loop {
+            let ended = commands.attempt_within(&["-c", &line], None, true, limit).unwrap();
+            assert!(ended.is_none() && commands.history().is_empty());
+            match fs::read_to_string(&file) {
+                Ok(pid) if pid.ends_with('\n') => break pid,
+                _ => limit *= 2,
+            }
+        };
+        // Its child is gone, or is a zombie that nobody has waited for yet.
+        let stat = format!("/proc/{}/stat", pid.trim());
+        while fs::read_to_string(&stat).is_ok_and(|state| !state.contains(") Z")) {
+            std::thread::sleep(POLL);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(commands.run(&["-c", "sleep 1000"], None), Err(Error::Stopped)));
     }
 
     #[test]

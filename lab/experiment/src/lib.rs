@@ -132,7 +132,7 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
             fs::write(&html, page).map_err(Error::io("write", &html))?;
             say(&format!("{}\n", html.display()))
         }
-        Request::All(request) => say(&site::run(&request, context, &*stop_on_signals()?)?),
+        Request::All(request) => say(&site::run(&request, context, &stop_on_signals()?)?),
         request => {
             let stop = stop_on_signals()?;
             let Some(done) = perform(&request, context, &stop)? else { return Ok(()) };
@@ -151,7 +151,7 @@ fn answer(args: &[String], context: &Context) -> Result<(), Error> {
 }
 
 /// Runs what is asked for; `None` if it is no experiment.
-fn perform(request: &Request, context: &Context, stop: &AtomicBool) -> Result<Option<Done>, Error> {
+fn perform(request: &Request, context: &Context, stop: &Arc<AtomicBool>) -> Result<Option<Done>, Error> {
     Ok(Some(match request {
         Request::Run(request) => run(request, context, stop)?.into(),
         Request::Engine(request) => engine::run(request, context, stop)?.into(),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -156,7 +157,7 @@ struct Part {
 ///
 /// # Errors
 /// When the directory or the page cannot be written, when stopped, or when every one of them failed.
-pub(crate) fn run(request: &AllRequest, context: &Context, stop: &AtomicBool) -> Result<String, Error> {
+pub(crate) fn run(request: &AllRequest, context: &Context, stop: &Arc<AtomicBool>) -> Result<String, Error> {
     let out = results::directory("all", request.out.as_deref())?;
     let started = SystemTime::now();
     let wanted =
@@ -208,7 +209,7 @@ fn one(
     quick: bool,
     out: &Path,
     context: &Context,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<String, Error> {
     let place = out.join(entry.name).display().to_string();
     let mut words: Vec<String> = ["run", entry.name, "--out", &place].map(str::to_owned).to_vec();
@@ -308,7 +309,7 @@ mod tests {
             only: Some(vec!["compression".into(), "encryption".into()]),
             out: Some(out.clone()),
         };
-        let error = run(&request, &context, &AtomicBool::new(false)).unwrap_err();
+        let error = run(&request, &context, &Arc::default()).unwrap_err();
         assert!(error.to_string().contains("not one of them"), "{error}");
         let page = fs::read_to_string(out.join("index.html")).unwrap();
         assert_eq!(page.matches("Not done: ").count(), 2);

@@ -106,19 +106,32 @@ pub fn random_reads(path: &Path, count: u64, noise: &mut Noise) -> std::io::Resu
 
 /// Writes 4 KiB at `count` random places, fsync at the end (`each`: after every one). Writes a second.
 pub fn random_writes(path: &Path, count: u64, each: bool, noise: &mut Noise) -> std::io::Result<f64> {
+    random_writes_while(path, count, each, noise, &|| true).map(|(rate, _)| rate)
+}
+
+/// The same as long as it is told to go on: with what was written until then, which the rate is of.
+pub fn random_writes_while(
+    path: &Path,
+    count: u64,
+    each: bool,
+    noise: &mut Noise,
+    goes_on: &dyn Fn() -> bool,
+) -> std::io::Result<(f64, u64)> {
     let file = OpenOptions::new().write(true).open(path)?;
     let places = file.metadata()?.len() / SMALL as u64;
     let mut page = [0u8; SMALL];
     let began = Instant::now();
-    for _ in 0..count {
+    let mut done = 0;
+    while done < count && goes_on() {
         noise.fill(&mut page);
         file.write_all_at(&page, noise.below(places) * SMALL as u64)?;
         if each {
             file.sync_all()?;
         }
+        done += 1;
     }
     file.sync_all()?;
-    Ok(count as f64 / began.elapsed().as_secs_f64())
+    Ok((done as f64 / began.elapsed().as_secs_f64(), done))
 }
 
 /// Half reads, half writes of 4 KiB at random until `writes` are written; fsync at the end. Operations a second.

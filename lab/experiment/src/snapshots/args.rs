@@ -10,11 +10,15 @@ pub const USAGE: &str = "\
 options of run snapshots (needs root):
   --rounds N      rounds; the middle is reported   (default: 2, with --quick 1)
   --most N        snapshots at the end             (default: 10000, with --quick 1000)
+  --peer-seconds N  what btrfs gets for each of its steps at most; what it did until then is told  (default: 120)
   --quick         fewer snapshots, a smaller file; the report says so
   --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
   --out DIR       where the results go             (default: lab-snapshots-DATE in this directory)
   --markdown FILE writes table and pictures into FILE, between its marks <!-- snapshots --> and <!-- /snapshots -->
 ";
+
+/// Seconds of each step of others.
+const PEER_SECONDS: u32 = 120;
 
 /// What `run snapshots` was given.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,6 +29,8 @@ pub struct SnapshotsRequest {
     pub rounds: u32,
     /// `--most`.
     pub most: u32,
+    /// `--peer-seconds`.
+    pub peer_seconds: u32,
     /// `--dir`.
     pub dir: Option<PathBuf>,
     /// `--out`.
@@ -68,6 +74,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> 
         quick: false,
         rounds: 2,
         most: 10_000,
+        peer_seconds: PEER_SECONDS,
         dir: None,
         out: None,
         markdown: None,
@@ -81,6 +88,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> 
             "--json" => request.json = true,
             "--rounds" => rounds = Some(count(word, words.value(word)?, 1, 100)?),
             "--most" => most = Some(count(word, words.value(word)?, 20, 100_000)?),
+            "--peer-seconds" => request.peer_seconds = count(word, words.value(word)?, 1, 86_400)?,
             "--dir" | "--work" => request.dir = Some(PathBuf::from(words.value(word)?)),
             "--out" => request.out = Some(PathBuf::from(words.value(word)?)),
             "--markdown" => request.markdown = Some(PathBuf::from(words.value(word)?)),
@@ -105,6 +113,9 @@ pub(crate) fn repeat(request: &SnapshotsRequest) -> String {
     if request.most != usual.1 {
         line.push_str(&format!(" --most {}", request.most));
     }
+    if request.peer_seconds != PEER_SECONDS {
+        line.push_str(&format!(" --peer-seconds {}", request.peer_seconds));
+    }
     line
 }
 
@@ -123,6 +134,7 @@ mod tests {
             "snapshots --quick",
             "snapshots --quick --rounds 3 --most 50",
             "snapshots --rounds 1",
+            "snapshots --rounds 1 --peer-seconds 5",
         ] {
             assert_eq!(repeat(&words(line).unwrap().unwrap()), format!("steadfast lab run {line}"));
         }

@@ -9,8 +9,9 @@ pub(crate) mod args;
 mod host;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::arms::{Arms, Kind, Recipe};
 use crate::engine::data::{Axis, Chart, EngineReport, Heading, Series};
@@ -27,7 +28,7 @@ use crate::workdir::Workdir;
 use crate::{Context, engine, machine, results, space};
 
 pub use args::{SnapshotsRequest, USAGE};
-use host::Host;
+use host::{Host, Step};
 
 /// One line for `lab list`.
 pub const ABOUT: &str = "what snapshots cost to take, have, list and destroy, beside btrfs";
@@ -92,6 +93,10 @@ struct Run<'a> {
     progress: Progress,
     stop: &'a AtomicBool,
     report: EngineReport,
+    /// What came to no end in its time, a sentence each.
+    cut: Vec<String>,
+    /// Arms that hold snapshots which could not be destroyed in time, and are left out from then on.
+    full: Vec<&'static str>,
     /// Milliseconds of taking one and rates of writing, by count; bytes by number of snapshots; one line an arm and kind.
     lines: Vec<(&'static str, Series)>,
 }
@@ -103,7 +108,7 @@ struct Run<'a> {
 pub fn run(
     request: &SnapshotsRequest,
     context: &Context,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<results::Results<EngineReport>, Error> {
     check_fuse()?;
     if !rustix::process::geteuid().is_root() {
@@ -128,7 +133,7 @@ pub fn run(
     let out = results::directory("snapshots", request.out.as_deref())?;
     let (started, clock) = (SystemTime::now(), Instant::now());
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let mut machine = machine::describe(&parent);
     machine.busy_before_percent = machine::busy();
     let recipes = vec![
@@ -172,14 +177,16 @@ pub fn run(
         progress: Progress::new(total),
         stop,
         report,
+        cut: Vec::new(),
+        full: Vec::new(),
         lines: Vec::new(),
     };
     let done = (0..request.rounds).try_for_each(|round| run.round(round));
     run.progress.end();
-    let Run { arms, shell, mut report, lines, .. } = run;
+    let Run { arms, shell, mut report, cut, lines, .. } = run;
     drop(arms);
     // By what was measured, and then by how many there were.
-    let kinds = ["take", "each", "writes", "list"];
+    let kinds = ["take", "each", "stopped", "writes", "list"];
     let place = |row: &Row| kinds.iter().position(|kind| row.key.starts_with(kind)).unwrap_or(kinds.len());
     report.rows.sort_by_key(place);
     report.charts = charts(request, lines);
@@ -194,6 +201,13 @@ pub fn run(
         "A listing of ours tells how much would come back if that snapshot alone were destroyed.".to_owned(),
         "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
     ];
+    if !cut.is_empty() {
+        let told = format!(
+            "Each step of btrfs ends after {} s at most, each of ours when it is done.",
+            request.peer_seconds
+        );
+        report.notes.splice(0..0, std::iter::once(told).chain(cut));
+    }
     let measured = !report.rows.is_empty();
     let early = results::early(done, measured, &mut report.notes)?;
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
@@ -201,20 +215,92 @@ pub fn run(
     results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn round(&mut self, round: u32) -> Result<(), Error> {
         let mut keys = ["btrfs", "steadfast"];
         // Each round begins with the other.
         keys.rotate_left(round as usize % 2);
         for key in keys {
-            if self.arms.get(key).is_some() {
-                self.many(key, round)?;
-                for percent in CHANGES {
+            if self.arms.get(key).is_none() {
+                continue;
+            }
+            // Destroying many may have to be stopped, so it comes last.
+            for percent in CHANGES {
+                if self.has_room(key, round, &format!("{percent} % changed")) {
                     self.unique(key, percent, round)?;
                 }
             }
+            if self.has_room(key, round, "many snapshots") {
+                self.many(key, round)?;
+            }
         }
         Ok(())
+    }
+
+    /// Steps of this arm, each of which begins when it is called.
+    fn steps(&self, key: &str) -> impl Fn() -> Step<'a> + use<'a> {
+        let limit = (key != "steadfast").then(|| Duration::from_secs(u64::from(self.request.peer_seconds)));
+        let stop = self.stop;
+        move || Step::new(stop, limit)
+    }
+
+    /// Notes a step that came to no end.
+    fn stopped(&mut self, key: &str, round: u32, what: &str) {
+        let sentence = format!("Round {}, {key}: {what}", round + 1);
+        self.progress.begin(&sentence);
+        self.cut.push(sentence);
+    }
+
+    /// Notes that there are too few snapshots: how many were made, and in how long.
+    fn too_few(&mut self, key: &str, round: u32, (from, made, count): (u32, u32, u32), seconds: f64) {
+        let label = format!(
+            "snapshots made in {} s on the way from {} to {}, then stopped",
+            self.request.peer_seconds,
+            many(from),
+            many(count)
+        );
+        let how = "By a script. What is measured with so many is left out.";
+        let row = Row::new(&format!("stopped{count}"), &label, "snapshots", true, how);
+        figures::add(&mut self.report.rows, &row, key, f64::from(made));
+        let what = format!(
+            "{} snapshots made in {seconds:.0} s on the way from {} to {}, stopped. What is measured with so many is left out.",
+            many(made),
+            many(from),
+            many(count)
+        );
+        self.stopped(key, round, &what);
+    }
+
+    /// False, and noted, if there are snapshots still which could not be destroyed in time.
+    fn has_room(&mut self, key: &'static str, round: u32, what: &str) -> bool {
+        let is_full = self.full.contains(&key);
+        if is_full {
+            let why = format!(
+                "{what}: left out, for there are snapshots still that could not be destroyed in time."
+            );
+            self.stopped(key, round, &why);
+        }
+        !is_full
+    }
+
+    /// Destroys all snapshots and waits for their room; what took longer than it may is noted. Seconds of both.
+    fn destroy(&mut self, key: &'static str, round: u32) -> Result<(Option<f64>, Option<f64>), Error> {
+        let step = self.steps(key);
+        let arm = self.arms.get(key).expect("it takes part");
+        let host = Host::new(arm, &self.context.steadfast);
+        let ended = host.destroy(&mut self.shell, &step)?;
+        let what = match ended {
+            (None, _) => "destroying all of them",
+            (_, None) => "waiting until the room of all is free",
+            _ => return Ok(ended),
+        };
+        self.full.push(key);
+        let (seconds, label) = (self.request.peer_seconds, format!("{what}, stopped before its end after"));
+        let key_of_row = if ended.0.is_none() { "halted_destroy" } else { "halted_freed" };
+        let row = Row::new(key_of_row, &label, "s", false, "What it may take at most.");
+        figures::add(&mut self.report.rows, &row, key, f64::from(seconds));
+        self.stopped(key, round, &format!("{what} was stopped after {seconds} s."));
+        Ok(ended)
     }
 
     /// Writes a figure down, and in the first round draws it.
@@ -234,9 +320,11 @@ impl Run<'_> {
 
     /// More and more snapshots of one file.
     fn many(&mut self, key: &'static str, round: u32) -> Result<(), Error> {
-        let request = self.request;
+        let (request, step) = (self.request, self.steps(key));
         let mut noise = Noise::new(u64::from(round) + 1);
-        let mut there = 0;
+        let mut there: u32 = 0;
+        // All that were wanted were there when they were destroyed.
+        let mut is_whole = true;
         let file = {
             let arm = self.arms.get(key).expect("it takes part");
             let folder = Host::new(arm, &self.context.steadfast).folder(&mut self.shell)?;
@@ -246,17 +334,23 @@ impl Run<'_> {
         work::write(&file, request.file(), &mut Blocks::new(u64::from(round) + 7, 1.0))
             .map_err(Error::io("write", &file))?;
         for count in request.counts() {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
+            step().may()?;
             self.progress.begin(&format!("round {}: {key} {}", round + 1, with(count)));
             let arm = self.arms.get(key).expect("it takes part");
             let host = Host::new(arm, &self.context.steadfast);
             let before = host.used(&mut self.shell)?;
             let mut each = None;
             if count > there {
-                each = Some(host.take_many(there, count, &mut self.shell)?);
-                self.progress.advance(f64::from(count - there), "");
+                let taking = step();
+                let made = host.take_many(there, count, &mut self.shell, &taking)?;
+                let seconds = taking.seconds();
+                self.progress.advance(f64::from(made), "");
+                if there + made < count {
+                    self.too_few(key, round, (there, made, count), seconds);
+                    is_whole = false;
+                    break;
+                }
+                each = Some(seconds * 1e3 / f64::from(made));
                 let grown = (host.used(&mut self.shell)? - before) / f64::from(count - there);
                 if count == request.most {
                     let row = Row::new(
@@ -272,6 +366,7 @@ impl Run<'_> {
             }
             let mut taken: Vec<f64> = Vec::new();
             for _ in 0..SAMPLES {
+                step().may()?;
                 taken.push(host.take(there)?);
                 there += 1;
             }
@@ -285,9 +380,21 @@ impl Run<'_> {
                     expected: "a line for each snapshot",
                 });
             }
-            let rate = work::random_writes(&file, request.writes(), false, &mut noise)
-                .map_err(Error::io("write", &file))?;
+            let writing = step();
+            let (rate, written) =
+                work::random_writes_while(&file, request.writes(), false, &mut noise, &|| writing.goes_on())
+                    .map_err(Error::io("write", &file))?;
+            step().may()?;
+            let seconds = writing.seconds();
             arm.settle(&mut self.shell)?;
+            if written < request.writes() {
+                let what = format!(
+                    "{written} of {} writes {} in {seconds:.0} s, stopped; their rate stands in the table.",
+                    request.writes(),
+                    with(count)
+                );
+                self.stopped(key, round, &what);
+            }
             self.note(key, &row_of("take", count), took);
             self.note(key, &row_of("list", count), listed);
             self.note(key, &row_of("writes", count), rate);
@@ -307,9 +414,7 @@ impl Run<'_> {
             self.progress.advance(100.0, &format!("{took:.1} ms, {rate:.0}/s"));
         }
         self.progress.begin(&format!("round {}: {key}, all destroyed", round + 1));
-        let arm = self.arms.get(key).expect("it takes part");
-        let host = Host::new(arm, &self.context.steadfast);
-        let (returned, done) = host.destroy(&mut self.shell)?;
+        let (returned, done) = self.destroy(key, round)?;
         let row = Row::new(
             "destroy",
             "all of them destroyed, the command",
@@ -317,7 +422,9 @@ impl Run<'_> {
             false,
             "One range; btrfs is given all names at once.",
         );
-        self.note(key, &row, returned);
+        if let Some(returned) = returned.filter(|_| is_whole) {
+            self.note(key, &row, returned);
+        }
         let row = Row::new(
             "freed",
             "until their room is free again",
@@ -325,7 +432,9 @@ impl Run<'_> {
             false,
             "zpool wait -t free; btrfs subvolume sync.",
         );
-        self.note(key, &row, done);
+        if let Some(done) = done.filter(|_| is_whole) {
+            self.note(key, &row, done);
+        }
         self.progress.advance(200.0, "");
         Ok(())
     }
@@ -342,16 +451,14 @@ impl Run<'_> {
         let writes = request.file() / work::SMALL as u64 * percent / 100;
         let mut points = vec![(0.0, 0.0)];
         for step in 1..=steps(request) {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
+            Step::new(self.stop, None).may()?;
             self.progress.begin(&format!("round {}: {key}, {percent} % changed, {step}", round + 1));
             host.take(1_000_000 + step as u32)?;
             work::random_writes(&file, writes, false, &mut noise).map_err(Error::io("write", &file))?;
             points.push((step as f64, (host.used(&mut self.shell)? - before) / MIB));
             self.progress.advance(20.0, "");
         }
-        host.destroy(&mut self.shell)?;
+        self.destroy(key, round)?;
         let written = (steps(request) * writes * work::SMALL as u64) as f64 / MIB;
         let row = Row::new(
             &format!("unique{percent}"),
