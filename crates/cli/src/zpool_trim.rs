@@ -6,7 +6,7 @@ use crate::options::Parsed;
 use crate::table::tame;
 use crate::zpool::device_path;
 use crate::zpool_scan::{Pace, now, pace};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use steadfast_control::Code;
 use steadfast_control::api::{
     Activities, PoolActivities, PoolInitialize, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand,
@@ -14,9 +14,8 @@ use steadfast_control::api::{
 };
 use steadfast_property::{nice_bytes, parse_size};
 
-/// Pauses between two looks at what is waited for: short ones first, so that a short wait ends at once.
-const POLL_FIRST: Duration = Duration::from_millis(5);
-const POLL_LAST: Duration = Duration::from_millis(250);
+/// How long the daemon waits before it says how much is left of what is waited for; what ends sooner is told at once.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What `zpool wait` knows, in the order of its columns. Most of it does not exist here, and is over as soon as it is asked for.
 const ACTIVITIES: [&str; 10] = [
@@ -31,21 +30,6 @@ const ACTIVITIES: [&str; 10] = [
     "raidz_expand",
     "rebalance",
 ];
-
-/// Bytes left of an activity.
-fn left(activities: Activities, name: &str) -> u64 {
-    match name {
-        "free" => activities.free,
-        "trim" => activities.trim,
-        "initialize" => activities.initialize,
-        "scrub" => activities.scrub,
-        "resilver" | "replace" => activities.resilver,
-        "remove" => activities.remove,
-        "raidz_expand" => activities.expand,
-        "rebalance" => activities.rebalance,
-        _ => 0,
-    }
-}
 
 pub(crate) fn trim(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
@@ -250,7 +234,7 @@ pub(crate) fn wait(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(),
             headed = true;
         }
         let cells = shown.iter().map(|name| {
-            let bytes = left(left_now, name);
+            let bytes = left_now.left(name);
             let text = match bytes {
                 0 => "-".to_owned(),
                 bytes if exact => bytes.to_string(),
@@ -272,16 +256,24 @@ pub(crate) fn wait_for(
     interval: Option<Duration>,
     mut report: impl FnMut(&mut Session<'_, '_>, Activities),
 ) -> Result<(), Failure> {
-    let mut pause = POLL_FIRST;
+    let mut step = Duration::ZERO;
     let mut known = false;
     let mut quiet = Duration::ZERO;
     loop {
-        let now = match session.ask(PoolActivities { name: name.to_owned() }) {
+        let until_over = wanted.iter().map(|name| (*name).to_owned()).collect();
+        let patience_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
+        let asked = Instant::now();
+        let now = match session.ask(PoolActivities { name: name.to_owned(), until_over, patience_ms }) {
             Ok(now) => now,
             Err(refusal) if known && refusal.code == Code::PoolAbsent => return Ok(()),
             Err(refusal) => return Err(refusal).doing(|| format!("cannot wait for '{}'", tame(name))),
         };
-        let over = wanted.iter().all(|wanted| left(now, wanted) == 0);
+        let over = wanted.iter().all(|wanted| now.left(wanted) == 0);
+        if !over {
+            // The daemon waits, and answers when it is over. One that answers sooner is not asked at once again.
+            (session.world.sleep)(step.saturating_sub(asked.elapsed()));
+        }
+        quiet += step;
         if let Some(interval) = interval
             && (!known || over || quiet >= interval)
         {
@@ -295,9 +287,6 @@ pub(crate) fn wait_for(
             return Ok(());
         }
         known = true;
-        let step = interval.map_or(pause, |interval| pause.min(interval));
-        (session.world.sleep)(step);
-        quiet += step;
-        pause = (pause * 2).min(POLL_LAST);
+        step = interval.map_or(LOOK, |interval| LOOK.min(interval));
     }
 }

@@ -708,10 +708,16 @@ pub enum TrimCommand {
 }
 
 /// What goes on in the background of a pool.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PoolActivities {
     /// Name.
     pub name: String,
+    /// Answer when none of these goes on ([`Activities::left`]); without any, at once.
+    #[serde(default)]
+    pub until_over: Vec<String>,
+    /// Answer after so many milliseconds though one of them does.
+    #[serde(default)]
+    pub patience_ms: u64,
 }
 
 /// What goes on in the background of a pool: bytes left, 0 where nothing goes on.
@@ -739,6 +745,24 @@ pub struct Activities {
     /// Groups are evened out.
     #[serde(default)]
     pub rebalance: u64,
+}
+
+impl Activities {
+    /// Bytes left of an activity, by the name that `zpool wait` gives it; 0 of one that is none here.
+    #[must_use]
+    pub fn left(&self, name: &str) -> u64 {
+        match name {
+            "free" => self.free,
+            "trim" => self.trim,
+            "initialize" => self.initialize,
+            "scrub" => self.scrub,
+            "resilver" | "replace" => self.resilver,
+            "remove" => self.remove,
+            "raidz_expand" => self.expand,
+            "rebalance" => self.rebalance,
+            _ => 0,
+        }
+    }
 }
 
 /// Remove a pool's labels from a device that no imported pool uses.

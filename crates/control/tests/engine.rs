@@ -886,6 +886,27 @@ fn counters_and_events_tell_what_was_done() {
 }
 
 #[test]
+fn who_waits_is_answered_when_it_is_over() {
+    let house = House::new("waits");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    let ask = |name: &str, until_over: &[&str]| {
+        let until_over = until_over.iter().map(|name| (*name).to_owned()).collect();
+        // Longer than anybody has to wait for one answer.
+        let request = PoolActivities { name: name.into(), until_over, patience_ms: u64::MAX };
+        house.host().pool_activities(&caller(), request)
+    };
+    let now = ask("tank", &["scrub", "resilver", "trim", "no such thing"]).unwrap();
+    let left = ["scrub", "resilver", "trim", "no such thing"].map(|name| now.left(name));
+    assert_eq!(left, [0; 4], "nothing goes on");
+    let scrub = PoolScrub { name: "tank".into(), command: ScrubCommand::Start };
+    house.host().pool_scrub(&caller(), scrub).unwrap();
+    while ask("tank", &["scrub"]).unwrap().left("scrub") > 0 {}
+    let report = house.host().pool_status(&caller(), PoolStatus::default()).unwrap().remove(0);
+    assert_eq!(report.scan.map(|scan| scan.state), Some("finished".to_owned()));
+    assert_eq!(ask("pond", &["scrub"]).map_err(|refusal| refusal.code), Err(Code::PoolAbsent));
+}
+
+#[test]
 fn a_policy_takes_snapshots_and_removes_old_ones() {
     /// Sunday, 22 November 2026, 14:38:20 UTC.
     const NOW: u64 = 1_795_358_300;

@@ -106,7 +106,9 @@ impl Inner {
         let _watch = Watch(self);
         let mut turn = self.first_turn();
         loop {
-            match self.turn(&mut turn) {
+            let next = self.turn(&mut turn);
+            self.txgs.commits.tell();
+            match next {
                 Next::Again => {}
                 Next::Park(open, patience) => self.txgs.commits.park(open, patience),
                 Next::Stop => return,

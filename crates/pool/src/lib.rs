@@ -73,6 +73,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_dataset::Dataset;
@@ -516,6 +517,18 @@ impl Pool {
     /// that changes may stay uncommitted, with each of them.
     pub fn hurry(&self) {
         self.inner.txgs.commits.request_sync(self.inner.txgs.gate.open_txg());
+    }
+
+    /// Turns that background work and commits have taken since the import.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.inner.txgs.commits.turns()
+    }
+
+    /// Waits until there were more turns than `seen`; so long at most. Whatever goes on in the background ends within a turn, so
+    /// who asks for `turns` before he looks, and waits for the next one, misses no end.
+    pub fn wait_turn(&self, seen: u64, patience: Duration) {
+        self.inner.txgs.commits.wait_turn(seen, patience);
     }
 
     /// Reads what is known by content into memory, as far as there is room. Waits for it.

@@ -21,6 +21,8 @@ pub struct Commits {
     progress: Condvar,
     /// Woken by a request.
     work: Condvar,
+    /// Woken by each turn of the sync loop, for those who wait for what it does beside commits.
+    news: Condvar,
     /// A step of the sync loop, in a world where nobody else makes it.
     step: OnceLock<Step>,
 }
@@ -40,6 +42,8 @@ struct State {
     suspended: Option<Suspended>,
     /// While it is suspended, operations wait instead of failing.
     holding: bool,
+    /// Turns of the sync loop that were told of.
+    turns: u64,
 }
 
 /// How often an operation that is held looks whether its caller still lives.
@@ -49,11 +53,13 @@ impl Commits {
     /// Starts with `committed` as the last durable txg.
     #[must_use]
     pub fn new(committed: Txg) -> Commits {
-        let state = State { committed, requested: Txg(0), nudged: false, suspended: None, holding: false };
+        let (requested, nudged, suspended, holding) = (Txg(0), false, None, false);
+        let state = State { committed, requested, nudged, suspended, holding, turns: 0 };
         Commits {
             state: Mutex::new(state),
             progress: Condvar::new(),
             work: Condvar::new(),
+            news: Condvar::new(),
             step: OnceLock::new(),
         }
     }
@@ -166,6 +172,27 @@ impl Commits {
             self.work.wait_for(&mut state, patience);
         }
         state.nudged = false;
+    }
+
+    /// The sync loop made a turn: whatever went on in the background may have ended with it.
+    pub fn tell(&self) {
+        self.state.lock().turns += 1;
+        self.news.notify_all();
+    }
+
+    /// How often [`Commits::tell`] was called: to be asked before the look whose answer is waited for.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.state.lock().turns
+    }
+
+    /// Waits until a turn was told of that is not among the first `seen`, at most `patience`; where nobody else makes turns, makes one.
+    pub fn wait_turn(&self, seen: u64, patience: Duration) {
+        if self.make_step() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let _ = self.news.wait_while_for(&mut state, |state| state.turns <= seen, patience);
     }
 
     /// The pool made `txg` durable.

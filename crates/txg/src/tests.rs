@@ -321,3 +321,20 @@ fn a_suspended_pool_holds_operations_until_they_are_let_go_or_their_caller_dies(
     assert!(matches!(answer.recv(), Ok(Err(Refusal::Suspended(_)))));
     assert!(task.join());
 }
+
+#[test]
+fn who_waits_for_a_turn_hears_of_it_before_and_after() {
+    /// Longer than anybody waits for a test.
+    const LONG: Duration = Duration::from_secs(3600);
+    let env = Env::real();
+    let commits = Arc::new(Commits::new(Txg(1)));
+    let seen = commits.turns();
+    commits.tell();
+    commits.wait_turn(seen, LONG);
+    let (seen, waiting) = (commits.turns(), Arc::clone(&commits));
+    let task = env.tasks.spawn("waiter", Box::new(move || waiting.wait_turn(seen, LONG)));
+    commits.tell();
+    assert!(task.join());
+    commits.wait_turn(commits.turns(), Duration::from_millis(1));
+    assert_eq!((commits.turns(), commits.committed()), (2, Txg(1)), "a turn is no commit");
+}

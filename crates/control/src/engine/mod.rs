@@ -387,29 +387,7 @@ impl Host for Engine {
 
     fn pool_activities(&self, _: &Caller, request: PoolActivities) -> Result<Activities, Refusal> {
         let held = self.held_pool(&request.name)?;
-        if let Some(reason) = held.pool.suspended() {
-            // Nothing of it ends any more.
-            let what = format!("the pool is suspended, and what went on in it stands still: {reason}");
-            return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
-        }
-        let free = held.pool.freeing();
-        if free > 0 {
-            // It is for commits to give it back, and who asks waits for them.
-            held.pool.hurry();
-        }
-        let [scrub, resilver] = held.pool.scan_remaining();
-        let moving = held.pool.move_remaining();
-        let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
-        Ok(Activities {
-            free,
-            trim: held.pool.trim_remaining(),
-            initialize: held.pool.initialize_remaining(),
-            scrub,
-            resilver,
-            remove: left(steadfast_pool::ScanKind::Remove),
-            expand: left(steadfast_pool::ScanKind::Expand),
-            rebalance: left(steadfast_pool::ScanKind::Rebalance),
-        })
+        upkeep::activities(&held.pool, &request)
     }
 
     fn label_clear(&self, _: &Caller, request: LabelClear) -> Result<Outcome, Refusal> {

@@ -5,15 +5,65 @@
 //! takes its place, as if `zpool replace` had been typed.
 
 use super::{Engine, Held, devices};
-use crate::api::{Caller, PoolReplace};
+use crate::api::{Activities, Caller, PoolActivities, PoolReplace};
+use crate::refusal::{Code, Refusal};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use steadfast_device::OpenOptions;
 use steadfast_format::LeafState;
+use steadfast_pool::{Pool, ScanKind};
 
+/// Longest wait of one request: who wants the daemon to stop waits for those under way.
+const PATIENCE_MAX: Duration = Duration::from_millis(500);
+/// Commits that one request asks for at most, where what it waits for takes some.
+const HURRIES_MAX: u32 = 8;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// What goes on in a pool; asked to, when some of it is over. That ends within a turn of the pool's, so after each there is a look.
+pub(super) fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refusal> {
+    let patience = Duration::from_millis(request.patience_ms).min(PATIENCE_MAX);
+    let mut hurries = if request.until_over.iter().any(|name| name == "free") { HURRIES_MAX } else { 1 };
+    let began = Instant::now();
+    loop {
+        // Before the look, so that no turn after it goes unheard.
+        let seen = pool.turns();
+        let now = activities_now(pool)?;
+        if now.free > 0 && hurries > 0 {
+            // It is for commits to give it back, and who asks waits for them.
+            pool.hurry();
+            hurries -= 1;
+        }
+        let over = request.until_over.iter().all(|name| now.left(name) == 0);
+        let left = patience.saturating_sub(began.elapsed());
+        if over || left.is_zero() {
+            return Ok(now);
+        }
+        pool.wait_turn(seen, left);
+    }
+}
+
+fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
+    if let Some(reason) = pool.suspended() {
+        // Nothing of it ends any more.
+        let what = format!("the pool is suspended, and what went on in it stands still: {reason}");
+        return Err(Refusal::new(Code::PoolSuspended, what).with("pool", pool.name()));
+    }
+    let [scrub, resilver] = pool.scan_remaining();
+    let moving = pool.move_remaining();
+    let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
+    Ok(Activities {
+        free: pool.freeing(),
+        trim: pool.trim_remaining(),
+        initialize: pool.initialize_remaining(),
+        scrub,
+        resilver,
+        remove: left(ScanKind::Remove),
+        expand: left(ScanKind::Expand),
+        rebalance: left(ScanKind::Rebalance),
+    })
+}
 
 impl Engine {
     /// Looks after the pools from now on, in the background, until the engine is dropped.
