@@ -193,6 +193,7 @@ impl Plan {
             features: RwLock::new(self.features),
             aux: RwLock::new(self.aux),
             scan: Mutex::default(),
+            scan_told: Mutex::default(),
             replacing: Mutex::default(),
             spares: RwLock::default(),
             caches: RwLock::default(),

@@ -35,7 +35,7 @@ use crate::interval::Interval;
 use crate::log_device::LogDevice;
 use crate::quotas::Quotas;
 use crate::references::References;
-use crate::scrub::Scan;
+use crate::scrub::{Scan, Told};
 use crate::snapshots::Request;
 use crate::spares::Spare;
 use crate::table::Table;
@@ -144,6 +144,8 @@ pub(crate) struct Inner {
     pub aux: RwLock<Vec<AuxConfig>>,
     /// The scrub or resilver under way, or the last.
     pub scan: Mutex<Option<Scan>>,
+    /// What is known of it while it is at work; taken after it, and held for no longer than a copy takes.
+    pub scan_told: Mutex<Option<Told>>,
     /// The next commit gives the log other segments.
     pub move_log: AtomicBool,
     /// Devices that leave once nothing names them.

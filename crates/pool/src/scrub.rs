@@ -14,6 +14,7 @@
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
 //! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
 //!      and the rest after it.                                                                       `scan_limit`
+//! (K6) Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
 //! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
 
 use std::collections::{BTreeSet, VecDeque};
@@ -46,6 +47,8 @@ const STEP_NODES: usize = 64;
 /// Pause between looks beside other load.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
+/// Whoever has had the scan for so long has told of it meanwhile.
+const TOLD_SOON: Duration = Duration::from_millis(1);
 /// For so long after it was last seen other load counts as going on.
 const LOAD_LASTS_NS: u64 = 1_000_000_000;
 
@@ -125,6 +128,12 @@ impl Scan {
             self.batch_bytes = (self.batch_bytes / 2).max(BATCH_BYTES_MIN);
         }
     }
+}
+
+/// What is known of the scan while it is at work and nobody else may look at it.
+pub(crate) struct Told {
+    row: ScanRow,
+    left_out: Vec<String>,
 }
 
 /// How a device is taken out of use.
@@ -269,10 +278,11 @@ impl Inner {
         }
         let _turn = self.sync_turn.lock();
         self.check_anchor()?;
-        // Whoever asks how far it is, or stops it, waits for one look.
+        // Whoever stops it waits for one look.
         let mut under_way = self.scan.lock();
         let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
         let read_before = scan.row.read;
+        self.tell_scan(scan);
         let result = self.scan_some(scan, began_ns, limit.is_some());
         scan.reads_seen = self.blockio.statistics().blocks_asked();
         let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
@@ -285,6 +295,8 @@ impl Inner {
         self.diagnose();
         let ended = scan.row.state == ScanState::Finished;
         let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
+        // In this order: who finds nothing told waits for no more than the next line.
+        *self.scan_told.lock() = None;
         drop(under_way);
         result?;
         if ended {
@@ -352,6 +364,7 @@ impl Inner {
                         scan.row.read += tally.read;
                         scan.row.repaired += tally.repaired;
                         scan.row.lost += tally.lost;
+                        self.tell_scan(scan);
                         if once && tally.read > 0 {
                             return Ok(());
                         }
@@ -373,6 +386,7 @@ impl Inner {
             scan.row.rebuilt += mended.rebuilt_bytes;
             scan.row.lost += mended.lost_bytes;
             scan.row.missing += u64::from(mended.missing);
+            self.tell_scan(scan);
             if once {
                 break;
             }
@@ -401,9 +415,27 @@ impl Inner {
 
     /// Datasets that the last scrub left out, because their keys were not loaded.
     pub(crate) fn scrub_left_out(&self) -> Vec<String> {
-        let scan = self.scan.lock();
-        let walk = scan.as_ref().and_then(|scan| scan.walk.as_ref());
-        walk.map(|walk| self.left_out(walk)).unwrap_or_default()
+        let left_out = |scan: &Scan| scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
+        self.ask_scan(|scan| scan.as_ref().map(left_out).unwrap_or_default(), |told| told.left_out.clone())
+    }
+
+    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that (K6).
+    fn ask_scan<R>(&self, of_scan: impl FnOnce(&Option<Scan>) -> R, of_told: impl FnOnce(&Told) -> R) -> R {
+        loop {
+            if let Some(told) = self.scan_told.lock().as_ref() {
+                return of_told(told);
+            }
+            // Whoever has it for longer tells of it first.
+            if let Some(scan) = self.scan.try_lock_for(TOLD_SOON) {
+                return of_scan(&scan);
+            }
+        }
+    }
+
+    /// Tells how far the scan is, for who asks while it is at work.
+    fn tell_scan(&self, scan: &Scan) {
+        let left_out = scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
+        *self.scan_told.lock() = Some(Told { row: scan.row, left_out });
     }
 
     /// The next segments to be mended together, with their checksums.
@@ -432,7 +464,7 @@ impl Inner {
 
     /// The scan as it is.
     pub(crate) fn scan_status(&self) -> Option<ScanRow> {
-        self.scan.lock().as_ref().map(|scan| scan.row)
+        self.ask_scan(|scan| scan.as_ref().map(|scan| scan.row), |told| Some(told.row))
     }
 
     pub(crate) fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
 use steadfast_device::{Character, Device, MemoryDevice, Place, Result};
 use steadfast_env::Env;
-use steadfast_format::Txg;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_pool::Pool;
+use steadfast_format::{GroupClass, Txg};
+use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool, Redundancy, ScanState, ScrubCommand};
 use steadfast_posix::Errno;
 
 /// A device that holds back one read until it is told to go on.
@@ -195,4 +195,38 @@ fn a_held_lookup_stops_nobody_else() {
         reader.join().expect("it ends");
     });
     drop(fs);
+}
+
+#[test]
+fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
+    let devices = [Holding::new(), Holding::new()];
+    let (redundancy, class) = (Redundancy::Mirror, GroupClass::Normal);
+    let named = |(at, device)| DeviceHandle { path: format!("memory {at}"), ..handle(device) };
+    let group = GroupHandles { redundancy, class, devices: devices.iter().enumerate().map(named).collect() };
+    let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
+    let pool = Pool::create(&Env::real(), spec).expect("a pool");
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
+    }
+    let (arrived, release) = devices[0].hold(64 << 10);
+    pool.scrub(ScrubCommand::Start).expect("begun");
+    arrived.recv().expect("the scrub came to the device");
+    ends("status of a scrub", || {
+        assert_eq!(pool.state().scan.map(|scan| scan.state), Some(ScanState::Active));
+        assert!(pool.scan_remaining()[0] > 0, "it goes on");
+    });
+    release.send(()).expect("the scrub waits");
+    ends("the end of a scrub", || {
+        loop {
+            // Asked before the look: the turn that ends it is not missed.
+            let seen = pool.turns();
+            if pool.scan_remaining()[0] == 0 {
+                break;
+            }
+            pool.wait_turn(seen, Duration::from_secs(600));
+        }
+    });
+    let scan = pool.state().scan.expect("a scrub");
+    assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
 }
