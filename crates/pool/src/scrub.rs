@@ -7,9 +7,10 @@
 //! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
 //!
 //! ## Invariants
-//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long, and rests as long
-//!      as it worked while there is other load, so commits go on beside it. Load is what is written, and beside a scrub what is read, from
-//!      devices or from memory: a resilver, without which redundancy is missing, does not wait for readers.          `scan_step`
+//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long (for a resilver
+//!      [`ALONE_NS`] where nothing is written), and rests as long as it worked while there is other load, so commits go on beside it.
+//!      Load is what is written, and beside a scrub what is read, from devices or from memory: a resilver, without which redundancy
+//!      is missing, does not wait for readers.          `scan_step`
 //! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
 //! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
 //! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
@@ -39,6 +40,10 @@ use crate::scrub_walk::{Tally, Walk};
 
 /// How long one look may take.
 pub(crate) const STEP_NS: u64 = 20_000_000;
+/// How long a batch of a resilver should take where nothing is written meanwhile. At its end devices wait for the slowest of them and
+/// for what is computed and written last: a resilver, which reads some columns of a segment and then writes another, loses more by
+/// that than a scrub, and is waited for.
+const ALONE_NS: u64 = 5 * STEP_NS;
 /// Bytes of segments that are mended together: at first and on slow devices, and at most.
 const BATCH_BYTES_MIN: u64 = 8 << 20;
 const BATCH_BYTES_MAX: u64 = 128 << 20;
@@ -120,12 +125,14 @@ impl Scan {
         self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
     }
 
-    /// Takes more or less at once, so that a batch takes about as long as a look may (K1).
-    fn pace(&mut self, batch_ns: u64) {
-        if batch_ns < STEP_NS {
+    /// Takes more or less at once, so that a batch takes about as long as it should (K1).
+    fn pace(&mut self, batch_ns: u64, is_alone: bool) {
+        let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
+        if batch_ns < wanted_ns {
             self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
-        } else if batch_ns > 3 * STEP_NS {
-            self.batch_bytes = (self.batch_bytes / 2).max(BATCH_BYTES_MIN);
+        } else if batch_ns > 3 * wanted_ns {
+            let fitting = u128::from(self.batch_bytes) * u128::from(2 * wanted_ns) / u128::from(batch_ns);
+            self.batch_bytes = u64::try_from(fitting).unwrap_or(BATCH_BYTES_MAX).max(BATCH_BYTES_MIN);
         }
     }
 }
@@ -380,7 +387,8 @@ impl Inner {
             let batch_ns = self.env.clock.monotonic_ns();
             let mended = self.space.mend_all(&batch, depth)?;
             scan.row.next = SegmentId(last.0 + 1);
-            scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns));
+            let is_alone = self.txgs.budget.fullness() == 0;
+            scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);
             scan.row.read += mended.read_bytes;
             scan.row.repaired += mended.repaired_bytes;
             scan.row.rebuilt += mended.rebuilt_bytes;
