@@ -1,5 +1,5 @@
-//! How long the calls took that our daemon made to its devices: what a long wait of a program is held against, so that a disk
-//! that stood still is told from a file system that did.
+//! How long the calls took that our daemon made to its devices: what a long wait of a program is held against. Where no call
+//! took as long, it is not the disk that stood still; where one did, it may be.
 //!
 //! The daemon counts calls by the power of two of the nanoseconds they took (`zpool iostat -w`), so the longest of a while is
 //! known to a factor of two: it lies in the highest bucket that grew.

@@ -287,15 +287,15 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
         "ms",
         false,
         "Of the daemon's reads, writes and flushes while writes were timed, at the utilisation of the longest write(2); known to a \
-         factor of two, and this is the upper end. A write(2) that waits no longer than this waited for the disk.",
+         factor of two, and this is the upper end. A write(2) that waits no longer than this may have waited for the disk.",
     );
     let beside = waits[1].points.iter().zip(&waits[2].points).max_by(|a, b| a.0.1.total_cmp(&b.0.1));
     if let Some((&(percent, wait), &(_, call))) = beside {
         run.report.add(&disk, "plain", call);
         if wait > STALL_MS && call >= wait {
             run.report.notes.push(format!(
-                "The longest write(2), {} ms in the pool that is {percent} % full, fell together with a call to the disk of {} to {} ms: \
-                 it is the disk that stood still.",
+                "The longest write(2), {} ms in the pool that is {percent} % full, was in the same seconds as a call to the disk of {} to {} \
+                 ms: it may be the disk that stood still.",
                 super::data::shown(wait),
                 super::data::shown(call / 2.0),
                 super::data::shown(call)
