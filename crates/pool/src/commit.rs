@@ -205,8 +205,11 @@ impl Inner {
         if u128::from(nanos) >= events::STALL.as_nanos() {
             self.events.note(EventKind::Stall { txg: self.txgs.commits.committed(), nanos });
         }
-        if !self.is_suspended() && self.resilver_wanted.swap(false, Ordering::AcqRel) {
-            self.resilver_if_needed();
+        if !self.is_suspended() {
+            let _due = self.resilver_due();
+            if self.resilver_wanted.swap(false, Ordering::AcqRel) {
+                self.resilver_if_needed();
+            }
         }
         let gained = self.space.free_slots() > free_before;
         if !self.is_suspended()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
@@ -200,6 +200,7 @@ impl Plan {
             until_import: Mutex::default(),
             unhelped: Mutex::default(),
             resilver_wanted: AtomicBool::new(false),
+            resilvers_due: AtomicUsize::new(0),
             moving: Mutex::default(),
             departed: Mutex::default(),
             move_log: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
@@ -160,6 +160,8 @@ pub(crate) struct Inner {
     pub unhelped: Mutex<BTreeSet<DeviceId>>,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
+    /// Verbs under way of which a resilver may be the end, or a growing of a group ([`Inner::resilver_due`]).
+    pub resilvers_due: AtomicUsize,
     /// What moves things from devices to others, or did last.
     pub moving: Mutex<Option<Scan>>,
     /// Devices that left, whose labels are still there.

@@ -308,13 +308,16 @@ impl Pool {
         self.inner.log_interval()
     }
 
-    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is.
+    /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is, and from the moment on from
+    /// which a device is to be seen whose coming begins a resilver.
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
         if self.inner.read_only {
             // What was under way goes on with an import that may write.
             return [0; 2];
         }
+        // Looked at before the scan, as it is over when the scan has begun.
+        let due = self.inner.is_resilver_due();
         let scan = self.inner.scan_status().filter(|scan| scan.state == ScanState::Active);
         let left = |kind| scan.filter(|scan| scan.kind == kind);
         // What has no room yet is nothing to wait for.
@@ -330,7 +333,7 @@ impl Pool {
             self.inner.scan_status().is_some_and(|scan| scan.kind == ScanKind::Scrub && scan.lost > 0)
                 && self.inner.searching.load(Ordering::Acquire);
         let scrub = left(ScanKind::Scrub).map_or(u64::from(naming), bytes);
-        [scrub, resilver.unwrap_or(u64::from(replacing))]
+        [scrub, resilver.unwrap_or(u64::from(due || replacing))]
     }
 
     /// Whether a device has left that is not free yet. Order of looks: a device is among those that leave until it is among these.

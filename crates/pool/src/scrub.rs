@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use steadfast_blockio::ReadContext;
@@ -152,6 +152,15 @@ pub struct Offline {
     pub until_import: bool,
 }
 
+/// See [`Inner::resilver_due`].
+pub(crate) struct ResilverDue<'a>(&'a AtomicUsize);
+
+impl Drop for ResilverDue<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Inner {
     /// Begins, pauses or ends a scrub.
     pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
@@ -252,6 +261,18 @@ impl Inner {
             self.space.drop_log();
             self.log.want();
         }
+    }
+
+    /// From now until what it gives is dropped a resilver is about to begin: what changes is seen before that, as labels and commits
+    /// take their time, and whoever sees it and waits for the resilver is to wait for its end and not to find none.
+    pub(crate) fn resilver_due(&self) -> ResilverDue<'_> {
+        self.resilvers_due.fetch_add(1, Ordering::AcqRel);
+        ResilverDue(&self.resilvers_due)
+    }
+
+    /// Whether a resilver is about to begin.
+    pub(crate) fn is_resilver_due(&self) -> bool {
+        self.resilvers_due.load(Ordering::Acquire) > 0 || self.resilver_wanted.load(Ordering::Acquire)
     }
 
     /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.
@@ -516,6 +537,7 @@ impl Inner {
             self.relieve(&leaf, DeviceHandle { path: path.to_owned(), device: open()? })?;
             return Ok(true);
         }
+        let _due = self.resilver_due();
         {
             let _turn = self.sync_turn.lock();
             let state = leaf.config().state;
@@ -603,6 +625,7 @@ impl Inner {
             return Err(Error::GroupOfObjects { path: new.path, group: "mirror".to_owned() });
         }
         self.form_mirror(&leaf)?;
+        let _due = self.resilver_due();
         {
             let _turn = self.sync_turn.lock();
             let id = DeviceId(self.space.last_device().0 + 1);

@@ -272,6 +272,7 @@ impl Inner {
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
+        let _due = self.resilver_due();
         let _turn = self.sync_turn.lock();
         if original.config().state != config.state {
             // Somebody brought it back meanwhile.

@@ -1,8 +1,9 @@
-//! A read that waits for its device holds nobody else up: no lock is held meanwhile.
+//! A read that waits for its device holds nobody else up: no lock is held meanwhile. And while labels are written, what is to follow
+//! is known.
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,27 +16,50 @@ use steadfast_format::{GroupClass, Txg};
 use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool, Redundancy, ScanState, ScrubCommand};
 use steadfast_posix::Errno;
 
-/// A device that holds back one read until it is told to go on.
+/// A device that holds back one read, or one writing of a label, until it is told to go on.
 struct Holding {
     below: MemoryDevice,
     /// Reads of at least so many bytes are for holding; `usize::MAX`: none.
     from_bytes: AtomicUsize,
+    /// Labels are for holding.
+    labels: AtomicBool,
     gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 impl Holding {
     fn new() -> Arc<Holding> {
         let below = MemoryDevice::new("memory", 64 * MIB);
-        Arc::new(Holding { below, from_bytes: AtomicUsize::new(usize::MAX), gate: Mutex::new(None) })
+        let (from_bytes, labels) = (AtomicUsize::new(usize::MAX), AtomicBool::new(false));
+        Arc::new(Holding { below, from_bytes, labels, gate: Mutex::new(None) })
     }
 
     /// Holds the next read of at least `bytes`. Gives what says that it has come, and what lets it go.
     fn hold(&self, bytes: usize) -> (Receiver<()>, Sender<()>) {
+        let ends = self.close();
+        self.from_bytes.store(bytes, Ordering::SeqCst);
+        ends
+    }
+
+    /// Holds the next writing of a label.
+    fn hold_label(&self) -> (Receiver<()>, Sender<()>) {
+        let ends = self.close();
+        self.labels.store(true, Ordering::SeqCst);
+        ends
+    }
+
+    fn close(&self) -> (Receiver<()>, Sender<()>) {
         let (come, arrived) = channel();
         let (release, go) = channel();
         *self.gate.lock().unwrap() = Some((come, go));
-        self.from_bytes.store(bytes, Ordering::SeqCst);
         (arrived, release)
+    }
+
+    fn wait(&self) {
+        let gate = self.gate.lock().unwrap().take();
+        if let Some((come, go)) = gate {
+            come.send(()).expect("the test listens");
+            go.recv().expect("the test lets go");
+        }
     }
 }
 
@@ -54,11 +78,7 @@ impl Device for Holding {
 
     fn read_segment(&self, place: Place, offset: u32, out: &mut [u8]) -> Result<()> {
         if out.len() >= self.from_bytes.load(Ordering::SeqCst) {
-            let gate = self.gate.lock().unwrap().take();
-            if let Some((come, go)) = gate {
-                come.send(()).expect("the test listens");
-                go.recv().expect("the test lets go");
-            }
+            self.wait();
         }
         self.below.read_segment(place, offset, out)
     }
@@ -68,6 +88,9 @@ impl Device for Holding {
     }
 
     fn write_label(&self, copy: usize, bytes: &[u8]) -> Result<()> {
+        if self.labels.load(Ordering::SeqCst) {
+            self.wait();
+        }
         self.below.write_label(copy, bytes)
     }
 
@@ -197,14 +220,33 @@ fn a_held_lookup_stops_nobody_else() {
     drop(fs);
 }
 
+fn named((at, device): (usize, &Arc<Holding>)) -> DeviceHandle {
+    DeviceHandle { path: format!("memory {at}"), ..handle(device) }
+}
+
+/// A pool of one group.
+fn group_of(env: &Env, redundancy: Redundancy, devices: &[Arc<Holding>]) -> Pool {
+    let devices = devices.iter().enumerate().map(named).collect();
+    let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
+    Pool::create(env, CreateSpec { groups: vec![group], ..spec(Vec::new(), None) }).expect("a pool")
+}
+
+/// Waits as `zpool wait` does.
+fn finish(pool: &Pool) {
+    loop {
+        // Asked before the look: the turn that ends it is not missed.
+        let seen = pool.turns();
+        if pool.scan_remaining() == [0, 0] {
+            break;
+        }
+        pool.wait_turn(seen, Duration::from_secs(600));
+    }
+}
+
 #[test]
 fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
     let devices = [Holding::new(), Holding::new()];
-    let (redundancy, class) = (Redundancy::Mirror, GroupClass::Normal);
-    let named = |(at, device)| DeviceHandle { path: format!("memory {at}"), ..handle(device) };
-    let group = GroupHandles { redundancy, class, devices: devices.iter().enumerate().map(named).collect() };
-    let spec = CreateSpec { groups: vec![group], ..spec(Vec::new(), None) };
-    let pool = Pool::create(&Env::real(), spec).expect("a pool");
+    let pool = group_of(&Env::real(), Redundancy::Mirror, &devices);
     {
         let (fs, _handle) = mount(&pool, "tank");
         write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
@@ -217,16 +259,41 @@ fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
         assert!(pool.scan_remaining()[0] > 0, "it goes on");
     });
     release.send(()).expect("the scrub waits");
-    ends("the end of a scrub", || {
-        loop {
-            // Asked before the look: the turn that ends it is not missed.
-            let seen = pool.turns();
-            if pool.scan_remaining()[0] == 0 {
-                break;
-            }
-            pool.wait_turn(seen, Duration::from_secs(600));
-        }
-    });
+    ends("the end of a scrub", || finish(&pool));
     let scan = pool.state().scan.expect("a scrub");
     assert_eq!((scan.state, scan.lost), (ScanState::Finished, 0));
+}
+
+/// Where a device takes the place of another by itself, the first that anybody sees of it is the device.
+#[test]
+fn who_sees_a_new_device_and_waits_for_its_resilver_waits_for_its_end() {
+    let (env, devices) = (Env::real(), [Holding::new(), Holding::new(), Holding::new()]);
+    let pool = group_of(&env, Redundancy::Raidz(1), &devices);
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    let left = devices[1..].iter().enumerate().map(|(at, device)| named((at + 1, device)));
+    let pool = import(&env, left.collect(), None).expect("imported without the first");
+    // The resilver of that import finds no room for what is missing, which is nothing to wait for.
+    ends("what has no room", || finish(&pool));
+    let new = Holding::new();
+    // Labels of the others are written when it is a part of the pool.
+    let (arrived, release) = devices[1].hold_label();
+    std::thread::scope(|scope| {
+        let verb = scope.spawn(|| pool.replace("memory 0", named((3, &new)), false));
+        arrived.recv().expect("a label came to the device");
+        let (seen, left) = (pool.device_paths(), pool.scan_remaining());
+        release.send(()).expect("the label waits");
+        assert!(seen.contains(&"memory 3".to_owned()), "{seen:?}");
+        assert_eq!(left, [0, 1], "a resilver is about to begin");
+        verb.join().expect("it ends").expect("replaced");
+    });
+    ends("a resilver", || finish(&pool));
+    pool.offline("memory 1").expect("all of it lies on the others");
+    let (fs, _handle) = mount(&pool, "tank");
+    assert!(read_file(&fs, ROOT, b"content") == noise(1, 2 << 20));
+    drop(fs);
 }
