@@ -190,6 +190,23 @@ fn what_took_no_part_says_so_and_has_no_number() {
 }
 
 #[test]
+fn what_did_not_come_to_its_end_keeps_what_it_came_to() {
+    let mut report = beside();
+    report.arms[4].missing = Some("round 2: no room is left".to_owned());
+    let page = beside::render(&report);
+    balanced(&page);
+    assert!(
+        page.contains("btrfs did not come to its end: round 2: no room is left.")
+            && !page.contains("not there")
+    );
+    let table = beside::table(&report);
+    assert!(
+        table.contains("btrfs did not come to its end: round 2") && table.contains("| btrfs |"),
+        "{table}"
+    );
+}
+
+#[test]
 fn the_rate_over_time_is_drawn_for_two_arms_as_well() {
     let page = html::render(&golden());
     assert!(page.contains("Write: rate over time") && page.contains("Read: rate over time"));

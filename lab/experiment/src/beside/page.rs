@@ -197,12 +197,7 @@ fn notes(report: &BesideReport) -> Vec<String> {
          others does not."
             .to_owned(),
     ];
-    notes.extend(
-        report
-            .arms
-            .iter()
-            .filter_map(|arm| arm.missing.as_ref().map(|why| format!("{} took no part: {why}.", arm.label))),
-    );
+    notes.extend(report.arms.iter().filter_map(|arm| arm.lacking(&report.rows)));
     if report.conditions.rounds == 1 {
         notes.push("One round: no spread is known.".to_owned());
     }

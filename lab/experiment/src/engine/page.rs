@@ -73,12 +73,7 @@ fn of_the_engine() -> Vec<String> {
 
 fn notes(report: &EngineReport) -> String {
     let mut items = if report.heading.is_none() { of_the_engine() } else { Vec::new() };
-    items.extend(
-        report
-            .arms
-            .iter()
-            .filter_map(|arm| arm.missing.as_ref().map(|why| format!("{} took no part: {why}.", arm.label))),
-    );
+    items.extend(report.arms.iter().filter_map(|arm| arm.lacking(&report.rows)));
     items.extend(report.notes.iter().cloned());
     parts::notes(&items)
 }

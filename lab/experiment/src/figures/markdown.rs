@@ -54,7 +54,7 @@ pub(crate) fn table(figures: &Figures<'_>) -> String {
         text.push_str(&format!(" {warning}"));
     }
     text.push_str("\n\n");
-    let arms: Vec<_> = figures.arms.iter().filter(|arm| arm.missing.is_none()).collect();
+    let arms: Vec<_> = figures.arms.iter().filter(|arm| !arm.is_absent(figures.rows)).collect();
     if !figures.rows.is_empty() {
         text.push_str("| |");
         arms.iter().for_each(|arm| text.push_str(&format!(" {} |", arm.label)));
@@ -72,8 +72,8 @@ pub(crate) fn table(figures: &Figures<'_>) -> String {
         text.push_str(&format!("\nIn brackets: ratio to {base}, above 1 is better than {base}.\n\n"));
     }
     for arm in figures.arms {
-        if let Some(why) = &arm.missing {
-            text.push_str(&format!("{} took no part: {why}.\n\n", arm.label));
+        if let Some(lacking) = arm.lacking(figures.rows) {
+            text.push_str(&format!("{lacking}\n\n"));
         }
     }
     if !figures.goals.is_empty() {

@@ -50,6 +50,7 @@ pub(super) struct Bench {
     server: Option<Child>,
     files: u64,
     capacity: u64,
+    round: u32,
 }
 
 /// Where bytes that went to and from devices are counted.
@@ -103,7 +104,13 @@ impl Bench {
             server: None,
             files: 0,
             capacity: 0,
+            round: 1,
         }
+    }
+
+    /// With a name of its own for this round: a stranger's daemon that could not destroy the pool of the one before remembers it.
+    pub fn named(self, round: u32) -> Bench {
+        Bench { round, ..self }
     }
 
     /// Why it cannot take part.
@@ -123,7 +130,7 @@ impl Bench {
     }
 
     fn pool(&self) -> String {
-        format!("rec{}{}", self.key.replace('-', ""), std::process::id())
+        format!("rec{}{}r{}", self.key.replace('-', ""), std::process::id(), self.round)
     }
 
     fn ours(&self, words: &str) -> String {
@@ -520,7 +527,14 @@ impl Bench {
             }
             Kind::Btrfs => {}
             Kind::ZfsFuse { programs } => {
-                let _ = shell.ask(&format!("{} destroy -f {pool}", programs.join("zpool").display()));
+                let (zpool, began) = (programs.join("zpool").display().to_string(), Instant::now());
+                let there = format!("{zpool} list {pool}");
+                // It may be busy for a while after it was read.
+                while shell.ask(&there).is_ok() && began.elapsed() < PATIENCE {
+                    if shell.ask(&format!("{zpool} destroy -f {pool}")).is_err() {
+                        std::thread::sleep(Duration::from_millis(200));
+                    }
+                }
             }
         }
         mounts_below(&self.home).iter().for_each(|mount: &PathBuf| unmount(mount));

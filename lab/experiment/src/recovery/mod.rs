@@ -13,7 +13,8 @@
 //! (R1) The device's own limit, a plain clone of it, and what reading and writing at once gives are measured in the same run, on the
 //!      same devices, before each recovery.
 //! (R2) After each recovery everything is read and compared with what was written; what differs ends the experiment.
-//! (R3) What is not installed is a column that says so, never a number.
+//! (R3) What is not installed is a column that says so, never a number; a stranger that does not come to its end keeps the figures it
+//! came to, and says where it ended.
 //! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
 //!
 //! ## Reading order
@@ -136,12 +137,13 @@ pub fn run(
     let mut progress = Progress::new(stages * STAGE_S);
     let done = (1..=request.rounds).try_for_each(|round| {
         for (at, key) in arms.iter().enumerate() {
-            if report.arms[at].missing.is_some() {
+            // What did not come to its end in one round may in the next; what cannot take part cannot.
+            if report.arms[at].is_absent(&report.rows) {
                 continue;
             }
-            let bench = bench_of(key, request, &workdir, device_bytes)?;
-            report.arms[at].missing = bench.lacks();
-            if report.arms[at].missing.is_some() {
+            let bench = bench_of(key, request, &workdir, device_bytes, round)?;
+            if let Some(lacks) = bench.lacks() {
+                report.arms[at].missing = Some(lacks);
                 continue;
             }
             let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
@@ -155,9 +157,12 @@ pub fn run(
                 device_bytes,
             };
             match hands.measure(&mut made.bench) {
-                // A stranger that does not do here what it should is a column that says so (R3); one of ours ends the run.
+                // A stranger that does not do here what it should is a column that says so and keeps what it has (R3); one of
+                // ours ends the run.
                 Err(error @ (Error::Command { .. } | Error::Io { .. })) if !key.starts_with("raidz") => {
-                    report.arms[at].missing = Some(error.to_string().replace('\n', " "));
+                    let below = format!("{}/", workdir.path().display());
+                    let said = error.to_string().replace('\n', " ").replace(&below, "");
+                    report.arms[at].missing = Some(format!("round {round}: {said}"));
                 }
                 other => other?,
             }
@@ -209,6 +214,7 @@ fn bench_of(
     request: &RecoveryRequest,
     workdir: &Workdir,
     bytes: u64,
+    round: u32,
 ) -> Result<Bench, Error> {
     let (kind, width) = match key {
         "raidz1" => (Kind::Ours { parity: 1 }, 4),
@@ -226,7 +232,7 @@ fn bench_of(
         None => home.join(format!("d{at}.img")),
     };
     let devices = (0..width).map(device).collect();
-    Ok(Bench::new(key, kind, home.clone(), devices, device(args::DEVICES - 1), bytes, !given))
+    Ok(Bench::new(key, kind, home.clone(), devices, device(args::DEVICES - 1), bytes, !given).named(round))
 }
 
 /// What dd reaches on the devices, MB/s (R1).
@@ -643,7 +649,7 @@ fn rates(course: &Course) -> Vec<(f64, f64)> {
 /// What came out, in a few sentences.
 fn summary(report: &RecoveryReport) -> String {
     let mut words = if report.goals.is_empty() { String::new() } else { goals::summary(&report.goals) };
-    for arm in report.arms.iter().filter(|arm| arm.missing.is_none()) {
+    for arm in report.arms.iter().filter(|arm| !arm.is_absent(&report.rows)) {
         let of = |key: &str| report.rows.iter().find(|row| row.key == key)?.values.get(&arm.key);
         let middle = |key: &str| of(key).and_then(|values| median(values));
         if let (Some(heal), Some(resilver)) = (middle("heal75"), middle("resilver75")) {

@@ -110,12 +110,7 @@ fn notes(report: &RecoveryReport) -> Vec<String> {
          transfer under way on every device, so on devices that are files of one disk its rate may be above dd's."
             .to_owned(),
     ];
-    notes.extend(
-        report
-            .arms
-            .iter()
-            .filter_map(|arm| arm.missing.as_ref().map(|why| format!("{} took no part: {why}.", arm.label))),
-    );
+    notes.extend(report.arms.iter().filter_map(|arm| arm.lacking(&report.rows)));
     notes.extend(report.notes.iter().cloned());
     notes
 }

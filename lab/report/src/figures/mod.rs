@@ -18,8 +18,24 @@ pub struct ArmInfo {
     pub key: String,
     /// Name: "Steadfast, lz4".
     pub label: String,
-    /// Why it did not take part.
+    /// Why it did not take part, or not to its end: then rows hold what it came to before.
     pub missing: Option<String>,
+}
+
+impl ArmInfo {
+    /// Whether no row has a figure of it, because it did not take part.
+    #[must_use]
+    pub fn is_absent(&self, rows: &[Row]) -> bool {
+        self.missing.is_some() && !rows.iter().any(|row| row.values.contains_key(&self.key))
+    }
+
+    /// The sentence that says what of it is not there; `None` where all is.
+    #[must_use]
+    pub fn lacking(&self, rows: &[Row]) -> Option<String> {
+        let why = self.missing.as_ref()?;
+        let what = if self.is_absent(rows) { "took no part" } else { "did not come to its end" };
+        Some(format!("{} {what}: {why}.", self.label))
+    }
 }
 
 /// One figure for every arm.

@@ -177,7 +177,7 @@ pub fn figures(arms: &[ArmInfo], rows: &[Row], base: &str) -> String {
                     format!("<td>{}<small class=\"under\">{ratio:.2}</small></td>", shown(value))
                 }
                 (Some(value), _) => format!("<td>{}</td>", shown(value)),
-                (None, _) if arm.missing.is_some() => "<td class=\"none\">not there</td>".to_owned(),
+                (None, _) if arm.is_absent(rows) => "<td class=\"none\">not there</td>".to_owned(),
                 (None, _) => "<td class=\"none\">\u{2013}</td>".to_owned(),
             };
             table.push_str(&cell);
