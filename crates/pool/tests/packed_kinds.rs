@@ -8,12 +8,11 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, furnish, same, soft};
+use hosts::{Host, VOLUME, content, furnish, same, soft};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec, VolumeSpec};
 
-/// A volume's block, and a volume's only file.
+/// A volume's block.
 const BLOCK: u64 = 16 << 10;
-const VOLUME: u64 = 1;
 
 fn props(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -57,18 +56,6 @@ fn write_blocks(host: &Host, name: &str, dice: &mut Dice) {
         let data = if dice.below(5) == 0 { noise(seed, bytes) } else { soft(seed, bytes) };
         fs.write(VOLUME, at * BLOCK, &data, false).expect("written");
     }
-}
-
-/// All of a volume.
-fn content(host: &Host, name: &str) -> Vec<u8> {
-    let (fs, _handle) = mount(&host.pool, name);
-    let mut data = vec![0; usize::try_from(fs.getattr(VOLUME).expect("the file").size).expect("small")];
-    let mut at = 0;
-    while at < data.len() {
-        let end = data.len().min(at + (1 << 20));
-        at += fs.read(VOLUME, at as u64, &mut data[at..end]).expect("read");
-    }
-    data
 }
 
 /// Bytes that a dataset's content is, and what it is stored in.

@@ -7,16 +7,15 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, mount, noise};
-use hosts::{Host, cut_at, frames, joined_behind, soft};
+use hosts::{Host, VOLUME, content, cut_at, frames, joined_behind, soft};
 use steadfast_device::Operation;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_format::stream::{StreamBegin, StreamHeader};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec, VolumeInfo, VolumeSpec};
 
 const KEY: [u8; 32] = [1; 32];
-/// A volume's block, and a volume's only file.
+/// A volume's block.
 const BLOCK: u64 = 16 << 10;
-const VOLUME: u64 = 1;
 
 /// A pool with an encrypted volume `one/disk` of so many blocks.
 fn laptop(blocks: u64) -> Host {
@@ -46,19 +45,6 @@ fn write(host: &Host, name: &str, dice: &mut Dice) {
         let data = if dice.below(2) == 0 { noise(seed, bytes) } else { soft(seed, bytes) };
         fs.write(VOLUME, at, &data, false).expect("written");
     }
-}
-
-/// All of a volume.
-fn content(host: &Host, name: &str) -> Vec<u8> {
-    let (fs, _handle) = mount(&host.pool, name);
-    assert!(fs.is_volume());
-    let mut data = vec![0; usize::try_from(fs.getattr(VOLUME).expect("the file").size).expect("small")];
-    let mut at = 0;
-    while at < data.len() {
-        let end = data.len().min(at + (1 << 20));
-        at += fs.read(VOLUME, at as u64, &mut data[at..end]).expect("read");
-    }
-    data
 }
 
 fn volume(host: &Host, name: &str) -> Option<VolumeInfo> {

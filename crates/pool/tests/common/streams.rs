@@ -133,6 +133,20 @@ pub type Tree = BTreeMap<String, (u32, u64, u64)>;
 /// Paths with modes, sizes and sums of content.
 pub fn tree(pool: &Pool, name: &str) -> Tree {
     let (fs, _handle) = mount(pool, name);
+    tree_of(&fs)
+}
+
+/// The same of a snapshot.
+pub fn snapshot_tree(pool: &Pool, name: &str) -> Tree {
+    let (fs, snapshot) = name.split_once('@').expect("a snapshot");
+    let opened = pool.open_dataset(fs).expect("the dataset opens");
+    let opened = opened.snapshots().open(snapshot).expect("it is there");
+    opened
+        .with(|dataset| tree_of(&FileSystem::of_snapshot(Arc::clone(dataset), common::options())))
+        .expect("it is there")
+}
+
+fn tree_of(fs: &FileSystem) -> Tree {
     let mut found = Tree::new();
     let mut open = vec![(Vec::new(), ROOT)];
     while let Some((path, ino)) = open.pop() {
@@ -147,7 +161,7 @@ pub fn tree(pool: &Pool, name: &str) -> Tree {
             let found_entry = fs.lookup(ino, &entry.name).expect("found");
             let attr = found_entry.attr;
             let content = match attr.mode & S_IFMT {
-                S_IFREG => common::read_file(&fs, ino, &entry.name),
+                S_IFREG => common::read_file(fs, ino, &entry.name),
                 S_IFDIR => {
                     open.push((path.clone(), entry.ino));
                     Vec::new()
@@ -188,6 +202,22 @@ pub fn soft(seed: u64, bytes: usize) -> Vec<u8> {
         let from = chunk.len() / 3;
         chunk[from..].fill(b'.');
     });
+    data
+}
+
+/// A volume's only file.
+pub const VOLUME: u64 = 1;
+
+/// All of a volume.
+pub fn content(host: &Host, name: &str) -> Vec<u8> {
+    let (fs, _handle) = mount(&host.pool, name);
+    assert!(fs.is_volume());
+    let mut data = vec![0; usize::try_from(fs.getattr(VOLUME).expect("the file").size).expect("small")];
+    let mut at = 0;
+    while at < data.len() {
+        let end = data.len().min(at + (1 << 20));
+        at += fs.read(VOLUME, at as u64, &mut data[at..end]).expect("read");
+    }
     data
 }
 
