@@ -264,8 +264,8 @@ codes! {
         "Add -F to lose it, and `zfs set readonly=on {fs}` so that it does not happen again.";
     Raw "RAW" "What a raw stream brought is kept as it was sealed: its key reads it, and nothing is sealed with that key here."
         "To change it, make a file system of it: `zfs load-key {fs}`, then `zfs send {fs}@SNAPSHOT | zfs receive NEWNAME`.";
-    RawMixed "RAW-MIXED" "A raw increment goes upon what was received raw, and one that is not raw upon what was not."
-        "Send it again, with -w or without it as the first one was.";
+    RawMixed "RAW-MIXED" "A raw increment goes upon what was received raw from where it is sealed, and one that is not raw upon what was not."
+        "Send it again, from the same pool and with -w or without it as the first one was, or all of it under another name.";
     StreamPartial "STREAM-PARTIAL" "A receive with -s broke off, and what had arrived was kept."
         "Go on with it: `zfs send -t TOKEN`, with the token that `zfs get receive_resume_token {fs}` shows; or give it up with `zfs receive -A {fs}`.";
     StreamNoPartial "STREAM-NO-PARTIAL" "Only a receive with -s that broke off can be gone on with, where it broke off, or be given up."

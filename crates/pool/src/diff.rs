@@ -211,7 +211,7 @@ impl Inner {
         let (id, pin) = self.pin(name)?;
         if self.is_raw(id) {
             let carrier = Arc::clone(self.open_stored(id, &pin.row.name)?.dataset());
-            let txg = self.raw_roots(&carrier)?.txg;
+            let txg = crate::raw::roots_of(&carrier)?.txg;
             return Ok((id, self.raw_moment(id, carrier, txg, Some(pin))?));
         }
         let snapshot = self.open_snapshot(id, &pin.row.name)?;

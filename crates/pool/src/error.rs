@@ -690,12 +690,6 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
-    /// What is sealed, and a clone.
-    #[error("'{name}' is a clone, and raw streams are not made or received upon what clones begin as yet")]
-    RawClone {
-        /// Dataset or snapshot.
-        name: String,
-    },
     /// A clone of something that is not here.
     #[error("no snapshot here is what '{name}' is a clone of in the stream")]
     NoOrigin {
@@ -722,6 +716,14 @@ pub enum Error {
     #[error("one of '{name}' and the stream is raw, and the other is not")]
     RawMixed {
         /// Dataset.
+        name: String,
+    },
+    /// A raw increment upon what has the name of its base, and was sealed elsewhere.
+    #[error(
+        "'{name}' is sealed by another pool, or as another file system, than the snapshot here that it would go upon"
+    )]
+    RawOther {
+        /// What was sent.
         name: String,
     },
     /// Of what a bookmark had nobody knows which blocks are gone.

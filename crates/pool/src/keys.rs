@@ -54,7 +54,7 @@ impl Inner {
     fn encryption_root(&self, name: &str) -> Result<(DatasetId, WrappedKey, bool)> {
         let id = self.table.read().find(name)?;
         if self.is_raw(id) {
-            let roots = self.raw_roots(&*self.open_head(id)?)?;
+            let roots = crate::raw::roots_of(&*self.open_head(id)?)?;
             let loaded = self.table.read().get(id).is_some_and(|entry| entry.raw_keys.is_some());
             return Ok((id, roots.wrapped, loaded));
         }

@@ -11,6 +11,8 @@
 //!                                                                                `BlockIo::open_foreign`; test: `tests/raw.rs`
 //! (W3) What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
 //! (W4) Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
+//! (W5) What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
+//!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -67,7 +69,7 @@ pub(crate) fn offset_of(stamp: &Stamp) -> u64 {
 pub(crate) struct RawSource {
     /// Pool that sealed them.
     pool: PoolGuid,
-    /// Raw datasets, or snapshots of one, in which they are looked for.
+    /// Raw datasets, or snapshots of some, in which they are looked for.
     carriers: Vec<Arc<Dataset>>,
 }
 
@@ -117,6 +119,15 @@ pub(crate) fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBloc
     Ok(Some((header, bytes)))
 }
 
+/// The roots that a raw dataset, or a snapshot of one, has.
+pub(crate) fn roots_of(carrier: &Dataset) -> Result<RawRoots> {
+    let bad = |reason: String| Error::BadDataset { dataset: carrier.id(), reason };
+    let mut bytes = vec![0; RawRoots::ENCODED_SIZE];
+    let file = carrier.inode(ROOTS)?;
+    carrier.read(&file, 0, &mut bytes)?;
+    RawRoots::decode(&bytes).map_err(|error| bad(error.to_string()))
+}
+
 /// What who has the key sees of a raw dataset.
 pub(crate) struct View {
     pub dataset: Arc<Dataset>,
@@ -130,18 +141,10 @@ impl Inner {
         self.table.read().get(id).is_some_and(|entry| entry.row.raw)
     }
 
-    /// The roots that a raw dataset, or a snapshot of one, has.
-    pub(crate) fn raw_roots(&self, carrier: &Dataset) -> Result<RawRoots> {
-        let bad = |reason: String| Error::BadDataset { dataset: carrier.id(), reason };
-        let mut bytes = vec![0; RawRoots::ENCODED_SIZE];
-        let file = carrier.inode(ROOTS)?;
-        carrier.read(&file, 0, &mut bytes)?;
-        RawRoots::decode(&bytes).map_err(|error| bad(error.to_string()))
-    }
-
-    /// What the first of some carriers shows. All are of one raw dataset, whose key is loaded.
+    /// What the first of some carriers shows. It is of a raw dataset whose key is loaded, and the others are of the same or of what that is
+    /// a clone of.
     pub(crate) fn raw_view(&self, id: DatasetId, carriers: Vec<Arc<Dataset>>) -> Result<View> {
-        let roots = self.raw_roots(carriers.first().expect("somebody carries it"))?;
+        let roots = roots_of(carriers.first().expect("somebody carries it"))?;
         let keys = {
             let table = self.table.read();
             let keys = table.get(id).and_then(|entry| entry.raw_keys.clone());
@@ -209,7 +212,7 @@ impl Inner {
     /// Loads the key of a raw dataset, which is the one it had where it came from.
     pub(crate) fn load_raw_key(&self, id: DatasetId, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
         let carrier = self.open_head(id)?;
-        let roots = self.raw_roots(&carrier)?;
+        let roots = roots_of(&carrier)?;
         let (_, master) = unwrap(name, secret, &roots.wrapped, &wrap_aad(roots.pool, roots.dataset))?;
         let random = |out: &mut [u8]| self.env.random.fill(out);
         let keys = Arc::new(BlockKeys::new(master, &random));

@@ -12,7 +12,7 @@ use steadfast_format::stream::StreamBegin;
 use steadfast_format::{InodeId, LogRecord, Txg};
 
 use crate::error::Error;
-use crate::raw::{ROOTS, ROOTS_NAME, file_of, name_of, offset_of};
+use crate::raw::{ROOTS, ROOTS_NAME, file_of, name_of, offset_of, roots_of};
 
 /// Records of a raw dataset's files are 256 KiB: most blocks are one, and small pools store them.
 const RECORD_SHIFT: u8 = 18;
@@ -27,6 +27,8 @@ const ROOT: InodeId = InodeId(1);
 /// A raw snapshot on its way into a hidden dataset.
 pub(crate) struct RawReceiver<'d> {
     dataset: &'d Dataset,
+    /// The snapshot, as it is called where it was.
+    name: &'d str,
     now: Time,
     is_increment: bool,
     /// The roots have come.
@@ -52,9 +54,10 @@ fn frame(reason: impl ToString) -> Wrong {
 }
 
 impl<'d> RawReceiver<'d> {
-    pub fn new(dataset: &'d Dataset, begin: &StreamBegin) -> RawReceiver<'d> {
+    pub fn new(dataset: &'d Dataset, begin: &'d StreamBegin) -> RawReceiver<'d> {
         RawReceiver {
             dataset,
+            name: &begin.name,
             now: Time::from_ns(begin.created_ns.into()),
             is_increment: begin.base != 0,
             has_roots: false,
@@ -67,7 +70,14 @@ impl<'d> RawReceiver<'d> {
         if self.has_roots {
             return Err(frame("the roots come twice"));
         }
-        RawRoots::decode(payload).map_err(frame)?;
+        let roots = RawRoots::decode(payload).map_err(frame)?;
+        if self.is_increment {
+            // (W5) The base's, or those that came before it broke off.
+            let base = roots_of(self.dataset).map_err(Wrong::Here)?;
+            if (base.pool, base.family) != (roots.pool, roots.family) {
+                return Err(Wrong::Here(Error::RawOther { name: self.name.to_owned() }));
+            }
+        }
         self.make_file(ROOTS, ROOTS_NAME, payload.len() as u64)?;
         self.dataset.receive(&[LogRecord::Data { inode: ROOTS, offset: 0, bytes: payload }])?;
         self.has_roots = true;

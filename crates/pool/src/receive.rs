@@ -260,8 +260,7 @@ impl Inner {
         let (mut props, mut received) = (Local::new(), ReceivedProps::default());
         brought.apply(&mut props, &mut received);
         if begin.raw {
-            // It is a root of encryption, wherever it comes to lie.
-            props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
+            note_root(&mut props);
         }
         if begin.raw && begin.volume {
             self.need_feature(crate::raw::VOLUME_FEATURE)?;
@@ -307,9 +306,6 @@ impl Inner {
         if entry.row.raw != begin.raw {
             return Err(Error::RawMixed { name: name.to_owned() });
         }
-        if begin.raw && entry.row.lineage.origin.0 != 0 {
-            return Err(Error::RawClone { name: name.to_owned() });
-        }
         let receiving = ReceiveRow {
             target,
             base: Some((txg, entry.snapshots[&txg].row.guid)),
@@ -336,24 +332,30 @@ impl Inner {
     ) -> Result<(DatasetId, Option<Arc<()>>)> {
         self.need_feature(crate::clones::FEATURE)?;
         self.need_feature(CLONE_FEATURE)?;
-        if begin.raw {
-            return Err(Error::RawClone { name: name.to_owned() });
-        }
         let no_parent = |parent: &str| Error::NoParent { parent: parent.to_owned() };
         let (parent_name, last) = name.rsplit_once('/').ok_or_else(|| no_parent(""))?;
         let parent = self.table.read().find(parent_name).map_err(|_| no_parent(parent_name))?;
         self.table.read().check_parent(parent)?;
-        self.check_not_raw(parent, parent_name)?;
         let (mut props, mut received) = (Local::new(), ReceivedProps::default());
         brought.apply(&mut props, &mut received);
+        match begin.raw {
+            true => note_root(&mut props),
+            false => self.check_not_raw(parent, parent_name)?,
+        }
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_dedup(props.get("dedup").map(String::as_str))?;
         let no_origin = || Error::NoOrigin { name: name.to_owned() };
+        let mixed = || Error::RawMixed { name: name.to_owned() };
+        // What was sent opened and sealed has one guid in both forms.
+        let of_guid = |table: &Table, raw| table.snapshot_of_guid(begin.base, raw);
         let find = |table: &Table| match &spec.origin {
             Some(origin) => table.find_snapshot(origin),
-            None => table.snapshot_of_guid(begin.base).ok_or_else(no_origin),
+            None => of_guid(table, begin.raw).ok_or_else(|| match of_guid(table, !begin.raw) {
+                Some(_) => mixed(),
+                None => no_origin(),
+            }),
         };
         let (of, _) = find(&self.table.read())?;
         // What cannot be read is not begun upon.
@@ -362,8 +364,11 @@ impl Inner {
         let (of, txg) = find(&table)?;
         let entry = table.get(of).filter(|entry| !entry.row.destroying).ok_or_else(no_origin)?;
         let guid = entry.snapshots[&txg].row.guid;
-        if guid != begin.base || entry.row.raw {
+        if guid != begin.base {
             return Err(no_origin());
+        }
+        if entry.row.raw != begin.raw {
+            return Err(mixed());
         }
         if let Some(reason) = crate::rename::clone_border(&table, of, parent) {
             let origin = format!("{}@{}", table.full_name(of), entry.snapshots[&txg].row.name);
@@ -487,6 +492,11 @@ impl Inner {
         }
         Ok(txg)
     }
+}
+
+/// What comes raw is a root of encryption, wherever it comes to lie.
+fn note_root(props: &mut Local) {
+    props.entry("keylocation".to_owned()).or_insert_with(|| "prompt".to_owned());
 }
 
 /// True if a dataset is not what it was at a snapshot. That files were read, or are stored in another way, is no change; nor that

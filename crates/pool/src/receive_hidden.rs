@@ -122,8 +122,8 @@ impl Inner {
             return Err(Error::Busy { name: name.to_owned() });
         }
         let row = &receiving.row;
-        if (row.guid, row.base.map_or(0, |base| base.1), row.position)
-            != (begin.guid, begin.base, begin.position)
+        if (row.guid, row.base.map_or(0, |base| base.1), row.position, entry.row.raw)
+            != (begin.guid, begin.base, begin.position, begin.raw)
         {
             return Err(Error::OtherPartial { name: name.to_owned() });
         }

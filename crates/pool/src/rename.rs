@@ -57,6 +57,10 @@ impl Inner {
 
 /// Why a snapshot of `of` cannot be cloned below `parent`.
 pub(crate) fn clone_border(table: &Table, of: DatasetId, parent: DatasetId) -> Option<String> {
+    // What came raw is sealed by itself, and takes no key from above it.
+    if table.get(of).is_some_and(|entry| entry.row.raw) {
+        return None;
+    }
     match (table.encryption_root(of), table.encryption_root(parent)) {
         (_, None) => None,
         (own, above) if own == above => None,

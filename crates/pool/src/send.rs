@@ -20,6 +20,7 @@ use crate::blocks::DatasetBlocks;
 use crate::differ::{Base, Found, differences, spans};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::raw::roots_of;
 use crate::raw_send::{RawSender, RawTrees, salts_of};
 use crate::stream_io::StreamWriter;
 
@@ -63,7 +64,8 @@ pub(crate) struct Pin {
 /// What an increment builds upon.
 #[derive(Clone)]
 enum Upon {
-    Snapshot(Box<Pin>),
+    /// Of this dataset: the same, or what it is a clone of.
+    Snapshot(DatasetId, Box<Pin>),
     /// Nothing of it is there any more.
     Mark(Bookmark),
 }
@@ -71,14 +73,14 @@ enum Upon {
 impl Upon {
     fn guid(&self) -> u64 {
         match self {
-            Upon::Snapshot(pin) => pin.row.guid,
+            Upon::Snapshot(_, pin) => pin.row.guid,
             Upon::Mark(mark) => mark.guid,
         }
     }
 
     fn txg(&self) -> Txg {
         match self {
-            Upon::Snapshot(pin) => pin.txg,
+            Upon::Snapshot(_, pin) => pin.txg,
             Upon::Mark(mark) => mark.txg,
         }
     }
@@ -101,12 +103,12 @@ impl Inner {
         let (id, pin) = self.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
             None if self.is_raw(id) && !spec.raw => {
-                Ok(self.raw_roots(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
+                Ok(roots_of(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
             }
             // As on devices, where an end is padded.
             None if self.goes_packed(spec, id) => Ok(pin.row.data.min(pin.row.logical)),
             None => Ok(pin.row.logical),
-            Some(Upon::Snapshot(base)) => {
+            Some(Upon::Snapshot(_, base)) => {
                 let _figures = self.figures.read();
                 let table = self.table.read();
                 let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
@@ -139,17 +141,13 @@ impl Inner {
             }
             false => {
                 let (other, pin) = self.pin(base)?;
-                (other, Upon::Snapshot(Box::new(pin)))
+                (other, Upon::Snapshot(other, Box::new(pin)))
             }
         };
         let table = self.table.read();
         let elsewhere = id != other;
         if elsewhere && !table.begins_after(id, other, upon.txg()) || upon.txg() >= pin.txg {
             return Err(Error::NotEarlier { name: spec.snapshot.clone(), base: base.clone() });
-        }
-        if elsewhere && spec.raw && (table.get(id).is_some_and(|entry| entry.row.raw || entry.is_encrypted()))
-        {
-            return Err(Error::RawClone { name: spec.snapshot.clone() });
         }
         Ok(Some(upon))
     }
@@ -263,7 +261,7 @@ impl Inner {
         };
         let trees = |root: fn(&SnapshotRow) -> Option<BlockPointer>| {
             let base = match &base {
-                Some(Upon::Snapshot(base)) => Some(Base { root: root(&base.row), txg: base.txg }),
+                Some(Upon::Snapshot(_, base)) => Some(Base { root: root(&base.row), txg: base.txg }),
                 _ => None,
             };
             (base, root(&pin.row))
@@ -296,11 +294,11 @@ impl Inner {
             (pin.row.files, pin.row.next_inode) = (roots.files, roots.next_inode);
         };
         let base = match base {
-            Some(Upon::Snapshot(mut base)) => {
-                let carrier = Arc::clone(self.open_stored(id, &base.row.name)?.dataset());
-                show(&mut base, &self.raw_roots(&carrier)?);
+            Some(Upon::Snapshot(of, mut base)) => {
+                let carrier = Arc::clone(self.open_stored(of, &base.row.name)?.dataset());
+                show(&mut base, &roots_of(&carrier)?);
                 carriers.push(carrier);
-                Some(Upon::Snapshot(base))
+                Some(Upon::Snapshot(of, base))
             }
             Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: self.dataset_name(id) }),
             None => None,
@@ -320,12 +318,12 @@ impl Inner {
         base: Option<&Upon>,
     ) -> Result<()> {
         let base = match base {
-            Some(Upon::Snapshot(base)) => Some((&base.row, base.txg)),
+            Some(Upon::Snapshot(_, base)) => Some((&base.row, base.txg)),
             Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
             None => None,
         };
         if self.is_raw(id) {
-            let roots = self.raw_roots(target)?;
+            let roots = roots_of(target)?;
             let upon = base.map(|(row, txg)| Base { root: row.extents, txg });
             return sender.send_stored(&roots, target, blocks, (upon, pin.row.extents), &salts_of(target)?);
         }

@@ -221,10 +221,10 @@ impl Table {
     }
 
     /// Dataset and txg of a snapshot, of the first dataset that has it.
-    pub fn snapshot_of_guid(&self, guid: u64) -> Option<(DatasetId, Txg)> {
+    pub fn snapshot_of_guid(&self, guid: u64, raw: bool) -> Option<(DatasetId, Txg)> {
         let of = |entry: &Entry| {
             let found = entry.snapshots.iter().find(|(_, snapshot)| snapshot.row.guid == guid);
-            found.map(|(txg, _)| *txg).filter(|_| !entry.row.destroying)
+            found.map(|(txg, _)| *txg).filter(|_| !entry.row.destroying && entry.row.raw == raw)
         };
         self.iter().find_map(|(id, entry)| Some((id, of(entry)?)))
     }

@@ -123,7 +123,7 @@ fn copy_clone(pool: &Pool) -> Result<(), Failure> {
     receive(pool, &into("tank/r", false), &stream).map_err(said)
 }
 
-/// A file system with a key of its own, its snapshot, and a raw copy of that.
+/// A file system with a key of its own, and its snapshot.
 fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     let (props, key) = sealed(machine)?;
     pool.create_dataset("tank/s", props, Some(key)).map_err(said)?;
@@ -158,8 +158,27 @@ fn take_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
 
 /// Sends a sealed snapshot as it is sealed. It is read, and its nodes are not opened but by who has the key.
 fn copy_raw(pool: &Pool, snapshot: &str, base: Option<&str>) -> Result<(), Failure> {
+    copy_raw_to(pool, snapshot, base, "tank/r")
+}
+
+fn copy_raw_to(pool: &Pool, snapshot: &str, base: Option<&str>, target: &str) -> Result<(), Failure> {
     let stream = send(pool, SendSpec { raw: true, ..of(snapshot, base) }).map_err(said)?;
-    receive(pool, &into("tank/r", false), &stream).map_err(said)
+    receive(pool, &into(target, false), &stream).map_err(said)
+}
+
+/// A file system with a key of its own and a raw copy of its snapshot; and a clone of that with a snapshot. Its name comes behind the one of what it
+/// takes its key from.
+fn with_sealed_clone(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    with_sealed(machine, pool)?;
+    copy_raw(pool, "tank/s@a", None)?;
+    pool.clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
+    machine.change_of(pool, "tank/t", 0x14)?;
+    take_of(pool, "tank/t@x")
+}
+
+/// The raw copy of that clone.
+fn copy_clone_raw(pool: &Pool) -> Result<(), Failure> {
+    copy_raw_to(pool, "tank/t@x", Some("tank/s@a"), "tank/u")
 }
 
 /// A volume with something in it.
@@ -300,6 +319,33 @@ pub const STREAM_VERBS: &[Verb] = &[
         },
         |_, pool| copy_raw(pool, "tank/s@b", Some("tank/s@a")),
     ),
+    verb("receive a clone raw", with_sealed_clone, |_, pool| copy_clone_raw(pool)),
+    verb(
+        "receive an increment into a clone raw",
+        |machine, pool| {
+            with_sealed_clone(machine, pool)?;
+            copy_clone_raw(pool)?;
+            machine.change_of(pool, "tank/t", 0x15)?;
+            take_of(pool, "tank/t@y")
+        },
+        |_, pool| copy_raw_to(pool, "tank/t@y", Some("tank/t@x"), "tank/u"),
+    ),
+    verb(
+        "go on with half of a raw clone",
+        |machine, pool| {
+            with_sealed_clone(machine, pool)?;
+            let spec = SendSpec { raw: true, ..of("tank/t@x", Some("tank/s@a")) };
+            let stream = send(pool, spec).map_err(said)?;
+            receive_half_to(pool, &stream, "tank/u")
+        },
+        |_, pool| {
+            let partial = pool.partial_receive("tank/u").ok_or("half of it was kept")?;
+            let resume = Some(partial.position);
+            let spec = SendSpec { raw: true, resume, ..of("tank/t@x", Some("tank/s@a")) };
+            let stream = send(pool, spec).map_err(said)?;
+            receive(pool, &into("tank/u", false), &stream).map_err(said)
+        },
+    ),
     verb("receive an increment of a volume raw", with_sealed_volume, |_, pool| {
         copy_raw(pool, "tank/s@b", Some("tank/s@a"))
     }),
@@ -332,7 +378,11 @@ fn increment(pool: &Pool) -> Result<Vec<u8>, Failure> {
 
 /// Receives half of an increment, and keeps it.
 fn receive_half(pool: &Pool, stream: &[u8]) -> Result<(), Failure> {
-    let spec = ReceiveSpec { keep: true, ..into("tank/r", false) };
+    receive_half_to(pool, stream, "tank/r")
+}
+
+fn receive_half_to(pool: &Pool, stream: &[u8], target: &str) -> Result<(), Failure> {
+    let spec = ReceiveSpec { keep: true, ..into(target, false) };
     match receive(pool, &spec, &stream[..stream.len() / 2]) {
         Ok(()) => Err("half a stream is received as if it were one".into()),
         Err(_) => Ok(()),

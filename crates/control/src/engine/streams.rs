@@ -434,10 +434,6 @@ impl Engine {
     ) -> Result<Option<String>, Refusal> {
         let (top, last) = super::snapshots::halves(&request.snapshot)?;
         let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
-        // What is sealed goes whole: its receiver could not tell what a clone has of its origin.
-        if request.raw && info.encryption_root.is_some() {
-            return Ok(None);
-        }
         let Some(origin) = info.origin else { return Ok(None) };
         let (of, snapshot) = super::snapshots::halves(&origin)?;
         if of != top && !of.starts_with(&format!("{top}/")) {
@@ -460,6 +456,11 @@ impl Engine {
                 let named =
                     |guid: u64| infos.iter().find(|info| info.guid == guid).map(|info| info.name.clone());
                 let Some(snapshot) = named(token.guid) else { continue };
+                // What was sent opened has the same guid, and cannot go on with what was sealed.
+                let info = held.pool.dataset_info(&fs).map_err(refuse::pool)?;
+                if token.form == Form::Raw && info.encryption_root.is_none() {
+                    continue;
+                }
                 // The base may be gone but for its name.
                 let marks = held.pool.bookmark_infos(&fs).map_err(refuse::pool)?;
                 let mark = marks.into_iter().find(|mark| mark.guid == token.base).map(|mark| mark.name);
