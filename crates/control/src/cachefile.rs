@@ -1,9 +1,11 @@
 //! The pools to import again at the next start, with the paths of their devices.
 //!
 //! Written anew beside the old file and renamed over it, so that a crash leaves the old or the new list. A pool whose
-//! devices are missing stays in the list until it is exported: being forgotten is the operator's decision.
+//! devices are missing stays in the list until it is exported: being forgotten is the operator's decision. Verbs write it, and so does what
+//! goes on in the background when a device has left: one at a time, each what is so when its turn has come.
 
 use crate::refusal::{Code, Refusal};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -35,31 +37,50 @@ struct Contents {
     pools: Vec<CachedPool>,
 }
 
-/// Reads the list. A file that is not there is an empty list.
-///
-/// # Errors
-/// [`Code::FileIo`] if it cannot be read or understood; the file is left as it is.
-pub fn load(path: &Path) -> Result<Vec<CachedPool>, Refusal> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(refuse(path, "read", &error.to_string())),
-    };
-    match serde_json::from_str::<Contents>(&text) {
-        Ok(contents) if contents.version == VERSION => Ok(contents.pools),
-        Ok(contents) => Err(refuse(path, "understood", &format!("it is of version {}", contents.version))),
-        Err(error) => Err(refuse(path, "understood", &error.to_string())),
-    }
+/// The list of a daemon.
+#[derive(Debug)]
+pub struct Cachefile {
+    path: PathBuf,
+    turn: Mutex<()>,
 }
 
-/// Writes the list.
-///
-/// # Errors
-/// [`Code::FileIo`]; the old list stays.
-pub fn store(path: &Path, pools: &[CachedPool]) -> Result<(), Refusal> {
-    let text = serde_json::to_string_pretty(&Contents { version: VERSION, pools: pools.to_vec() })
-        .expect("a list of names and paths becomes JSON");
-    write_beside(path, &text).map_err(|error| refuse(path, "written", &error.to_string()))
+impl Cachefile {
+    /// The list in a file.
+    #[must_use]
+    pub fn new(path: &Path) -> Cachefile {
+        Cachefile { path: path.to_owned(), turn: Mutex::new(()) }
+    }
+
+    /// Reads the list. A file that is not there is an empty list.
+    ///
+    /// # Errors
+    /// [`Code::FileIo`] if it cannot be read or understood; the file is left as it is.
+    pub fn load(&self) -> Result<Vec<CachedPool>, Refusal> {
+        let path = &*self.path;
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(refuse(path, "read", &error.to_string())),
+        };
+        match serde_json::from_str::<Contents>(&text) {
+            Ok(contents) if contents.version == VERSION => Ok(contents.pools),
+            Ok(contents) => {
+                Err(refuse(path, "understood", &format!("it is of version {}", contents.version)))
+            }
+            Err(error) => Err(refuse(path, "understood", &error.to_string())),
+        }
+    }
+
+    /// Writes the list, which is asked for in turn: who changes something and then stores finds nothing older stored over it.
+    ///
+    /// # Errors
+    /// [`Code::FileIo`]; the old list stays.
+    pub fn store(&self, pools: impl FnOnce() -> Vec<CachedPool>) -> Result<(), Refusal> {
+        let _turn = self.turn.lock();
+        let text = serde_json::to_string_pretty(&Contents { version: VERSION, pools: pools() })
+            .expect("a list of names and paths becomes JSON");
+        write_beside(&self.path, &text).map_err(|error| refuse(&self.path, "written", &error.to_string()))
+    }
 }
 
 fn write_beside(path: &Path, text: &str) -> io::Result<()> {
@@ -80,27 +101,65 @@ fn refuse(path: &Path, verb: &str, why: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// A folder that goes with its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            Folder(std::env::temp_dir().join(format!("steadfast-cachefile-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn pool(name: String) -> CachedPool {
+        let devices = vec!["/a.img".into()];
+        CachedPool { name, guid: u64::MAX, devices, readonly: true, altroot: None }
+    }
 
     #[test]
     fn the_list_comes_back_and_garbage_is_left_alone() {
-        let folder = std::env::temp_dir().join(format!("steadfast-cachefile-{}", std::process::id()));
-        let path = folder.join("deep/pools.json");
-        assert_eq!(load(&path).unwrap(), []);
-        let pool = CachedPool {
-            name: "tank".into(),
-            guid: u64::MAX,
-            devices: vec!["/a.img".into()],
-            readonly: true,
-            altroot: None,
-        };
-        store(&path, std::slice::from_ref(&pool)).unwrap();
-        assert_eq!(load(&path).unwrap(), [pool]);
+        let folder = Folder::new("life");
+        let path = folder.0.join("deep/pools.json");
+        let list = Cachefile::new(&path);
+        assert_eq!(list.load().unwrap(), []);
+        list.store(|| vec![pool("tank".into())]).unwrap();
+        assert_eq!(list.load().unwrap(), [pool("tank".into())]);
         fs::write(&path, "{]").unwrap();
-        assert_eq!(load(&path).unwrap_err().code, Code::FileIo);
+        assert_eq!(list.load().unwrap_err().code, Code::FileIo);
         fs::write(&path, r#"{"version":7,"pools":[]}"#).unwrap();
-        assert!(load(&path).unwrap_err().what.contains("version 7"));
+        assert!(list.load().unwrap_err().what.contains("version 7"));
         assert_eq!(fs::read_to_string(&path).unwrap(), r#"{"version":7,"pools":[]}"#);
-        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn who_writes_it_at_once_with_others_leaves_what_is_so_last() {
+        let folder = Folder::new("at-once");
+        let list = Cachefile::new(&folder.0.join("pools.json"));
+        let now = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let mine = now.fetch_add(1, Ordering::SeqCst) + 1;
+                        // Of another length each time: nothing of a longer one is to be left.
+                        let name = |count: usize| "x".repeat(1 + count * 37 % 5000);
+                        list.store(|| vec![pool(name(now.load(Ordering::SeqCst)))]).unwrap();
+                        let stored = list.load().unwrap()[0].name.len();
+                        let later =
+                            (mine..=now.load(Ordering::SeqCst)).any(|count| name(count).len() == stored);
+                        assert!(later, "{stored} bytes are older than what was changed before it was stored");
+                    }
+                });
+            }
+        });
     }
 }

@@ -94,7 +94,7 @@ impl Engine {
         for path in &paths {
             self.post("vdev_add", &held.pool, &request.name, &[("vdev_path", path.display().to_string())]);
         }
-        held.devices.write().extend(paths);
+        held.note_devices(paths);
         self.log(&held, caller);
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![request.name.clone()], warnings })
@@ -210,7 +210,7 @@ impl Engine {
             .map_err(|error| refuse::pool(error).with("pool", &request.name))?;
         let fields = [("vdev_path", new.display().to_string()), ("old_path", old)];
         self.post("vdev_attach", &held.pool, &request.name, &fields);
-        held.devices.write().extend(paths);
+        held.note_devices(paths);
         self.log(&held, caller);
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![request.name.clone()], warnings })

@@ -45,7 +45,7 @@ use crate::api::{
     PoolPast, PoolPrefetch, PoolRebalance, PoolReguid, PoolRemove, PoolReplace, PoolReport, PoolResilver,
     PoolScrub, PoolSet, PoolSplit, PoolStatus, PoolSync, PoolTrim, PoolUpgrade, Pruned,
 };
-use crate::cachefile::{self, CachedPool};
+use crate::cachefile::{CachedPool, Cachefile};
 use crate::inject::{Injections, PoolInject};
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
@@ -63,6 +63,8 @@ use steadfast_pool::{Memory, Pool};
 pub struct Engine {
     env: Env,
     runtime: Runtime,
+    /// Which pools to import at the next start.
+    cachefile: Cachefile,
     /// Name of this machine, as labels and history carry it.
     host: String,
     memory: Memory,
@@ -113,10 +115,12 @@ impl Engine {
         front: Arc<dyn Front>,
     ) -> Result<Engine, Refusal> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let remembered = cachefile::load(runtime.cachefile())?;
+        let cachefile = Cachefile::new(runtime.cachefile());
+        let remembered = cachefile.load()?;
         let engine = Engine {
             env,
             runtime,
+            cachefile,
             host,
             memory,
             front,
@@ -188,6 +192,10 @@ impl Engine {
 
     /// Writes down which pools to import at the next start.
     fn remember(&self) -> Result<(), Refusal> {
+        self.cachefile.store(|| self.to_remember())
+    }
+
+    fn to_remember(&self) -> Vec<CachedPool> {
         let mut pools: Vec<CachedPool> = Vec::new();
         for (name, held) in self.pools.read().iter().filter(|(_, held)| held.cached) {
             pools.push(CachedPool {
@@ -199,7 +207,7 @@ impl Engine {
             });
         }
         pools.extend(self.lost.lock().values().map(|lost| lost.pool.clone()));
-        cachefile::store(self.runtime.cachefile(), &pools)
+        pools
     }
 
     /// Where pools without a mountpoint appear.

@@ -28,7 +28,7 @@ impl Engine {
         held.pool.attach(&beside, handle, request.force).map_err(|error| with_pool(error, &request.name))?;
         let fields = [("vdev_path", request.new.display().to_string()), ("beside", beside)];
         self.post("vdev_attach", &held.pool, &request.name, &fields);
-        held.devices.write().extend(paths);
+        held.note_devices(paths);
         self.log(&held, caller);
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![request.name.clone()], warnings })

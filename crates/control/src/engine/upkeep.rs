@@ -137,10 +137,21 @@ fn wants_replacing(held: &Held) -> bool {
 }
 
 impl Held {
+    /// The pool has these devices now, as they were typed; some may have been seen by a look at it already.
+    pub(super) fn note_devices(&self, paths: Vec<PathBuf>) {
+        let mut known = self.devices.write();
+        for path in paths {
+            if !known.contains(&path) {
+                known.push(path);
+            }
+        }
+    }
+
     /// Takes over which devices the pool has now. True if that changed.
     pub(super) fn follow_devices(&self) -> bool {
-        let now = self.pool.device_paths();
         let mut known = self.devices.write();
+        // Asked while nobody else changes the list: a verb adds to it what is in the pool by then.
+        let now = self.pool.device_paths();
         // Paths as they were typed: those of the pool are text, and a path need not be.
         let of = |path: &String| {
             let typed = known.iter().find(|typed| typed.display().to_string() == *path);
