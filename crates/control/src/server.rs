@@ -109,8 +109,10 @@ impl Server {
         }
         let mut reader = BufReader::new(stream);
         while let Some(line) = read_line(&mut reader, REQUEST_BYTES_MAX)? {
+            let mut ends = false;
             let answer = match parse_question(line) {
                 Ok(Question { id, command, call, .. }) => {
+                    ends = matches!(call, Request::DaemonStop(_));
                     let (gid, pid) = (peer.gid.as_raw(), peer.pid.as_raw_nonzero().get().unsigned_abs());
                     let asked = call.wants_descriptor().then(|| Descriptor::ask(stream, id, &self.breaking));
                     let descriptor = asked.transpose()?;
@@ -124,11 +126,13 @@ impl Server {
                 }
                 Err(refusal) => refused(0, refusal),
             };
-            write_line(&mut &*stream, &answer)?;
-            if self.stopping.load(Ordering::SeqCst) && answer.ok.is_some() {
-                // The answer is out; now the main thread may end the process.
+            let told = write_line(&mut &*stream, &answer);
+            if ends && answer.ok.is_some() {
+                // The answer is out, or nobody listens to it any more; now the main thread may end the process. Not at the answer to
+                // somebody else, who only wants to know whether a daemon is there: who asked for the end would not hear of it.
                 let _ = self.events.send(Event::Stopped);
             }
+            told?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use steadfast_control::api::*;
 use steadfast_control::client::{Client, EXIT_RUNNING};
 use steadfast_control::runtime::Surroundings;
@@ -175,6 +175,30 @@ fn stop_waits_until_the_process_is_gone_and_a_signal_does_the_same() {
 }
 
 #[test]
+fn a_daemon_that_was_asked_to_end_does_so_whoever_listens() {
+    let place = Place::new("unheard");
+    let mut daemon = place.started();
+    let mut stream = UnixStream::connect(place.runtime().socket()).unwrap();
+    // From now on whatever is sent here cannot be.
+    stream.shutdown(std::net::Shutdown::Read).unwrap();
+    let question = format!(
+        r#"{{"version":{API_VERSION},"id":1,"command":"x","call":{{"verb":"daemon_stop","args":{{"force":false}}}}}}"#
+    );
+    writeln!(stream, "{question}").unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        match daemon.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(300) => {
+                std::thread::sleep(Duration::from_millis(5))
+            }
+            ended => break ended,
+        }
+    };
+    assert_eq!(ended.expect("it exported everything, and serves nobody").code(), Some(0));
+    assert!(!place.runtime().socket().exists());
+}
+
+#[test]
 fn a_daemon_with_open_files_stops_only_by_force() {
     let place = Place::new("busy");
     let mut client = place.client();
@@ -263,10 +287,11 @@ fn refused(request: Request) -> Refusal {
 
 #[test]
 fn bad_words_are_refused_before_a_pool_hears_of_them() {
-    let folder = std::env::temp_dir();
+    let place = Place::new("words");
+    std::fs::create_dir(&place.folder).unwrap();
     let with = |change: &dyn Fn(&mut PoolCreate)| {
-        let mut request = create(&folder, "steadfast-check");
-        std::fs::remove_file(folder.join("steadfast-check.img")).unwrap();
+        let mut request = create(&place.folder, "check");
+        std::fs::remove_file(place.folder.join("check.img")).unwrap();
         change(&mut request);
         refused(Request::PoolCreate(request)).code
     };
