@@ -21,6 +21,8 @@ use crate::mount_snapshots::{SNAPSHOT_DIR, WithSnapshots};
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
 /// As long as the blocks of a file are not known: content is on its way to the devices.
 const TTL_UNSETTLED: Duration = Duration::from_secs(1);
+/// How long a verb waits for what the kernel is told.
+const NOTES_MAX: Duration = Duration::from_secs(1);
 const O_TRUNC: u32 = 0o1000;
 /// The top folder.
 const TOP: u64 = 1;
@@ -146,6 +148,12 @@ impl MountedFs {
         for folder in [TOP, SNAPSHOT_DIR] {
             notifier.inval_inode(folder, 0, 0).ok();
         }
+    }
+
+    /// Waits until the kernel knows what it was told, a second at most: who lists snapshots after a verb that takes or destroys some is to see
+    /// them. Not to be called while a lock is held that who serves the mount may want.
+    pub fn await_notes(&self) {
+        self.session.notifier().drain(NOTES_MAX).ok();
     }
 
     /// Changes how access times are kept.

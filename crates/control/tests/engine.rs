@@ -23,8 +23,9 @@ struct Stage {
     owners: Mutex<BTreeMap<String, (u32, u32)>>,
     /// Folders in which someone has a file open.
     busy: Mutex<Vec<PathBuf>>,
-    /// Folders whose snapshots changed.
+    /// Mounts whose snapshots changed, and of those the ones that have heard of it.
     noted: Mutex<Vec<PathBuf>>,
+    told: Mutex<Vec<PathBuf>>,
     /// Nobody but the daemon's user may enter its mounts.
     alone: AtomicBool,
 }
@@ -92,6 +93,10 @@ impl Mounted for Scene {
 
     fn note_snapshots(&self) {
         self.stage.noted.lock().unwrap().push(self.at.clone());
+    }
+
+    fn await_notes(&self) {
+        self.stage.told.lock().unwrap().push(self.at.clone());
     }
 
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {
@@ -904,6 +909,33 @@ fn who_waits_is_answered_when_it_is_over() {
     let report = house.host().pool_status(&caller(), PoolStatus::default()).unwrap().remove(0);
     assert_eq!(report.scan.map(|scan| scan.state), Some("finished".to_owned()));
     assert_eq!(ask("pond", &["scrub"]).map_err(|refusal| refusal.code), Err(Code::PoolAbsent));
+}
+
+#[test]
+fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
+    let house = House::new("notes");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/a", "tank/a/b", "tank/ab"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    let touched = |house: &House| {
+        let base = house.folder.join("home/steadfast");
+        let take = |list: &Mutex<Vec<PathBuf>>| std::mem::take(&mut *list.lock().unwrap());
+        let (noted, told) = (take(&house.stage.noted), take(&house.stage.told));
+        assert_eq!(noted, told, "each that was told is waited for");
+        noted.iter().map(|at| at.strip_prefix(&base).unwrap().display().to_string()).collect::<Vec<_>>()
+    };
+    let snapshot = |name: &str, recursive| FsSnapshot {
+        names: vec![name.into()],
+        recursive,
+        properties: Properties::new(),
+    };
+    house.host().fs_snapshot(&caller(), snapshot("tank/a@one", true)).unwrap();
+    assert_eq!(touched(&house), ["tank/a", "tank/a/b"], "each once, and no other");
+    house.host().fs_snapshot(&caller(), snapshot("tank/a/b@two", false)).unwrap();
+    assert_eq!(touched(&house), ["tank/a/b"]);
+    house.set("tank", "snapdir", "visible").unwrap();
+    assert_eq!(touched(&house), ["tank", "tank/a", "tank/a/b", "tank/ab"]);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
                 &format!("destroy of {destroyed} {} of {dataset} ({AUTO_SNAPSHOT})", period.word()),
             );
         }
-        held.note_snapshots(&dataset);
+        held.note_snapshots([&*dataset]);
         diary.said.remove(&dataset);
         diary.done.insert((dataset, period), (label, count));
     }

@@ -22,9 +22,9 @@ impl CloneHost for Engine {
         let info = held.pool.dataset_info(&request.name).map_err(refuse::pool)?;
         held.pool.promote(&request.name).map_err(refuse::pool)?;
         // Snapshots changed hands.
-        held.note_snapshots(&request.name);
+        held.note_snapshots([&*request.name]);
         if let Some((fs, _)) = info.origin.as_deref().and_then(|origin| origin.split_once('@')) {
-            held.note_snapshots(fs);
+            held.note_snapshots([fs]);
         }
         self.log(&held, caller);
         Ok(touched(&request.name))

@@ -255,7 +255,7 @@ impl Engine {
             self.post("property_change", &held.pool, &held.pool.name(), &fields);
         }
         if touches(&["snapdir"]) {
-            held.note_snapshots(name);
+            held.note_snapshots([name]);
         }
         let mut warnings = Vec::new();
         if place {

@@ -73,6 +73,10 @@ impl Mounted for MountedFs {
         MountedFs::note_snapshots(self);
     }
 
+    fn await_notes(&self) {
+        MountedFs::await_notes(self);
+    }
+
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal> {
         let at = self.mountpoint();
         let mut flags = MountFlags::empty();

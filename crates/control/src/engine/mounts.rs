@@ -4,6 +4,7 @@ use super::{Engine, Held, refuse};
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,9 @@ pub trait Mounted: Send + Sync {
 
     /// Snapshots came or went, or are listed now or no more.
     fn note_snapshots(&self);
+
+    /// Waits until that is known wherever it is asked for; not for ever.
+    fn await_notes(&self);
 }
 
 /// One entry of the mount table.
@@ -100,12 +104,19 @@ pub(super) struct Mount {
 }
 
 impl Held {
-    /// Tells mounts at and below a name that their snapshots are not what they were.
-    pub(super) fn note_snapshots(&self, name: &str) {
-        let below = format!("{name}/");
-        let mounts = self.mounts.lock();
-        let touched = mounts.iter().filter(|(n, _)| *n == name || n.starts_with(&below));
-        touched.for_each(|(_, mount)| mount.served.note_snapshots());
+    /// Tells mounts at and below names that their snapshots are not what they were. Who is answered after that and lists them sees it.
+    pub(super) fn note_snapshots<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let names: BTreeSet<&str> = names.into_iter().collect();
+        let is_of = |name: &str| {
+            std::iter::successors(Some(name), |name| above(name)).any(|name| names.contains(name))
+        };
+        let touched: Vec<Arc<dyn Mounted>> = {
+            let mounts = self.mounts.lock();
+            let touched = mounts.iter().filter(|(name, _)| is_of(name));
+            touched.map(|(_, mount)| Arc::clone(&mount.served)).collect()
+        };
+        touched.iter().for_each(|served| served.note_snapshots());
+        touched.iter().for_each(|served| served.await_notes());
     }
 
     /// Waits until mounted file systems, those of `chosen`, have what the kernel collected for them, so that a snapshot has it too, and warns of
@@ -437,6 +448,11 @@ impl Engine {
         let done = self.unmount_below(held, &request.name, request.force)?;
         Ok(Outcome { touched: done, warnings: Vec::new() })
     }
+}
+
+/// Name of what a file system lies below.
+fn above(name: &str) -> Option<&str> {
+    Some(name.rsplit_once('/')?.0)
 }
 
 /// Is this option of the form of a switch of the transport? Its value is looked at by the front.

@@ -120,7 +120,7 @@ impl Engine {
         self.check_writable(&held)?;
         let names = self.in_tree(&request.name, request.recursive)?;
         held.pool.rename_snapshots(&names, &request.to).map_err(refuse::pool)?;
-        held.note_snapshots(fs);
+        held.note_snapshots([fs]);
         self.log(&held, caller);
         Ok(touched(&format!("{fs}@{}", request.to)))
     }

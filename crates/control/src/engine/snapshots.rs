@@ -39,10 +39,7 @@ impl SnapshotHost for Engine {
             }
             self.check_writable(&held)?;
             held.pool.take_snapshots(&touched, &request.properties).map_err(refuse::pool)?;
-            touched
-                .iter()
-                .filter_map(|name| name.split_once('@'))
-                .for_each(|(fs, _)| held.note_snapshots(fs));
+            held.note_snapshots(touched.iter().filter_map(|name| Some(name.split_once('@')?.0)));
             self.log(&held, caller);
         }
         Ok(Outcome { touched, warnings })
@@ -81,7 +78,7 @@ impl SnapshotHost for Engine {
             self.check_writable(&held)?;
             self.destroy_in_order(&held, &clones, request.force)?;
             held.pool.destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
-            held.note_snapshots(name);
+            held.note_snapshots([name]);
             self.log(&held, caller);
         }
         Ok(Reclaimed { touched: clones.into_iter().chain(doomed).collect(), bytes })

@@ -164,7 +164,7 @@ impl StreamHost for Engine {
             // What came before an error stays, and is treated like all that is new.
             let _turn = self.verbs.lock();
             for name in held.pool.datasets().into_iter().filter(|name| !before.contains(name)) {
-                held.note_snapshots(&name);
+                held.note_snapshots([&*name]);
                 if !request.no_mount {
                     receipt.warnings.extend(self.mount_received(&held, &name));
                 }
@@ -173,7 +173,7 @@ impl StreamHost for Engine {
         for part in received.map_err(refuse::pool)? {
             let (snapshot, from) = (part.snapshot, part.from);
             if !request.dry_run {
-                held.note_snapshots(snapshot.split('@').next().unwrap_or(&snapshot));
+                held.note_snapshots([snapshot.split('@').next().unwrap_or(&snapshot)]);
             }
             for property in part.left_out {
                 let what = format!(
