@@ -66,7 +66,6 @@ pub struct Sample {
 
 #[derive(Debug)]
 struct Counter {
-    calls: AtomicU64,
     bytes: AtomicU64,
     nanos: AtomicU64,
     errors: AtomicU64,
@@ -76,13 +75,8 @@ struct Counter {
 impl Default for Counter {
     fn default() -> Counter {
         let zero = || AtomicU64::new(0);
-        Counter {
-            calls: zero(),
-            bytes: zero(),
-            nanos: zero(),
-            errors: zero(),
-            histogram: std::array::from_fn(|_| zero()),
-        }
+        let histogram = std::array::from_fn(|_| zero());
+        Counter { bytes: zero(), nanos: zero(), errors: zero(), histogram }
     }
 }
 
@@ -92,16 +86,16 @@ impl Counter {
         counter.fetch_add(if good { bytes } else { 1 }, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         self.histogram[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
-        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     fn sample(&self) -> Count {
+        let histogram: [u64; BUCKETS] = std::array::from_fn(|n| self.histogram[n].load(Ordering::Relaxed));
         Count {
-            calls: self.calls.load(Ordering::Relaxed),
+            calls: histogram.iter().sum(),
             bytes: self.bytes.load(Ordering::Relaxed),
             nanos: self.nanos.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
-            histogram: std::array::from_fn(|n| self.histogram[n].load(Ordering::Relaxed)),
+            histogram,
         }
     }
 }
@@ -123,7 +117,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All counters now. They are read one after another, so calls that end meanwhile may be in some and not in others.
+    /// All counters now. They are read one after another, so calls that end meanwhile may be in some and not in others; but each that
+    /// is counted has its bucket.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let [read, write, flush, trim] = &self.counters;
@@ -293,6 +288,19 @@ mod tests {
         assert_eq!(meter.slow(), 2);
         meter.forget_slow();
         assert_eq!(meter.slow(), 0);
+    }
+
+    #[test]
+    fn who_looks_while_calls_end_finds_a_bucket_for_each() {
+        let counter = Counter::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..500_000).for_each(|nanos| counter.add(1, nanos, true)));
+            for _ in 0..5_000 {
+                let count = counter.sample();
+                assert_eq!(count.histogram.iter().sum::<u64>(), count.calls);
+            }
+        });
+        assert_eq!((counter.sample().calls, counter.sample().bytes), (500_000, 500_000));
     }
 
     #[test]
