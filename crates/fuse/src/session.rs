@@ -360,9 +360,10 @@ impl Session {
         Some(end.reason.clone().unwrap_or(EndReason::Unmounted))
     }
 
-    /// Has the session ended?
+    /// Has the session ended? What the kernel has ended, as umount(8) does, counts as soon as it has: threads need a moment to leave, and
+    /// are waited for. Only if handlers are at work for longer than a second it has not.
     pub fn has_ended(&self) -> bool {
-        self.shared.lock_end().done
+        self.shared.lock_end().done || !self.is_connected() && self.wait_timeout(ENDING_TIMEOUT).is_some()
     }
 }
 

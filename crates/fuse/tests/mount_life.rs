@@ -161,6 +161,32 @@ fn an_unmount_from_outside_is_noticed() {
     fs::remove_dir(dir).unwrap();
 }
 
+/// Takes its time at the end.
+struct Slow;
+
+impl Handler for Slow {
+    fn destroy(&self) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Who unmounts and then mounts again is not told that it is mounted.
+#[test]
+fn who_asks_after_an_unmount_from_outside_hears_that_it_has_ended() {
+    if let Some(why) = obstacle() {
+        return eprintln!("SKIPPED: {why}");
+    }
+    let (b, dir) = start("asked", options(), Arc::default(), Arc::new(Slow));
+    limited("asked", &dir.clone(), move || {
+        assert!(!b.session.has_ended());
+        let turn = no_spawns();
+        rustix::mount::unmount(&b.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+        drop(turn);
+        assert!(b.session.has_ended());
+    });
+    fs::remove_dir(dir).unwrap();
+}
+
 #[test]
 fn a_dropped_session_leaves_no_mount() {
     if let Some(why) = obstacle() {
