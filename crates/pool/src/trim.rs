@@ -257,8 +257,11 @@ impl Inner {
         // A slot that is free for us may be another daemon's, if it has taken over.
         self.check_anchor()?;
         let began_ns = self.env.clock.monotonic_ns();
+        let leaves = self.leaves();
+        // One that has left is looked at no more, and would be under way for ever.
+        self.sweeps(what).lock().retain(|id, _| leaves.iter().any(|leaf| leaf.id() == *id));
         let mut busy = false;
-        for leaf in self.leaves() {
+        for leaf in leaves {
             let mut left = STEP_SLOTS;
             while left > 0 && self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
                 match self.trim_slot(what, &leaf) {

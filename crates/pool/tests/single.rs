@@ -3,12 +3,13 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::{Device, MemoryDevice, Place};
 use steadfast_env::Env;
 use steadfast_format::SegmentId;
-use steadfast_pool::{CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand};
+use steadfast_pool::{CreateSpec, GroupHandles, NewKey, Pool, ScanRow, ScanState, ScrubCommand, TrimCommand};
 
 const FILES: u64 = 12;
 const UNIT: u32 = 4096;
@@ -205,5 +206,33 @@ fn beside_readers_from_memory_a_scrub_keeps_within_its_bandwidth() {
     assert!(scan.read as f64 <= most, "{} bytes in {seconds} s", scan.read);
     assert!(seconds > 1.0, "it rested: {seconds} s for {} bytes", scan.read);
     drop((fs, _open));
+    pool.export().expect("exported");
+}
+
+/// What is under way on a device ends when that leaves: the sync loop has nothing to look for any more, and rests.
+#[test]
+fn an_initialization_ends_with_its_device() {
+    let env = Env::simulated(6);
+    let (_, pool) = pool(&env, None);
+    let path = pool.state().leaves[0].config.path.clone();
+    // A slot now and then: it goes on for hours.
+    pool.initialize(std::slice::from_ref(&path), TrimCommand::Start { rate: Some(4096) }).expect("begun");
+    pool.step();
+    assert!(pool.initialize_remaining() > 0, "under way");
+    pool.remove(&[path], false).expect("begun");
+    for _ in 0..10_000 {
+        if pool.move_remaining().is_none() {
+            break;
+        }
+        pool.step();
+    }
+    assert_eq!((pool.state().leaves.len(), pool.move_remaining()), (1, None), "it has left");
+    assert_eq!(pool.initialize_remaining(), 0);
+    // What is left to be discarded, and whatever else a removal leaves.
+    (0..500).for_each(|_| pool.step());
+    let began = env.clock.monotonic_ns();
+    (0..10).for_each(|_| pool.step());
+    let rested = Duration::from_nanos(env.clock.monotonic_ns() - began);
+    assert!(rested > Duration::from_secs(10), "ten looks in {rested:?}");
     pool.export().expect("exported");
 }
