@@ -112,18 +112,6 @@ fn device_lists_that_make_no_sense_are_refused() {
     host.shell("zpool export tank").ok();
 }
 
-/// Status once it says something, or as it was last.
-fn status_that_says(host: &Host, word: &str) -> String {
-    for _ in 0..200 {
-        let told = host.shell("zpool status tank").ok().out;
-        if told.contains(word) {
-            return told;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    panic!("status never said {word}:\n{}", host.shell("zpool status tank").ok().out);
-}
-
 #[test]
 fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced() {
     let Some(host) = Host::with_images("spares", 4, 128 * MIB) else { return };
@@ -134,12 +122,14 @@ fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced()
         fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
     }
     host.shell("zpool export tank && mkdir away && mv d1.img away && zpool import -d $PWD tank").ok();
-    let told = status_that_says(&host, "a spare holds what it should");
+    // Of itself, and whoever waits finds it done.
+    host.shell("zpool wait tank").ok();
+    let told = host.shell("zpool status tank").ok().says("a spare holds what it should").out;
     assert!(told.contains("spare-0") && told.contains("INUSE") && told.contains("DEGRADED"), "{told}");
     host.shell("zpool remove tank $PWD/d3.img").fails(1).says("SPARE-IN-USE");
     check(&host, 10);
     host.shell("zpool replace -w tank $PWD/d1.img $PWD/d4.img").ok();
-    let told = status_that_says(&host, "AVAIL");
+    let told = host.shell("zpool status tank").ok().says("AVAIL").out;
     assert!(!told.contains("spare-0") && told.contains("d4.img"), "{told}");
     check(&host, 10);
     host.shell("zpool remove tank $PWD/d3.img").ok();

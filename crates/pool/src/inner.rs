@@ -355,6 +355,25 @@ impl Inner {
         groups.iter().find(|group| group.id == leaf.group).map_or(self.slot_size, |group| group.column)
     }
 
+    /// Devices as they are now, and the groups that they are of: each that a device names is among them.
+    pub fn leaves_and_groups(&self) -> (Vec<(Arc<Leaf>, LeafConfig)>, Vec<GroupConfig>) {
+        loop {
+            // The last device of a group goes before it, the first one comes about when it does.
+            let groups = self.groups.read().clone();
+            let leaves = self.leaves().into_iter().map(|leaf| {
+                let config = leaf.config();
+                (leaf, config)
+            });
+            let leaves: Vec<_> = leaves.collect();
+            let is_listed = |(_, config): &(_, LeafConfig)| {
+                config.group == 0 || groups.iter().any(|group| group.id == config.group)
+            };
+            if leaves.iter().all(is_listed) {
+                return (leaves, groups);
+            }
+        }
+    }
+
     /// The label of one device as of now.
     pub fn label_of(&self, leaf: &Leaf, state: PoolState, txg: Txg) -> LabelConfig {
         let own = leaf.config();

@@ -309,7 +309,8 @@ impl Pool {
     }
 
     /// Bytes that the scrub and the resilver under way have to look at yet, at least 1 while one is, and from the moment on from
-    /// which a device is to be seen whose coming begins a resilver.
+    /// which a device is to be seen whose coming begins a resilver, or whose failure does where a spare waits, until the spare is in its
+    /// place or waits again.
     #[must_use]
     pub fn scan_remaining(&self) -> [u64; 2] {
         if self.inner.read_only {
@@ -333,7 +334,9 @@ impl Pool {
             self.inner.scan_status().is_some_and(|scan| scan.kind == ScanKind::Scrub && scan.lost > 0)
                 && self.inner.searching.load(Ordering::Acquire);
         let scrub = left(ScanKind::Scrub).map_or(u64::from(naming), bytes);
-        [scrub, resilver.unwrap_or(u64::from(due || replacing))]
+        // A resilver that has ended may leave a spare something to be done.
+        let resilver = resilver.unwrap_or_else(|| u64::from(due || replacing || self.inner.is_spare_due()));
+        [scrub, resilver]
     }
 
     /// Whether a device has left that is not free yet. Order of looks: a device is among those that leave until it is among these.
@@ -377,8 +380,10 @@ impl Pool {
         let inner = &self.inner;
         let accounting = inner.space.accounting();
         let counts = inner.space.device_counts();
-        let leaves = inner.leaves().into_iter().map(|leaf| {
-            let config = leaf.config();
+        // Before the devices: a spare that waits again is none of those, and one in use is.
+        let spares = inner.spares_status();
+        let (leaves, groups) = inner.leaves_and_groups();
+        let leaves = leaves.into_iter().map(|(leaf, config)| {
             let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
             LeafStatus {
                 size_bytes: u64::from(config.slots) * u64::from(inner.column_of(&config)),
@@ -403,9 +408,9 @@ impl Pool {
             damaged: inner.damaged_files(),
             log: inner.log_status(),
             log_devices: inner.log_devices_status(),
-            spares: inner.spares_status(),
+            spares,
             caches: inner.caches_status(),
-            groups: inner.groups.read().clone(),
+            groups,
             scan: inner.scan_status(),
             scrub_limit: inner.scrub_limit(),
             scrub_left_out: inner.scrub_left_out(),

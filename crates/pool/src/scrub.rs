@@ -270,9 +270,11 @@ impl Inner {
         ResilverDue(&self.resilvers_due)
     }
 
-    /// Whether a resilver is about to begin.
+    /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the next: a spare that is to step in or to
+    /// go, who lets it, the commit that is asked for, and who makes it.
     pub(crate) fn is_resilver_due(&self) -> bool {
-        self.resilvers_due.load(Ordering::Acquire) > 0 || self.resilver_wanted.load(Ordering::Acquire)
+        let due = || self.resilvers_due.load(Ordering::Acquire) > 0;
+        self.is_spare_due() || due() || self.resilver_wanted.load(Ordering::Acquire) || due()
     }
 
     /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.

@@ -17,6 +17,7 @@
 //! ## What a crash does
 //! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which is what it is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,6 +84,56 @@ pub(crate) fn find(found: &FoundPool, aux: &mut [AuxConfig]) -> Vec<Arc<Spare>> 
         Spare::new(aux.guid, here.map(|here| Arc::clone(&here.handle.device)))
     };
     waiting.map(spare).collect()
+}
+
+/// What is to be done about a spare in use.
+enum Due {
+    /// This device, which it stands for, counts for nothing once all of it is on the spare.
+    Spared(Arc<Leaf>),
+    /// It goes on leaving, though the device that it stood for is out of use.
+    SentBack(Arc<Leaf>),
+    /// It is not needed any more.
+    Dismissed(Arc<Leaf>),
+}
+
+/// Spares and devices at one moment.
+struct Look {
+    listed: Vec<AuxConfig>,
+    leaves: Vec<Arc<Leaf>>,
+}
+
+impl Look {
+    fn due(&self) -> impl Iterator<Item = Due> + '_ {
+        let leaf_of = move |id: DeviceId| self.leaves.iter().find(|leaf| leaf.id() == id).cloned();
+        self.listed.iter().filter_map(|aux| aux.standing).filter_map(move |standing| {
+            let spare = leaf_of(standing.leaf)?;
+            let original = leaf_of(standing.instead).filter(|original| is_out(original));
+            match (original, spare.config().state) {
+                (Some(original), LeafState::Online) => Some(Due::Spared(original)),
+                (Some(_), LeafState::Leaving) => Some(Due::SentBack(spare)),
+                (None, LeafState::Online) => Some(Due::Dismissed(spare)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Devices that failed and that no spare stands for, but for those that are to go without.
+    fn helpless<'a>(&'a self, unhelped: &'a BTreeSet<DeviceId>) -> impl Iterator<Item = &'a Arc<Leaf>> {
+        let stands = |id: DeviceId| move |standing: Standing| standing.instead == id;
+        let helped = move |id: DeviceId| self.listed.iter().any(|aux| aux.standing.is_some_and(stands(id)));
+        self.leaves.iter().filter(move |leaf| {
+            let config = leaf.config();
+            has_failed(leaf) && config.group != 0 && !helped(config.id) && !unhelped.contains(&config.id)
+        })
+    }
+}
+
+fn has_failed(leaf: &Leaf) -> bool {
+    matches!(leaf.config().state, LeafState::Faulted | LeafState::Gone)
+}
+
+fn is_out(leaf: &Leaf) -> bool {
+    has_failed(leaf) || leaf.config().state == LeafState::Spared
 }
 
 impl Inner {
@@ -152,6 +203,8 @@ impl Inner {
             (*self.aux.write(), *self.features.write()) = before;
             self.spares.write().retain(|spare| !new.contains(&spare.guid));
         }
+        // One of them may be what a device that failed waits for.
+        self.txgs.commits.nudge();
         written
     }
 
@@ -210,38 +263,41 @@ impl Inner {
         }
     }
 
+    /// Spares and devices as they are now.
+    fn look_at_spares(&self) -> Look {
+        let listed = self.listed_spares();
+        let leaves = if listed.is_empty() { Vec::new() } else { self.leaves() };
+        Look { listed, leaves }
+    }
+
+    /// Whether the sync task is to let a spare step in or go when it looks next. What makes it so (a device that failed, one that is
+    /// back) is seen before that, and whoever sees it and waits for the resilver that follows is to wait for its end.
+    pub(crate) fn is_spare_due(&self) -> bool {
+        let look = self.look_at_spares();
+        let unhelped = self.unhelped.lock().clone();
+        let follows = |due: Due| match due {
+            Due::Dismissed(_) => true,
+            // Nothing is left there but what the commit gives up that is on its way.
+            Due::Spared(original) => has_failed(&original) && self.space.columns_named_on(original.id()) == 0,
+            // What is left for that may not be possible.
+            Due::SentBack(_) => false,
+        };
+        let fits = |leaf: &Arc<Leaf>| self.fitting(&leaf.config()).is_some();
+        look.due().any(follows) || look.helpless(&unhelped).any(fits)
+    }
+
     /// Lets spares step in and go, as devices fail and come back. Sync context only, between commits.
     pub(crate) fn look_after_spares(&self) -> Result<()> {
-        let listed = self.listed_spares();
-        if listed.is_empty() {
-            return Ok(());
-        }
-        let leaves = self.leaves();
-        let leaf_of = |id: DeviceId| leaves.iter().find(|leaf| leaf.id() == id);
-        let is_out = |leaf: &Leaf| {
-            matches!(leaf.config().state, LeafState::Faulted | LeafState::Gone | LeafState::Spared)
-        };
-        for standing in listed.iter().filter_map(|aux| aux.standing) {
-            let Some(spare) = leaf_of(standing.leaf) else { continue };
-            let original = leaf_of(standing.instead);
-            match original {
-                Some(original) if is_out(original) => match spare.config().state {
-                    LeafState::Online => self.spare_if_empty(original),
-                    LeafState::Leaving => self.go_on_sending_back(spare),
-                    _ => {}
-                },
-                _ if spare.config().state == LeafState::Online => self.dismiss(spare)?,
-                _ => {}
+        let look = self.look_at_spares();
+        for due in look.due() {
+            match due {
+                Due::Spared(original) => self.spare_if_empty(&original),
+                Due::SentBack(spare) => self.go_on_sending_back(&spare),
+                Due::Dismissed(spare) => self.dismiss(&spare)?,
             }
         }
-        let helped =
-            |id| listed.iter().any(|aux| aux.standing.is_some_and(|standing| standing.instead == id));
-        let helpless = leaves.iter().filter(|leaf| {
-            let config = leaf.config();
-            let failed = matches!(config.state, LeafState::Faulted | LeafState::Gone);
-            failed && config.group != 0 && !helped(config.id) && !self.unhelped.lock().contains(&config.id)
-        });
-        for leaf in helpless {
+        let unhelped = self.unhelped.lock().clone();
+        for leaf in look.helpless(&unhelped) {
             if let Some(spare) = self.fitting(&leaf.config())
                 && let Err(error) = self.stand_in(leaf, &spare)
             {
@@ -324,6 +380,7 @@ impl Inner {
 
     /// A spare whose device is back or replaced is not needed any more: what it holds moves to the others of its group.
     fn dismiss(&self, spare: &Leaf) -> Result<()> {
+        let _due = self.resilver_due();
         let _turn = self.sync_turn.lock();
         let id = spare.id();
         spare.config.write().state = LeafState::Leaving;
@@ -340,8 +397,14 @@ impl Inner {
         let id = original.id();
         let _turn = self.sync_turn.lock();
         // Somebody may have brought it back meanwhile.
-        let failed = matches!(original.config().state, LeafState::Faulted | LeafState::Gone);
-        if !failed || self.space.columns_on(id) > 0 {
+        if !has_failed(original) {
+            return;
+        }
+        if self.space.columns_on(id) > 0 {
+            if self.space.columns_named_on(id) == 0 {
+                // What is left goes with the next commit, for which it is reason enough.
+                self.changed.store(true, Ordering::Release);
+            }
             return;
         }
         original.config.write().state = LeafState::Spared;
@@ -475,6 +538,7 @@ impl Inner {
         if u64::from(slots) < self.space.columns_on(beside).max(1) {
             return Err(Error::TooSmall { path: new.path, bytes });
         }
+        let _due = self.resilver_due();
         {
             let _turn = self.sync_turn.lock();
             let id = DeviceId(self.space.last_device().0 + 1);

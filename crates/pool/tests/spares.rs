@@ -3,13 +3,14 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{ROOT, handles, import, mount, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState};
-use steadfast_pool::{CreateSpec, DeviceHandle, Error, EventKind, GroupHandles, Pool, Redundancy};
+use steadfast_pool::{CreateSpec, DeviceHandle, Error, EventKind, GroupHandles, Offline, Pool, Redundancy};
 
 const FILES: u64 = 12;
 
@@ -93,6 +94,18 @@ fn settle(pool: &Pool) {
             return;
         }
         pool.step();
+    }
+    panic!("{:?}", pool.state().scan);
+}
+
+/// Waits as `zpool wait` does.
+fn wait(pool: &Pool) {
+    for _ in 0..10_000 {
+        let seen = pool.turns();
+        if pool.scan_remaining() == [0, 0] {
+            return;
+        }
+        pool.wait_turn(seen, Duration::from_secs(600));
     }
     panic!("{:?}", pool.state().scan);
 }
@@ -316,6 +329,41 @@ fn a_spare_that_was_sent_back_steps_in_at_the_next_import_and_when_its_device_fa
         lose(&machine, &pool, 1, 4 * FILES..5 * FILES);
         assert!(is_used(&pool), "{redundancy:?} it failed once more");
         check(&pool, 0..5 * FILES);
+        pool.export().expect("exported");
+    }
+}
+
+/// That a device failed, or is back, is seen before its spare has stepped in, or goes: whoever sees it and waits finds that done.
+#[test]
+fn who_sees_a_failure_or_its_end_and_waits_waits_for_the_spare() {
+    for (redundancy, count) in GROUPS {
+        let (machine, pool) = Machine::new(redundancy, count);
+        let path = pool.state().leaves[1].config.path.clone();
+        machine.fail(1);
+        write(&pool, FILES..2 * FILES);
+        assert_eq!(states(&pool)[1], LeafState::Faulted, "{redundancy:?}: the commit told");
+        assert!(!is_used(&pool), "{redundancy:?}: nobody has looked yet");
+        assert_eq!(pool.scan_remaining(), [0, 1], "{redundancy:?}: a resilver will follow");
+        wait(&pool);
+        assert!(is_used(&pool), "{redundancy:?}");
+        assert_eq!(states(&pool)[1], LeafState::Spared, "{redundancy:?}: and it counts for nothing");
+        // A new one in its place; and one that comes back.
+        let fresh = Arc::new(MemoryDevice::new("fresh", 128 << 20));
+        let new = DeviceHandle { path: "fresh".into(), device: Arc::clone(&fresh) as Arc<dyn Device> };
+        pool.replace(&path, new, false).expect("begun");
+        wait(&pool);
+        assert_eq!(states(&pool), vec![LeafState::Online; count], "{redundancy:?} {:?}", pool.state().scan);
+        assert!(!is_used(&pool), "{redundancy:?}: it waits again");
+        pool.offline_as("fresh", Offline { as_failed: true, until_import: false }).expect("out of use");
+        wait(&pool);
+        assert!(is_used(&pool), "{redundancy:?}");
+        let open =
+            || -> steadfast_pool::Result<Arc<dyn Device>> { Ok(Arc::clone(&fresh) as Arc<dyn Device>) };
+        assert!(pool.online("fresh", &open).expect("it works"));
+        wait(&pool);
+        assert_eq!(states(&pool), vec![LeafState::Online; count], "{redundancy:?} {:?}", pool.state().scan);
+        assert!(!is_used(&pool), "{redundancy:?}: it waits again");
+        check(&pool, 0..2 * FILES);
         pool.export().expect("exported");
     }
 }

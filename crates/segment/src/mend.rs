@@ -268,6 +268,14 @@ impl Space {
         let rows = state.table.rows.values().chain(emptied).filter(named).count();
         (rows + state.table.lost_on(device)) as u64
     }
+
+    /// Columns on a device that rows name in memory: what else [`Space::columns_on`] counts is gone with the next commits.
+    #[must_use]
+    pub fn columns_named_on(&self, device: DeviceId) -> u64 {
+        let state = self.read_state();
+        let named = |row: &&Row| row.place.present().any(|(_, column)| column.device == device);
+        state.table.rows.values().filter(named).count() as u64
+    }
 }
 
 impl Patient {
