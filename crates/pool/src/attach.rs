@@ -328,10 +328,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Commits until a device that nothing names has left.
+    /// Commits until a device that nothing names has left, and is free for others: a commit that has begun to list it no more has yet to
+    /// erase its labels and to let go of it.
     pub(crate) fn settle_leaving(&self, id: DeviceId) -> Result<()> {
+        // In this order: it is among those that leave until it is among those that have left.
+        let is_leaving = || self.replacing.lock().contains(&id);
+        let is_held = || self.departed.lock().iter().any(|leaf| leaf.id() == id);
         for _ in 0..COMMITS_TO_LEAVE {
-            if !self.replacing.lock().contains(&id) {
+            if !is_leaving() && !is_held() {
                 break;
             }
             self.commit_changes()?;

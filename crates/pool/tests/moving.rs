@@ -3,7 +3,8 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::{Dice, ROOT, import, mount, noise, spec};
 use steadfast_device::memory::Fate;
@@ -22,6 +23,8 @@ const BYTES: usize = 200_000;
 #[derive(Default)]
 struct Line {
     left: AtomicI64,
+    /// How long a label takes.
+    label_ms: AtomicU64,
     devices: std::sync::Mutex<Vec<Arc<MemoryDevice>>>,
 }
 
@@ -69,6 +72,7 @@ impl Device for Wired {
     }
     fn write_label(&self, copy: usize, bytes: &[u8]) -> DeviceResult<()> {
         self.1.pull();
+        std::thread::sleep(Duration::from_millis(self.1.label_ms.load(Ordering::Relaxed)));
         self.0.write_label(copy, bytes)
     }
     fn read_label(&self, copy: usize) -> DeviceResult<Vec<u8>> {
@@ -268,6 +272,22 @@ fn a_single_device_becomes_a_mirror_and_one_again() {
     check(&pool, 1, "replaced");
     pool.export().expect("exported");
     check(&machine.import(&[5]), 1, "replaced and imported");
+}
+
+#[test]
+fn what_was_detached_is_free_at_once() {
+    let machine = Machine::new(3);
+    let pool = machine.create(vec![machine.group(Redundancy::Mirror, &[0, 1])]);
+    // The commit that erases its labels takes its time.
+    machine.line.label_ms.store(2, Ordering::Relaxed);
+    for round in 0..15 {
+        // Not by force: what carries the label of a pool in use is refused.
+        pool.attach("d0", machine.handle(2), false).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        finish(&pool);
+        pool.detach("d2").expect("two others are there");
+    }
+    check(&pool, 0, "attached and detached");
+    pool.export().expect("exported");
 }
 
 #[test]
