@@ -399,8 +399,10 @@ impl Pool {
                 config,
             }
         });
+        // Not in the expression below, which would hold the lock to its end, while names of damaged files are read.
+        let suspended = inner.suspended.lock().clone();
         PoolStatus {
-            suspended: inner.suspended.lock().clone(),
+            suspended,
             txg: inner.txgs.commits.committed(),
             leaves: leaves.collect(),
             anchor: inner.anchor().map(|anchor| anchor.status()),

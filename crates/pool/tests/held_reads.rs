@@ -12,7 +12,7 @@ use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write
 use steadfast_device::{Character, Device, MemoryDevice, Place, Result};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
-use steadfast_format::{GroupClass, Txg};
+use steadfast_format::{GroupClass, InodeId, Txg};
 use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool, Redundancy, ScanState, ScrubCommand};
 use steadfast_posix::Errno;
 
@@ -218,6 +218,29 @@ fn a_held_lookup_stops_nobody_else() {
         reader.join().expect("it ends");
     });
     drop(fs);
+}
+
+/// Status names damaged files, and reads names for that.
+#[test]
+fn who_asks_for_the_status_while_names_are_read_stops_nobody_else() {
+    let env = Env::real();
+    let (device, pool) = imported(&env);
+    let (fs, opened) = mount(&pool, "tank");
+    let many = fs.lookup(ROOT, b"many").expect("found").ino;
+    // Numbers are counted up: files of that folder, in leaves that nobody has read yet.
+    (1..=2_000).step_by(100).for_each(|next| opened.dataset().note_damage(InodeId(many + next), 0..10));
+    let (arrived, release) = device.hold(1);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| pool.state().damaged);
+        arrived.recv().expect("a node was wanted from the device");
+        ends("whether the pool is suspended", || assert_eq!(pool.suspended(), None));
+        ends("a create", || _ = write_file(&fs, ROOT, b"new", b"some bytes"));
+        ends("a commit", || pool.sync().expect("durable"));
+        release.send(()).expect("the status waits");
+        let damaged = reader.join().expect("it ends");
+        assert!(damaged.len() == 20 && damaged.iter().all(|file| file.path.is_some()), "{damaged:?}");
+    });
+    drop((fs, opened));
 }
 
 fn named((at, device): (usize, &Arc<Holding>)) -> DeviceHandle {
