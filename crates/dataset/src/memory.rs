@@ -13,10 +13,14 @@ use steadfast_tree::StoreError;
 pub struct MemoryBlocks {
     state: Mutex<State>,
     watcher: Mutex<Option<Watcher>>,
+    read_watcher: Mutex<Option<ReadWatcher>>,
 }
 
 /// Called with the kind of blocks that are about to be written.
 type Watcher = Box<dyn Fn(BlockKind) + Send + Sync>;
+
+/// Called with what was read.
+type ReadWatcher = Arc<dyn Fn(&BlockPointer) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -129,6 +133,12 @@ impl MemoryBlocks {
         *self.watcher.lock() = Some(Box::new(watcher));
     }
 
+    /// From now on `watcher` is called with each block that was read, on the thread that reads, before that gets it: what is done
+    /// meanwhile comes between the block and its reader.
+    pub fn watch_reads(&self, watcher: impl Fn(&BlockPointer) + Send + Sync + 'static) {
+        *self.read_watcher.lock() = Some(Arc::new(watcher));
+    }
+
     /// What was written that came compressed too, and how it came, since this was asked last.
     pub fn take_packed(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         std::mem::take(&mut self.state.lock().packed)
@@ -184,10 +194,14 @@ impl Blocks for MemoryBlocks {
             return Err(StoreError::new(Injected));
         }
         let segment = pointer.copies[0].segment.0;
-        match state.blocks.get(&segment) {
-            Some(bytes) if !state.bad.contains(&segment) => Ok(BlockBytes::new(Arc::clone(bytes))),
-            _ => Err(StoreError::new(Absent(segment))),
-        }
+        let bytes = match state.blocks.get(&segment) {
+            Some(bytes) if !state.bad.contains(&segment) => Arc::clone(bytes),
+            _ => return Err(StoreError::new(Absent(segment))),
+        };
+        drop(state);
+        let watcher = self.read_watcher.lock().clone();
+        watcher.iter().for_each(|watcher| watcher(pointer));
+        Ok(BlockBytes::new(bytes))
     }
 
     fn free(&self, pointer: &BlockPointer) {

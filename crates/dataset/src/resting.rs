@@ -22,7 +22,8 @@
 //! (Z3) Nothing without links rests: an orphan stays until the last lookup is given back, which finds the object and has
 //!      it reclaimed.                                              `is_idle`; test: `posix`, `tests/resting.rs`
 //! (Z4) A record read from the tree becomes an object only if no object of its shard that differed from the tree was
-//!      dropped since before it was read. Dropping what was only read disturbs no reader.      `Shard::drop_inode`
+//!      dropped since before it was read. Dropping what was only read disturbs no reader.      `Shard::drop_inode`; test: `posix`,
+//!      `tests/resting.rs`
 //! (Z5) One hold of a shard's lock looks at no more than [`SWEEP_AT_ONCE`] objects.
 //!
 //! ## Which rest, and when

@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use steadfast_dataset::Settings;
@@ -251,6 +252,56 @@ fn very_many_times_of_reading_are_a_reason_to_commit() {
     assert!(world.inodes.used().live > 32_000, "{:?}", world.inodes.used());
     world.settle();
     assert!(world.inodes.used().live < 500, "{:?}", world.inodes.used());
+}
+
+/// (Z4) A reader is held where it has an inode's record from the tree and not yet the shard. Meanwhile somebody else changes the inode, that
+/// is committed, and the object is dropped: what the reader has is not what there is any more.
+#[test]
+fn a_record_that_was_read_before_a_change_becomes_no_object() {
+    let mut world = world(11, 0);
+    let made: Vec<u64> = (0..320).map(|n| world.file(&format!("f{n}"))).collect();
+    world.settle();
+    let fs = std::sync::Arc::clone(&world.fs);
+    let mode = |ino| fs.getattr(ino).expect("there").mode & 0o777;
+    let mut held = 0;
+    for &ino in &made[..64] {
+        let (tell, heard) = mpsc::channel();
+        let (release, go) = mpsc::channel();
+        let gate = Mutex::new(Some((tell.clone(), go)));
+        world.nodes.clear();
+        world.blocks.watch_reads(move |pointer| {
+            // The first leaf that is read.
+            let gate = if pointer.level == 0 { gate.lock().expect("whole").take() } else { None };
+            if let Some((tell, go)) = gate {
+                tell.send(true).expect("the test listens");
+                go.recv().expect("the test lets go");
+            }
+        });
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let found = mode(ino);
+                tell.send(false).expect("the test listens");
+                found
+            });
+            // One that is live is not read.
+            let is_held = heard.recv().expect("one of the two");
+            if is_held {
+                held += 1;
+                fs.setattr(ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).expect("changed");
+                world.settle();
+                // Others of its shard come, so that it goes.
+                let others = made.iter().filter(|other| **other != ino && **other % 16 == ino % 16);
+                others.take(8).for_each(|&other| assert!(mode(other) > 0));
+                release.send(()).expect("the reader waits");
+            }
+            let expected = if is_held { 0o600 } else { 0o644 };
+            assert_eq!(reader.join().expect("no panic"), expected, "inode {ino}");
+            assert_eq!(mode(ino), expected, "inode {ino}");
+        });
+    }
+    world.blocks.watch_reads(|_| ());
+    assert!(held > 32, "{held} of 64 were not live");
+    world.check();
 }
 
 /// Lookups, changes and forgets of the same names by several threads, while txgs are written and nothing has room: no
