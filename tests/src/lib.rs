@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest time one command may take before the test fails: only what hangs takes so long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// How long is waited for what the daemon does by itself, which is a matter of seconds where the machine is not starved.
+const LOOKS_LAST: Duration = Duration::from_secs(600);
 
 /// Starts a process, one at a time.
 ///
@@ -27,6 +29,14 @@ pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
     static SPAWNS: Mutex<()> = Mutex::new(());
     let _turn = SPAWNS.lock().unwrap_or_else(PoisonError::into_inner);
     command.spawn()
+}
+
+/// Runs a process to its end and takes what it prints; started as [`spawn`] does.
+///
+/// # Errors
+/// Of the system.
+pub fn output(command: &mut Command) -> std::io::Result<Output> {
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?.wait_with_output()
 }
 
 /// The `steadfast` executable under test: `STEADFAST_BIN`, or the one beside this test's own build.
@@ -236,6 +246,15 @@ impl Host {
         ))
     }
 
+    /// What a command prints once that is as wished: the daemon does some things by itself.
+    #[track_caller]
+    pub fn until(&self, line: &str, is_so: impl Fn(&str) -> bool) -> String {
+        until(|| {
+            let told = self.shell(line).ok().out;
+            if is_so(&told) { Ok(told) } else { Err(told) }
+        })
+    }
+
     /// Runs a line of shell with `steadfast`, `zpool` and `zfs` on its path.
     pub fn shell(&self, line: &str) -> Ran {
         let compat = self.at("compat");
@@ -245,6 +264,22 @@ impl Host {
         let path = std::env::var("PATH").unwrap_or_default();
         let line = format!("export PATH='{}':'{path}'\n{line}", compat.display());
         self.exec("bash", &["-euc", &line], b"")
+    }
+}
+
+/// Looks until something is so, and gives what there was then. `look` gives that, or what it saw instead.
+///
+/// # Panics
+/// If it does not come, with what was seen last.
+#[track_caller]
+pub fn until<T>(look: impl Fn() -> Result<T, String>) -> T {
+    let started = Instant::now();
+    loop {
+        match look() {
+            Ok(seen) => return seen,
+            Err(seen) => assert!(started.elapsed() < LOOKS_LAST, "it does not come; seen was last:\n{seen}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use steadfast_tests::{Host, is_root, noise, skip, steadfast_bin};
+use steadfast_tests::{Host, is_root, noise, skip, spawn, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
 
@@ -194,13 +194,10 @@ fn a_service_manager_is_told_when_the_pools_are_there() {
     host.run("daemon stop").ok();
     let socket = UnixDatagram::bind(host.at("notify")).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(300))).expect("a timeout");
-    let mut daemon = Command::new(steadfast_bin())
-        .args(["daemon", "run"])
-        .env("STEADFAST_RUNTIME_DIR", host.at("run"))
-        .env("NOTIFY_SOCKET", host.at("notify"))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut command = Command::new(steadfast_bin());
+    command.args(["daemon", "run"]).env("STEADFAST_RUNTIME_DIR", host.at("run"));
+    command.env("NOTIFY_SOCKET", host.at("notify")).stderr(Stdio::null());
+    let mut daemon = spawn(&mut command).expect("it starts");
     let heard = |socket: &UnixDatagram| {
         let mut text = [0; 64];
         let length = socket.recv(&mut text).expect("the daemon says how far it is");
@@ -208,8 +205,7 @@ fn a_service_manager_is_told_when_the_pools_are_there() {
     };
     assert_eq!(heard(&socket), "READY=1");
     assert_eq!(std::fs::read_to_string(host.at("t/file")).expect("mounted when it is ready"), "kept\n");
-    let status = Command::new("kill").arg(daemon.id().to_string()).status().expect("kill runs");
-    assert!(status.success());
+    host.exec("kill", &[daemon.id().to_string()], b"").ok();
     assert_eq!(heard(&socket), "STOPPING=1");
     assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
     host.run("inspect label {}/tank.img").ok().says("exported");

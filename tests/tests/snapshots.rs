@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use steadfast_tests::{Host, noise};
+use steadfast_tests::{Host, noise, spawn};
 
 /// The first column of a listing, line by line.
 fn names(listing: &str) -> Vec<&str> {
@@ -177,12 +177,9 @@ fn a_snapshot_has_what_the_kernel_holds_back() {
         let file = top.join(format!("file{round}"));
         // Another process, which neither closes the file nor starts processes: a copy of its descriptor that is closed would have the kernel
         // hand everything over.
-        let mut writer = std::process::Command::new("dd")
-            .args(["bs=4096", "iflag=fullblock", "status=none"])
-            .arg(format!("of={}", file.display()))
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("dd runs");
+        let mut command = std::process::Command::new("dd");
+        command.args(["bs=4096", "iflag=fullblock", "status=none"]).arg(format!("of={}", file.display()));
+        let mut writer = spawn(command.stdin(std::process::Stdio::piped())).expect("dd runs");
         let mut pipe = writer.stdin.take().expect("a pipe");
         std::io::Write::write_all(&mut pipe, &content).expect("written");
         let has_all = || fs::metadata(&file).is_ok_and(|about| about.len() == content.len() as u64);

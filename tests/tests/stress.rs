@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use steadfast_tests::{Host, is_root, no_fuse, skip};
+use steadfast_tests::{Host, is_root, no_fuse, output, skip, spawn};
 
 /// Tells a child of this test what it is: seed, count of operations.
 const CHILD: &str = "STEADFAST_STRESS_CHILD";
@@ -20,7 +20,7 @@ fn long() -> bool {
 }
 
 fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let found = output(Command::new("sh").args(["-c", &format!("command -v {program}")]));
     found.is_ok_and(|output| output.status.success())
 }
 
@@ -200,13 +200,10 @@ fn random_calls_of_many_processes_leave_a_whole_pool() {
         let started: Vec<_> = (0..children)
             .map(|child| {
                 let seed = (seed << 20) + (round << 8) + child;
-                Command::new(&me)
-                    .args(["--exact", "child_of_random_calls", "--nocapture"])
-                    .env(CHILD, format!("{seed} {count}"))
-                    .current_dir(host.at("t"))
-                    .stdout(Stdio::null())
-                    .spawn()
-                    .expect("a child")
+                let mut command = Command::new(&me);
+                command.args(["--exact", "child_of_random_calls", "--nocapture"]);
+                command.env(CHILD, format!("{seed} {count}")).current_dir(host.at("t"));
+                spawn(command.stdout(Stdio::null())).expect("a child")
             })
             .collect();
         for mut child in started {

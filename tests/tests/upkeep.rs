@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use steadfast_tests::{Host, noise};
+use steadfast_tests::{Host, noise, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,15 +22,9 @@ fn write(host: &Host, files: std::ops::Range<u64>) {
 }
 
 /// Status once it does not say something any more.
+#[track_caller]
 fn status_without(host: &Host, word: &str) -> String {
-    for _ in 0..300 {
-        let told = host.shell("zpool status tank").ok().out;
-        if !told.contains(word) {
-            return told;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    panic!("status goes on to say {word}:\n{}", host.shell("zpool status tank").ok().out);
+    host.until("zpool status tank", |told| !told.contains(word))
 }
 
 /// Spoils some bytes in the middle of a file's content, on the image, behind the pool's back.
@@ -157,13 +151,7 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
     let told = status_without(&host, "UNAVAIL");
     assert!(told.contains("d1.img"), "{told}");
     // The command is written down when it has returned, a moment after its device is seen.
-    let written_down = || {
-        (0..100).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            host.shell("zpool history tank").ok().out.contains("(autoreplace)")
-        })
-    };
-    assert!(written_down(), "{}", host.shell("zpool history tank").ok().out);
+    host.until("zpool history tank", |told| told.contains("(autoreplace)"));
     host.shell("zpool wait tank; zpool offline tank $PWD/d2.img").ok();
     for file in 0..10 {
         assert!(fs::read(host.at("t").join(format!("f{file}"))).expect("readable") == noise(file, 400_000));
@@ -171,23 +159,17 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
     host.shell("zpool online tank $PWD/d2.img; zpool wait tank").ok();
     // The list of pools for the next start follows what was replaced in the background.
     host.shell("zpool replace -w tank $PWD/d1.img $PWD/d3.img").ok();
-    let listed = |wanted: &dyn Fn(&str) -> bool| {
-        for _ in 0..100 {
-            let mut text = String::new();
-            let found = fs::read_dir(host.at("run")).expect("the daemon's folder").flatten();
-            for entry in found.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
-                let _ = fs::File::open(entry.path()).and_then(|mut file| file.read_to_string(&mut text));
-            }
-            if wanted(&text) {
-                return true;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
+    let listed = || {
+        let mut text = String::new();
+        let found = fs::read_dir(host.at("run")).expect("the daemon's folder").flatten();
+        for entry in found.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+            let _ = fs::File::open(entry.path()).and_then(|mut file| file.read_to_string(&mut text));
         }
-        false
+        text
     };
     let follows =
         |text: &str| text.contains("d3.img\"") && text.contains("d2.img\"") && !text.contains("d1.img\"");
-    assert!(listed(&follows), "the old path is still listed");
+    until(|| Some(listed()).filter(|text| follows(text)).ok_or_else(listed));
     host.shell("zpool export tank").ok();
 }
 

@@ -172,7 +172,7 @@ mod tests {
     fn wait_until(holds: impl Fn() -> bool) {
         let begin = Instant::now();
         while !holds() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "it never came");
+            assert!(begin.elapsed() < Duration::from_secs(600), "it never came");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -190,8 +190,10 @@ mod tests {
             vigil.is_awake.load(Ordering::Relaxed)
         });
         assert_eq!(wishes(file.path())[..2], [NO_WISH, AT_ONCE]);
-        wait_until(|| wishes(file.path()).len() == 3);
-        assert_eq!(wishes(file.path())[2], NO_WISH, "nothing comes any more");
+        // Where this thread does not get to count for a while, it may rise and fall more than once.
+        wait_until(|| wishes(file.path()).last() == Some(&NO_WISH));
+        let all = wishes(file.path());
+        assert!(all.chunks(2).all(|pair| matches!(*pair, [NO_WISH, AT_ONCE] | [NO_WISH])), "{all:?}");
         vigil.end();
         wait_until(|| Arc::strong_count(&vigil) == 1);
     }

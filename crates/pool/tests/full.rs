@@ -239,7 +239,7 @@ fn the_cleaner_goes_on_wherever_a_read_fails() {
         // Status names the file without anybody having read it, if it is still bad.
         let named = || pool.state().damaged.iter().any(|damaged| damaged.path.as_deref() == Some(b"file"));
         if effect == Effect::FailAlways {
-            (0..2000).any(|_| {
+            (0..60_000).any(|_| {
                 named() || {
                     env.clock.sleep(std::time::Duration::from_millis(5));
                     false

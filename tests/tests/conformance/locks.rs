@@ -44,7 +44,7 @@ fcntl.{lock}(file, fcntl.LOCK_EX)
     helper = threading.Thread(target=knock); helper.start()
     said = waiter.stdout.readline(); done.set(); helper.join()
     assert said == 'woken\n', said
-    waiter.kill(); assert waiter.wait(30) in (-signal.SIGKILL, 1)  # or a last knock was not caught
+    waiter.kill(); assert waiter.wait(300) in (-signal.SIGKILL, 1)  # or a last knock was not caught
     holder.close()
 "#,
         ),
@@ -85,13 +85,13 @@ fcntl.lockf(f, fcntl.LOCK_EX, 1, 1); print('ready', flush=True); fcntl.lockf(f, 
 child = subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, text=True)
 assert child.stdout.readline() == 'ready\n'
 # Until the child waits, this would wait for the child.
-deadline = time.time() + 30
+deadline = time.time() + 300
 while time.time() < deadline:
     with open('/proc/locks') as locks:
         if any('->' in line and f' {child.pid} ' in line for line in locks): break
     time.sleep(0.05)
 refuses(errno.EDEADLK, fcntl.lockf, f, fcntl.LOCK_EX, 1, 1)
-fcntl.lockf(f, fcntl.LOCK_UN); assert child.wait(30) == 0
+fcntl.lockf(f, fcntl.LOCK_UN); assert child.wait(300) == 0
 "#,
         ),
     },

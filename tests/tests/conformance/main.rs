@@ -14,7 +14,7 @@ mod whole;
 use std::path::Path;
 use std::process::Command;
 
-use steadfast_tests::{Host, Ran, is_root, no_fuse, skip};
+use steadfast_tests::{Host, Ran, is_root, no_fuse, output, skip};
 
 /// Longest time one row may take, in seconds: only what hangs takes so long, even on a busy machine.
 const ROW_SECONDS: &str = "600";
@@ -111,7 +111,7 @@ pub fn missing() -> Option<String> {
     ["python3", "perl", "setpriv", "setfacl", "setfattr", "setcap", "fallocate", "flock"]
         .into_iter()
         .find_map(|tool| {
-            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+            let found = output(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
             let there = found.is_ok_and(|output| output.status.success());
             (!there).then(|| {
                 format!(

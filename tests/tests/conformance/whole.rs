@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use steadfast_tests::{Host, skip};
+use steadfast_tests::{Host, output, skip, spawn};
 
 use crate::{Ask::Python, ask, long, missing, tank, whole};
 
@@ -318,28 +318,25 @@ struct Hanging {
 impl Hanging {
     fn new(host: &Host) -> Hanging {
         host.shell("mkdir sealed plain; gocryptfs -q -init -scryptn 10 -extpass 'echo word' sealed").ok();
-        let server = Command::new("gocryptfs")
-            .args(["-q", "-fg", "-extpass", "echo word"])
-            .args([host.at("sealed"), host.at("plain")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("gocryptfs starts");
+        let mut command = Command::new("gocryptfs");
+        command.args(["-q", "-fg", "-extpass", "echo word"]).args([host.at("sealed"), host.at("plain")]);
+        let server = spawn(command.stdout(Stdio::null())).expect("gocryptfs starts");
         let hanging = Hanging { server, at: host.at("plain") };
         host.shell("until mountpoint -q plain; do sleep 0.1; done").ok();
         hanging
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.server.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
+        let sent = output(Command::new("kill").args([name, &self.server.id().to_string()]));
+        assert!(sent.is_ok_and(|sent| sent.status.success()), "kill {name}");
     }
 }
 
 impl Drop for Hanging {
     fn drop(&mut self) {
         // A test that failed leaves it stopped, and then nothing could be unmounted.
-        let _ = Command::new("kill").args(["-CONT", &self.server.id().to_string()]).status();
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = output(Command::new("kill").args(["-CONT", &self.server.id().to_string()]));
+        let _ = output(Command::new("umount").arg("-l").arg(&self.at));
         let _ = self.server.wait();
     }
 }
@@ -348,7 +345,7 @@ impl Drop for Hanging {
 #[test]
 fn who_waits_for_a_hanging_disk_can_be_killed() {
     let test = "killed while a disk hangs";
-    let gocryptfs = Command::new("gocryptfs").arg("--version").output();
+    let gocryptfs = output(Command::new("gocryptfs").arg("--version"));
     let why = missing().or_else(|| gocryptfs.is_err().then(|| "gocryptfs is not installed".to_owned()));
     if let Some(why) = why {
         return skip(test, &why);
@@ -358,12 +355,9 @@ fn who_waits_for_a_hanging_disk_can_be_killed() {
     host.shell("truncate -s 128M plain/img; zpool create -m $PWD/t tank $PWD/plain/img; zpool sync").ok();
     disk.signal("-STOP");
     let text = "import os; f = os.open('file', 66); os.write(f, b'x' * 9000); print('waits', flush=True); os.fsync(f)";
-    let mut waiter = Command::new("python3")
-        .args(["-c", text])
-        .current_dir(host.at("t"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python starts");
+    let mut command = Command::new("python3");
+    command.args(["-c", text]).current_dir(host.at("t")).stdout(Stdio::piped());
+    let mut waiter = spawn(&mut command).expect("python starts");
     let mut said = [0; 6];
     let out = waiter.stdout.as_mut().expect("a pipe");
     std::io::Read::read_exact(out, &mut said).expect("it says that it waits");
@@ -374,7 +368,7 @@ fn who_waits_for_a_hanging_disk_can_be_killed() {
     let started = Instant::now();
     let ended = loop {
         match waiter.try_wait().expect("asked") {
-            None if started.elapsed() < Duration::from_secs(60) => {
+            None if started.elapsed() < Duration::from_secs(600) => {
                 std::thread::sleep(Duration::from_millis(50))
             }
             ended => break ended,
