@@ -310,7 +310,7 @@ impl Inner {
                 |id: &SegmentId| kind == ScanKind::Remove || *id >= scan.row.next && *id < scan.row.until;
             scan.queue = Some(all.into_iter().filter(left).collect());
             // The pool's own metadata has no checksums: what of it is wrong is put right by reading it.
-            scan.nodes = self.commit_state.lock().last.as_ref().map(|root| root.meta).into_iter().collect();
+            scan.nodes = self.meta_root().into_iter().collect();
         }
         scan.dirty = true;
         while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {

@@ -23,8 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use steadfast_blockio::ReadContext;
+use parking_lot::Mutex;
+use steadfast_blockio::{Block, ReadContext};
 use steadfast_device::Device;
+use steadfast_env::Job;
 use steadfast_format::node::Node;
 use steadfast_format::{
     BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
@@ -47,8 +49,9 @@ const ALONE_NS: u64 = 5 * STEP_NS;
 /// Bytes of segments that are mended together: at first and on slow devices, and at most.
 const BATCH_BYTES_MIN: u64 = 8 << 20;
 const BATCH_BYTES_MAX: u64 = 128 << 20;
-/// Nodes of the meta tree read in one look.
-const STEP_NODES: usize = 64;
+/// Leaves of the meta tree put in order together, and who reads them at once.
+const STEP_NODES: usize = 256;
+const READERS: usize = 16;
 /// Pause between looks beside other load.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
@@ -77,13 +80,27 @@ pub enum ScrubCommand {
     Stop,
 }
 
+/// A node of the meta tree that is to be read.
+#[derive(Clone, Copy)]
+pub(crate) struct MetaNode {
+    pub pointer: BlockPointer,
+    pub is_leaf: bool,
+}
+
+impl MetaNode {
+    /// The root, of whatever level.
+    pub fn root(pointer: BlockPointer) -> MetaNode {
+        MetaNode { pointer, is_leaf: false }
+    }
+}
+
 /// The scan under way, or the last one.
 pub(crate) struct Scan {
     pub row: ScanRow,
     /// Segments to be looked at; filled when it begins or goes on.
     pub queue: Option<VecDeque<SegmentId>>,
     /// Nodes of the meta tree to be read.
-    pub nodes: Vec<BlockPointer>,
+    pub nodes: Vec<MetaNode>,
     /// To be stored with the next commit.
     pub dirty: bool,
     /// Bytes of segments that are mended together.
@@ -375,7 +392,7 @@ impl Inner {
             let all = self.space.mendable(scan.row.kind == ScanKind::Resilver);
             let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
             scan.queue = Some(left.collect());
-            scan.nodes = self.commit_state.lock().last.as_ref().map(|root| root.meta).into_iter().collect();
+            scan.nodes = self.meta_root().into_iter().collect();
         }
         scan.dirty = true;
         let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };
@@ -425,23 +442,70 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it.
-    pub(crate) fn read_nodes(&self, nodes: &mut Vec<BlockPointer>) -> Tally {
-        let mut tally = Tally::default();
+    /// Where the reading of the meta tree as of the last commit begins.
+    pub(crate) fn meta_root(&self) -> Option<MetaNode> {
+        self.commit_state.lock().last.as_ref().map(|root| MetaNode::root(root.meta))
+    }
+
+    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
+    /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each copy, and ten where
+    /// one is wrong, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
+    pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
+        let began_ns = self.env.clock.monotonic_ns();
+        let over = || self.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
+        let mut leaves = Vec::new();
+        while leaves.len() < STEP_NODES
+            && let Some(leaf) = nodes.pop_if(|node| node.is_leaf)
+        {
+            leaves.push(leaf);
+        }
+        if leaves.is_empty() {
+            return nodes.pop().map_or_else(Tally::default, |node| self.read_inner(&node.pointer, nodes));
+        }
+        leaves.sort_by_key(|leaf| leaf.pointer.copies[0]);
+        let (whole, left) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+        let share = leaves.len().div_ceil(READERS);
+        let jobs = leaves.chunks(share).map(|some| -> Job<'_> {
+            let (whole, left, over) = (&whole, &left, &over);
+            Box::new(move || {
+                for (at, leaf) in some.iter().enumerate() {
+                    if at > 0 && over() {
+                        left.lock().extend_from_slice(&some[at..]);
+                        break;
+                    }
+                    let tally = self.look_at(&leaf.pointer);
+                    if tally.lost > 0 {
+                        // Notes it as damage.
+                        let _ = self.read_node(&leaf.pointer);
+                    }
+                    whole.lock().add(tally);
+                }
+            })
+        });
+        self.env.tasks.run_waiting(jobs.collect());
+        nodes.extend(left.into_inner());
+        whole.into_inner()
+    }
+
+    /// A node above leaves, whose children are to be read then.
+    fn read_inner(&self, pointer: &BlockPointer, nodes: &mut Vec<MetaNode>) -> Tally {
+        let tally = self.look_at(pointer);
+        // A node that was replaced meanwhile is found nowhere; the new one was written since.
+        let Some(bytes) = self.read_node(pointer) else { return tally };
+        let Ok(node) = Node::decode(&bytes) else { return tally };
+        if node.level() > 0 {
+            let is_leaf = node.level() == 1;
+            let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
+            nodes.extend(children.map(|pointer| MetaNode { pointer, is_leaf }));
+        }
+        tally
+    }
+
+    fn read_node(&self, pointer: &BlockPointer) -> Option<Block> {
         let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let context =
             ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
-        for _ in 0..STEP_NODES {
-            let Some(pointer) = nodes.pop() else { break };
-            tally.add(self.look_at(&pointer));
-            // A node that was replaced meanwhile is found nowhere; the new one was written since.
-            let Ok(bytes) = self.blockio.read(&pointer, &context) else { continue };
-            let Ok(node) = Node::decode(&bytes) else { continue };
-            if node.level() > 0 {
-                nodes.extend(node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok()));
-            }
-        }
-        tally
+        self.blockio.read(pointer, &context).ok()
     }
 
     /// Datasets that the last scrub left out, because their keys were not loaded.
