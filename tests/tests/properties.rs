@@ -14,6 +14,9 @@ fn what_zfs_has_and_we_have_not_is_refused_with_its_reason() {
         .ok()
         .says("all\nall\noff\nnone\n");
     host.shell("zfs set primarycache=none tank").fails(1).says("LATER");
+    host.shell("zfs get snapshots_changed tank").fails(2).says("zpool history -i");
+    host.shell("zpool set delegation=on tank").fails(1).says("zfs allow").says("PROP-ELSEWHERE");
+    host.shell("zpool get multihost tank").fails(2).says("anchor");
 }
 
 #[test]

@@ -64,7 +64,7 @@ codes! {
     PropValue "PROP-VALUE" "The property exists, and this is not one of its values."
         "Use one of the values listed.";
     PropElsewhere "PROP-ELSEWHERE" "ZFS has this property, and here there is nothing that it could change."
-        "Leave it out; `zfs get all` lists what there is.";
+        "Leave it out; `zfs get all` and `zpool get all` list what there is.";
     PropInherit "PROP-INHERIT" "The property holds for one file system only; nothing above it counts for it."
         "Set it instead: `zfs set {property}={default} FILESYSTEM` is as if nobody had.";
     PropSpace "PROP-SPACE" "A quota holds from now on, so it cannot be less than what is used or reserved already; a reservation is kept from others, so there must be as much."

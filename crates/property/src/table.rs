@@ -418,12 +418,11 @@ pub const DATASET: &[Property] = &[
     setting(
         "checksum",
         "CHECKSUM",
-        "blake3",
-        Kind::Words { allowed: &["blake3"], later: &[] },
+        "on | blake3",
+        Kind::Words { allowed: &["on", "blake3"], later: &[] },
         "blake3",
         "Hash that proves every block; always on, always BLAKE3.",
-    )
-    .changes(Change::Never),
+    ),
     setting(
         "compression",
         "COMPRESS",

@@ -151,7 +151,7 @@ pub fn parse_assignment(scope: Scope, text: &str) -> Result<(String, String), Pr
         return Ok((name.to_owned(), value.to_owned()));
     }
     let Some(property) = lookup(scope, name) else {
-        if let Some(why) = why_not_here(name).filter(|_| scope == Scope::Dataset) {
+        if let Some(why) = why_not_here(scope, name) {
             return Err(PropertyError::Elsewhere { name: name.to_owned(), why });
         }
         return Err(PropertyError::Unknown { name: name.to_owned(), hint: hint(scope, name) });
@@ -170,7 +170,9 @@ impl Property {
     /// # Errors
     /// [`PropertyError`], which prints as a sentence.
     pub fn parse(&self, text: &str) -> Result<String, PropertyError> {
-        let wrong = || PropertyError::Value { name: self.name, value: text.to_owned(), values: self.values };
+        // What is shown of a feature is more than what can be set.
+        let values = if self.name == "feature@..." { "enabled; there is no way back" } else { self.values };
+        let wrong = || PropertyError::Value { name: self.name, value: text.to_owned(), values };
         if self.change == Change::Never {
             return Err(PropertyError::ReadOnly { name: self.name });
         }
@@ -194,6 +196,7 @@ impl Property {
                     let exact = match (self.name, text) {
                         // A choice made at creation: what `on` meant then must stay readable.
                         ("encryption", "on") => "aes-256-gcm",
+                        ("checksum", "on") => "blake3",
                         // ZFS' older words.
                         ("acltype", "posixacl") => "posix",
                         ("acltype", "noacl") => "off",
@@ -359,6 +362,8 @@ mod tests {
             "keylocation=file://relative",
             "keylocation=https://x",
             "mountpoint=/a\nb",
+            "checksum=off",
+            "checksum=sha256",
             "quota=-1",
             "quota=ten",
             "refquota=",
@@ -368,7 +373,7 @@ mod tests {
             assert!(matches!(dataset(text), Err(PropertyError::Value { .. })), "{text}");
         }
         assert!(matches!(dataset("used=1G"), Err(PropertyError::ReadOnly { .. })));
-        assert!(matches!(dataset("checksum=off"), Err(PropertyError::ReadOnly { .. })));
+        assert_eq!((exact("checksum=on"), exact("checksum=blake3")), ("blake3".into(), "blake3".into()));
         assert!(matches!(dataset("compression"), Err(PropertyError::NotAssignment { .. })));
     }
 
