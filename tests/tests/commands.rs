@@ -31,6 +31,23 @@ fn a_full_pool_takes_more_once_a_device_is_added() {
 }
 
 #[test]
+fn what_is_said_of_new_devices_is_the_pools_own() {
+    let Some(host) = Host::with_images("ashift", 4, 64 * MIB) else { return };
+    host.shell("zpool create -o ashift=13 -m $PWD/t tank $PWD/d1.img").ok();
+    let refused = |line: &str| {
+        host.shell(line).fails(1).says("ashift=13").says("PROP-CREATION");
+    };
+    refused("zpool attach -o ashift=12 tank $PWD/d1.img $PWD/d2.img");
+    host.shell("zpool attach -w -o ashift=13 tank $PWD/d1.img $PWD/d2.img").ok();
+    refused("zpool replace -o ashift=9 tank $PWD/d2.img $PWD/d3.img");
+    host.shell("zpool replace -w -s -o ashift=0 tank $PWD/d2.img $PWD/d3.img").ok();
+    refused("zpool add -f -o ashift=12 tank $PWD/d4.img");
+    host.shell("zpool add -f -o comment=x tank $PWD/d4.img").fails(2).says("'comment'");
+    host.shell("zpool add -f -o ashift=20 tank $PWD/d4.img").fails(1).says("PROP-VALUE");
+    host.shell("zpool add -f -o ashift=13 tank $PWD/d4.img && zpool export tank").ok();
+}
+
+#[test]
 fn iostat_counts_what_is_written_and_read() {
     let Some(host) = Host::with_tank("iostat") else { return };
     let written = |host: &Host| {

@@ -20,6 +20,13 @@ pub fn history(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}.{hour:02}:{minute:02}:{second:02}")
 }
 
+/// The time of the day: `05:25:07`.
+#[must_use]
+pub fn clock(seconds: u64) -> String {
+    let Civil { hour, minute, second, .. } = civil(seconds);
+    format!("{hour:02}:{minute:02}:{second:02}")
+}
+
 /// As `zpool events` shows it: `Nov 21 2026 05:25:07.123456789`.
 #[must_use]
 pub fn event(nanos: u64) -> String {

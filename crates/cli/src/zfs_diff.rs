@@ -12,6 +12,7 @@ pub(crate) const DIFF: Command = Command {
         flags: &[
             flag('F', "with the type of each file, as `ls -F` shows it"),
             flag('H', "for scripts: tabs, and no arrow"),
+            flag('h', "accepted and without meaning: letters beyond ASCII are always printed as they are"),
             flag('t', "with the time of the change, in seconds since 1970"),
         ],
         operands: "filesystem@snapshot [filesystem@snapshot|filesystem]",

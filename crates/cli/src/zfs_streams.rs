@@ -1,9 +1,12 @@
 //! `zfs send`, `zfs receive` and `zfs bookmark`.
 
+use crate::date;
 use crate::family::{Command, Doing, Failure, Session};
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::table::tame;
 use crate::zpool::assignments;
+use crate::zpool_scan::now;
+use std::cell::RefCell;
 use std::os::fd::AsFd;
 use steadfast_control::api::{
     FsBookmark, FsBookmarkDestroy, FsReceive, FsReceiveAbort, FsSend, ReceiveNaming, Sent, SentPart,
@@ -22,18 +25,21 @@ pub(crate) const SEND: Command = Command {
                 "what is new since this earlier snapshot; of a clone, its origin too",
             ),
             valued('I', "snapshot", "the same, and each snapshot between the two"),
-            flag('R', "the file systems below too, with all snapshots up to this one and their properties"),
-            flag('p', "with the properties of the file system"),
-            flag('b', "with those properties alone that it received itself, if it received any"),
-            flag('w', "blocks as they are sealed: nobody on the way needs the key; else as -c"),
+            flag('R', "the file systems below too, with all snapshots up to this one and their properties")
+                .or("replicate"),
+            flag('p', "with the properties of the file system").or("props"),
+            flag('b', "with those properties alone that it received itself, if it received any").or("backup"),
+            flag('w', "blocks as they are sealed: nobody on the way needs the key; else as -c").or("raw"),
             flag('c', "records as they are compressed; they are stored so where they arrive")
                 .or("compressed"),
-            flag('n', "only say what would be sent"),
-            flag('v', "say what is sent, and how far it is"),
-            flag('P', "the same, for scripts"),
+            flag('n', "only say what would be sent").or("dryrun"),
+            flag('v', "say what is sent, and how far it is").or("verbose"),
+            flag('P', "the same, for scripts").or("parsable"),
             valued('t', "token", "go on where a receive with -s broke off"),
-            flag('L', "accepted and without meaning: records are sent at their size"),
-            flag('e', "accepted and without meaning: small files are always sent in one piece"),
+            flag('L', "accepted and without meaning: records are sent at their size").or("large-block"),
+            flag('e', "accepted and without meaning: small files are always sent in one piece").or("embed"),
+            flag('h', "with the tags that hold snapshots, which is refused: they stay here").or("holds"),
+            flag('V', "accepted and without meaning: the daemon sends, and its title stays").or("proctitle"),
         ],
         operands: "[filesystem@snapshot]",
         least: 0,
@@ -62,6 +68,7 @@ pub(crate) const RECEIVE: Command = Command {
                 "set a property on what is received; origin=snapshot: receive it as a clone of that; may be repeated",
             ),
             valued('x', "property", "a property of the stream that does not count here; may be repeated"),
+            flag('h', "accepted and without meaning: streams bring no tags that hold snapshots"),
         ],
         operands: "filesystem[@snapshot]",
         least: 1,
@@ -139,6 +146,10 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         (None, Some(base)) => (Some(of_same(fs, base)), true),
         (None, None) => (None, false),
     };
+    if parsed.has('h') {
+        let what = "tags that hold snapshots do not go along with a stream (-h)";
+        return Err(Refusal::new(Code::Later, what)).doing(|| format!("cannot send '{}'", tame(&snapshot)));
+    }
     if base.is_some() && token.is_some() {
         return Err(Failure::Usage("a token says itself what it is an increment upon".into()));
     }
@@ -178,10 +189,10 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     }
     let none = || Refusal::new(Code::StreamTerminal, "there is no standard output");
     let out = session.world.out_fd.take().ok_or_else(none).doing(doing)?;
-    let say = |snapshot: &str, bytes: u64| match (verbose, script) {
-        (false, _) => String::new(),
-        (true, false) => format!("{:>9}   {}\n", nice_bytes(bytes), tame(snapshot)),
-        (true, true) => format!("{bytes}\t{}\n", tame(snapshot)),
+    let under_way = RefCell::new(String::new());
+    let say = |snapshot: &str, bytes: u64| match verbose {
+        false => String::new(),
+        true => progress(&mut under_way.borrow_mut(), now(), (snapshot, bytes), script),
     };
     session.stream(request, out.as_fd(), &say).doing(doing)?;
     Ok(())
@@ -208,6 +219,20 @@ fn plan(sent: &Sent, script: bool) -> String {
         true => format!("size\t{total}\n"),
     });
     text
+}
+
+/// How far a stream is, as ZFS tells it (times are UTC): with a heading where a snapshot begins, or in columns for scripts.
+fn progress(under_way: &mut String, now: u64, (snapshot, bytes): (&str, u64), script: bool) -> String {
+    let (time, name) = (date::clock(now), tame(snapshot));
+    if script {
+        return format!("{time}\t{bytes}\t{name}\n");
+    }
+    let mut text = String::new();
+    if under_way != snapshot {
+        text.push_str(&format!("TIME        SENT   SNAPSHOT {name}\n"));
+        snapshot.clone_into(under_way);
+    }
+    text + &format!("{time}   {:>5}   {name}\n", nice_bytes(bytes))
 }
 
 fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
@@ -264,4 +289,24 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
     }
     session.warn("the stream is received, but", &receipt.warnings);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_told_as_in_zfs() {
+        let mut under_way = String::new();
+        let mut say = |seconds: u64, snapshot: &str, bytes: u64, script: bool| {
+            progress(&mut under_way, 1_795_238_707 + seconds, (snapshot, bytes), script)
+        };
+        assert_eq!(
+            say(0, "tank/desk@1", 0, false),
+            "TIME        SENT   SNAPSHOT tank/desk@1\n05:25:07      0B   tank/desk@1\n"
+        );
+        assert_eq!(say(1, "tank/desk@1", 1_224_065_679, false), "05:25:08   1.14G   tank/desk@1\n");
+        assert!(say(2, "tank/desk@2", 512, false).starts_with("TIME        SENT   SNAPSHOT tank/desk@2\n"));
+        assert_eq!(say(3, "tank/desk@2", 1024, true), "05:25:10\t1024\ttank/desk@2\n");
+    }
 }

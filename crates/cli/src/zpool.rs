@@ -43,7 +43,7 @@ pub const FAMILY: Family = Family {
     later: &[
         (
             "checkpoint",
-            "going back to an older root is what the anchor is to forbid; snapshots will keep old states",
+            "going back to an older root is what the anchor is to forbid; snapshots keep old states",
         ),
         ("reopen", "a device that failed is opened anew by `zpool export` and `zpool import`"),
     ],
@@ -254,6 +254,7 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     flag('f', "overwrite devices that seem to be in use"),
                     flag('n', "only check, and print the layout"),
+                    zpool_growth::ASHIFT,
                 ],
                 operands: "pool vdev...",
                 least: 2,
@@ -284,6 +285,7 @@ pub const FAMILY: Family = Family {
                     flag('f', "overwrite a device that seems to be in use"),
                     flag('s', "accepted and without meaning: a resilver always goes in order, and compares"),
                     flag('w', "wait until the resilver, or the expansion, has ended"),
+                    zpool_growth::ASHIFT,
                 ],
                 operands: "pool device|group new-device",
                 least: 3,
@@ -366,7 +368,9 @@ pub const FAMILY: Family = Family {
             syntax: Syntax {
                 flags: &[
                     flag('f', "overwrite a device that seems to be in use"),
+                    flag('s', "accepted and without meaning: a resilver always goes in order, and compares"),
                     flag('w', "wait until the resilver has ended"),
+                    zpool_growth::ASHIFT,
                 ],
                 operands: "pool device [new-device]",
                 least: 2,
@@ -791,7 +795,7 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
 }
 
 /// A vdev and all below it, each with how deep it is.
-fn with_members(vdev: &VdevReport, depth: usize) -> Vec<(usize, &VdevReport)> {
+pub(crate) fn with_members(vdev: &VdevReport, depth: usize) -> Vec<(usize, &VdevReport)> {
     let members = vdev.children.iter().flat_map(|child| with_members(child, depth + 1));
     std::iter::once((depth, vdev)).chain(members).collect()
 }

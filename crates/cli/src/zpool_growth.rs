@@ -1,24 +1,80 @@
 //! `zpool add`, `online`, `offline`, `clear`, `labelclear`, `upgrade`: what a pool is made of and what it may use.
 
 use crate::family::{Doing, Failure, Session};
-use crate::options::Parsed;
+use crate::options::{Flag, Parsed, valued};
 use crate::table::{Column, render, tame};
-use crate::zpool::{device_path, vdevs};
+use crate::zpool::{assignments, device_path, vdevs, with_members};
 use steadfast_control::api::{
     LabelClear, PoolAdd, PoolClear, PoolInfo, PoolList, PoolOffline, PoolOnline, PoolStatus, PoolUpgrade,
+    VdevClass, VdevKind, VdevReport, VdevSpec,
 };
+use steadfast_control::check::{property_refusal, vdev_word};
+use steadfast_control::{Code, Refusal};
 use steadfast_format::Feature;
+use steadfast_property::{Scope, parse_assignment};
+
+/// What may be said of new devices.
+pub(crate) const ASHIFT: Flag = valued('o', "property=value", "ashift=, which is the pool's own or 0");
+
+/// Looks at what is said of new devices: all of a pool have the allocation unit that it was created with.
+///
+/// # Errors
+/// Another property, or another unit.
+pub(crate) fn check_new(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    pool: &str,
+    doing: impl Fn() -> String,
+) -> Result<(), Failure> {
+    for (name, value) in assignments(parsed.values('o'))? {
+        let text = format!("{name}={value}");
+        let (name, value) = parse_assignment(Scope::Pool, &text).map_err(property_refusal).doing(&doing)?;
+        if name != "ashift" {
+            return Err(Failure::Usage(format!(
+                "of new devices ashift= can be said, and not '{}'",
+                tame(&name)
+            )));
+        }
+        let found = session.ask(PoolList { names: vec![pool.to_owned()] }).doing(&doing)?;
+        let own =
+            found.first().and_then(|pool| pool.properties.get(&name)).map_or("", |own| own.value.as_str());
+        if value != "0" && value != own {
+            let what = format!("the pool was created with ashift={own}, which holds for all its devices");
+            let refusal = Refusal::new(Code::PropCreation, what).with("property", "ashift");
+            return Err(refusal).doing(&doing);
+        }
+    }
+    Ok(())
+}
+
+/// New devices as they were typed, below the words that say what they are, each with how deep it is.
+fn layout(vdevs: &[VdevSpec]) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    for vdev in vdevs {
+        let mut depth = 1;
+        let class = vdev_word(vdev.class, VdevKind::Plain);
+        if vdev.class != VdevClass::Main {
+            lines.push((0, class.to_owned()));
+        }
+        if vdev.kind != VdevKind::Plain {
+            lines.push((depth, vdev_word(VdevClass::Main, vdev.kind).to_owned()));
+            depth += 1;
+        }
+        lines.extend(vdev.devices.iter().map(|device| (depth, tame(&device.display().to_string()))));
+    }
+    lines
+}
 
 pub(crate) fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
     let doing = || format!("cannot add to '{}'", tame(&name));
+    check_new(session, parsed, &name, doing)?;
     let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
-    let devices: Vec<String> =
-        vdevs.iter().flat_map(|vdev| &vdev.devices).map(|device| device.display().to_string()).collect();
+    let layout = layout(&vdevs);
     let dry_run = parsed.has('n');
-    let before = if dry_run {
+    let before: Vec<VdevReport> = if dry_run {
         let request = PoolStatus { names: vec![name.clone()] };
-        session.ask(request).doing(doing)?.into_iter().flat_map(|pool| pool.vdevs).map(|v| v.name).collect()
+        session.ask(request).doing(doing)?.into_iter().flat_map(|pool| pool.vdevs).collect()
     } else {
         Vec::new()
     };
@@ -26,8 +82,10 @@ pub(crate) fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
     let outcome = session.ask(request).doing(doing)?;
     if dry_run {
         session.line(format!("would update '{name}' to the following configuration:\n\n\t{name}"));
-        for device in before.iter().chain(&devices) {
-            session.line(format!("\t  {}", tame(device)));
+        let before = before.iter().flat_map(|vdev| with_members(vdev, 1));
+        let before = before.map(|(depth, vdev)| (depth, tame(&vdev.name)));
+        for (depth, name) in before.chain(layout) {
+            session.line(format!("\t{}{name}", "  ".repeat(depth)));
         }
     }
     session.warn(&format!("'{name}' is larger, but"), &outcome.warnings);

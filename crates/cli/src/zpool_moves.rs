@@ -5,6 +5,7 @@ use crate::family::{Doing, Failure, Session};
 use crate::options::Parsed;
 use crate::table::tame;
 use crate::zpool::device_path;
+use crate::zpool_growth::check_new;
 use crate::zpool_trim::{duration, wait_for};
 use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::api::{
@@ -15,10 +16,12 @@ use steadfast_property::nice_bytes;
 
 pub(crate) fn attach(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
+    let doing = || format!("cannot attach to '{}'", tame(&name));
+    check_new(session, parsed, &name, doing)?;
     let device = device_path(session, &parsed.operands[1]);
     let new = device_path(session, &parsed.operands[2]);
     let request = PoolAttach { name: name.clone(), device, new, force: parsed.has('f') };
-    let outcome = session.ask(request).doing(|| format!("cannot attach to '{}'", tame(&name)))?;
+    let outcome = session.ask(request).doing(doing)?;
     session.warn(&format!("the device is attached to '{name}', but"), &outcome.warnings);
     if parsed.has('w') {
         wait_for(session, &name, &["resilver", "raidz_expand"], None, |_, _| {})

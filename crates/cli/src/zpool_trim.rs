@@ -107,10 +107,12 @@ pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<()
 
 pub(crate) fn replace(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let name = parsed.operands[0].clone();
+    let doing = || format!("cannot replace in '{}'", tame(&name));
+    crate::zpool_growth::check_new(session, parsed, &name, doing)?;
     let old = device_path(session, &parsed.operands[1]);
     let new = parsed.operands.get(2).map(|word| device_path(session, word));
     let request = PoolReplace { name: name.clone(), old, new, force: parsed.has('f') };
-    let outcome = session.ask(request).doing(|| format!("cannot replace in '{}'", tame(&name)))?;
+    let outcome = session.ask(request).doing(doing)?;
     session.warn(&format!("the device of '{name}' is replaced, but"), &outcome.warnings);
     if parsed.has('w') { wait_for(session, &name, &["resilver"], None, |_, _| {}) } else { Ok(()) }
 }

@@ -656,6 +656,11 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     for compressed in ["-c", "--compressed", "-wc", "-cRp", "-Lec"] {
         assert_eq!(machine.ok(&format!("zfs send {compressed} tank@a")).as_bytes(), fake::SENT);
     }
+    // In ZFS these are options of their own, and help would be taken for the stream.
+    let refused = machine.run("zfs send -Rh tank@a");
+    assert!(refused.status == 1 && refused.out.is_empty() && refused.err.contains("LATER"), "{refused:?}");
+    assert_eq!(machine.ok("zfs send --raw --replicate -V tank@a").as_bytes(), fake::SENT);
+    assert_eq!(machine.ok("zfs diff -h tank@a"), machine.ok("zfs diff tank@a"));
     let ran = machine.run("zfs send -v tank@b");
     assert_eq!((ran.status, ran.out.as_bytes()), (0, fake::SENT));
     assert!(ran.err.contains("7B   tank@b"), "{ran:?}");
