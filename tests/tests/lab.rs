@@ -209,6 +209,39 @@ fn ctrl_c_takes_everything_away() {
     nothing_left(&work);
 }
 
+/// The command it would wait for never ends by itself: a `zpool create` of a zfs-fuse that is none.
+#[test]
+fn ctrl_c_ends_the_command_that_runs() {
+    let test = "ctrl_c_ends_the_command_that_runs";
+    if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "needs root".to_owned())) {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    host.shell(
+        "mkdir bin; echo 'exec sleep 100000' > bin/zfs-fuse; \
+         echo 'test \"$1\" != create || { echo reached > \"$0.reached\"; sleep 100000; }' > bin/zpool; \
+         sed -i '1i #!/bin/sh' bin/*; chmod +x bin/*",
+    )
+    .ok();
+    let devices: Vec<String> =
+        (0..7).map(|at| host.image(&format!("d{at}.img"), 16 << 20).display().to_string()).collect();
+    let mut command = Command::new(steadfast_bin());
+    command.args(["lab", "run", "recovery", "--arms", "zfs-fuse", "--devices", &devices.join(",")]);
+    command.arg("--zfs-fuse").arg(host.at("bin")).arg("--out").arg(host.at("out"));
+    let mut child = spawn(command.arg("--dir").arg(&work).stderr(Stdio::piped())).unwrap();
+    while !host.at("bin/zpool.reached").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it came to the command");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    nothing_left(&work);
+    assert_eq!(fs::metadata(&devices[0]).unwrap().len(), 16 << 20, "what was given is left");
+}
+
 #[test]
 fn the_demo_tells_its_story_and_catches_the_flipped_bit() {
     if let Some(why) = no_fuse() {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -514,11 +515,19 @@ impl Arm {
             let _ = child.kill();
             let _ = child.wait();
         }
-        if let Some(device) = self.device.take() {
-            let _ = shell.ask(&format!("losetup --detach {device}"));
+        if matches!(self.kind, Kind::Loop { .. } | Kind::Gocryptfs) {
+            detach(&self.image, shell);
+            self.device = None;
         }
         let _ = fs::remove_dir_all(&self.home);
     }
+}
+
+/// Takes loop devices away by what lies below them: who was stopped while one was attached has not heard its name.
+pub(crate) fn detach(image: &Path, shell: &mut Shell) {
+    let image = quoted(&image.display().to_string());
+    let list = format!("losetup --noheadings --output NAME --associated {image}");
+    let _ = shell.ask(&format!("{list} | xargs -r -n 1 losetup --detach"));
 }
 
 /// Why zfs-fuse cannot be run from a folder.
@@ -534,8 +543,10 @@ pub(crate) fn zfs_fuse_lacks(programs: &Path) -> Option<String> {
 /// Starts the server of zfs-fuse and waits until it answers.
 pub(crate) fn zfs_fuse(programs: &Path, shell: &mut Shell) -> Result<Child, Error> {
     let server = programs.join("zfs-fuse");
-    let child = Command::new(&server)
+    let mut child = Command::new(&server)
         .arg("--no-daemon")
+        // Ctrl-C is ours to hear: what is on its file systems goes first.
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -543,7 +554,14 @@ pub(crate) fn zfs_fuse(programs: &Path, shell: &mut Shell) -> Result<Child, Erro
         .map_err(Error::io("run", &server))?;
     let list = format!("{} list", quoted(&programs.join("zpool").display().to_string()));
     let began = Instant::now();
-    while shell.ask(&list).is_err() && began.elapsed() < PATIENCE {
+    while let Err(error) = shell.ask(&list)
+        && began.elapsed() < PATIENCE
+    {
+        if matches!(error, Error::Stopped) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(child)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::data::Course;
-use crate::arms::{zfs_fuse, zfs_fuse_lacks};
+use crate::arms::{detach, zfs_fuse, zfs_fuse_lacks};
 use crate::command::quoted;
 use crate::engine::work::Noise;
 use crate::error::Error;
@@ -260,9 +260,7 @@ impl Bench {
         let (mut bytes, began) = (0, Instant::now());
         let mut block = vec![0; MIB];
         while self.files < wanted {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
+            alive(stop)?;
             let path = self.place().join(format!("f{}", self.files));
             let mut file = File::create(&path).map_err(Error::io("create", &path))?;
             let mut noise = Noise::new(self.files + 1);
@@ -281,10 +279,11 @@ impl Bench {
     }
 
     /// Reads everything and compares it with what was written. Gives bytes and seconds.
-    pub fn verify(&self) -> Result<(u64, f64), Error> {
+    pub fn verify(&self, stop: &AtomicBool) -> Result<(u64, f64), Error> {
         let began = Instant::now();
         let (mut block, mut found) = (vec![0; MIB], vec![0; MIB]);
         for number in 0..self.files {
+            alive(stop)?;
             let path = self.place().join(format!("f{number}"));
             let mut file = File::open(&path).map_err(Error::io("open", &path))?;
             let mut noise = Noise::new(number + 1);
@@ -304,10 +303,11 @@ impl Bench {
     }
 
     /// Reads everything, from the devices, with caches of the daemon that hold next to nothing of it. Gives bytes and seconds.
-    pub fn read_all(&self) -> Result<(u64, f64), Error> {
+    pub fn read_all(&self, stop: &AtomicBool) -> Result<(u64, f64), Error> {
         crate::arms::drop_kernel_caches()?;
         let (began, mut block) = (Instant::now(), vec![0; MIB]);
         for number in 0..self.files {
+            alive(stop)?;
             let path = self.place().join(format!("f{number}"));
             let mut file = File::open(&path).map_err(Error::io("open", &path))?;
             for _ in 0..FILE_MIB {
@@ -452,7 +452,7 @@ impl Bench {
         let began = Instant::now();
         let list = self.ours(&format!("pool list {}", self.pool()));
         while let Err(error) = shell.ask(&list) {
-            if began.elapsed() > PATIENCE {
+            if matches!(error, Error::Stopped) || began.elapsed() > PATIENCE {
                 return Err(error);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -518,10 +518,16 @@ impl Bench {
         let pool = self.pool();
         match &self.kind {
             Kind::Ours { .. } => {
-                let pid = shell.ask(&self.ours("daemon pid")).ok();
+                let pid = |shell: &mut Shell| {
+                    let said = shell.ask(&self.ours("daemon pid")).ok()?;
+                    said.trim().parse::<u32>().ok()
+                };
+                // Who was stopped between the end of one daemon and the start of the next has both to see to.
+                let before = pid(shell);
                 let _ = shell.ask(&self.ours(&format!("pool destroy -f {pool}")));
+                let after = pid(shell).filter(|after| Some(*after) != before);
                 let _ = shell.ask(&self.ours("daemon stop"));
-                if let Some(pid) = pid.and_then(|said| said.trim().parse().ok()) {
+                for pid in before.into_iter().chain(after) {
                     end_process(pid, &self.home.join("run"));
                 }
             }
@@ -542,14 +548,20 @@ impl Bench {
             let _ = child.kill();
             let _ = child.wait();
         }
-        for disk in self.loops.drain(..) {
-            let _ = shell.ask(&format!("losetup --detach {disk}"));
+        if matches!(self.kind, Kind::Btrfs) {
+            self.devices.iter().chain([&self.spare]).for_each(|path| detach(path, shell));
+            self.loops.clear();
         }
         if self.images {
             self.devices.iter().chain([&self.spare]).for_each(|path: &PathBuf| remove_file(path));
         }
         let _ = fs::remove_dir_all(&self.home);
     }
+}
+
+/// Ends what runs when it is no longer wanted.
+pub(super) fn alive(stop: &AtomicBool) -> Result<(), Error> {
+    if stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
 }
 
 fn remove_file(path: &Path) {

@@ -16,6 +16,7 @@
 //! (R3) What is not installed is a column that says so, never a number; a stranger that does not come to its end keeps the figures it
 //! came to, and says where it ended.
 //! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
+//! (R5) Ctrl-C ends the command that runs, and what takes everything away hears no more of it.   test: `ctrl_c_ends_the_command_that_runs`
 //!
 //! ## Reading order
 //! [`data`] (what a result is), `bench` (one file system), `questions` (small files on slow devices), `page`.
@@ -28,7 +29,8 @@ mod questions;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 pub use args::{RecoveryRequest, USAGE};
@@ -98,7 +100,7 @@ struct Hands<'a> {
 pub fn run(
     request: &RecoveryRequest,
     context: &Context,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<RecoveryResults, Error> {
     check_fuse()?;
     if !rustix::process::geteuid().is_root() {
@@ -130,7 +132,7 @@ pub fn run(
     report.conditions.machine.busy_before_percent = machine::busy();
 
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let arms: Vec<&'static str> = args::ARMS.into_iter().filter(|arm| request.wants(arm)).collect();
     let small = if request.wants("raidz1") { 2.0 } else { 0.0 };
     let stages = f64::from(request.rounds) * (arms.len() as f64 * FILLS.len() as f64 + small);
@@ -282,9 +284,9 @@ impl Hands<'_> {
         let Some(parity) = bench.parity() else { return Ok(()) };
         bench.restart(MEMORY[0], self.shell)?;
         let rate = |(bytes, seconds): (u64, f64)| bytes as f64 / 1e6 / seconds;
-        let whole = rate(bench.read_all()?);
+        let whole = rate(bench.read_all(self.stop)?);
         bench.set_away(parity as usize, true, self.shell)?;
-        let degraded = rate(bench.read_all()?);
+        let degraded = rate(bench.read_all(self.stop)?);
         bench.set_away(parity as usize, false, self.shell)?;
         self.note(bench.key, "read_whole", "reading everything, all devices there", "MB/s", whole);
         self.note(bench.key, "read_degraded", "the same without as many as can be spared", "MB/s", degraded);
@@ -300,7 +302,7 @@ impl Hands<'_> {
     }
 
     fn alive(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Stopped) } else { Ok(()) }
+        bench::alive(self.stop)
     }
 
     fn note(&mut self, arm: &str, key: &str, label: &str, unit: &str, value: f64) {
@@ -356,7 +358,7 @@ impl Hands<'_> {
             bench.course("resilver", at, self.shell, |bench, shell| bench.replace(target, "", shell))?;
         let copy = bench.course("copy", at, self.shell, |bench, shell| bench.replace(target, "", shell))?;
         crate::arms::drop_kernel_caches()?;
-        let (bytes, seconds) = bench.verify()?;
+        let (bytes, seconds) = bench.verify(self.stop)?;
         let rate = |bytes: u64, course: &Course| bytes as f64 / 1e6 / course.seconds;
         let key = bench.key;
         let label = |what: &str| format!("{what}, {fill} % full");
@@ -450,7 +452,7 @@ impl Hands<'_> {
             bench.model("", self.shell)?;
             self.report.courses.extend([heal, resilver]);
         }
-        bench.verify().map(drop)
+        bench.verify(self.stop).map(drop)
     }
 }
 

@@ -7,9 +7,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::bench::{Bench, Kind};
+use super::bench::{Bench, Kind, alive};
 use super::{Hands, MEMORY, MODEL, STAGE_S};
 use crate::engine::source_tree;
 use crate::error::Error;
@@ -75,12 +76,12 @@ impl Hands<'_> {
                 self.read("small_cold", files, bench)?;
                 self.read("small_again", files, bench)?;
                 self.wake(MEMORY[1], bench)?;
-                read(&bench.tree(), files)?;
+                read(&bench.tree(), files, self.stop)?;
                 self.read("small_memory", files, bench)?;
                 // It fills at the rate of the disks; whoever reads never waits for it.
                 bench.add_cache(DEVICE_BYTES, self.shell)?;
                 self.wake(LITTLE_MIB, bench)?;
-                read(&bench.tree(), files)?;
+                read(&bench.tree(), files, self.stop)?;
                 self.read("small_cache", files, bench)?;
             }
             Beside::Special => {
@@ -114,7 +115,7 @@ impl Hands<'_> {
 
     fn read(&mut self, key: &'static str, files: u64, bench: &Bench) -> Result<(), Error> {
         self.alive()?;
-        let seconds = read(&bench.tree(), files)?;
+        let seconds = read(&bench.tree(), files, self.stop)?;
         let label = ROWS.iter().find(|(known, _)| *known == key).map_or(key, |(_, label)| *label);
         let how = "One reader, file by file, directory by directory; the kernel's caches dropped before.";
         let row = Row::new(key, label, "files/s", true, how);
@@ -124,10 +125,10 @@ impl Hands<'_> {
 }
 
 /// Reads all files of a tree, which must be as many as were made. Gives seconds.
-fn read(tree: &Path, files: u64) -> Result<f64, Error> {
+fn read(tree: &Path, files: u64, stop: &AtomicBool) -> Result<f64, Error> {
     crate::arms::drop_kernel_caches()?;
     let began = Instant::now();
-    let found = read_below(tree)?;
+    let found = read_below(tree, stop)?;
     let seconds = began.elapsed().as_secs_f64();
     if found != files {
         return Err(Error::Answer {
@@ -139,12 +140,13 @@ fn read(tree: &Path, files: u64) -> Result<f64, Error> {
     Ok(seconds)
 }
 
-fn read_below(folder: &Path) -> Result<u64, Error> {
+fn read_below(folder: &Path, stop: &AtomicBool) -> Result<u64, Error> {
     let mut found = 0;
     for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
+        alive(stop)?;
         let path = entry.map_err(Error::io("list", folder))?.path();
         if path.is_dir() {
-            found += read_below(&path)?;
+            found += read_below(&path, stop)?;
         } else {
             fs::read(&path).map_err(Error::io("read", &path))?;
             found += 1;
@@ -196,6 +198,7 @@ pub(super) fn answers(rows: &[Row]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn answers_are_made_of_what_was_measured() {
@@ -219,6 +222,9 @@ mod tests {
         let dir = Workdir::create(&std::env::temp_dir()).unwrap();
         let tree = dir.path().join("tree");
         source_tree::make(&tree, 100, 1).unwrap();
-        assert_eq!(read_below(&tree).unwrap(), 100);
+        let stop = AtomicBool::new(false);
+        assert_eq!(read_below(&tree, &stop).unwrap(), 100);
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(read_below(&tree, &stop), Err(Error::Stopped)));
     }
 }
