@@ -158,7 +158,7 @@ impl Pattern {
         let Some(repeats) = self.repeats else { return self.fill_unique(buffer, file, position, generation) };
         for (index, block) in buffer.chunks_mut(repeats.unit as usize).enumerate() {
             let number = position / repeats.unit + index as u64;
-            let draw = mix(mix(self.seed ^ SET_KEY, file), number);
+            let draw = self.draw(file, number);
             let (set, faces) = match repeats.hot.set(number) {
                 Some(hot) => (hot, repeats.hot_faces),
                 None if ((draw >> 11) as f64 / (1u64 << 53) as f64) < repeats.unique => {
@@ -171,6 +171,12 @@ impl Pattern {
             let face = mix(generation, SET_KEY) % faces;
             self.fill_unique(block, SET_KEY, (set * 2 + face) * repeats.unit.max(UNIT as u64), 0);
         }
+    }
+
+    /// What decides whether a block repeats, and what. One turn of `mix` over a count is a count in steps of its key: for a key near a
+    /// simple fraction of 2^64 it would call far more blocks unique than it should, or far fewer.
+    fn draw(&self, file: u64, number: u64) -> u64 {
+        mix(mix(mix(self.seed ^ SET_KEY, file), number), SET_KEY)
     }
 
     fn fill_unique(&self, buffer: &mut [u8], file: u64, position: u64, generation: u64) {
@@ -300,6 +306,20 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 2 * 256 * 32);
+    }
+
+    #[test]
+    fn whatever_the_file_its_share_of_unique_blocks_is_the_same() {
+        let pattern = Pattern::new(1.0, 1);
+        let (blocks, wanted) = (2048, 0.2);
+        let is_unique = |draw: u64| (draw >> 11) as f64 / (1u64 << 53) as f64;
+        for file in 0..10_000 {
+            let key = mix(file, 1);
+            let unique = (0..blocks).filter(|number| is_unique(pattern.draw(key, *number)) < wanted).count();
+            let found = unique as f64 / blocks as f64;
+            // Six standard deviations of a binomial.
+            assert!((found - wanted).abs() < 0.053, "file {file}: {found}");
+        }
     }
 
     #[test]
