@@ -1072,3 +1072,29 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
             .any(|record| record.internal && record.text.contains("tank/a@auto-hourly-2026-11-23_20:00"))
     );
 }
+
+#[test]
+fn a_limit_of_snapshots_holds_and_keeps_nobody_else_from_its_own() {
+    /// Sunday, 22 November 2026, 14:38:20 UTC.
+    const NOW: u64 = 1_795_358_300;
+    let real = Env::real();
+    let clock = Arc::new(Shown { real: Arc::clone(&real.clock), wall_seconds: AtomicU64::new(NOW) });
+    let shown: Arc<dyn Clock> = Arc::<Shown>::clone(&clock);
+    let house = House::within(Env { clock: shown, ..real }, "limits");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[("snapshot_limit", "1")], None).unwrap();
+    house.create_fs("tank/a/below", &[], None).unwrap();
+    house.create_fs("tank/b", &[("steadfast:auto-snapshot", "hourly=1")], None).unwrap();
+    house.set("tank/a", "steadfast:auto-snapshot", "hourly=1").unwrap();
+    let count = |name: &str| house.get(name, "snapshot_count");
+    // Two at once are one more than there may be, so there is neither; and the others have theirs.
+    house.host().snapshot_by_policy();
+    assert_eq!((count("tank/a"), count("tank/b"), count("tank")), ("0".into(), "1".into(), "1".into()));
+    // With room for one more than is kept it goes on, in the same hour and in the next.
+    house.set("tank/a", "snapshot_limit", "4").unwrap();
+    for minutes in [1, 61, 121] {
+        clock.wall_seconds.store(NOW + minutes * 60, Ordering::SeqCst);
+        house.host().snapshot_by_policy();
+        assert_eq!((count("tank/a"), count("tank/b"), count("tank")), ("2".into(), "1".into(), "3".into()));
+    }
+}

@@ -295,6 +295,7 @@ impl Inner {
             }
             self.need_feature("moved_datasets")?;
         }
+        self.check_snapshot_limits(table, &[(clone, moved().count() as u64)], &table.ancestry(of))?;
 
         let base = origin.base;
         let mut cells = Vec::new();

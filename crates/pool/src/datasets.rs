@@ -66,6 +66,8 @@ pub struct DatasetInfo {
     pub data_used: u64,
     /// Datasets below it.
     pub filesystems: u64,
+    /// Snapshots of it and of all below it.
+    pub snapshots: u64,
     /// Bytes of its data on devices.
     pub data: u64,
     /// Inodes.
@@ -704,6 +706,7 @@ impl Inner {
             logical_used: measure.logical,
             data_used: measure.data,
             filesystems: measure.filesystems,
+            snapshots: measure.snapshots,
             data: row.data,
             files: row.files,
             encryption_root: match &row.encryption {

@@ -821,6 +821,16 @@ pub enum Error {
         /// Its limit.
         limit: u64,
     },
+    /// As many snapshots of a dataset and all below it as it may have.
+    #[error("'{name}' may have {limit} snapshots, with those of all below it, and this would make {count}")]
+    SnapshotLimit {
+        /// Dataset with the limit.
+        name: String,
+        /// Its limit.
+        limit: u64,
+        /// How many there would be.
+        count: u64,
+    },
     /// A quota below what is used or reserved already.
     #[error(
         "size is less than current used or reserved space: {property} of '{name}' must be at least {needed} bytes now"

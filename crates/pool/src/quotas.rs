@@ -33,7 +33,7 @@
 //! Limits are properties, and used is part of the dataset's row: both are of the root that is opened. What was promised is
 //! forgotten with what it was promised for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -97,6 +97,8 @@ struct Node {
     data: u64,
     /// Datasets below it.
     below: u64,
+    /// Snapshots, here and below.
+    snapshots: u64,
     /// Promised to operations that have no txg yet, and by txg.
     promised: u64,
     promised_in: [u64; TXG_SLOTS],
@@ -149,6 +151,8 @@ pub(crate) struct Measure {
     pub data: u64,
     /// Datasets below it.
     pub filesystems: u64,
+    /// Snapshots of it and of all below it.
+    pub snapshots: u64,
     /// Part of it: kept by refreservation and not written.
     pub by_refreservation: u64,
     /// Bytes that can still be written to it.
@@ -201,6 +205,7 @@ impl Quotas {
                 data: (entry.row.data + entry.row.lineage.kept).saturating_sub(entry.row.lineage.shared),
                 promised: known.promised,
                 promised_in,
+                snapshots: entry.snapshots.len() as u64,
                 freeing: entry.open.as_ref().is_some_and(|open| open.head.owes_frees()),
                 ..Node::default()
             };
@@ -226,6 +231,7 @@ impl Quotas {
             logical: node.logical,
             data: node.data,
             filesystems: node.below,
+            snapshots: node.snapshots,
             by_refreservation,
             available: available.min(room),
         })
@@ -362,12 +368,14 @@ impl Tree {
             let (charged, promised, freeing) = (node.charged(), node.promised_below, node.freeing);
             let settled = node.charged_settled();
             let (logical, data, below) = (node.logical, node.data, node.below + 1);
+            let snapshots = node.snapshots;
             let Some(parent) = node.parent.and_then(|parent| self.nodes.get_mut(&parent)) else { continue };
             parent.children += charged;
             parent.children_settled += settled;
             parent.logical += logical;
             parent.data += data;
             parent.below += below;
+            parent.snapshots += snapshots;
             parent.promised_below += promised;
             parent.freeing |= freeing;
         }
@@ -540,6 +548,31 @@ impl Inner {
             };
             if table.descendants(above).len() as u64 + more > limit {
                 return Err(Error::FilesystemLimit { name: table.full_name(above), limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses so many snapshots more of datasets where a limit would be passed, at them or above them. Datasets in `already` count
+    /// them now.
+    pub(crate) fn check_snapshot_limits(
+        &self,
+        table: &Table,
+        more: &[(DatasetId, u64)],
+        already: &[DatasetId],
+    ) -> Result<()> {
+        let mut added: BTreeMap<DatasetId, u64> = BTreeMap::new();
+        for (id, count) in more {
+            for above in table.ancestry(*id).into_iter().filter(|above| !already.contains(above)) {
+                *added.entry(above).or_default() += count;
+            }
+        }
+        for (id, more) in added {
+            let limit = table.get(id).and_then(|entry| entry.props.get("snapshot_limit")?.parse().ok());
+            let Some(limit) = limit.filter(|limit: &u64| *limit > 0) else { continue };
+            let count = table.snapshots_within(id) + more;
+            if count > limit {
+                return Err(Error::SnapshotLimit { name: table.full_name(id), limit, count });
             }
         }
         Ok(())

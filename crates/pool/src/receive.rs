@@ -270,6 +270,7 @@ impl Inner {
             false => self.check_not_raw(parent, parent_name)?,
         }
         self.check_filesystem_limits(parent, None)?;
+        self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_dedup(props.get("dedup").map(String::as_str))?;
@@ -303,6 +304,10 @@ impl Inner {
         let mut table = self.table.write();
         let entry = table.get(target).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
         let txg = self.check_target((&*table, entry), name, snapshot, spec.force, begin)?;
+        // What is younger makes room.
+        if entry.snapshots.range(txg.next()..).next().is_none() {
+            self.check_snapshot_limits(&table, &[(target, 1)], &[])?;
+        }
         if entry.row.raw != begin.raw {
             return Err(Error::RawMixed { name: name.to_owned() });
         }
@@ -343,6 +348,7 @@ impl Inner {
             false => self.check_not_raw(parent, parent_name)?,
         }
         self.check_filesystem_limits(parent, None)?;
+        self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_dedup(props.get("dedup").map(String::as_str))?;

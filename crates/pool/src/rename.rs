@@ -37,6 +37,8 @@ impl Inner {
             if table.is_within(parent, id) {
                 return Err(Error::InsideItself { name: name.to_owned(), to: to.to_owned() });
             }
+            let moved = table.snapshots_within(id);
+            self.check_snapshot_limits(&table, &[(parent, moved)], &table.ancestry(id))?;
             if let Some(reason) = key_border(&table, id, parent) {
                 return Err(Error::KeyBorder { name: name.to_owned(), to: to.to_owned(), reason });
             }

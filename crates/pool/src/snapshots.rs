@@ -256,6 +256,8 @@ impl Inner {
                 }
                 of.push((id, snapshot.to_owned()));
             }
+            let more: Vec<(DatasetId, u64)> = of.iter().map(|(id, _)| (*id, 1)).collect();
+            self.check_snapshot_limits(&table, &more, &[])?;
             of
         };
         for (id, _) in &of {

@@ -264,6 +264,12 @@ impl Table {
         found
     }
 
+    /// Snapshots of `id` and of all below it.
+    pub fn snapshots_within(&self, id: DatasetId) -> u64 {
+        let within = self.iter().filter(|(other, _)| self.is_within(*other, id));
+        within.map(|(_, entry)| entry.snapshots.len() as u64).sum()
+    }
+
     /// Finds a dataset by its full name.
     pub fn find(&self, name: &str) -> Result<DatasetId> {
         let missing = || Error::NoSuchDataset { name: name.to_owned() };

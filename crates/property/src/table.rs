@@ -374,6 +374,15 @@ pub const DATASET: &[Property] = &[
         "How many file systems there may be below it, at any depth.",
     ),
     measured("filesystem_count", "FSCOUNT", "<number>", UNLIMITED, "File systems below it."),
+    setting(
+        "snapshot_limit",
+        "SSLIMIT",
+        "<count> | none",
+        Kind::CountLimit,
+        "0",
+        "How many snapshots it and all below it may have together.",
+    ),
+    measured("snapshot_count", "SSCOUNT", "<number>", UNLIMITED, "Snapshots of it and of all below it."),
     measured(
         "refcompressratio",
         "REFRATIO",

@@ -8,6 +8,7 @@
 //! (AS1) Only snapshots with names of this form are removed, and of a period no more than those beyond its count, oldest first.
 //! (AS2) What a hold or a clone keeps is left alone, and tried again when the next of its period is taken.
 //! (AS3) One that a user destroys is not taken again in the same period, as long as the daemon runs.
+//! (AS4) What may have no more snapshots (`snapshot_limit`) keeps nobody else from its own, and is asked again each minute.
 
 use super::{Engine, Held};
 use crate::date::{self, Civil};
@@ -91,18 +92,41 @@ impl Engine {
 
 /// Takes what is missing and removes what is too much.
 fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
+    // Those that have as many snapshots as they may have.
+    let mut full: Vec<String> = Vec::new();
+    let is_full = |full: &[String], dataset: &str| {
+        full.iter()
+            .any(|top| dataset.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    };
     // A commit takes one snapshot of a file system, so each period has its own.
     for period in Period::ALL {
-        let missing = due.iter().filter(|due| due.missing && due.period == period);
-        let missing: Vec<String> = missing.map(|due| format!("{}@{}", due.dataset, due.label)).collect();
-        if missing.is_empty() {
-            continue;
+        loop {
+            let missing = due.iter().filter(|due| due.missing && due.period == period);
+            let missing = missing.filter(|due| !is_full(&full, &due.dataset));
+            let missing: Vec<String> = missing.map(|due| format!("{}@{}", due.dataset, due.label)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            match held.pool.take_snapshots(&missing, &Local::default()) {
+                Ok(()) => {
+                    let taken = |name: &String| format!("snapshot {name} ({AUTO_SNAPSHOT})");
+                    missing.iter().for_each(|name| held.pool.log(0, true, &taken(name)));
+                    break;
+                }
+                // (AS4)
+                Err(steadfast_pool::Error::SnapshotLimit { name, limit, .. }) => {
+                    let what =
+                        format!("what {AUTO_SNAPSHOT} asks for is not taken: it may have {limit} snapshots");
+                    diary.say(&name, what);
+                    full.push(name);
+                }
+                Err(error) => {
+                    let what = format!("what {AUTO_SNAPSHOT} asks for is not taken: {error}");
+                    diary.say(&held.pool.name(), what);
+                    return;
+                }
+            }
         }
-        if let Err(error) = held.pool.take_snapshots(&missing, &Local::default()) {
-            diary.say(&held.pool.name(), format!("what {AUTO_SNAPSHOT} asks for is not taken: {error}"));
-            return;
-        }
-        missing.iter().for_each(|name| held.pool.log(0, true, &format!("snapshot {name} ({AUTO_SNAPSHOT})")));
     }
     for Due { dataset, period, label, count, .. } in due {
         let doomed = too_many(held, &dataset, period, count);
@@ -119,6 +143,9 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
             );
         }
         held.note_snapshots([&*dataset]);
+        if is_full(&full, &dataset) {
+            continue;
+        }
         diary.said.remove(&dataset);
         diary.done.insert((dataset, period), (label, count));
     }

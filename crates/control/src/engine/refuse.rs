@@ -132,7 +132,9 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
-        Error::FilesystemLimit { name, .. } => with(Code::PropSpace).with("fs", name),
+        Error::FilesystemLimit { name, .. } | Error::SnapshotLimit { name, .. } => {
+            with(Code::PropSpace).with("fs", name)
+        }
         Error::LimitTooLow { name, .. } | Error::ReservationTooHigh { name, .. } => {
             with(Code::PropSpace).with("fs", name)
         }

@@ -215,6 +215,7 @@ impl Engine {
         };
         measure("compressratio", ratio(info.logical_used, info.data_used));
         measure("refcompressratio", ratio(info.logical, info.data));
+        measure("snapshot_count", info.snapshots.to_string());
         if !volume {
             measure("filesystem_count", info.filesystems.to_string());
         }
