@@ -167,6 +167,51 @@ fn snapshots_are_gone_back_to_kept_and_renamed() {
 }
 
 #[test]
+fn properties_of_users_are_set_on_snapshots() {
+    let Some(host) = Host::with_tank("snapshot properties") else { return };
+    host.shell(
+        "zfs create -o org:x=fs tank/a; zfs create tank/a/b; zfs snapshot -r tank/a@1; zfs snapshot tank/a@2",
+    )
+    .ok();
+    let told = || host.shell("zfs get -r -t snapshot -Ho name,value,source org:x tank/a").ok().out;
+    let all = |values: [&str; 3]| {
+        let names = ["tank/a@1", "tank/a@2", "tank/a/b@1"];
+        let line = |(name, value): (&str, &str)| match value {
+            "fs" => format!("{name}\tfs\tinherited from tank/a\n"),
+            "-" => format!("{name}\t-\t-\n"),
+            value => format!("{name}\t{value}\tlocal\n"),
+        };
+        names.into_iter().zip(values).map(line).collect::<String>()
+    };
+    assert_eq!(told(), all(["fs", "fs", "fs"]));
+    host.shell("zfs set org:x=one org:y=two tank/a@1 && zfs set org:x=three tank/a@2 tank/a/b@1").ok();
+    assert_eq!(told(), all(["one", "three", "three"]));
+    // They go along with it: through an import, to another name, to a clone that is promoted.
+    host.shell("zpool export tank && zpool import -d $PWD tank && zfs rename tank/a@1 tank/a@first").ok();
+    host.shell("zfs clone tank/a@first tank/c && zfs promote tank/c").ok();
+    host.shell("zfs get -Ho value org:x,org:y tank/c@first").ok().says("one\ntwo\n");
+    host.shell("zfs promote tank/a && zfs destroy tank/c && zfs rename tank/a@first tank/a@1").ok();
+    assert_eq!(told(), all(["one", "three", "three"]));
+    host.shell("zfs inherit org:x tank/a@2").ok();
+    assert_eq!(told(), all(["one", "fs", "three"]));
+    host.shell("zfs inherit -r org:x tank/a@1").ok();
+    assert_eq!(told(), all(["fs", "fs", "fs"]));
+    // Of a file system, with all below it, as in ZFS.
+    host.shell("zfs set org:x=four tank/a@2 tank/a/b@1 && zfs inherit -r org:x tank/a").ok();
+    assert_eq!(told(), all(["-", "-", "-"]));
+    host.shell("zfs get -Ho value,source org:y tank/a@1").ok().says("two\tlocal");
+    host.shell("zpool history -i tank").ok().says("set tank/a@1 org:x=one").says("inherit tank/a@2 org:x");
+
+    // What is not a user's is not a snapshot's to have.
+    host.shell("zfs set compression=lz4 tank/a@1").fails(1).says("PROP-READONLY");
+    host.shell("zfs inherit compression tank/a@1").fails(1).says("PROP-READONLY");
+    host.shell("zfs set org:x=1 tank/a@none").fails(1).says("SNAP-ABSENT");
+    host.shell("zfs set Org:x=1 tank/a@1").fails(1).says("lowercase");
+    host.shell("zfs destroy -r tank/a && zpool wait -t free tank && zpool export tank").ok();
+    host.run("inspect check {}/tank.img").ok().says("leaked_units=0");
+}
+
+#[test]
 fn a_snapshot_has_what_the_kernel_holds_back() {
     const BLOCKS: usize = 700;
     let Some(host) = Host::with_tank("snapshots-collected") else { return };

@@ -176,21 +176,21 @@ pub const FAMILY: Family = Family {
             names: &["set"],
             syntax: Syntax {
                 flags: &[flag('u', "do not mount or unmount because of it")],
-                operands: "property=value... filesystem...",
+                operands: "property=value... filesystem|snapshot...",
                 least: 2,
                 most: MANY,
             },
-            doc: "Changes properties of file systems.",
+            doc: "Changes properties of file systems, and your own (with a ':') of snapshots.",
             run: set,
         },
         Command {
             names: &["inherit"],
             syntax: Syntax {
                 flags: &[
-                    flag('r', "in all children too"),
+                    flag('r', "in all children too, and in their snapshots"),
                     flag('S', "back to the received value, or inherit"),
                 ],
-                operands: "property filesystem...",
+                operands: "property filesystem|snapshot...",
                 least: 2,
                 most: MANY,
             },

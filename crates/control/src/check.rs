@@ -72,11 +72,19 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             }
         }
         Request::FsDestroy(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
+        Request::FsSet(r) if r.name.contains('@') => {
+            check_snapshot_name(&r.name).map_err(name_refusal)?;
+            check_own(&mut r.properties)?;
+        }
         Request::FsSet(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::Anytime])?;
         }
         Request::FsUserspace(r) => check_dataset_name(&r.name).map_err(name_refusal)?,
+        Request::FsInherit(r) if r.name.contains('@') => {
+            check_snapshot_name(&r.name).map_err(name_refusal)?;
+            own_alone([&r.property])?;
+        }
         Request::FsInherit(r) => {
             check_dataset_name(&r.name).map_err(name_refusal)?;
             r.property = inheritable(&r.property, r.received)?;
@@ -273,13 +281,15 @@ pub(crate) fn check_kind(name: &str, properties: &Properties, volume: bool) -> R
 
 /// Refuses what is no property of a user: a snapshot has no others to be set.
 fn check_own(properties: &mut Properties) -> Result<(), Refusal> {
-    if let Some(name) = properties.keys().find(|name| !is_user_property(name)) {
-        let what =
-            format!("'{name}' cannot be set on a snapshot: only properties of your own (with a ':') can");
-        return Err(Refusal::new(Code::PropReadonly, what).with("property", name));
-    }
+    own_alone(properties.keys())?;
     *properties = exact(Scope::Dataset, properties, &[Change::Anytime])?;
     Ok(())
+}
+
+fn own_alone<'n>(names: impl IntoIterator<Item = &'n String>) -> Result<(), Refusal> {
+    let Some(name) = names.into_iter().find(|name| !is_user_property(name)) else { return Ok(()) };
+    let what = format!("'{name}' cannot be set on a snapshot: only properties of your own (with a ':') can");
+    Err(Refusal::new(Code::PropReadonly, what).with("property", name))
 }
 
 /// The refusal of a property or value.

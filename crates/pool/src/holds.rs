@@ -1,4 +1,4 @@
-//! Holds: tags that keep a snapshot from being destroyed; and new names for snapshots.
+//! Holds: tags that keep a snapshot from being destroyed; and new names and properties for snapshots.
 
 use steadfast_format::{MetaKey, Txg, meta_keys};
 
@@ -99,6 +99,49 @@ impl Inner {
             }
         }
         self.commit_changes()
+    }
+
+    /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it returns.
+    pub(crate) fn set_snapshot_properties(
+        &self,
+        names: &[String],
+        edits: &[(&str, Option<&str>)],
+    ) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut table = self.table.write();
+            let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
+            for (id, txg) in found {
+                let entry = table.get_mut(id).expect("just found");
+                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
+                for (property, value) in edits {
+                    match value {
+                        Some(value) => _ = snapshot.props.insert((*property).to_owned(), (*value).to_owned()),
+                        None => _ = snapshot.props.remove(*property),
+                    }
+                    snapshot.props_dirty.push((*property).to_owned());
+                }
+                entry.snapshots_dirty.insert(txg);
+            }
+        }
+        for name in names {
+            for (property, value) in edits {
+                match value {
+                    Some(value) => self.note_done(&format!("set {name} {property}={value}")),
+                    None => self.note_done(&format!("inherit {name} {property}")),
+                }
+            }
+        }
+        self.commit_changes()
+    }
+
+    /// Full names of the snapshots of a dataset on which a property of users is set.
+    pub(crate) fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
+        let table = self.table.read();
+        let id = table.find(dataset)?;
+        let snapshots = table.get(id).expect("just found").snapshots.values();
+        let having = snapshots.filter(|snapshot| snapshot.props.contains_key(property));
+        Ok(having.map(|snapshot| format!("{dataset}@{}", snapshot.row.name)).collect())
     }
 
     /// Tags, as stored.

@@ -126,6 +126,16 @@ impl Pool {
         self.inner.rename_snapshots(names, to)
     }
 
+    /// Sets, or with `None` removes, properties of users on snapshots, all or none. Durable when it returns.
+    pub fn set_snapshot_properties(&self, names: &[String], edits: &[(&str, Option<&str>)]) -> Result<()> {
+        self.inner.set_snapshot_properties(names, edits)
+    }
+
+    /// Full names of the snapshots of a dataset on which a property of users is set.
+    pub fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
+        self.inner.snapshots_with(dataset, property)
+    }
+
     /// Destroys a dataset without children that nobody uses, with all its snapshots, in one step.
     pub fn destroy_with_snapshots(&self, name: &str) -> Result<()> {
         self.inner.destroy_dataset(name, true)

@@ -8,6 +8,7 @@ use crate::secret::{Key, KeyFormat};
 use std::path::PathBuf;
 use std::sync::Arc;
 use steadfast_posix::{Atime, FileSystem, Options, SetAttr, Usage};
+use steadfast_property::is_user_property;
 use zeroize::Zeroizing;
 
 /// Properties that a mount depends on as a place.
@@ -151,13 +152,25 @@ impl Engine {
             false => self.change_fs(caller, name, vec![(request.property.clone(), None)], false),
         };
         let mut outcome = change(&request.name)?;
-        if request.recursive {
-            let below = format!("{}/", request.name);
-            for name in held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)) {
-                let more = change(&name)?;
-                outcome.touched.extend(more.touched);
-                outcome.warnings.extend(more.warnings);
-            }
+        if !request.recursive {
+            return Ok(outcome);
+        }
+        let below = format!("{}/", request.name);
+        let all: Vec<String> = held.pool.datasets().into_iter().filter(|n| n.starts_with(&below)).collect();
+        for name in &all {
+            let more = change(name)?;
+            outcome.touched.extend(more.touched);
+            outcome.warnings.extend(more.warnings);
+        }
+        // Their snapshots too, which have no other properties that could be set.
+        let mut snapshots = Vec::new();
+        for name in all.iter().chain([&request.name]).filter(|_| is_user_property(&request.property)) {
+            snapshots.extend(held.pool.snapshots_with(name, &request.property).map_err(refuse::pool)?);
+        }
+        if !snapshots.is_empty() {
+            let edits = [(request.property.as_str(), None)];
+            held.pool.set_snapshot_properties(&snapshots, &edits).map_err(refuse::pool)?;
+            outcome.touched.extend(snapshots);
         }
         Ok(outcome)
     }

@@ -451,11 +451,22 @@ impl Host for Engine {
     fn fs_set(&self, caller: &Caller, request: FsSet) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         let edits = request.properties.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        if request.name.contains('@') {
+            return self.change_snapshots(caller, &request.name, false, edits);
+        }
         self.change_fs(caller, &request.name, edits, request.no_mount)
     }
 
     fn fs_inherit(&self, caller: &Caller, request: FsInherit) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
+        if request.name.contains('@') {
+            return self.change_snapshots(
+                caller,
+                &request.name,
+                request.recursive,
+                vec![(request.property, None)],
+            );
+        }
         self.inherit_fs(caller, &request)
     }
 

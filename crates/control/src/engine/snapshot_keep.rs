@@ -1,5 +1,6 @@
-//! Going back to snapshots, holding them, and their names.
+//! Going back to snapshots, holding them, their names and properties.
 
+use super::filesystems::Edit;
 use super::{Engine, refuse, touched};
 use crate::api::{Caller, FsHold, FsHolds, FsRollback, FsSnapshotRename, HeldBy, Outcome};
 use crate::refusal::{Code, Refusal};
@@ -108,6 +109,29 @@ impl Engine {
             }
         }
         Ok(holds)
+    }
+
+    /// Sets and removes properties of users on a snapshot, or on those of one name in a tree of file systems.
+    pub(super) fn change_snapshots(
+        &self,
+        caller: &Caller,
+        name: &str,
+        recursive: bool,
+        edits: Vec<Edit>,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(super::snapshots::halves(name)?.0)?;
+        self.check_writable(&held)?;
+        let touched = self.in_tree(name, recursive)?;
+        let changes: Vec<(&str, Option<&str>)> =
+            edits.iter().map(|(property, value)| (property.as_str(), value.as_deref())).collect();
+        held.pool.set_snapshot_properties(&touched, &changes).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        for (property, value) in edits {
+            let value = value.unwrap_or_else(|| "(inherited)".into());
+            let fields = [("dataset", name.to_owned()), ("property", property), ("value", value)];
+            self.post("property_change", &held.pool, &held.pool.name(), &fields);
+        }
+        Ok(Outcome { touched, warnings: Vec::new() })
     }
 
     pub(super) fn rename_snapshot(
