@@ -147,6 +147,17 @@ fn a_pool_of_an_older_version_is_upgraded() {
         .ok()
         .says("disabled");
     host.shell("zpool set feature@sealed_metadata=enabled tank").fails(1).says("POOL-VERSION");
+    // A new pool uses all there are, said or not, and none of another's.
+    host.image("two.img", 64 * MIB);
+    let create =
+        |feature: &str| host.shell(&format!("zpool create -o feature@{feature} -m $PWD/w two $PWD/two.img"));
+    for feature in ["lz4_compress=enabled", "anchor=enabled"] {
+        create(feature).fails(1).says("zpool upgrade -v").says("PROP-UNKNOWN");
+    }
+    create("zstd=enabled").ok();
+    host.shell("zpool get -H -o value feature@zstd two && zpool export two").ok().says("active");
+    host.shell("zpool import -o feature@none=enabled -d $PWD two").fails(1).says("PROP-UNKNOWN");
+    host.shell("zpool import -o feature@zstd=enabled -d $PWD two && zpool export two").ok();
     host.shell("zpool checkpoint tank").fails(1).says("LATER");
 }
 

@@ -8,6 +8,7 @@ use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use steadfast_format::Feature;
 use steadfast_property::{
     Change, NameError, PropertyError, Scope, applies, check_dataset_name, check_pool_name,
     check_snapshot_name, is_user_property, lookup, parse_assignment,
@@ -17,6 +18,8 @@ use steadfast_property::{
 const KEY_PROPERTIES: &[&str] = &["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 /// Bytes of a tag that keeps a snapshot, as in ZFS.
 const TAG_BYTES_MAX: usize = 255;
+/// What begins properties of pools that are features of the format.
+pub(crate) const FEATURE: &str = "feature@";
 
 /// Checks a request and brings its values into exact form.
 ///
@@ -29,6 +32,9 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             check_vdevs(&r.vdevs, true)?;
             let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
             r.properties = exact(Scope::Pool, &r.properties, creation)?;
+            check_features(&r.properties)?;
+            // A new pool uses all that there are.
+            r.properties.retain(|name, _| !name.starts_with(FEATURE));
             if r.properties.contains_key("readonly") {
                 return Err(Refusal::new(
                     Code::PropCreation,
@@ -56,6 +62,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_pool_name(name).map_err(name_refusal)?;
             }
             r.properties = exact(Scope::Pool, &r.properties, &[Change::AtImport, Change::Anytime])?;
+            check_features(&r.properties)?;
             if let Some(key) = &r.key {
                 key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
             }
@@ -420,6 +427,17 @@ pub fn vdev_word(class: VdevClass, kind: VdevKind) -> &'static str {
         (VdevClass::Main, VdevKind::Raidz2) => "raidz2",
         (VdevClass::Main, VdevKind::Raidz3) => "raidz3",
     }
+}
+
+/// Refuses features of a pool that this version could not switch on.
+fn check_features(properties: &Properties) -> Result<(), Refusal> {
+    let is_known = |name: &str| Feature::known(name).is_some() && !Feature::STRUCTURAL.contains(&name);
+    let unknown = |name: &&String| name.strip_prefix(FEATURE).is_some_and(|feature| !is_known(feature));
+    let Some(name) = properties.keys().find(unknown) else { return Ok(()) };
+    let what = format!(
+        "'{name}' is no feature that can be switched on here; `zpool upgrade -v` lists those there are"
+    );
+    Err(Refusal::new(Code::PropUnknown, what).with("property", name))
 }
 
 /// A key comes with a key format, and a key format with a key.

@@ -155,6 +155,7 @@ impl Inner {
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.check_props(&props)?;
         let id = {
             let _figures = self.figures.write();
             let mut table = self.table.write();

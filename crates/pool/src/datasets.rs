@@ -23,6 +23,8 @@ use crate::volumes::{VolumeInfo, VolumeSpec};
 
 /// Purpose of keys of digests of content.
 const DIGEST_INFO: &str = "steadfast dedup v1";
+/// Feature of pools whose blocks may be compressed with Zstandard.
+pub(crate) const ZSTD: &str = "zstd";
 
 /// Key of a dataset that becomes an encryption root.
 #[derive(Clone)]
@@ -138,16 +140,30 @@ impl Inner {
         compression_of(value.as_deref().unwrap_or("on"))
     }
 
-    /// Refuses to look for content in a pool that has nowhere to note it.
-    pub(crate) fn check_dedup(&self, value: Option<&str>) -> Result<()> {
-        match value.map(Dedup::of) {
-            None | Some(Dedup::Off) => Ok(()),
-            Some(_) => {
-                self.need_feature(crate::references::FEATURE)?;
-                self.references.expect_rows();
-                Ok(())
+    /// Refuses values that ask for a feature which the pool does not use: to look for content where there is nowhere to note it, and
+    /// a compression that who reads the pool need not know.
+    pub(crate) fn check_values<'v>(
+        &self,
+        values: impl IntoIterator<Item = (&'v str, &'v str)>,
+    ) -> Result<()> {
+        for (name, value) in values {
+            match name {
+                "dedup" if Dedup::of(value) != Dedup::Off => {
+                    self.need_feature(crate::references::FEATURE)?;
+                    self.references.expect_rows();
+                }
+                "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {
+                    self.need_feature(ZSTD)?;
+                }
+                _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// The same for all that a dataset is to be made with.
+    pub(crate) fn check_props(&self, props: &Local) -> Result<()> {
+        self.check_values(props.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
     /// Tells open heads what counts now.
@@ -450,7 +466,10 @@ impl Inner {
         self.check_filesystem_limits(parent, None)?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
-        self.check_dedup(props.get("dedup").map(String::as_str))?;
+        self.check_props(&props)?;
+        if key.is_some() {
+            self.need_feature("encryption")?;
+        }
         let id = self.add_dataset(parent, last, props, key, volume)?;
         self.note_done(&format!("create {name} ({id})"));
         self.update_quotas(None);
@@ -674,8 +693,7 @@ impl Inner {
     pub(crate) fn check_edits(&self, id: DatasetId, edits: &[(&str, Option<&str>)]) -> Result<()> {
         self.check_limits(id, edits)?;
         self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
-        let mut dedup = edits.iter().filter(|(name, _)| *name == "dedup");
-        dedup.try_for_each(|(_, value)| self.check_dedup(*value))
+        self.check_values(edits.iter().filter_map(|(name, value)| Some((*name, (*value)?))))
     }
 
     /// Measured values of a dataset.

@@ -273,7 +273,7 @@ impl Inner {
         self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
-        self.check_dedup(props.get("dedup").map(String::as_str))?;
+        self.check_props(&props)?;
         let row = ReceiveRow {
             target: DatasetId(0),
             base: None,
@@ -351,7 +351,7 @@ impl Inner {
         self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
-        self.check_dedup(props.get("dedup").map(String::as_str))?;
+        self.check_props(&props)?;
         let no_origin = || Error::NoOrigin { name: name.to_owned() };
         let mixed = || Error::RawMixed { name: name.to_owned() };
         // What was sent opened and sealed has one guid in both forms.

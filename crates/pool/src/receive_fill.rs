@@ -146,7 +146,7 @@ impl Inner {
             plain.push(bytes.ok_or_else(bad)?);
         }
         // A pool may do without Zstandard.
-        let stays = |how: Compression| how != Compression::Zstd || self.has_feature("zstd");
+        let stays = |how: Compression| how != Compression::Zstd || self.has_feature(crate::datasets::ZSTD);
         let mut plain = plain.iter();
         let mut arrived = Vec::with_capacity(records.len());
         for (PackedRecord { inode, offset, compression, .. }, bytes) in records {

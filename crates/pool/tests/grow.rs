@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{MIB, ROOT, handle, handles, import, mount, noise, read_file, spec, write_file};
+use common::{MIB, ROOT, handle, handles, import, key, mount, noise, read_file, spec, write_file};
 use steadfast_device::{Device, FileDevice, MemoryDevice, OpenOptions};
 use steadfast_env::Env;
 use steadfast_format::LabelConfig;
@@ -110,6 +110,44 @@ fn a_label_that_promises_more_slots_than_there_are_is_refused_before_they_are_co
         let refused = import(&env, vec![handle(&device)], None).err();
         assert!(matches!(refused, Some(Error::Shrunk { slots: u32::MAX, .. })), "{refused:?}");
     }
+}
+
+#[test]
+fn values_that_need_a_feature_are_refused_where_it_is_off() {
+    let env = Env::seeded(9);
+    let device = memory("file");
+    let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+    pool.export().expect("exported");
+    let hash = |bytes: &[u8]| steadfast_crypto::hash(bytes);
+    for copy in 0..4 {
+        let mut label = LabelConfig::decode(&device.read_label(copy).expect("read"), hash).expect("a label");
+        label.features.retain(|feature| !["zstd", "encryption", "block_sharing"].contains(&&*feature.name));
+        device.write_label(copy, &label.encode(hash).expect("it fits")).expect("written");
+    }
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    let is = |error: Error, wanted: &str| {
+        assert!(matches!(&error, Error::FeatureOff { feature, .. } if *feature == wanted), "{error:?}");
+    };
+    let props = |name: &str, value: &str| std::collections::BTreeMap::from([(name.into(), value.into())]);
+    pool.create_dataset("tank/fs", props("compression", "lz4"), None).expect("made");
+    pool.take_snapshots(&["tank/fs@1".into()], &Default::default()).expect("taken");
+    for (name, value, feature) in [
+        ("compression", "zstd", "zstd"),
+        ("compression", "zstd-19", "zstd"),
+        ("dedup", "on", "block_sharing"),
+    ] {
+        is(pool.create_dataset("tank/new", props(name, value), None).unwrap_err(), feature);
+        is(pool.clone_snapshot("tank/fs@1", "tank/new", props(name, value)).unwrap_err(), feature);
+        is(pool.set_property("tank/fs", name, Some(value)).unwrap_err(), feature);
+    }
+    let sealed = || pool.create_dataset("tank/new", Default::default(), Some(key(&env, &[7; 32])));
+    is(sealed().unwrap_err(), "encryption");
+    assert_eq!(pool.datasets(), ["tank", "tank/fs"]);
+    for feature in ["zstd", "encryption"] {
+        pool.enable_feature(feature).expect("enabled");
+    }
+    pool.set_property("tank/fs", "compression", Some("zstd")).expect("set");
+    sealed().expect("made");
 }
 
 /// A copy of the pool of version 1, opened each time it is asked for.

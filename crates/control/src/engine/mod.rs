@@ -274,11 +274,7 @@ impl Host for Engine {
         let _turn = self.verbs.lock();
         let held = self.held(&request.name)?;
         for (name, value) in &request.properties {
-            match name.strip_prefix("feature@") {
-                Some(feature) => held.pool.enable_feature(feature),
-                None => held.pool.set_pool_prop(name, Some(value)),
-            }
-            .map_err(refuse::pool)?;
+            pools::set_property(&held.pool, name, value)?;
             let fields = [("property", name.clone()), ("value", value.clone())];
             self.post("property_change", &held.pool, &request.name, &fields);
         }

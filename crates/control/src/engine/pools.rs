@@ -8,6 +8,7 @@ use crate::api::{
     PoolSelector, Properties, VdevClass, VdevKind, VdevReport,
 };
 use crate::cachefile::CachedPool;
+use crate::check::FEATURE;
 use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
 use parking_lot::{Mutex, RwLock};
@@ -405,7 +406,7 @@ impl Engine {
         let stored: Properties =
             request.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
         for (property, value) in &stored {
-            pool.set_pool_prop(property, Some(value)).map_err(refuse::pool)?;
+            set_property(&pool, property, value)?;
         }
         let held = self.hold(pool, devices, altroot, cached);
         self.imported(&held, &name);
@@ -545,6 +546,15 @@ fn busy(pool: &str, refusal: Refusal) -> Refusal {
         Some(mountpoint) => busy.with("mountpoint", mountpoint),
         None => busy,
     }
+}
+
+/// Sets a property of a pool, or lets it use a feature.
+pub(super) fn set_property(pool: &Pool, name: &str, value: &str) -> Result<(), Refusal> {
+    match name.strip_prefix(FEATURE) {
+        Some(feature) => pool.enable_feature(feature),
+        None => pool.set_pool_prop(name, Some(value)),
+    }
+    .map_err(refuse::pool)
 }
 
 fn altroot(properties: &Properties) -> Option<PathBuf> {
