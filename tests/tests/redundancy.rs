@@ -107,9 +107,39 @@ fn device_lists_that_make_no_sense_are_refused() {
     refused("zpool replace tank $PWD/d1.img $PWD/d2.img", "VDEV");
     refused("zpool replace tank $PWD/d3.img $PWD/d4.img", "VDEV-MISSING");
     refused("zpool scrub -s tank", "SCAN-NONE");
+    let at = host.path().display().to_string();
+    let tree = |text: &str| text.replace(&at, "").lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    let would = host.shell("zpool add -n tank mirror $PWD/d3.img $PWD/d4.img cache $PWD/d5.img").ok().out;
+    assert!(
+        tree(&would).ends_with(
+            "\ttank\n\t  mirror-0\n\t    /d1.img\n\t    /d2.img\n\t  mirror\n\t    /d3.img\n\t    /d4.img\n\tcache\n\t  /d5.img"
+        ),
+        "{would}"
+    );
     host.shell("zpool add tank mirror $PWD/d3.img $PWD/d4.img").ok();
     host.shell("zpool status tank").ok().says("mirror-0").says("mirror-1");
     host.shell("zpool export tank").ok();
+    // What could be imported is shown with its groups.
+    let shown = host.shell("rm d4.img; zpool import -d $PWD").ok().out;
+    let states: Vec<(&str, &str)> = shown
+        .lines()
+        .skip_while(|line| !line.contains("NAME"))
+        .skip(1)
+        .filter_map(|line| line.trim().split_once(' '))
+        .map(|(name, state)| {
+            (name.trim_start_matches(&at), state.split_whitespace().next().unwrap_or_default())
+        })
+        .collect();
+    let expected = [
+        ("tank", "DEGRADED"),
+        ("mirror-0", "ONLINE"),
+        ("/d1.img", "ONLINE"),
+        ("/d2.img", "ONLINE"),
+        ("mirror-1", "DEGRADED"),
+        ("/d3.img", "ONLINE"),
+        ("/d4.img", "UNAVAIL"),
+    ];
+    assert_eq!(states, expected, "{shown}");
 }
 
 #[test]

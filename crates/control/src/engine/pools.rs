@@ -334,13 +334,35 @@ impl Engine {
             let here = || found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
             leaf.state == LeafState::Parted && !here()
         };
+        let mut vdevs: Vec<VdevReport> = Vec::new();
+        for own in config.leaves.iter().filter(|leaf| !parted(leaf)) {
+            let report = leaf(own);
+            let beside = config.leaves.iter().filter(|other| other.group == own.group && !parted(other));
+            let group = config.groups.iter().find(|group| group.id == own.group);
+            let Some(group) = group.filter(|_| beside.count() > 1) else {
+                vdevs.push(report);
+                continue;
+            };
+            let name = super::report::name_of(group);
+            match vdevs.iter_mut().find(|vdev| vdev.name == name) {
+                Some(vdev) => vdev.children.push(report),
+                None => vdevs.push(VdevReport { name, children: vec![report.clone()], note: None, ..report }),
+            }
+        }
+        for vdev in vdevs.iter_mut().filter(|vdev| !vdev.children.is_empty()) {
+            vdev.state = match vdev.children.iter().all(|child| child.state == Health::Online) {
+                true => Health::Online,
+                false if missing => Health::Unavail,
+                false => Health::Degraded,
+            };
+        }
         PoolCandidate {
             name: name.clone(),
             guid: found.guid.0,
             state,
             importable: !missing,
             sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
-            vdevs: config.leaves.iter().filter(|leaf| !parted(leaf)).map(leaf).chain(logs).collect(),
+            vdevs: vdevs.into_iter().chain(logs).collect(),
             message,
         }
     }

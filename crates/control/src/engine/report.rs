@@ -9,7 +9,7 @@ use crate::api::{
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use steadfast_format::{GroupClass, LeafState, ScanKind, ScanState};
+use steadfast_format::{GroupClass, GroupConfig, LeafState, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, applies, is_user_property};
 
@@ -425,8 +425,12 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
 
 /// What status calls a group: its number never changes, whatever leaves beside it.
 pub(super) fn group_name(measured: &Measured, id: u8) -> String {
-    let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return String::new() };
-    let index = id - 1;
+    measured.groups.iter().find(|group| group.id == id).map(name_of).unwrap_or_default()
+}
+
+/// The same of what labels say.
+pub(super) fn name_of(group: &GroupConfig) -> String {
+    let index = group.id - 1;
     // A mirror of one column has a second device only while it is replaced, or while one leaves.
     match (steadfast_pool::redundancy_of(group), group.width) {
         (steadfast_pool::Redundancy::Mirror, 1) => format!("replacing-{index}"),
