@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, VOLUME, content, cut_with, disturb, frames, furnish, joined, same, snapshot_tree, tree};
-use steadfast_device::Operation;
-use steadfast_device::memory::{Effect, Fault};
+use hosts::{
+    Cuts, Host, VOLUME, WRITES_AND_FLUSHES, content, disturb, frames, furnish, joined, same, snapshot_tree,
+    tree,
+};
 use steadfast_format::DatasetId;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
 use steadfast_format::stream::{FrameHeader, FrameKind, StreamBegin, StreamHeader};
@@ -562,33 +563,24 @@ fn a_crash_at_any_write_leaves_all_of_a_raw_clone_or_nothing() {
     for (image, stream, old, new) in
         [(&none, &first, None, &before), (&based, &second, Some(&before), &after)]
     {
-        for operation in [Operation::Write, Operation::Flush] {
-            let mut ends = [0, 0];
-            for skip in 0.. {
-                let fault = Fault { operation, skip, effect: Effect::PowerOff };
-                let (done, host) = cut_with(image, stream, &into("second/branch"), fault, &mut dice);
-                let there = host.pool.datasets().contains(&"second/branch".to_owned());
-                let found = there.then(|| {
-                    load(&host, &["second/branch"]);
-                    tree(&host.pool, "second/branch")
-                });
-                let is_new = found.as_ref() == Some(new);
-                assert!(is_new || found.as_ref() == old && !done, "{operation:?} {skip}: {found:?}");
-                if there {
-                    assert_eq!(origin(&host, "second/branch").as_deref(), Some("second/copy@a"));
-                    let count = host.pool.snapshot_names("second/branch").expect("listed").len();
-                    assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
-                }
-                load(&host, &["second/copy"]);
-                assert!(tree(&host.pool, "second/copy") == of_origin, "{operation:?} {skip}");
-                host.check();
-                ends[usize::from(is_new)] += 1;
-                if done {
-                    break;
-                }
+        let cuts = Cuts::new(image, stream, "second/branch", WRITES_AND_FLUSHES);
+        cuts.each(&mut dice, |host, when| {
+            let there = host.pool.datasets().contains(&"second/branch".to_owned());
+            let found = there.then(|| {
+                load(host, &["second/branch"]);
+                tree(&host.pool, "second/branch")
+            });
+            let is_new = found.as_ref() == Some(new);
+            assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
+            if there {
+                assert_eq!(origin(host, "second/branch").as_deref(), Some("second/copy@a"));
+                let count = host.pool.snapshot_names("second/branch").expect("listed").len();
+                assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
             }
-            assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
-        }
+            load(host, &["second/copy"]);
+            assert!(tree(&host.pool, "second/copy") == of_origin, "{when}");
+            is_new
+        });
     }
 }
 

@@ -7,9 +7,7 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, cut_with};
-use steadfast_device::Operation;
-use steadfast_device::memory::{Effect, Fault};
+use hosts::{Cuts, Host, WRITES_AND_FLUSHES};
 use steadfast_format::stream::{FrameKind, StreamBegin};
 use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec};
 use steadfast_property::Source;
@@ -212,37 +210,26 @@ fn properties_come_with_their_snapshot_wherever_the_power_goes() {
     let stream = send(&one, "one/fs@2", Some("one/fs@1"), false);
     let spec =
         ReceiveSpec { props: BTreeMap::from([("setuid".into(), "off".into())]), ..into("second/copy") };
-    let mut dice = Dice(5);
-    for operation in [Operation::Write, Operation::Flush] {
-        let mut ends = [0, 0];
-        for skip in 0.. {
-            let fault = Fault { operation, skip, effect: Effect::PowerOff };
-            let (done, host) = cut_with(&image, &stream, &spec, fault, &mut dice);
-            let is_new = host.pool.snapshot_names("second/copy").unwrap().len() == 2;
-            assert!(is_new || !done, "{operation:?} {skip}");
-            let at = |property: &str| shown(&host.pool, "second/copy", property);
-            let (compression, exec, atime, setuid) = match is_new {
-                true => (
-                    of("off", Source::Received, Some("off")),
-                    of("on", Source::Default, None),
-                    of("on", Source::Local, Some("off")),
-                    of("off", Source::Local, None),
-                ),
-                false => (
-                    of("lz4", Source::Received, Some("lz4")),
-                    of("off", Source::Received, Some("off")),
-                    of("on", Source::Local, None),
-                    of("on", Source::Default, None),
-                ),
-            };
-            let found = (at("compression"), at("exec"), at("atime"), at("setuid"));
-            assert_eq!(found, (compression, exec, atime, setuid), "{operation:?} {skip}");
-            host.check();
-            ends[usize::from(is_new)] += 1;
-            if done {
-                break;
-            }
-        }
-        assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
-    }
+    let cuts = Cuts { spec, ..Cuts::new(&image, &stream, "", WRITES_AND_FLUSHES) };
+    cuts.each(&mut Dice(5), |host, when| {
+        let is_new = host.pool.snapshot_names("second/copy").unwrap().len() == 2;
+        let at = |property: &str| shown(&host.pool, "second/copy", property);
+        let (compression, exec, atime, setuid) = match is_new {
+            true => (
+                of("off", Source::Received, Some("off")),
+                of("on", Source::Default, None),
+                of("on", Source::Local, Some("off")),
+                of("off", Source::Local, None),
+            ),
+            false => (
+                of("lz4", Source::Received, Some("lz4")),
+                of("off", Source::Received, Some("off")),
+                of("on", Source::Local, None),
+                of("on", Source::Default, None),
+            ),
+        };
+        let found = (at("compression"), at("exec"), at("atime"), at("setuid"));
+        assert_eq!(found, (compression, exec, atime, setuid), "{when}");
+        is_new
+    });
 }

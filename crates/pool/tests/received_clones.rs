@@ -7,9 +7,7 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, ROOT, mount, noise, write_file};
-use hosts::{Host, cut_with, disturb, furnish, same, tree};
-use steadfast_device::Operation;
-use steadfast_device::memory::{Effect, Fault};
+use hosts::{Cuts, Host, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};
 
 fn into(target: &str) -> ReceiveSpec {
@@ -246,27 +244,17 @@ fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
     for (image, stream, old, new) in
         [(&none, &first, None, &before), (&based, &second, Some(&before), &after)]
     {
-        for operation in [Operation::Write, Operation::Flush] {
-            let mut ends = [0, 0];
-            for skip in 0.. {
-                let fault = Fault { operation, skip, effect: Effect::PowerOff };
-                let (done, host) = cut_with(image, stream, &into("second/clone"), fault, &mut dice);
-                let there = host.pool.datasets().contains(&"second/clone".to_owned());
-                let found = there.then(|| tree(&host.pool, "second/clone"));
-                let is_new = found.as_ref() == Some(new);
-                assert!(is_new || found.as_ref() == old && !done, "{operation:?} {skip}: {found:?}");
-                if there {
-                    assert_eq!(origin(&host, "second/clone").as_deref(), Some("second/copy@a"));
-                    let count = host.pool.snapshot_names("second/clone").unwrap().len();
-                    assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
-                }
-                host.check();
-                ends[usize::from(is_new)] += 1;
-                if done {
-                    break;
-                }
+        Cuts::new(image, stream, "second/clone", WRITES_AND_FLUSHES).each(&mut dice, |host, when| {
+            let there = host.pool.datasets().contains(&"second/clone".to_owned());
+            let found = there.then(|| tree(&host.pool, "second/clone"));
+            let is_new = found.as_ref() == Some(new);
+            assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
+            if there {
+                assert_eq!(origin(host, "second/clone").as_deref(), Some("second/copy@a"));
+                let count = host.pool.snapshot_names("second/clone").unwrap().len();
+                assert_eq!(count, usize::from(old.is_some()) + usize::from(is_new));
             }
-            assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
-        }
+            is_new
+        });
     }
 }

@@ -8,9 +8,7 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, MIB, ROOT, mount, noise, write_file};
-use hosts::{Host, cut_at, disturb, furnish, same, tree};
-use steadfast_device::Operation;
-use steadfast_device::memory::{Effect, Fault};
+use hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
 use steadfast_format::KeyFormat;
 use steadfast_pool::{Error, Partial, ReceiveSpec, SendSpec};
 
@@ -276,19 +274,13 @@ fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     // At each write: the old one or the new one.
     two.check();
     let image = two.devices[0].image();
-    let (new, mut dice, mut ends) = (tree(&one.pool, "one/fs"), Dice(9), [0, 0]);
-    for skip in (0..).step_by(3) {
-        let fault = Fault { operation: Operation::Write, skip, effect: Effect::PowerOff };
-        let (done, host) = hosts::cut_with(&image, &full, &force, fault, &mut dice);
+    let new = tree(&one.pool, "one/fs");
+    let cuts = Cuts { image: &image, stream: &full, spec: force.clone(), operations: WRITES, step: 3 };
+    cuts.each(&mut Dice(9), |host, when| {
         let found = tree(&host.pool, "second/copy");
-        assert!(found == new || found == before && !done, "{skip}");
-        host.check();
-        ends[usize::from(found == new)] += 1;
-        if done {
-            break;
-        }
-    }
-    assert!(ends[0] > 2 && ends[1] > 0, "{ends:?}");
+        assert!(found == new || found == before, "{when}");
+        found == new
+    });
     two.receive_as(&force, &full).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
     two.check();
@@ -396,29 +388,14 @@ fn a_crash_at_any_write_leaves_all_of_a_snapshot_or_nothing() {
     for (image, stream, old, new) in
         [(&empty, &full, None, &before), (&based, &increment, Some(&before), &after)]
     {
-        for operation in [Operation::Write, Operation::Flush] {
-            let mut ends = [0, 0];
-            for skip in 0.. {
-                let fault = Fault { operation, skip, effect: Effect::PowerOff };
-                let (done, host) = cut_at(image, stream, "second/copy", fault, &mut dice);
-                let there = host.pool.datasets().contains(&"second/copy".to_owned());
-                let found = there.then(|| tree(&host.pool, "second/copy"));
-                let is_new = found.as_ref() == Some(new);
-                assert!(is_new || found.as_ref() == old && !done, "{operation:?} {skip}: {found:?}");
-                let snapshots =
-                    if there { host.pool.snapshot_names("second/copy").unwrap().len() } else { 0 };
-                assert_eq!(
-                    snapshots,
-                    usize::from(old.is_some()) + usize::from(is_new),
-                    "{operation:?} {skip}"
-                );
-                host.check();
-                ends[usize::from(is_new)] += 1;
-                if done {
-                    break;
-                }
-            }
-            assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
-        }
+        Cuts::new(image, stream, "second/copy", WRITES_AND_FLUSHES).each(&mut dice, |host, when| {
+            let there = host.pool.datasets().contains(&"second/copy".to_owned());
+            let found = there.then(|| tree(&host.pool, "second/copy"));
+            let is_new = found.as_ref() == Some(new);
+            assert!(is_new || found.as_ref() == old, "{when}: {found:?}");
+            let snapshots = if there { host.pool.snapshot_names("second/copy").unwrap().len() } else { 0 };
+            assert_eq!(snapshots, usize::from(old.is_some()) + usize::from(is_new), "{when}");
+            is_new
+        });
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_device::memory::{Fate, Fault, Image};
-use steadfast_device::{Device, MemoryDevice};
+use steadfast_device::memory::{Effect, Fate, Fault, Image};
+use steadfast_device::{Device, MemoryDevice, Operation};
 use steadfast_env::Env;
 use steadfast_format::stream::{FrameHeader, FrameKind, StreamHeader};
 use steadfast_inspect::{Finding, Leaf, Request};
@@ -271,12 +271,51 @@ pub fn disturb(pool: &Pool, name: &str, dice: &mut Dice) {
     }
 }
 
-/// What a receive that was cut at one of its writes or flushes left behind: all of it or nothing, and a pool that is whole.
-pub fn cut_at(image: &Image, stream: &[u8], target: &str, fault: Fault, dice: &mut Dice) -> (bool, Host) {
-    cut_with(image, stream, &ReceiveSpec { target: target.into(), ..ReceiveSpec::default() }, fault, dice)
+pub const WRITES: &[Operation] = &[Operation::Write];
+pub const WRITES_AND_FLUSHES: &[Operation] = &[Operation::Write, Operation::Flush];
+
+/// A receive whose power is cut at one operation after the other.
+pub struct Cuts<'a> {
+    /// The pool that it begins with.
+    pub image: &'a Image,
+    pub stream: &'a [u8],
+    pub spec: ReceiveSpec,
+    /// At which kinds of operations.
+    pub operations: &'a [Operation],
+    /// At one of so many.
+    pub step: usize,
 }
 
-/// The same for any way of receiving.
+impl<'a> Cuts<'a> {
+    /// At every operation of these kinds.
+    pub fn new(image: &'a Image, stream: &'a [u8], target: &str, operations: &'a [Operation]) -> Cuts<'a> {
+        let spec = ReceiveSpec { target: target.into(), ..ReceiveSpec::default() };
+        Cuts { image, stream, spec, operations, step: 1 }
+    }
+
+    /// Cuts until the stream comes through. `is_all` looks at each pool that is found afterwards: true if all of the stream is there; else it
+    /// sees to it itself that nothing is. Every pool is whole, and both ends were met.
+    pub fn each(&self, dice: &mut Dice, mut is_all: impl FnMut(&Host, &str) -> bool) {
+        for &operation in self.operations {
+            let mut ends = [0, 0];
+            for skip in (0..).step_by(self.step) {
+                let fault = Fault { operation, skip, effect: Effect::PowerOff };
+                let (done, host) = cut_with(self.image, self.stream, &self.spec, fault, dice);
+                let when = format!("{operation:?} {skip}");
+                let all = is_all(&host, &when);
+                assert!(all || !done, "{when}: it was said to be received");
+                host.check();
+                ends[usize::from(all)] += 1;
+                if done {
+                    break;
+                }
+            }
+            assert!(ends[0] > 2 && ends[1] > 0, "{operation:?}: {ends:?}");
+        }
+    }
+}
+
+/// What a receive that was cut at one of its writes or flushes left behind, and whether it was said to be done.
 pub fn cut_with(
     image: &Image,
     stream: &[u8],
