@@ -320,7 +320,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf x; tail -c +90002 whole) | zfs receive safe/x")
         .fails(1)
         .says("STREAM-DAMAGED");
-    host.shell("(head -c 12 whole; printf '\\2'; tail -c +14 whole) | zfs receive safe/x")
+    host.shell("(head -c 12 whole; printf '\\4'; tail -c +14 whole) | zfs receive safe/x")
         .fails(1)
         .says("flags");
     host.shell("zfs list safe/x").fails(1);

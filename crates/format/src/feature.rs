@@ -98,6 +98,7 @@ impl Feature {
         ),
         ("packed_receives", Need::Read, "what is being received may be remembered to come compressed"),
         ("received_properties", Need::Read, "properties may have values that came with a stream"),
+        ("received_notes", Need::Write, "properties of snapshots may have values that came with a stream"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.

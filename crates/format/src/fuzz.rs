@@ -5,7 +5,7 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::raw::{RawBlock, RawGone, RawRoots};
-use crate::stream::{FrameHeader, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
+use crate::stream::{FrameHeader, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
     HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow,
@@ -54,6 +54,7 @@ pub const ALL: &[Entry] = &[
     ("stream_end", stream_end),
     ("stream_frame", stream_frame),
     ("stream_header", stream_header),
+    ("stream_notes", stream_notes),
     ("stream_span", stream_span),
     ("uberblock", uberblock),
     ("wrapped_key", wrapped_key),
@@ -243,6 +244,12 @@ pub fn stream_begin(bytes: &[u8]) {
 pub fn stream_end(bytes: &[u8]) {
     let Ok(end) = StreamEnd::decode(bytes) else { return };
     assert_eq!(end.encode(), bytes, "{CANONICAL}");
+}
+
+/// The notes on a snapshot in a stream.
+pub fn stream_notes(bytes: &[u8]) {
+    let Ok(notes) = StreamNotes::decode(bytes) else { return };
+    assert_eq!(notes.encode(), bytes, "{CANONICAL}");
 }
 
 /// A span of a stream.

@@ -2,6 +2,8 @@
 //!
 //! This room lays bytes out; whoever reads or writes a stream makes the hashes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::layout::{Decoder, Encoder, Layout};
 use crate::{BlockPointer, Compression, DecodeError, InodeId};
 
@@ -13,12 +15,14 @@ const MAGIC: &[u8; 8] = b"SFstream";
 /// |-----|-----|----------|--------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFstream"                                                         |
 /// |   8 |   4 | version  | 1                                                                  |
-/// |  12 |   4 | flags    | bit 0: with packed records; a reader that does not know a bit refuses the stream |
+/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; a reader that does not know a bit refuses the stream |
 /// |  16 |  48 | reserved | zero                                                               |
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StreamHeader {
     /// Content of some of its snapshots comes in packed records.
     pub packed: bool,
+    /// Some of its snapshots come with notes.
+    pub notes: bool,
 }
 
 impl StreamHeader {
@@ -38,7 +42,7 @@ impl StreamHeader {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", MAGIC).u32("version", Self::VERSION);
-        out.u32("flags", self.packed.into()).reserved().finish_array()
+        out.u32("flags", u32::from(self.packed) | u32::from(self.notes) << 1).reserved().finish_array()
     }
 
     /// Reads it.
@@ -52,12 +56,12 @@ impl StreamHeader {
             return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
         }
         let flags = from.u32("flags");
-        if flags > 1 {
+        if flags > 3 {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
         from.finish()?;
-        Ok(StreamHeader { packed: flags == 1 })
+        Ok(StreamHeader { packed: flags & 1 != 0, notes: flags & 2 != 0 })
     }
 }
 
@@ -85,13 +89,15 @@ pub enum FrameKind {
     RawBlocks = 10,
     /// Content by inode and offset, as [`PackedRecord`]s.
     Packed = 11,
+    /// [`StreamNotes`]: what is noted on the snapshot that began.
+    Notes = 12,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -142,6 +148,7 @@ impl FrameHeader {
             9 => FrameKind::RawGone,
             10 => FrameKind::RawBlocks,
             11 => FrameKind::Packed,
+            12 => FrameKind::Notes,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -232,14 +239,7 @@ impl StreamBegin {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.guid != 0 && !(self.raw && self.packed));
-        let mut props = Vec::new();
-        for (name, value) in &self.properties {
-            assert!(!name.contains(['=', '\0']) && !value.contains('\0'));
-            props.extend_from_slice(name.as_bytes());
-            props.push(b'=');
-            props.extend_from_slice(value.as_bytes());
-            props.push(0);
-        }
+        let props = assignments(self.properties.iter().map(|(name, value)| (name, value)));
         let mut out = Encoder::new(&Self::LAYOUT);
         out.u64("guid", self.guid).u64("base", self.base).u64("created_ns", self.created_ns);
         out.u64("bytes", self.bytes).bytes("hash_seed", &self.hash_seed);
@@ -285,17 +285,7 @@ impl StreamBegin {
         let name = from.tail_text("name", name_len.into())?;
         let text = from.tail_text("props", props_len as usize)?;
         let bad = || DecodeError::Text { structure: "stream_begin", field: "props" };
-        let mut properties = Vec::new();
-        let mut rest = text.as_str();
-        while !rest.is_empty() {
-            let (one, tail) = rest.split_once('\0').ok_or_else(bad)?;
-            let (name, value) = one.split_once('=').ok_or_else(bad)?;
-            if name.is_empty() {
-                return Err(bad());
-            }
-            properties.push((name.to_owned(), value.to_owned()));
-            rest = tail;
-        }
+        let properties = assigned(&text).ok_or_else(bad)?;
         from.finish()?;
         let (with_properties, raw) = (flags & 1 != 0, flags & 4 != 0);
         Ok(StreamBegin {
@@ -314,6 +304,123 @@ impl StreamBegin {
             name,
             properties,
         })
+    }
+}
+
+/// Properties as text: `name=value`, each followed by a zero byte.
+fn assignments<'p>(properties: impl Iterator<Item = (&'p String, &'p String)>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in properties {
+        assert!(!name.contains(['=', '\0']) && !value.contains('\0'));
+        text.extend_from_slice(name.as_bytes());
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        text.push(0);
+    }
+    text
+}
+
+/// Reads such a text; `None` if it is none.
+fn assigned(text: &str) -> Option<Vec<(String, String)>> {
+    let mut properties = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (one, tail) = rest.split_once('\0')?;
+        let (name, value) = one.split_once('=').filter(|(name, _)| !name.is_empty())?;
+        properties.push((name.to_owned(), value.to_owned()));
+        rest = tail;
+    }
+    Some(properties)
+}
+
+/// What is noted on the snapshot that began: properties of users, and tags that hold it. One that notes nothing is not sent.
+///
+/// | off | len | field     | meaning                                                           |
+/// |-----|-----|-----------|-------------------------------------------------------------------|
+/// |   0 |   4 | props_len | length of the properties, at most 2^20                            |
+/// |   4 |   4 | tags_len  | length of the tags, at most 2^16; not 0 if there are no properties |
+/// |   8 |   8 | reserved  | zero                                                              |
+/// |  16 |     | props     | `name=value`, each followed by a zero byte, UTF-8; names ascending |
+/// |     |     | tags      | each followed by a zero byte, UTF-8; ascending                    |
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct StreamNotes {
+    /// Properties of users.
+    pub properties: BTreeMap<String, String>,
+    /// Tags that hold it.
+    pub tags: BTreeSet<String>,
+}
+
+impl StreamNotes {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_notes",
+        &[("props_len", 0, 4), ("tags_len", 4, 4), ("reserved", 8, 8)],
+        &["props", "tags"],
+    );
+    /// Longest text of tags.
+    pub const TAGS_MAX: u32 = 1 << 16;
+
+    /// True if nothing is noted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.properties.is_empty() && self.tags.is_empty()
+    }
+
+    /// True if it is no more than a frame of notes may hold.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        let props = self.properties.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
+        let tags = self.tags.iter().map(|tag| tag.len() + 1).sum::<usize>();
+        props <= StreamBegin::PROPS_MAX as usize && tags <= Self::TAGS_MAX as usize
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(!self.is_empty() && self.fits());
+        let props = assignments(self.properties.iter());
+        let mut tags = Vec::new();
+        for tag in &self.tags {
+            assert!(!tag.is_empty() && !tag.contains('\0'));
+            tags.extend_from_slice(tag.as_bytes());
+            tags.push(0);
+        }
+        let length = |text: &[u8]| u32::try_from(text.len()).expect("it fits");
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u32("props_len", length(&props)).u32("tags_len", length(&tags)).reserved();
+        out.tail("props", &props).tail("tags", &tags).finish()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<StreamNotes, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let (props_len, tags_len) = (from.u32("props_len"), from.u32("tags_len"));
+        if props_len > StreamBegin::PROPS_MAX {
+            return Err(from.refuse("props_len", props_len));
+        }
+        if tags_len > Self::TAGS_MAX || props_len == 0 && tags_len == 0 {
+            return Err(from.refuse("tags_len", tags_len));
+        }
+        from.reserved()?;
+        let bad = |field| DecodeError::Text { structure: "stream_notes", field };
+        let properties = assigned(&from.tail_text("props", props_len as usize)?);
+        let properties = properties.ok_or_else(|| bad("props"))?;
+        if !properties.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err(bad("props"));
+        }
+        let text = from.tail_text("tags", tags_len as usize)?;
+        from.finish()?;
+        let mut tags: BTreeSet<String> = BTreeSet::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (tag, tail) = rest.split_once('\0').ok_or_else(|| bad("tags"))?;
+            if tag.is_empty() || tags.last().is_some_and(|last| last.as_str() >= tag) {
+                return Err(bad("tags"));
+            }
+            tags.insert(tag.to_owned());
+            rest = tail;
+        }
+        Ok(StreamNotes { properties: properties.into_iter().collect(), tags })
     }
 }
 
@@ -595,8 +702,10 @@ mod tests {
 
     #[test]
     fn another_version_and_unknown_flags_are_refused() {
-        let packed = StreamHeader { packed: true };
-        assert_eq!(StreamHeader::decode(&packed.encode()), Ok(packed));
+        for (packed, notes) in [(true, false), (false, true), (true, true)] {
+            let header = StreamHeader { packed, notes };
+            assert_eq!(StreamHeader::decode(&header.encode()), Ok(header));
+        }
         let bytes = StreamHeader::default().encode();
         assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader::default()));
         let mut newer = bytes;
@@ -605,16 +714,59 @@ mod tests {
         assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
         for at in [0, 12, 16, 63] {
             let mut bad = bytes;
-            bad[at] ^= 2;
+            bad[at] ^= 4;
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 4), (0, 12), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 4), (0, 13), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");
         }
     }
+
+    #[test]
+    fn notes_are_read_back_and_have_one_form() {
+        let notes = StreamNotes {
+            properties: [("org:a", "1=2"), ("org:b", "")].map(|(n, v)| (n.to_owned(), v.to_owned())).into(),
+            tags: ["keep", "other"].map(String::from).into(),
+        };
+        let bytes = notes.encode();
+        assert_eq!(StreamNotes::decode(&bytes), Ok(notes.clone()));
+        for end in 0..bytes.len() {
+            assert!(StreamNotes::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        for half in [
+            StreamNotes { tags: BTreeSet::new(), ..notes.clone() },
+            StreamNotes { properties: BTreeMap::new(), ..notes.clone() },
+        ] {
+            assert_eq!(StreamNotes::decode(&half.encode()), Ok(half));
+        }
+        assert!(StreamNotes::decode(&[0; 16]).is_err(), "nothing is noted");
+        // In another order, or twice; a name that is none, a tag that is none, and what is neither.
+        let text = |props: &str, tags: &str| {
+            let length = |text: &str| u32::try_from(text.len()).unwrap().to_le_bytes();
+            let head = [&length(props)[..], &length(tags)[..], &[0; 8]].concat();
+            [&head[..], props.as_bytes(), tags.as_bytes()].concat()
+        };
+        assert_eq!(text("org:a=1=2\0org:b=\0", "keep\0other\0"), bytes);
+        for (props, tags) in [
+            ("org:b=\0org:a=1\0", ""),
+            ("org:a=1\0org:a=2\0", ""),
+            ("=1\0", ""),
+            ("org:a\0", ""),
+            ("org:a=1", ""),
+            ("", "other\0keep\0"),
+            ("", "keep\0keep\0"),
+            ("", "\0"),
+            ("", "keep"),
+        ] {
+            assert!(StreamNotes::decode(&text(props, tags)).is_err(), "{props:?} {tags:?}");
+        }
+        let many = (0..9_000).map(|at| format!("tag{at:05}")).collect::<BTreeSet<_>>();
+        assert!(!StreamNotes { tags: many, ..notes.clone() }.fits() && notes.fits());
+    }
+
     #[test]
     fn a_packed_record_is_sized_as_its_compression_says() {
         let record = PackedRecord {

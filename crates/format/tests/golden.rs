@@ -17,7 +17,7 @@ use steadfast_format::label::{
 use steadfast_format::layout::Layout;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
 use steadfast_format::stream::{
-    FrameHeader, FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan,
+    FrameHeader, FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
 };
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
@@ -798,8 +798,12 @@ fn streams_and_what_is_received() {
     });
     assert_eq!(ReceivedProperty::decode(&bytes), Ok(received));
 
-    for (name, packed) in [("stream_header", false), ("stream_header_packed", true)] {
-        let header = StreamHeader { packed };
+    for (name, packed, notes) in [
+        ("stream_header", false, false),
+        ("stream_header_packed", true, false),
+        ("stream_header_notes", false, true),
+    ] {
+        let header = StreamHeader { packed, notes };
         let bytes = header.encode();
         golden(name, "Stream header", &bytes, |page| {
             page.fixed(&StreamHeader::LAYOUT, &bytes, "");
@@ -850,6 +854,17 @@ fn streams_and_what_is_received() {
             .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
     });
     assert_eq!(StreamBegin::decode(&bytes), Ok(begin));
+
+    let notes = StreamNotes {
+        properties: [("org:note".to_owned(), "a=b".to_owned())].into(),
+        tags: ["keep".to_owned(), "year".to_owned()].into(),
+    };
+    let bytes = notes.encode();
+    golden("stream_notes", "Notes", &bytes, |page| {
+        page.fixed(&StreamNotes::LAYOUT, &bytes, "")
+            .line(&bytes[StreamNotes::LAYOUT.size()..], "props, tags");
+    });
+    assert_eq!(StreamNotes::decode(&bytes), Ok(notes));
 
     let record = PackedRecord {
         inode: InodeId(12),

@@ -255,7 +255,7 @@ fn records_that_are_none_change_nothing() {
     one.snapshot("one/fs@a");
     let stream = one.send_packed("one/fs@a", None);
     let good = frames(&stream);
-    let header = StreamHeader { packed: true };
+    let header = StreamHeader { packed: true, ..StreamHeader::default() };
     assert_eq!(joined_behind(header, &good), stream);
     let at = good.iter().position(|(kind, _)| *kind == FrameKind::Packed).expect("a frame");
     let payload = &good[at].1;
