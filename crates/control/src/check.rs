@@ -10,14 +10,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use steadfast_format::Feature;
 use steadfast_property::{
-    Change, NameError, PropertyError, Scope, applies, check_dataset_name, check_pool_name,
-    check_snapshot_name, is_user_property, lookup, parse_assignment,
+    Change, NameError, PropertyError, Scope, TAG_BYTES_MAX, applies, check_dataset_name, check_pool_name,
+    check_snapshot_name, is_tag, is_user_property, lookup, parse_assignment,
 };
 
 /// Properties that say how a file system is encrypted.
 const KEY_PROPERTIES: &[&str] = &["encryption", "keyformat", "keylocation", "pbkdf2iters"];
-/// Bytes of a tag that keeps a snapshot, as in ZFS.
-const TAG_BYTES_MAX: usize = 255;
 /// What begins properties of pools that are features of the format.
 pub(crate) const FEATURE: &str = "feature@";
 
@@ -139,7 +137,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         }
         Request::FsHold(r) => {
             r.names.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
-            if r.tag.is_empty() || r.tag.len() > TAG_BYTES_MAX || r.tag.chars().any(char::is_control) {
+            if !is_tag(&r.tag) {
                 let what = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, and no control characters");
                 return Err(Refusal::new(Code::NameInvalid, what));
             }

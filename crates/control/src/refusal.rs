@@ -252,6 +252,8 @@ codes! {
         "Check what comes in; a stream of a newer version needs that version here.";
     StreamIo "STREAM-IO" "Who reads the stream, or writes it, has ended, or the operating system reported an error."
         "Look at the command at the other end of the pipe, and try again.";
+    StreamNotes "STREAM-NOTES" "Properties and tags go along with a stream as text of a bounded length: 1 MiB of properties, 64 KiB of tags."
+        "Send it without -p or without -h; or take away what is not needed with `zfs inherit` and `zfs release`.";
     StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system, or of what it is a clone of."
         "`zfs list -t snapshot` shows which there are, oldest first.";
     StreamExists "STREAM-EXISTS" "A stream without a base makes a file system, and does not change one that exists."

@@ -479,9 +479,11 @@ impl Inner {
                 };
                 items.insert(MetaKey::Snapshot(id, txg).encode(), Some(snapshot.row.encode()));
                 for name in std::mem::take(&mut snapshot.props_dirty) {
-                    let value = snapshot.props.get(&name).map(|value| value.clone().into_bytes());
+                    let set = snapshot.props.get(&name).filter(|_| !snapshot.received.counts(&name));
+                    let value = set.map(|value| value.clone().into_bytes());
                     items.insert(MetaKey::DatasetProperty(snapshot.row.number, name).encode(), value);
                 }
+                items.extend(snapshot.received.take_items(snapshot.row.number));
                 for tag in std::mem::take(&mut snapshot.holds_dirty) {
                     let time = snapshot.holds.get(&tag).map(|time| time.to_le_bytes().to_vec());
                     items.insert(MetaKey::Hold(snapshot.row.number, tag).encode(), time);

@@ -650,6 +650,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// Properties and tags go along with streams up to a length.
+    #[error(
+        "the properties of '{name}' and of its file system, or its tags, are longer than what goes along with a stream"
+    )]
+    NotesTooLong {
+        /// Full name of the snapshot.
+        name: String,
+    },
     /// An increment goes from an earlier snapshot of the same dataset to a later one.
     #[error("'{base}' is not an earlier snapshot of the same file system as '{name}'")]
     NotEarlier {

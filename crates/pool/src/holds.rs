@@ -116,8 +116,8 @@ impl Inner {
                 let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
                 for (property, value) in edits {
                     match value {
-                        Some(value) => _ = snapshot.props.insert((*property).to_owned(), (*value).to_owned()),
-                        None => _ = snapshot.props.remove(*property),
+                        Some(value) => snapshot.received.set(&mut snapshot.props, property, value),
+                        None => snapshot.received.inherit(&mut snapshot.props, property),
                     }
                     snapshot.props_dirty.push((*property).to_owned());
                 }
@@ -135,12 +135,33 @@ impl Inner {
         self.commit_changes()
     }
 
-    /// Full names of the snapshots of a dataset on which a property of users is set.
+    /// A property of snapshots goes back to what was received of it, or to what their datasets have; all or none. Durable when it
+    /// returns.
+    pub(crate) fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut table = self.table.write();
+            let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
+            for (id, txg) in found {
+                let entry = table.get_mut(id).expect("just found");
+                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
+                snapshot.received.revert(&mut snapshot.props, property);
+                snapshot.props_dirty.push(property.to_owned());
+                entry.snapshots_dirty.insert(txg);
+            }
+        }
+        names.iter().for_each(|name| self.note_done(&format!("inherit -S {name} {property}")));
+        self.commit_changes()
+    }
+
+    /// Full names of the snapshots of a dataset on which a property of users is set, or was received.
     pub(crate) fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
         let table = self.table.read();
         let id = table.find(dataset)?;
         let snapshots = table.get(id).expect("just found").snapshots.values();
-        let having = snapshots.filter(|snapshot| snapshot.props.contains_key(property));
+        let having = snapshots.filter(|snapshot| {
+            snapshot.props.contains_key(property) || snapshot.received.names().any(|name| name == property)
+        });
         Ok(having.map(|snapshot| format!("{dataset}@{}", snapshot.row.name)).collect())
     }
 

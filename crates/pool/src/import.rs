@@ -480,7 +480,12 @@ impl Inner {
             let (MetaKey::ReceivedProperty(id, name), value) = item? else { continue };
             let row = ReceivedProperty::decode(&value)
                 .map_err(|source| self.corrupt(pool, "a received property", source))?;
-            if let Some(entry) = self.table.write().get_mut(id) {
+            let mut table = self.table.write();
+            let of_snapshot =
+                snapshots.get(&id).and_then(|(of, txg)| table.get_mut(*of)?.snapshots.get_mut(txg));
+            if let Some(snapshot) = of_snapshot {
+                snapshot.received.load(&mut snapshot.props, name, row);
+            } else if let Some(entry) = table.get_mut(id) {
                 entry.received.load(&mut entry.props, name, row);
             }
         }

@@ -42,6 +42,7 @@ mod log_device;
 mod memory;
 mod moves;
 mod newer;
+mod notes;
 mod owners;
 mod quotas;
 mod raw;

@@ -72,6 +72,8 @@ pub struct ReceiveSpec {
     pub exclude: Vec<String>,
     /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
     pub origin: Option<String>,
+    /// Tags of the stream hold nothing here (`-h`).
+    pub no_holds: bool,
 }
 
 /// A snapshot that was received.
@@ -132,11 +134,14 @@ impl Inner {
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
             let before = reader.bytes;
             let new = begin.base == 0 || self.table.read().find(&name).is_err();
-            let brought = self.brought(spec, &begin, begin.name.split('@').next() == Some(&top), new);
+            let mut brought = self.brought(spec, &begin, begin.name.split('@').next() == Some(&top), new);
             frame = match spec.dry_run {
                 true => skip(&mut reader, &begin)?,
                 false => {
-                    self.receive_one(spec, (&name, &snapshot), (&begin, &brought), &mut reader, watch)?
+                    let (next, left_out) =
+                        self.receive_one(spec, (&name, &snapshot), (&begin, &brought), &mut reader, watch)?;
+                    brought.left_out.extend(left_out);
+                    next
                 }
             };
             received.push(Received {
@@ -149,6 +154,7 @@ impl Inner {
         }
     }
 
+    /// Receives a snapshot. Gives the frame that follows it, and names of properties noted on it that are none here.
     pub(crate) fn receive_one(
         &self,
         spec: &ReceiveSpec,
@@ -156,15 +162,17 @@ impl Inner {
         (begin, brought): (&StreamBegin, &Brought),
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
-    ) -> Result<(FrameKind, Vec<u8>)> {
+    ) -> Result<((FrameKind, Vec<u8>), Vec<String>)> {
         let (hidden, pin) = match begin.resumed {
             true => self.go_on(name, begin)?,
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
         // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
-        let filled = self.fill(hidden, begin, reader, watch).and_then(|()| reader.next());
-        let outcome = filled.and_then(|next| {
+        let filled = self.fill(hidden, begin, reader, watch);
+        let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
+        let outcome = filled.and_then(|(notes, next)| {
             drop(pin);
+            let (notes, left_out) = self.notes_taken(spec, notes);
             let target = self.table.read().get(hidden).and_then(|entry| {
                 let row = &entry.receiving.as_ref()?.row;
                 (row.target.0 != 0 && !row.clone).then_some(row.target)
@@ -172,19 +180,19 @@ impl Inner {
             match target {
                 Some(target) => {
                     watch.before(name)?;
-                    let taken = self.take_over(hidden, target, spec.force, (begin, brought));
+                    let taken = self.take_over((hidden, target), spec.force, (begin, brought), notes);
                     watch.after(name);
                     taken?;
                 }
                 _ if spec.force && self.table.read().find(name).is_ok() => {
                     watch.before(name)?;
-                    let seen = self.become_visible(hidden, name, true, begin);
+                    let seen = self.become_visible(hidden, (name, true), begin, notes);
                     watch.after(name);
                     seen?;
                 }
-                _ => self.become_visible(hidden, name, false, begin)?,
+                _ => self.become_visible(hidden, (name, false), begin, notes)?,
             }
-            Ok(next)
+            Ok((next, left_out))
         });
         if outcome.is_err() && !self.is_suspended() {
             self.broke_off(hidden)?;

@@ -5,6 +5,7 @@ use steadfast_format::{DatasetId, Lineage, MetaKey, Txg};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::notes::Notes;
 use crate::received::Brought;
 use crate::table::Table;
 
@@ -12,10 +13,10 @@ impl Inner {
     /// The last commit of an increment: the target takes over what the hidden dataset became, and its snapshot is taken.
     pub(crate) fn take_over(
         &self,
-        hidden: DatasetId,
-        target: DatasetId,
+        (hidden, target): (DatasetId, DatasetId),
         force: bool,
         (begin, brought): (&StreamBegin, &Brought),
+        notes: Notes,
     ) -> Result<()> {
         self.open_head(target)?;
         let is_told = self.check_brought(target, brought)?;
@@ -55,7 +56,7 @@ impl Inner {
             (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
             entry.row_dirty = true;
             entry.take_brought(brought);
-            self.ask_for(target, snapshot, (begin.guid, begin.created_ns))
+            self.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes)
         };
         self.blockio.forget(hidden, hidden);
         self.open_head(target)?;
@@ -135,9 +136,9 @@ impl Inner {
     pub(crate) fn become_visible(
         &self,
         hidden: DatasetId,
-        name: &str,
-        replace: bool,
+        (name, replace): (&str, bool),
         begin: &StreamBegin,
+        notes: Notes,
     ) -> Result<()> {
         let old = self.table.read().find(name).ok();
         if let Some(old) = old.filter(|_| replace) {
@@ -184,7 +185,7 @@ impl Inner {
             last.clone_into(&mut entry.row.name);
             entry.row_dirty = true;
             entry.receive_dirty = true;
-            self.ask_for(hidden, snapshot.to_owned(), (begin.guid, begin.created_ns))
+            self.ask_for(hidden, snapshot.to_owned(), (begin.guid, begin.created_ns), notes)
         };
         self.update_quotas(None);
         self.await_answer(&answer)

@@ -5,12 +5,13 @@ use steadfast_dataset::{Arrived, Dataset, Doomed};
 use steadfast_format::dirent::{Dirent, NamesHead};
 use steadfast_format::file_keys::NamesKey;
 use steadfast_format::inode::InodeRecord;
-use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamSpan};
+use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamNotes, StreamSpan};
 use steadfast_format::xattr::{self, XattrStart};
 use steadfast_format::{Compression, DatasetId, InodeId, LogRecord, Txg};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::notes::foreign_tag;
 use crate::raw_receive::{RawReceiver, Wrong};
 use crate::receive::ReceiveWatch;
 use crate::stream_io::StreamReader;
@@ -23,20 +24,20 @@ const FILE: u32 = 0o100_000;
 const DOOMED_AT_ONCE: usize = 4_096;
 
 impl Inner {
-    /// Takes frames into a hidden dataset up to the end of its snapshot.
+    /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on that.
     pub(crate) fn fill(
         &self,
         hidden: DatasetId,
         begin: &StreamBegin,
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
-    ) -> Result<()> {
+    ) -> Result<StreamNotes> {
         let dataset = self.open_head(hidden)?;
         if self.is_volume(hidden) != begin.volume {
             return Err(reader.misplaced("it is of a volume where a file system is, or the reverse".into()));
         }
         let first = reader.frames;
-        let mut told = 0;
+        let (mut told, mut notes) = (0, StreamNotes::default());
         let mut begun = begin.position.0.0 != 0;
         let mut raw = begin.raw.then(|| RawReceiver::new(&dataset, begin));
         loop {
@@ -45,6 +46,18 @@ impl Inner {
                 watch.progress(&begin.name, told);
             }
             let (kind, payload) = reader.next()?;
+            if kind == FrameKind::Notes {
+                // Right behind the begin.
+                if !reader.header.notes || reader.frames != first + 1 {
+                    return Err(reader.misplaced("it is of a kind that has no place here".into()));
+                }
+                notes = StreamNotes::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
+                if let Some(tag) = foreign_tag(&notes) {
+                    return Err(reader.misplaced(format!("{tag:?} is no tag that holds a snapshot")));
+                }
+                reader.reuse(payload);
+                continue;
+            }
             if let Some(raw) = raw.as_mut().filter(|_| kind != FrameKind::End) {
                 let taken = match kind {
                     FrameKind::RawRoots => raw.roots(&payload),
@@ -118,7 +131,7 @@ impl Inner {
                     if raw.is_some_and(|raw| !raw.has_roots) {
                         return Err(reader.misplaced("it ends a snapshot that has no roots".into()));
                     }
-                    return Ok(());
+                    return Ok(notes);
                 }
                 _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
             }

@@ -52,6 +52,11 @@ impl ReceivedProps {
         self.counting.contains(name)
     }
 
+    /// Names whose received values count.
+    pub fn counting(&self) -> &BTreeSet<String> {
+        &self.counting
+    }
+
     /// Names that are stored, or are to be removed.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.rows.keys().chain(&self.dirty)

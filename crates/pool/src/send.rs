@@ -11,7 +11,9 @@ use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::raw::RawRoots;
-use steadfast_format::stream::{FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamSpan};
+use steadfast_format::stream::{
+    FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+};
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
 };
@@ -41,10 +43,12 @@ pub struct SendSpec {
     pub snapshot: String,
     /// Full name of the snapshot or bookmark that it is an increment upon; `None`: all of it.
     pub base: Option<String>,
-    /// With the properties that are set on its file system, or that it received.
+    /// With the properties that are set on its file system and on itself, or that these received.
     pub properties: bool,
-    /// Of these only what it received, if it received any (`-b`).
+    /// Of these only what was received, if any was (`-b`).
     pub backup: bool,
+    /// With the tags that hold it (`-h`).
+    pub holds: bool,
     /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is needed for that.
     pub raw: bool,
     /// Records that are compressed go so.
@@ -178,7 +182,7 @@ impl Inner {
         progress: Progress<'_>,
     ) -> Result<u64> {
         // What cannot be sent is told before the first byte.
-        let mut header = StreamHeader::default();
+        let (mut header, mut noted) = (StreamHeader::default(), Vec::with_capacity(specs.len()));
         for spec in specs {
             self.send_estimate(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
@@ -187,10 +191,13 @@ impl Inner {
                 self.open_snapshot(id, &pin.row.name)?;
             }
             header.packed |= self.goes_packed(spec, id);
+            let notes = self.notes_to_send(spec, id, pin.txg)?;
+            header.notes |= !notes.is_empty();
+            noted.push(notes);
         }
         let mut writer = StreamWriter::new(out, header)?;
-        for spec in specs {
-            self.send_one(spec, &mut writer, progress)?;
+        for (spec, notes) in specs.iter().zip(&noted) {
+            self.send_one(spec, notes, &mut writer, progress)?;
         }
         writer.close()
     }
@@ -198,6 +205,7 @@ impl Inner {
     fn send_one(
         self: &Arc<Inner>,
         spec: &SendSpec,
+        notes: &StreamNotes,
         writer: &mut StreamWriter<'_>,
         progress: Progress<'_>,
     ) -> Result<()> {
@@ -236,6 +244,9 @@ impl Inner {
             properties: properties.into_iter().collect(),
         };
         writer.frame(FrameKind::Begin, &begin.encode())?;
+        if !notes.is_empty() {
+            writer.frame(FrameKind::Notes, &notes.encode())?;
+        }
         if raw {
             let mut sender = RawSender::new(writer, progress, &spec.snapshot, position);
             self.send_raw(id, &mut sender, &target, &blocks, &pin, base.as_ref())?;

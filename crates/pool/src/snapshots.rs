@@ -15,6 +15,8 @@ use steadfast_property::Local;
 use crate::deaths::Sum;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::notes::Notes;
+use crate::received::ReceivedProps;
 use crate::table::{Entry, Table};
 
 /// Feature of pools with snapshots.
@@ -23,10 +25,12 @@ pub(crate) const FEATURE: &str = "snapshots";
 /// One snapshot of a dataset.
 pub(crate) struct Snapshot {
     pub row: SnapshotRow,
-    /// Properties of users.
+    /// Properties of users that count, set or received. (M2)
     pub props: Local,
     /// Names of properties to write or remove at the next commit.
     pub props_dirty: Vec<String>,
+    /// What came with a stream.
+    pub received: ReceivedProps,
     /// Tags that keep it, and when they were set, in nanoseconds since 1970.
     pub holds: BTreeMap<String, u64>,
     /// Tags to write or remove at the next commit.
@@ -53,6 +57,7 @@ impl Snapshot {
             row,
             props,
             props_dirty,
+            received: ReceivedProps::default(),
             holds: BTreeMap::new(),
             holds_dirty: BTreeSet::new(),
             open: Weak::new(),
@@ -101,6 +106,10 @@ pub struct SnapshotInfo {
     pub clones: Vec<String>,
     /// Properties of users.
     pub props: Local,
+    /// Which of these came with a stream.
+    pub counting: BTreeSet<String>,
+    /// What came with a stream, whether it counts or not.
+    pub received: Local,
 }
 
 /// A snapshot that is read.
@@ -171,6 +180,8 @@ pub(crate) struct Request {
     props: Local,
     /// Number for the world and time of a snapshot that was received.
     origin: Option<(u64, u64)>,
+    /// What came with it.
+    notes: Notes,
     answer: Answer,
 }
 
@@ -265,16 +276,18 @@ impl Inner {
         }
         let answer = Arc::new(Mutex::new(None));
         let open = self.txgs.gate.open_txg();
-        let request = Request { open, of, props: props.clone(), origin: None, answer: Arc::clone(&answer) };
+        let (props, notes) = (props.clone(), Notes::default());
+        let request = Request { open, of, props, origin: None, notes, answer: Arc::clone(&answer) };
         self.asked.lock().push(request);
         self.await_answer(&answer)
     }
 
-    /// The next commit takes a snapshot of a dataset that was received: with the guid and the time it had where it came from.
-    pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64)) -> Answer {
+    /// The next commit takes a snapshot of a dataset that was received: with the guid and the time it had where it came from, and
+    /// what came with it. (M1)
+    pub(crate) fn ask_for(&self, id: DatasetId, name: String, origin: (u64, u64), notes: Notes) -> Answer {
         let answer = Arc::new(Mutex::new(None));
         let (open, of, props) = (self.txgs.gate.open_txg(), vec![(id, name)], Local::new());
-        let request = Request { open, of, props, origin: Some(origin), answer: Arc::clone(&answer) };
+        let request = Request { open, of, props, origin: Some(origin), notes, answer: Arc::clone(&answer) };
         self.asked.lock().push(request);
         answer
     }
@@ -346,7 +359,9 @@ impl Inner {
                     deferred: false,
                     name,
                 };
-                entry.snapshots.insert(txg, Snapshot::new(row, request.props.clone()));
+                let mut snapshot = Snapshot::new(row, request.props.clone());
+                snapshot.take_notes(&request.notes, created_ns);
+                entry.snapshots.insert(txg, snapshot);
                 entry.snapshots_dirty.insert(txg);
                 table.note_snapshots(id);
             }
@@ -425,9 +440,10 @@ impl Inner {
         for snapshot in removed {
             // Whoever reads it has read before this returns, and nobody does afterwards.
             *snapshot.gone.write() = true;
-            let names = snapshot.props.into_keys().chain(snapshot.props_dirty);
+            let mut names: Vec<String> = snapshot.received.names().cloned().collect();
+            names.extend(snapshot.props.into_keys().chain(snapshot.props_dirty));
             let tags = snapshot.holds.into_keys().chain(snapshot.holds_dirty);
-            table.remove_traces(snapshot.row.number, names.collect(), tags.collect());
+            table.remove_traces(snapshot.row.number, names, tags.collect());
         }
         Ok(())
     }
@@ -532,6 +548,8 @@ impl Inner {
                 holds: snapshot.holds.len() as u64,
                 clones: clones.get(&row.number).cloned().unwrap_or_default(),
                 props: snapshot.props.clone(),
+                counting: snapshot.received.counting().clone(),
+                received: snapshot.received.values(),
             });
         }
         if infos.is_empty()

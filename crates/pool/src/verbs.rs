@@ -131,7 +131,13 @@ impl Pool {
         self.inner.set_snapshot_properties(names, edits)
     }
 
-    /// Full names of the snapshots of a dataset on which a property of users is set.
+    /// A property of snapshots goes back to what was received of it, or to what their datasets have; all or none. Durable when it
+    /// returns.
+    pub fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
+        self.inner.revert_snapshot_property(names, property)
+    }
+
+    /// Full names of the snapshots of a dataset on which a property of users is set, or was received.
     pub fn snapshots_with(&self, dataset: &str, property: &str) -> Result<Vec<String>> {
         self.inner.snapshots_with(dataset, property)
     }

@@ -5,6 +5,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Deepest nesting of datasets under a pool.
 pub const NAME_DEPTH_MAX: usize = 50;
 
+/// Longest tag that holds a snapshot, in bytes, as in ZFS.
+pub const TAG_BYTES_MAX: usize = 255;
+
 /// Why a name is not allowed. Prints as the sentence after "cannot create 'x': ".
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -162,9 +165,26 @@ pub fn check_snapshot_name(name: &str) -> Result<(), NameError> {
     }
 }
 
+/// True if this can be a tag that holds a snapshot: 1 to [`TAG_BYTES_MAX`] bytes, and no control characters.
+#[must_use]
+pub fn is_tag(text: &str) -> bool {
+    (1..=TAG_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_have_bytes_and_no_control_characters() {
+        let long = "a".repeat(255);
+        for tag in ["keep", " ", "a/b@c", "für immer", &long] {
+            assert!(is_tag(tag), "{tag:?}");
+        }
+        for tag in ["", "a\nb", "\u{85}", &format!("{long}a")] {
+            assert!(!is_tag(tag), "{tag:?}");
+        }
+    }
 
     #[test]
     fn names_of_the_source_reports_are_allowed() {

@@ -114,6 +114,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::StreamEnds { .. } => with(Code::StreamEnds),
         Error::NoStream { .. } => with(Code::StreamNone),
         Error::StreamRead { .. } | Error::StreamWrite { .. } => with(Code::StreamIo),
+        Error::NotesTooLong { name } => with(Code::StreamNotes).with("snapshot", name),
         Error::NotEarlier { name, .. } => with(Code::StreamBase).with("snapshot", name),
         Error::DestinationExists { name } => with(Code::StreamExists).with("fs", name),
         Error::NoBase { name } => with(Code::StreamNoBase).with("fs", name),

@@ -145,6 +145,7 @@ impl StreamHost for Engine {
             props: request.properties.clone().into_iter().collect(),
             exclude: request.exclude.clone(),
             origin: request.origin.clone(),
+            no_holds: false,
         };
         let begun = self.env.clock.monotonic_ns();
         let mut watch = Watch {
@@ -312,6 +313,7 @@ impl Engine {
             base,
             properties: request.properties || request.backup,
             backup: request.backup,
+            holds: false,
             raw: request.raw,
             packed: request.compressed,
             resume: None,
@@ -375,6 +377,7 @@ impl Engine {
                 base,
                 properties: true,
                 backup: request.backup,
+                holds: false,
                 raw: request.raw,
                 packed: request.compressed,
                 resume: None,
@@ -473,7 +476,8 @@ impl Engine {
                 let properties = request.properties || backup;
                 let raw = token.form == Form::Raw;
                 let packed = token.form == Form::Compressed || request.compressed && !raw;
-                let spec = SendSpec { snapshot, base, properties, backup, raw, packed, resume };
+                let holds = false;
+                let spec = SendSpec { snapshot, base, properties, backup, holds, raw, packed, resume };
                 return Ok((held, vec![spec]));
             }
         }
