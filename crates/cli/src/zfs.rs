@@ -19,7 +19,7 @@ use steadfast_control::api::{
     NewVolume, Properties, Source, Value,
 };
 use steadfast_control::{Code, KeyFormat, Refusal};
-use steadfast_property::{DATASET, Scope, lookup, parse_size};
+use steadfast_property::{DATASET, Scope, lookup, parse_assignment, parse_size};
 
 const MANY: usize = usize::MAX;
 const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
@@ -75,6 +75,7 @@ pub const FAMILY: Family = Family {
                     flag('n', "only check"),
                     flag('u', "do not mount"),
                     flag('v', "say what is created"),
+                    flag('P', "the same, for scripts"),
                     valued('o', "property=value", "a property; may be repeated"),
                     valued(
                         'V',
@@ -246,6 +247,7 @@ pub const FAMILY: Family = Family {
             syntax: Syntax {
                 flags: &[
                     flag('a', "all that mount by themselves"),
+                    flag('R', "it, and all below it that mount by themselves"),
                     JSON_FLAG,
                     flag('l', "load keys first"),
                     flag('f', "accepted and without meaning"),
@@ -310,6 +312,7 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let doing = || format!("cannot create '{}'", tame(&name));
     let mut properties = assignments(parsed.values('o'))?;
     let volume = new_volume(parsed, &mut properties)?;
+    let bytes = volume.as_ref().map(|volume| volume.bytes);
     steadfast_property::check_dataset_name(&name)
         .map_err(steadfast_control::check::name_refusal)
         .doing(doing)?;
@@ -324,7 +327,20 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         volume,
     };
     let outcome = session.ask(request).doing(doing)?;
-    if parsed.has('v') {
+    if parsed.has('P') && !outcome.touched.is_empty() {
+        if parsed.has('p') {
+            session.line(format!("create_ancestors\t{name}"));
+        }
+        session.line(format!("create\t{name}"));
+        let size = bytes.map(|bytes| ("volsize".to_owned(), bytes.to_string()));
+        let exact = properties.iter().map(|(property, value)| {
+            let exact = parse_assignment(Scope::Dataset, &format!("{property}={value}"));
+            exact.unwrap_or_else(|_| (property.clone(), value.clone()))
+        });
+        for (property, value) in size.into_iter().chain(exact) {
+            session.line(format!("property\t{property}\t{}", tame(&value)));
+        }
+    } else if parsed.has('v') {
         for created in &outcome.touched {
             session.line(format!("{} {created}", if parsed.has('n') { "would create" } else { "create" }));
         }
@@ -653,6 +669,9 @@ fn inherit(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
 
 fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let options: Vec<String> = parsed.values('o').flat_map(|o| o.split(',')).map(str::to_owned).collect();
+    if parsed.has('R') {
+        return mount_tree(session, parsed, &options);
+    }
     match (parsed.has('a'), parsed.operands.first()) {
         (true, Some(_)) => Err(Failure::Usage("too many arguments: -a mounts all".into())),
         (false, None) if parsed.has('j') => {
@@ -697,6 +716,25 @@ fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> 
             Ok(())
         }
     }
+}
+
+/// `zfs mount -R`: a file system, and all below it that mount by themselves.
+fn mount_tree(session: &mut Session<'_, '_>, parsed: &Parsed, options: &[String]) -> Result<(), Failure> {
+    let Some(name) = parsed.operands.first().filter(|_| !parsed.has('a')) else {
+        return Err(Failure::Usage("-R takes a file system, and not -a".into()));
+    };
+    let doing = || format!("cannot mount '{}'", tame(name));
+    let found = session.ask(FsList { names: vec![name.clone()], depth: Some(0) }).doing(doing)?;
+    if parsed.has('l') {
+        load_keys_below(session, name)?;
+    }
+    let overlay = parsed.has('O');
+    if found.iter().all(|fs| fs.mounted_at.is_none()) {
+        let request = FsMount { name: name.clone(), at: None, options: options.to_vec(), overlay };
+        let outcome = session.ask(request).doing(doing)?;
+        session.warn(&format!("'{name}' is mounted, but"), &outcome.warnings);
+    }
+    mount_below(session, name, options, overlay, parsed.has('v'))
 }
 
 /// Where a file system is mounted, as text.

@@ -27,7 +27,8 @@ pub(crate) const SEND: Command = Command {
             valued('I', "snapshot", "the same, and each snapshot between the two"),
             flag('R', "the file systems below too, with all snapshots up to this one and their properties")
                 .or("replicate"),
-            flag('p', "with the properties of the file system").or("props"),
+            flag('p', "with the properties of the file system, and what you have set on the snapshot")
+                .or("props"),
             flag('b', "with those properties alone that it received itself, if it received any").or("backup"),
             flag('w', "blocks as they are sealed: nobody on the way needs the key; else as -c").or("raw"),
             flag('c', "records as they are compressed; they are stored so where they arrive")
@@ -38,7 +39,19 @@ pub(crate) const SEND: Command = Command {
             valued('t', "token", "go on where a receive with -s broke off"),
             flag('L', "accepted and without meaning: records are sent at their size").or("large-block"),
             flag('e', "accepted and without meaning: small files are always sent in one piece").or("embed"),
-            flag('h', "with the tags that hold snapshots, which is refused: they stay here").or("holds"),
+            flag('h', "with the tags that hold the snapshots").or("holds"),
+            flag('s', "with -R: leave out, with all below them, file systems that lack the snapshot")
+                .or("skip-missing"),
+            valued(
+                'X',
+                "filesystem[,filesystem]...",
+                "with -R: leave these out, with all below them; may be repeated",
+            )
+            .or("exclude"),
+            flag('D', "accepted and without meaning: what is there twice is found where it arrives (dedup=)")
+                .or("dedup"),
+            flag('S', "what was received in part, which is refused: its sender goes on (-t)").or("saved"),
+            valued('d', "bookmark", "without what was redacted, which is refused: nothing is").or("redact"),
             flag('V', "accepted and without meaning: the daemon sends, and its title stays").or("proctitle"),
         ],
         operands: "[filesystem@snapshot]",
@@ -68,7 +81,9 @@ pub(crate) const RECEIVE: Command = Command {
                 "set a property on what is received; origin=snapshot: receive it as a clone of that; may be repeated",
             ),
             valued('x', "property", "a property of the stream that does not count here; may be repeated"),
-            flag('h', "accepted and without meaning: streams bring no tags that hold snapshots"),
+            flag('h', "without the tags that hold snapshots"),
+            flag('M', "unmount what is changed though files of it are open"),
+            flag('c', "mend what is damaged, which is refused: redundancy does, or another copy"),
         ],
         operands: "filesystem[@snapshot]",
         least: 1,
@@ -135,6 +150,19 @@ pub(crate) fn destroy_bookmark(session: &mut Session<'_, '_>, parsed: &Parsed) -
 fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let token = parsed.value('t').map(str::to_owned);
     let snapshot = parsed.operands.first().cloned().unwrap_or_default();
+    let not_here = match (parsed.has('S'), parsed.has('d')) {
+        (true, _) => Some("what was received in part is not sent on (-S): its sender goes on, with -t"),
+        (false, true) => Some("streams are not redacted (--redact)"),
+        (false, false) => None,
+    };
+    if let Some(what) = not_here {
+        return Err(Refusal::new(Code::Later, what)).doing(|| format!("cannot send '{}'", tame(&snapshot)));
+    }
+    let exclude: Vec<String> =
+        parsed.values('X').flat_map(|list| list.split(',')).map(str::to_owned).collect();
+    if !parsed.has('R') && (parsed.has('s') || !exclude.is_empty()) {
+        return Err(Failure::Usage("-s and -X are for trees, which -R sends".into()));
+    }
     if token.is_some() != snapshot.is_empty() {
         return Err(Failure::Usage("name a snapshot, or with -t a token and no snapshot".into()));
     }
@@ -146,10 +174,6 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         (None, Some(base)) => (Some(of_same(fs, base)), true),
         (None, None) => (None, false),
     };
-    if parsed.has('h') {
-        let what = "tags that hold snapshots do not go along with a stream (-h)";
-        return Err(Refusal::new(Code::Later, what)).doing(|| format!("cannot send '{}'", tame(&snapshot)));
-    }
     if base.is_some() && token.is_some() {
         return Err(Failure::Usage("a token says itself what it is an increment upon".into()));
     }
@@ -167,6 +191,9 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         backup: parsed.has('b'),
         raw: parsed.has('w'),
         compressed: parsed.has('c'),
+        holds: parsed.has('h'),
+        exclude,
+        skip_missing: parsed.has('s'),
         token: token.clone(),
         dry_run: true,
     };
@@ -177,6 +204,9 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
             let text = plan(&planned, script);
             // Beside a stream there is no other place.
             if dry { session.out.push_str(&text) } else { session.tell(&text) }
+        }
+        if dry {
+            tell_skipped(session, &planned, &snapshot);
         }
     }
     if dry {
@@ -194,8 +224,20 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         false => String::new(),
         true => progress(&mut under_way.borrow_mut(), now(), (snapshot, bytes), script),
     };
-    session.stream(request, out.as_fd(), &say).doing(doing)?;
+    let sent = session.stream(request, out.as_fd(), &say).doing(doing)?;
+    tell_skipped(session, &sent, &snapshot);
     Ok(())
+}
+
+/// What was left out though nobody named it.
+fn tell_skipped(session: &mut Session<'_, '_>, sent: &Sent, snapshot: &str) {
+    let last = tame(snapshot.rsplit('@').next().unwrap_or(snapshot));
+    for name in &sent.skipped {
+        let name = tame(name);
+        session.tell(&format!(
+            "WARNING: skipping dataset {name} and its children: snapshot {last} does not exist\n"
+        ));
+    }
 }
 
 /// What is about to be sent, in words or for scripts.
@@ -238,6 +280,10 @@ fn progress(under_way: &mut String, now: u64, (snapshot, bytes): (&str, u64), sc
 fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let target = parsed.operands[0].clone();
     let doing = || format!("cannot receive into '{}'", tame(&target));
+    if parsed.has('c') {
+        let what = "a stream mends nothing (-c): what is damaged is mended from redundancy, or received anew";
+        return Err(Refusal::new(Code::Later, what)).doing(doing);
+    }
     if parsed.has('A') {
         let request = FsReceiveAbort { name: target.clone() };
         session.ask(request).doing(|| format!("cannot give up the receive into '{}'", tame(&target)))?;
@@ -270,6 +316,8 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         properties: assignments(settings.into_iter())?,
         origin,
         exclude: parsed.values('x').map(str::to_owned).collect(),
+        no_holds: parsed.has('h'),
+        unmount: parsed.has('M'),
     };
     if session.world.input_is_terminal {
         let what = "standard input is a terminal";

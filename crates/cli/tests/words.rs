@@ -657,9 +657,24 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
         assert_eq!(machine.ok(&format!("zfs send {compressed} tank@a")).as_bytes(), fake::SENT);
     }
     // In ZFS these are options of their own, and help would be taken for the stream.
-    let refused = machine.run("zfs send -Rh tank@a");
-    assert!(refused.status == 1 && refused.out.is_empty() && refused.err.contains("LATER"), "{refused:?}");
-    assert_eq!(machine.ok("zfs send --raw --replicate -V tank@a").as_bytes(), fake::SENT);
+    for line in ["-Rh", "--replicate --holds", "-DhV", "-R -X tank/a,tank/b -X tank/c", "--raw -R -V"] {
+        assert_eq!(machine.ok(&format!("zfs send {line} tank@a")).as_bytes(), fake::SENT);
+    }
+    let skipped = "WARNING: skipping dataset tank/new and its children: snapshot a does not exist\n";
+    for line in ["-Rs", "-Rns", "--replicate --skip-missing"] {
+        let ran = machine.run(&format!("zfs send {line} tank@a"));
+        assert_eq!((ran.status, ran.err.as_str()), (0, skipped), "{ran:?}");
+    }
+    machine.fails("zfs send -s tank@a", 2);
+    machine.fails("zfs send -X tank/a tank@a", 2);
+    machine.fails("zfs send -R -X tank/a, tank@a", 1);
+    let refused = ["zfs send -nvS tank/a", "zfs send --redact book tank@a", "zfs receive -c tank/a"];
+    for line in refused {
+        let ran = machine.run(line);
+        assert!(ran.status == 1 && ran.out.is_empty() && ran.err.contains("LATER"), "{ran:?}");
+    }
+    let ran = machine.run_with("zfs receive -hMv tank/new", "monday");
+    assert_eq!((ran.status, ran.out.lines().count()), (0, 1), "{ran:?}");
     assert_eq!(machine.ok("zfs diff -h tank@a"), machine.ok("zfs diff tank@a"));
     let ran = machine.run("zfs send -v tank@b");
     assert_eq!((ran.status, ran.out.as_bytes()), (0, fake::SENT));
@@ -682,6 +697,42 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     machine.terminal = true;
     assert!(machine.fails("zfs send tank@a", 1).contains("STREAM-TERMINAL"));
     assert!(machine.fails("zfs receive tank/new", 1).contains("STREAM-TERMINAL"));
+}
+
+#[test]
+fn a_tree_is_mounted_from_its_top() {
+    let machine = Machine::new("mount_tree");
+    machine.ok("zpool create tank tank.img");
+    for name in ["tank/a", "tank/a/b", "tank/c"] {
+        machine.ok(&format!("zfs create -u {name}"));
+    }
+    let mounted = || -> Vec<String> {
+        let lines = machine.ok("zfs mount");
+        lines.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    };
+    assert_eq!(mounted(), ["tank"]);
+    // What is named is mounted though it does not do so by itself.
+    machine.ok("zfs set canmount=noauto tank/a");
+    assert_eq!(machine.ok("zfs mount -R tank/a"), "");
+    assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b"]);
+    machine.ok("zfs unmount tank/a/b");
+    assert!(machine.ok("zfs mount -Rv tank").contains("tank/c at /tank/c"));
+    assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b", "tank/c"]);
+    machine.fails("zfs mount -R", 2);
+    machine.fails("zfs mount -aR tank", 2);
+    assert!(machine.fails("zfs mount -R tank/none", 1).contains("FS-ABSENT"));
+}
+
+#[test]
+fn what_is_created_is_told_to_scripts() {
+    let machine = Machine::new("create_parsable");
+    machine.ok("zpool create tank tank.img");
+    assert_eq!(
+        machine.ok("zfs create -P -o recordsize=64K -o compression=lz4 tank/p"),
+        "create\ttank/p\nproperty\tcompression\tlz4\nproperty\trecordsize\t65536\n"
+    );
+    assert_eq!(machine.ok("zfs create -pP tank/q"), "create_ancestors\ttank/q\ncreate\ttank/q\n");
+    assert_eq!(machine.ok("zfs create -P -V 1M tank/v"), "create\ttank/v\nproperty\tvolsize\t1048576\n");
 }
 
 #[test]

@@ -27,6 +27,15 @@ pub struct FsSend {
     /// Records that are compressed go so (`-c`).
     #[serde(default)]
     pub compressed: bool,
+    /// With the tags that hold the snapshots (`-h`).
+    #[serde(default)]
+    pub holds: bool,
+    /// Full names of file systems that are left out of a tree, with all below them (`-X`).
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// File systems of a tree that lack the snapshot are left out, with all below them (`-s`).
+    #[serde(default)]
+    pub skip_missing: bool,
     /// Where a receive broke off (`-t`).
     pub token: Option<String>,
     /// Only say what would be sent (`-n`): no descriptor is asked for.
@@ -51,6 +60,9 @@ pub struct Sent {
     pub parts: Vec<SentPart>,
     /// Bytes of the stream; 0 if nothing was sent.
     pub bytes: u64,
+    /// Full names of file systems that lack the snapshot and were left out.
+    #[serde(default)]
+    pub skipped: Vec<String>,
 }
 
 /// How names are made of those in a stream.
@@ -88,6 +100,12 @@ pub struct FsReceive {
     /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
     #[serde(default)]
     pub origin: Option<String>,
+    /// Tags of the stream hold nothing here (`-h`).
+    #[serde(default)]
+    pub no_holds: bool,
+    /// What is mounted is unmounted though files of it are open (`-M`).
+    #[serde(default)]
+    pub unmount: bool,
 }
 
 /// A snapshot that was received.

@@ -158,6 +158,7 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
                 check_snapshot_name(&r.snapshot).map_err(name_refusal)?;
             }
             r.base.iter().try_for_each(|name| check_point(name))?;
+            r.exclude.iter().try_for_each(|name| check_dataset_name(name)).map_err(name_refusal)?;
         }
         Request::FsReceive(r) => {
             let checked = match r.target.contains('@') {

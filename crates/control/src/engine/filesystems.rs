@@ -169,7 +169,11 @@ impl Engine {
         }
         if !snapshots.is_empty() {
             let edits = [(request.property.as_str(), None)];
-            held.pool.set_snapshot_properties(&snapshots, &edits).map_err(refuse::pool)?;
+            match request.received {
+                true => held.pool.revert_snapshot_property(&snapshots, &request.property),
+                false => held.pool.set_snapshot_properties(&snapshots, &edits),
+            }
+            .map_err(refuse::pool)?;
             outcome.touched.extend(snapshots);
         }
         Ok(outcome)

@@ -456,12 +456,13 @@ impl Host for Engine {
     fn fs_inherit(&self, caller: &Caller, request: FsInherit) -> Result<Outcome, Refusal> {
         let _turn = self.verbs.lock();
         if request.name.contains('@') {
-            return self.change_snapshots(
-                caller,
-                &request.name,
-                request.recursive,
-                vec![(request.property, None)],
-            );
+            return match request.received {
+                true => self.revert_snapshots(caller, &request),
+                false => {
+                    let edits = vec![(request.property, None)];
+                    self.change_snapshots(caller, &request.name, request.recursive, edits)
+                }
+            };
         }
         self.inherit_fs(caller, &request)
     }

@@ -2,7 +2,7 @@
 
 use super::filesystems::Edit;
 use super::{Engine, refuse, touched};
-use crate::api::{Caller, FsHold, FsHolds, FsRollback, FsSnapshotRename, HeldBy, Outcome};
+use crate::api::{Caller, FsHold, FsHolds, FsInherit, FsRollback, FsSnapshotRename, HeldBy, Outcome};
 use crate::refusal::{Code, Refusal};
 
 impl Engine {
@@ -131,6 +131,19 @@ impl Engine {
             let fields = [("dataset", name.to_owned()), ("property", property), ("value", value)];
             self.post("property_change", &held.pool, &held.pool.name(), &fields);
         }
+        Ok(Outcome { touched, warnings: Vec::new() })
+    }
+
+    /// A property of a snapshot, or of those of one name in a tree of file systems, goes back to what was received of it.
+    pub(super) fn revert_snapshots(&self, caller: &Caller, request: &FsInherit) -> Result<Outcome, Refusal> {
+        let held = self.held(super::snapshots::halves(&request.name)?.0)?;
+        self.check_writable(&held)?;
+        let touched = self.in_tree(&request.name, request.recursive)?;
+        held.pool.revert_snapshot_property(&touched, &request.property).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        let (dataset, property) = (request.name.clone(), request.property.clone());
+        let fields = [("dataset", dataset), ("property", property), ("value", "(received)".to_owned())];
+        self.post("property_change", &held.pool, &held.pool.name(), &fields);
         Ok(Outcome { touched, warnings: Vec::new() })
     }
 

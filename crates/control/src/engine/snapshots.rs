@@ -282,9 +282,12 @@ impl Engine {
             }
         }
         for (name, value) in info.props.into_iter().filter(|(name, _)| is_wanted(name)) {
-            properties.insert(name, Value { value, source: Source::Local });
+            let came = info.counting.contains(&name);
+            let source = if came { Source::Received } else { Source::Local };
+            properties.insert(name, Value { value, source });
         }
-        let received = Properties::new();
+        let mut received: Properties = info.received;
+        received.retain(|name, _| is_wanted(name));
         Ok(FsInfo { name: info.name, createtxg: info.txg.0, mounted_at: None, properties, received })
     }
 }

@@ -97,8 +97,8 @@ impl Drop for Under<'_> {
 
 impl StreamHost for Engine {
     fn fs_send(&self, caller: &Caller, request: FsSend) -> Result<Sent, Refusal> {
-        let (held, specs) = self.what_to_send(&request)?;
         let mut sent = Sent::default();
+        let (held, specs) = self.what_to_send(&request, &mut sent.skipped)?;
         for spec in &specs {
             let estimate = held.pool.send_estimate(spec).map_err(refuse::pool)?;
             let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
@@ -145,12 +145,13 @@ impl StreamHost for Engine {
             props: request.properties.clone().into_iter().collect(),
             exclude: request.exclude.clone(),
             origin: request.origin.clone(),
-            no_holds: false,
+            no_holds: request.no_holds,
         };
         let begun = self.env.clock.monotonic_ns();
         let mut watch = Watch {
             engine: self,
             held: &held,
+            force: request.unmount,
             teller: input.clone(),
             told: begun,
             turn: None,
@@ -260,6 +261,8 @@ impl StreamHost for Engine {
 struct Watch<'e> {
     engine: &'e Engine,
     held: &'e Arc<Held>,
+    /// Though files of it are open, or a client uses it.
+    force: bool,
     teller: Descriptor,
     told: u64,
     /// While a dataset changes no other verb does anything.
@@ -274,7 +277,11 @@ impl ReceiveWatch for Watch<'_> {
         let busy = || steadfast_pool::Error::Busy { name: dataset.to_owned() };
         let placed = self.engine.placed_below(self.held, dataset);
         self.placed = placed.map_err(|_| busy()).inspect_err(|_| self.turn = None)?;
-        match self.engine.unmount_below(self.held, dataset, false) {
+        let parted = match self.force {
+            true => self.engine.part_clients(self.held, dataset, true),
+            false => Ok(()),
+        };
+        match parted.and_then(|()| self.engine.unmount_below(self.held, dataset, self.force)) {
             Ok(_) => Ok(()),
             Err(_) => {
                 self.placed.clear();
@@ -300,8 +307,12 @@ impl ReceiveWatch for Watch<'_> {
 }
 
 impl Engine {
-    /// Snapshots to be sent, each with what it is an increment upon.
-    fn what_to_send(&self, request: &FsSend) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
+    /// Snapshots to be sent, each with what it is an increment upon; and file systems that are left out for want of the snapshot.
+    fn what_to_send(
+        &self,
+        request: &FsSend,
+        skipped: &mut Vec<String>,
+    ) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
         if let Some(token) = &request.token {
             let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
             return self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request);
@@ -313,13 +324,13 @@ impl Engine {
             base,
             properties: request.properties || request.backup,
             backup: request.backup,
-            holds: false,
+            holds: request.holds,
             raw: request.raw,
             packed: request.compressed,
             resume: None,
         };
         if request.recursive {
-            return Ok((Arc::clone(&held), self.tree_to_send(&held, request, (fs, last))?));
+            return Ok((Arc::clone(&held), self.tree_to_send(&held, request, (fs, last), skipped)?));
         }
         let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
         let Some(base) = request.base.clone().filter(|_| request.intermediate) else {
@@ -353,16 +364,31 @@ impl Engine {
         held: &Held,
         request: &FsSend,
         (fs, last): (&str, &str),
+        skipped: &mut Vec<String>,
     ) -> Result<Vec<SendSpec>, Refusal> {
         let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
+        if let Some(above) = request.exclude.iter().find(|above| is_at_or_below(fs, above)) {
+            let what = format!("without '{above}' there is nothing to be sent");
+            return Err(Refusal::new(Code::FsAbsent, what).with("fs", above));
+        }
+        let mut out: Vec<String> = request.exclude.clone();
         let mut specs: Vec<SendSpec> = Vec::new();
         for name in self.origins_first(held, fs)? {
+            if out.iter().any(|above| is_at_or_below(&name, above)) {
+                continue;
+            }
             let all = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
             let Some(to) = all.iter().position(|known| known == last) else {
-                if name == fs {
-                    let what = format!("there is no snapshot '{fs}@{last}'");
-                    return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", &request.snapshot));
+                let is_younger = name != fs && is_younger(held, &name, last)?;
+                if name == fs || !is_younger && !request.skip_missing {
+                    let full = format!("{name}@{last}");
+                    let what = format!("there is no snapshot '{full}'");
+                    return Err(Refusal::new(Code::SnapshotAbsent, what).with("snapshot", full));
                 }
+                if !is_younger {
+                    skipped.push(name.clone());
+                }
+                out.push(name);
                 continue;
             };
             let from =
@@ -377,7 +403,7 @@ impl Engine {
                 base,
                 properties: true,
                 backup: request.backup,
-                holds: false,
+                holds: request.holds,
                 raw: request.raw,
                 packed: request.compressed,
                 resume: None,
@@ -476,7 +502,7 @@ impl Engine {
                 let properties = request.properties || backup;
                 let raw = token.form == Form::Raw;
                 let packed = token.form == Form::Compressed || request.compressed && !raw;
-                let holds = false;
+                let holds = request.holds;
                 let spec = SendSpec { snapshot, base, properties, backup, holds, raw, packed, resume };
                 return Ok((held, vec![spec]));
             }
@@ -503,6 +529,19 @@ impl Engine {
     fn mount_received(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
         self.mount_below(held, name)
     }
+}
+
+/// True if `name` is `above`, or lies below it.
+fn is_at_or_below(name: &str, above: &str) -> bool {
+    name.strip_prefix(above).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+}
+
+/// True if a file system was made after the snapshot of that name of what it lies in, and so could not be part of it.
+fn is_younger(held: &Held, name: &str, snapshot: &str) -> Result<bool, Refusal> {
+    let created = held.pool.dataset_info(name).map_err(refuse::pool)?.created_txg;
+    let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
+    let infos = held.pool.snapshot_infos(above, Some(snapshot)).map_err(refuse::pool)?;
+    Ok(infos.first().is_some_and(|taken| created > taken.txg))
 }
 
 /// The snapshot of that guid among those that a clone begins with.

@@ -783,7 +783,8 @@ impl StreamHost for FakeHost {
             std::io::Write::write_all(&mut descriptor.clone(), SENT).expect("somebody reads it");
             bytes = SENT.len() as u64;
         }
-        Ok(Sent { parts: vec![part], bytes })
+        let skipped = if request.skip_missing { vec!["tank/new".to_owned()] } else { Vec::new() };
+        Ok(Sent { parts: vec![part], bytes, skipped })
     }
 
     fn fs_receive(&self, caller: &Caller, request: FsReceive) -> Result<Receipt, Refusal> {
