@@ -10,9 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steadfast_format::node::VALUE_BYTES_MAX;
 use steadfast_format::stream::StreamBegin;
 use steadfast_format::{DatasetId, MetaKey, ReceivedProperty};
-use steadfast_property::{Change, Local, Scope, is_user_property, lookup, parse_assignment};
+use steadfast_property::{
+    Change, Local, Scope, USER_VALUE_BYTES_MAX, is_user_property, lookup, parse_assignment,
+};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -21,6 +24,8 @@ use crate::table::Entry;
 
 /// Feature of pools that keep what was received apart from what is set.
 pub(crate) const FEATURE: &str = "received_properties";
+/// What users set is an item of the meta tree, and so is what they receive.
+const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= VALUE_BYTES_MAX);
 /// Say how a dataset is encrypted, which is its receiver's to say.
 const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 

@@ -33,5 +33,7 @@ pub use policy::{AUTO_SNAPSHOT, Period, Policy};
 pub use resolve::{Local, Resolved, Source, resolve};
 pub use size::{nice_bytes, nice_nanos, nice_number, parse_size};
 pub use table::{Change, DATASET, Kind, POOL, Property, Scope, document};
-pub use value::{PropertyError, check_user_property, is_user_property, lookup, parse_assignment};
+pub use value::{
+    PropertyError, USER_VALUE_BYTES_MAX, check_user_property, is_user_property, lookup, parse_assignment,
+};
 pub use volume::applies;
