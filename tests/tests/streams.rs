@@ -327,3 +327,97 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     host.shell("zpool scrub -w safe && zpool status safe").ok().says("scrub repaired 0B");
     host.shell("zpool export safe && zpool export tank").ok();
 }
+
+#[test]
+fn what_is_noted_on_snapshots_goes_along() {
+    let Some(host) = host("notes_of_streams") else { return };
+    host.shell("zfs create tank/n && zfs create tank/n/sub && date > t/n/file && zfs snapshot -r -o org:who=ann tank/n@1").ok();
+    host.shell("zfs set org:what=first tank/n@1 && zfs hold -r keep tank/n@1 && zfs hold year tank/n@1").ok();
+    // Without -h no tags; with it, unless the receiver wants none.
+    host.shell("zfs send -R tank/n@1 > plain && zfs send -R -h tank/n@1 > held").ok();
+    host.shell("zfs receive safe/plain < plain && zfs receive safe/held < held && zfs receive -h safe/free < held").ok();
+    let tags = |fs: &str| host.shell(&format!("zfs holds -rH {fs}@1 | cut -f 1,2 | LC_ALL=C sort")).ok().out;
+    assert_eq!((tags("safe/plain"), tags("safe/free")), (String::new(), String::new()));
+    assert_eq!(tags("safe/held"), "safe/held/sub@1\tkeep\nsafe/held@1\tkeep\nsafe/held@1\tyear\n");
+    host.shell("zfs destroy safe/held@1").fails(1).says("SNAP-HELD");
+    host.shell("zfs get -Ho value userrefs safe/held@1 safe/held/sub@1").ok().says("2\n1\n");
+
+    // Properties come as received values, through an import; set, inherited, and back.
+    let told = |name: &str| {
+        let list = "org:who,org:what";
+        host.shell(&format!("zfs get -Ho property,value,received,source {list} {name}")).ok().out
+    };
+    let both = "org:who\tann\tann\treceived\norg:what\tfirst\tfirst\treceived\n";
+    host.shell("zpool export safe && zpool import -d . safe").ok();
+    assert_eq!((told("safe/held@1"), told("safe/plain@1")), (both.into(), both.into()));
+    assert_eq!(told("tank/n@1"), "org:who\tann\t-\tlocal\norg:what\tfirst\t-\tlocal\n");
+    host.shell("zfs set org:who=bob safe/held@1 && zfs set org:what=all safe/held && zfs inherit org:what safe/held@1").ok();
+    assert_eq!(told("safe/held@1"), "org:who\tbob\tann\tlocal\norg:what\tall\tfirst\tinherited from safe/held\n");
+    host.shell("zfs send -b safe/held@1 | zfs receive tank/back").ok();
+    assert_eq!(told("tank/back@1"), both);
+    host.shell("zfs inherit -S org:who safe/held@1 && zfs inherit -rS org:what safe/held").ok();
+    assert_eq!(told("safe/held@1"), both);
+    // What counts for the file system counts for its snapshots.
+    host.shell("zfs send -p tank/n@1 | zfs receive -o org:what=mine -x org:who safe/set").ok();
+    assert_eq!(told("safe/set@1"), "org:who\t-\tann\t-\norg:what\tmine\tfirst\tinherited from safe/set\n");
+
+    // Increments, raw ones, and what breaks off.
+    host.shell("head -c 32 /dev/urandom > key && zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key tank/sealed").ok();
+    host.shell("head -c 5000000 /dev/urandom > t/sealed/noise && zfs snapshot -o org:who=eve tank/sealed@1 && zfs hold keep tank/sealed@1").ok();
+    host.shell("zfs send -w -p -h tank/sealed@1 | head -c 3000000 | zfs receive -s safe/sealed").fails(1);
+    host.shell("zfs send -h -p -t $(zfs get -Ho value receive_resume_token safe/sealed) | zfs receive safe/sealed").ok();
+    host.shell("zfs get -Ho value,source org:who safe/sealed@1").ok().says("eve\treceived\n");
+    host.shell("zfs holds -H safe/sealed@1 | cut -f 2").ok().says("keep\n");
+    host.shell("zfs snapshot -o org:who=next tank/n@2 && zfs hold more tank/n@2 && zfs send -ph -i 1 tank/n@2 | zfs receive -F safe/free").ok();
+    host.shell("zfs get -Ho value org:who safe/free@2 && zfs holds -H safe/free@2 | cut -f 2")
+        .ok()
+        .says("next\nmore\n");
+
+    // A daemon that does not know them would refuse it at the header; this one knows no more flags.
+    host.shell("(head -c 12 held; printf '\\7'; tail -c +14 held) | zfs receive safe/x")
+        .fails(1)
+        .says("flags");
+    host.shell("(head -c 12 held; printf '\\0'; tail -c +14 held) | zfs receive safe/x")
+        .fails(1)
+        .says("STREAM-DAMAGED");
+    host.shell("zfs list safe/x").fails(1);
+    host.shell("zpool scrub -w safe && zpool status safe").ok().says("scrub repaired 0B");
+    host.shell("zpool export safe && zpool export tank").ok();
+}
+
+#[test]
+fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
+    let Some(host) = host("left_out_of_streams") else { return };
+    host.shell("for name in a a/deep b c c/deep; do zfs create -p tank/w/$name && date > t/w/$name/file; done")
+        .ok();
+    host.shell("zfs snapshot -r tank/w@1 && zfs create tank/w/young && zfs destroy tank/w/a@1").ok();
+    // What was there and lacks it is told; what was made later was no part of it.
+    host.shell("zfs send -R tank/w@1 > nothing").fails(1).says("tank/w/a@1").says("SNAP-ABSENT");
+    host.shell("zfs send -R -s tank/w@1 2> said | zfs receive safe/w").ok();
+    assert_eq!(
+        host.shell("cat said").ok().out,
+        "WARNING: skipping dataset tank/w/a and its children: snapshot 1 does not exist\n"
+    );
+    let names = |fs: &str| host.shell(&format!("zfs list -Hro name {fs}")).ok().out.replace(fs, "");
+    assert_eq!(names("safe/w"), "\n/b\n/c\n/c/deep\n");
+    host.shell("zfs send -R -X tank/w/a,tank/w/c/deep -X tank/w/young tank/w@1 | zfs receive safe/x").ok();
+    assert_eq!(names("safe/x"), "\n/b\n/c\n");
+    host.shell("zfs send -R -X tank/w tank/w@1 > nothing").fails(1).says("nothing to be sent");
+    host.shell("zfs send -X tank/w/a tank/w@1 > nothing").fails(2);
+    host.shell("zfs send -R -n -v -X tank/w/a tank/w@1").ok().says("tank/w/c/deep@1");
+
+    // A clone whose origin is left out goes whole.
+    host.shell("zfs clone tank/w/b@1 tank/w/clone && zfs snapshot -r tank/w@2 && zfs send -R -X tank/w/b tank/w@2 | zfs receive safe/y").ok();
+    host.shell("zfs get -Ho value origin safe/y/clone && diff -r t/w/clone s/y/clone").ok().says("-\n");
+
+    // What is in use is in the way, unless that is not to matter.
+    host.shell("date > t/w/b/more && zfs snapshot tank/w/b@3 && zfs send -i 2 tank/w/b@3 > inc").ok();
+    host.shell("zfs send tank/w/b@2 | zfs receive safe/z && exec 7< s/z/file; zfs receive safe/z < inc")
+        .fails(1)
+        .says("FS-BUSY");
+    host.shell("exec 7< s/z/file; zfs receive -M safe/z < inc && diff -r t/w/b s/z").ok();
+
+    // A tree is mounted from its top.
+    host.shell("zfs unmount safe/w && zfs mount -R safe/w && diff -r t/w/c s/w/c").ok();
+    host.shell("zpool export safe && zpool export tank").ok();
+}

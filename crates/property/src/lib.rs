@@ -25,9 +25,7 @@ mod value;
 mod volume;
 
 pub use elsewhere::why_not_here;
-pub use name::{
-    NameError, TAG_BYTES_MAX, check_dataset_name, check_pool_name, check_snapshot_name, is_tag,
-};
+pub use name::{NameError, TAG_BYTES_MAX, check_dataset_name, check_pool_name, check_snapshot_name, is_tag};
 pub use owner::OwnerProperty;
 pub use policy::{AUTO_SNAPSHOT, Period, Policy};
 pub use resolve::{Local, Resolved, Source, resolve};
