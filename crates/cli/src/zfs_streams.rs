@@ -163,15 +163,19 @@ fn send(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     if !parsed.has('R') && (parsed.has('s') || !exclude.is_empty()) {
         return Err(Failure::Usage("-s and -X are for trees, which -R sends".into()));
     }
+    let top = snapshot.split('@').next().unwrap_or_default();
+    let is_all = |name: &String| top == name || top.strip_prefix(name).is_some_and(|t| t.starts_with('/'));
+    if let Some(name) = exclude.iter().find(|name| is_all(name)) {
+        return Err(Failure::Usage(format!("-X {} leaves nothing to be sent", tame(name))));
+    }
     if token.is_some() != snapshot.is_empty() {
         return Err(Failure::Usage("name a snapshot, or with -t a token and no snapshot".into()));
     }
     let both = (parsed.value('i'), parsed.value('I'));
-    let fs = snapshot.split('@').next().unwrap_or_default();
     let (base, intermediate) = match both {
         (Some(_), Some(_)) => return Err(Failure::Usage("-i and -I exclude each other".into())),
-        (Some(base), None) => (Some(of_same(fs, base)), false),
-        (None, Some(base)) => (Some(of_same(fs, base)), true),
+        (Some(base), None) => (Some(of_same(top, base)), false),
+        (None, Some(base)) => (Some(of_same(top, base)), true),
         (None, None) => (None, false),
     };
     if base.is_some() && token.is_some() {

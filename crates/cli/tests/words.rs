@@ -667,6 +667,7 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     }
     machine.fails("zfs send -s tank@a", 2);
     machine.fails("zfs send -X tank/a tank@a", 2);
+    machine.fails("zfs send -R -X tank tank/a@a", 2);
     machine.fails("zfs send -R -X tank/a, tank@a", 1);
     let refused = ["zfs send -nvS tank/a", "zfs send --redact book tank@a", "zfs receive -c tank/a"];
     for line in refused {

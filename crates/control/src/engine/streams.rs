@@ -369,7 +369,7 @@ impl Engine {
         let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
         if let Some(above) = request.exclude.iter().find(|above| is_at_or_below(fs, above)) {
             let what = format!("without '{above}' there is nothing to be sent");
-            return Err(Refusal::new(Code::FsAbsent, what).with("fs", above));
+            return Err(Refusal::new(Code::ApiRequest, what));
         }
         let mut out: Vec<String> = request.exclude.clone();
         let mut specs: Vec<SendSpec> = Vec::new();
