@@ -337,7 +337,7 @@ fn assigned(text: &str) -> Option<Vec<(String, String)>> {
 ///
 /// | off | len | field     | meaning                                                           |
 /// |-----|-----|-----------|-------------------------------------------------------------------|
-/// |   0 |   4 | props_len | length of the properties, at most 2^20                            |
+/// |   0 |   4 | props_len | length of the properties, at most 2^16                            |
 /// |   4 |   4 | tags_len  | length of the tags, at most 2^16; not 0 if there are no properties |
 /// |   8 |   8 | reserved  | zero                                                              |
 /// |  16 |     | props     | `name=value`, each followed by a zero byte, UTF-8; names ascending |
@@ -357,8 +357,8 @@ impl StreamNotes {
         &[("props_len", 0, 4), ("tags_len", 4, 4), ("reserved", 8, 8)],
         &["props", "tags"],
     );
-    /// Longest text of tags.
-    pub const TAGS_MAX: u32 = 1 << 16;
+    /// Longest text of properties, and of tags.
+    pub const TEXT_MAX: u32 = 1 << 16;
 
     /// True if nothing is noted.
     #[must_use]
@@ -371,7 +371,7 @@ impl StreamNotes {
     pub fn fits(&self) -> bool {
         let props = self.properties.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
         let tags = self.tags.iter().map(|tag| tag.len() + 1).sum::<usize>();
-        props <= StreamBegin::PROPS_MAX as usize && tags <= Self::TAGS_MAX as usize
+        props.max(tags) <= Self::TEXT_MAX as usize
     }
 
     /// Its bytes.
@@ -395,10 +395,10 @@ impl StreamNotes {
     pub fn decode(bytes: &[u8]) -> Result<StreamNotes, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
         let (props_len, tags_len) = (from.u32("props_len"), from.u32("tags_len"));
-        if props_len > StreamBegin::PROPS_MAX {
+        if props_len > Self::TEXT_MAX {
             return Err(from.refuse("props_len", props_len));
         }
-        if tags_len > Self::TAGS_MAX || props_len == 0 && tags_len == 0 {
+        if tags_len > Self::TEXT_MAX || props_len == 0 && tags_len == 0 {
             return Err(from.refuse("tags_len", tags_len));
         }
         from.reserved()?;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_format::stream::StreamNotes;
+use steadfast_format::stream::{StreamBegin, StreamNotes};
 use steadfast_format::{DatasetId, Txg};
 use steadfast_property::{Local, Scope, is_tag, is_user_property, parse_assignment};
 
@@ -65,8 +65,8 @@ impl Inner {
                 notes.tags = snapshot.holds.keys().cloned().collect();
             }
         }
-        let of_dataset = StreamNotes { properties: of_dataset, tags: BTreeSet::new() };
-        match notes.fits() && of_dataset.fits() {
+        let bytes = of_dataset.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
+        match notes.fits() && bytes <= StreamBegin::PROPS_MAX as usize {
             true => Ok(notes),
             false => Err(Error::NotesTooLong { name: spec.snapshot.clone() }),
         }
