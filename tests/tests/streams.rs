@@ -320,7 +320,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf x; tail -c +90002 whole) | zfs receive safe/x")
         .fails(1)
         .says("STREAM-DAMAGED");
-    host.shell("(head -c 12 whole; printf '\\4'; tail -c +14 whole) | zfs receive safe/x")
+    host.shell("(head -c 12 whole; printf '\\10'; tail -c +14 whole) | zfs receive safe/x")
         .fails(1)
         .says("flags");
     host.shell("zfs list safe/x").fails(1);
@@ -374,7 +374,7 @@ fn what_is_noted_on_snapshots_goes_along() {
         .says("next\nmore\n");
 
     // A daemon that does not know them would refuse it at the header; this one knows no more flags.
-    host.shell("(head -c 12 held; printf '\\7'; tail -c +14 held) | zfs receive safe/x")
+    host.shell("(head -c 12 held; printf '\\10'; tail -c +14 held) | zfs receive safe/x")
         .fails(1)
         .says("flags");
     host.shell("(head -c 12 held; printf '\\0'; tail -c +14 held) | zfs receive safe/x")
@@ -420,4 +420,26 @@ fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
     // A tree is mounted from its top.
     host.shell("zfs unmount safe/w && zfs mount -R safe/w && diff -r t/w/c s/w/c").ok();
     host.shell("zpool export safe && zpool export tank").ok();
+}
+
+#[test]
+fn copies_by_reference_go_once_and_arrive_so() {
+    let Some(host) = host("repeats_of_streams") else { return };
+    host.shell("zfs create -o dedup=on tank/r && zfs create tank/r/sub && head -c 5000000 /dev/urandom > t/r/a && zpool sync tank").ok();
+    host.shell("zfs reflink t/r/a t/r/b && cp t/r/a t/r/sub/c && zfs snapshot -r tank/r@1").ok();
+    // Once for the file, its copy, and what dedup found in the other file system.
+    host.shell("zfs send -R tank/r@1 > tree && test $(stat -c %s tree) -lt 6000000").ok();
+    host.shell("zfs receive -x dedup safe/r < tree && diff -r t/r s/r").ok();
+    let saved = host.shell("zpool get -Hpo value bclonesaved safe").ok().out;
+    assert!(saved.trim().parse::<u64>().expect("bytes") >= 9 << 20, "{saved}");
+    host.shell("zpool export safe && zpool import -d . safe && diff -r t/r s/r && zpool scrub -w safe").ok();
+    // Each goes by itself.
+    host.shell("rm s/r/a && zfs destroy -r safe/r/sub && zfs destroy safe/r@1 && cmp t/r/a s/r/b").ok();
+    // As it is compressed, and half of it.
+    host.shell("zfs send -c -R tank/r@1 | zfs receive safe/c && diff -r t/r s/c").ok();
+    host.shell("head -c 3000000 tree | zfs receive -s safe/half").fails(1).says("receive_resume_token");
+    host.shell("zfs send -t $(zfs get -Ho value receive_resume_token safe/half) | zfs receive safe/half").ok();
+    host.shell("diff -r t/r s/half --exclude sub").ok();
+    host.shell("zpool export safe && zpool export tank").ok();
+    host.run("inspect check {}/safe.img").ok().says("leaked_units=0");
 }

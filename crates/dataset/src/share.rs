@@ -15,6 +15,8 @@
 //!                                                  test: `posix`, `sharing.rs`; `inspect check` counts them
 //! (H2) What a shared record shows is what the source showed when the operation looked, whatever happens to the source.
 //! (H3) A file whose record sizes differ from the source's is copied: records are shared as wholes.
+//! (H4) What is shared between datasets is of one domain, and the source is a snapshot that stays until the operation has ended: what it
+//!      refers to is freed by no sync before the one that counts the reference.            test: `pool`, `repeats.rs`
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,8 +103,21 @@ impl Dataset {
         range: ShareRange,
         also: impl FnOnce(&mut InodeRecord),
     ) -> Result<Sharing> {
+        self.share_from(self, source, target, range, also)
+    }
+
+    /// The same from a file of another dataset of the pool, which is a snapshot that stays meanwhile. (H4)
+    pub fn share_from(
+        &self,
+        from: &Dataset,
+        source: &Inode,
+        target: &Arc<Inode>,
+        range: ShareRange,
+        also: impl FnOnce(&mut InodeRecord),
+    ) -> Result<Sharing> {
         let never = Ok(Sharing::Not(Unshared::Never));
-        if !self.blocks.shares() {
+        let is_possible = self.blocks.shares() && from.blocks.shares();
+        if !is_possible || self.blocks.domain() != from.blocks.domain() {
             return never;
         }
         let (record_size, source_size, is_final) = {
@@ -130,7 +145,7 @@ impl Dataset {
         };
         let op = self.txgs.begin_for(account, AdmitKind::Write, cost)?;
         let wanted = range.source..range.source + length;
-        let found = self.stored_records(source, record_size, wanted)?;
+        let found = from.stored_records(source, record_size, wanted)?;
         if found.reached == range.source {
             return Ok(Sharing::Not(found.why));
         }

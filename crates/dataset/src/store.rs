@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
-use steadfast_format::{BlockKind, BlockPointer, Compression, Txg};
+use steadfast_format::{BlockKind, BlockPointer, Compression, DatasetId, Txg};
 use steadfast_tree::{NodeStore, StoreError};
 
 /// A block to be written.
@@ -84,6 +84,11 @@ pub trait Blocks: Send + Sync {
     /// context, before anything of that txg is freed.
     fn share(&self, pointer: &BlockPointer) {
         unreachable!("{pointer:?} is shared where nothing is");
+    }
+
+    /// Content of one domain may be shared between datasets: 0 is what is not sealed, else under whose number it is.
+    fn domain(&self) -> DatasetId {
+        DatasetId(0)
     }
 
     /// Allocation unit of the pool, in bytes.

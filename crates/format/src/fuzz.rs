@@ -5,7 +5,9 @@
 
 use crate::node::{Node, NodeEncoder};
 use crate::raw::{RawBlock, RawGone, RawRoots};
-use crate::stream::{FrameHeader, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan};
+use crate::stream::{
+    FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+};
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
     HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow,
@@ -46,6 +48,7 @@ pub const ALL: &[Entry] = &[
     ("received_property", received_property),
     ("reference_row", reference_row),
     ("relocation_row", relocation_row),
+    ("repeat", repeat),
     ("scan", scan),
     ("segment_row", segment_row),
     ("sharing_row", sharing_row),
@@ -262,6 +265,12 @@ pub fn stream_span(bytes: &[u8]) {
 pub fn packed_record(bytes: &[u8]) {
     let Ok(record) = PackedRecord::decode(bytes) else { return };
     assert_eq!(record.encode(), bytes[..PackedRecord::SIZE], "{CANONICAL}");
+}
+
+/// Content that a stream brought before.
+pub fn repeat(bytes: &[u8]) {
+    let Ok(repeat) = Repeat::decode(bytes) else { return };
+    assert_eq!(repeat.encode(), bytes[..Repeat::SIZE], "{CANONICAL}");
 }
 
 /// The roots of a raw snapshot.

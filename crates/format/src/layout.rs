@@ -261,6 +261,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("End", &crate::stream::StreamEnd::LAYOUT),
     ("Span", &crate::stream::StreamSpan::LAYOUT),
     ("Packed record", &crate::stream::PackedRecord::LAYOUT),
+    ("Repeat", &crate::stream::Repeat::LAYOUT),
     ("Raw roots", &crate::raw::RawRoots::LAYOUT),
     ("Raw block", &crate::raw::RawBlock::LAYOUT),
     ("Raw gone", &crate::raw::RawGone::LAYOUT),

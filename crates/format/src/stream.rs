@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"SFstream";
 /// |-----|-----|----------|--------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFstream"                                                         |
 /// |   8 |   4 | version  | 1                                                                  |
-/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; a reader that does not know a bit refuses the stream |
+/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; a reader that does not know a bit refuses the stream |
 /// |  16 |  48 | reserved | zero                                                               |
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StreamHeader {
@@ -23,6 +23,8 @@ pub struct StreamHeader {
     pub packed: bool,
     /// Some of its snapshots come with notes.
     pub notes: bool,
+    /// Content that came before may be named instead of sent again.
+    pub repeats: bool,
 }
 
 impl StreamHeader {
@@ -42,7 +44,8 @@ impl StreamHeader {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", MAGIC).u32("version", Self::VERSION);
-        out.u32("flags", u32::from(self.packed) | u32::from(self.notes) << 1).reserved().finish_array()
+        let flags = u32::from(self.packed) | u32::from(self.notes) << 1 | u32::from(self.repeats) << 2;
+        out.u32("flags", flags).reserved().finish_array()
     }
 
     /// Reads it.
@@ -56,12 +59,12 @@ impl StreamHeader {
             return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
         }
         let flags = from.u32("flags");
-        if flags > 3 {
+        if flags > 7 {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
         from.finish()?;
-        Ok(StreamHeader { packed: flags & 1 != 0, notes: flags & 2 != 0 })
+        Ok(StreamHeader { packed: flags & 1 != 0, notes: flags & 2 != 0, repeats: flags & 4 != 0 })
     }
 }
 
@@ -91,13 +94,15 @@ pub enum FrameKind {
     Packed = 11,
     /// [`StreamNotes`]: what is noted on the snapshot that began.
     Notes = 12,
+    /// Content by inode and offset, as [`Repeat`]s of what came before.
+    Repeats = 13,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -149,6 +154,7 @@ impl FrameHeader {
             10 => FrameKind::RawBlocks,
             11 => FrameKind::Packed,
             12 => FrameKind::Notes,
+            13 => FrameKind::Repeats,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -654,6 +660,104 @@ impl PackedRecord {
     }
 }
 
+/// Content that the stream brought before: a frame *repeats* is some of these.
+///
+/// | off | len | field  | meaning                                                              |
+/// |-----|-----|--------|----------------------------------------------------------------------|
+/// |   0 |   8 | inode  | file, not 0                                                          |
+/// |   8 |   8 | offset | where the bytes begin in it                                          |
+/// |  16 |   8 | length | how many: 1 to 2^26                                                  |
+/// |  24 |   8 | snapshot | that has them, by its place in the stream, from 1: this one, or one before |
+/// |  32 |   8 | source | file that has them in that, not 0                                    |
+/// |  40 |   8 | from   | where they begin in it                                               |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Repeat {
+    /// File.
+    pub inode: InodeId,
+    /// Where the bytes begin in it.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+    /// Snapshot that has them: the first of the stream is 1.
+    pub snapshot: u64,
+    /// File that has them.
+    pub source: InodeId,
+    /// Where they begin in that.
+    pub from: u64,
+}
+
+impl Repeat {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "repeat",
+        &[
+            ("inode", 0, 8),
+            ("offset", 8, 8),
+            ("length", 16, 8),
+            ("snapshot", 24, 8),
+            ("source", 32, 8),
+            ("from", 40, 8),
+        ],
+        &[],
+    );
+    /// Its length.
+    pub const SIZE: usize = 48;
+    /// Most bytes that one stands for.
+    pub const LENGTH_MAX: u64 = 1 << 26;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(self.inode.0 != 0 && self.source.0 != 0 && self.snapshot != 0);
+        assert!((1..=Self::LENGTH_MAX).contains(&self.length) && self.is_placed());
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u64("inode", self.inode.0).u64("offset", self.offset).u64("length", self.length);
+        out.u64("snapshot", self.snapshot).u64("source", self.source.0).u64("from", self.from);
+        out.finish_array()
+    }
+
+    /// Reads it off the front.
+    pub fn decode(bytes: &[u8]) -> Result<Repeat, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let inode = InodeId(from.u64("inode"));
+        if inode.0 == 0 {
+            return Err(from.refuse("inode", 0u64));
+        }
+        let (offset, length) = (from.u64("offset"), from.u64("length"));
+        if !(1..=Self::LENGTH_MAX).contains(&length) {
+            return Err(from.refuse("length", length));
+        }
+        let snapshot = from.u64("snapshot");
+        if snapshot == 0 {
+            return Err(from.refuse("snapshot", 0u64));
+        }
+        let source = InodeId(from.u64("source"));
+        if source.0 == 0 {
+            return Err(from.refuse("source", 0u64));
+        }
+        let repeat = Repeat { inode, offset, length, snapshot, source, from: from.u64("from") };
+        match repeat.is_placed() {
+            true => Ok(repeat),
+            false => Err(from.refuse("offset", offset)),
+        }
+    }
+
+    /// True if another one says of the bytes behind its own that they are what lies behind its source.
+    #[must_use]
+    pub fn is_followed_by(&self, next: &Repeat) -> bool {
+        let of = |repeat: &Repeat| (repeat.inode, repeat.snapshot, repeat.source);
+        of(self) == of(next)
+            && self.length + next.length <= Self::LENGTH_MAX
+            && (self.offset + self.length, self.from + self.length) == (next.offset, next.from)
+    }
+
+    /// True if there are such places in files.
+    fn is_placed(&self) -> bool {
+        let is_place = |at: u64| at.checked_add(self.length).is_some_and(|end| end <= i64::MAX as u64);
+        is_place(self.offset) && is_place(self.from)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -702,9 +806,10 @@ mod tests {
 
     #[test]
     fn another_version_and_unknown_flags_are_refused() {
-        for (packed, notes) in [(true, false), (false, true), (true, true)] {
-            let header = StreamHeader { packed, notes };
-            assert_eq!(StreamHeader::decode(&header.encode()), Ok(header));
+        for flags in 0..8_u8 {
+            let (packed, notes, repeats) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+            let header = StreamHeader { packed, notes, repeats };
+            assert_eq!((header.encode()[12], StreamHeader::decode(&header.encode())), (flags, Ok(header)));
         }
         let bytes = StreamHeader::default().encode();
         assert_eq!(StreamHeader::decode(&bytes), Ok(StreamHeader::default()));
@@ -714,11 +819,11 @@ mod tests {
         assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
         for at in [0, 12, 16, 63] {
             let mut bad = bytes;
-            bad[at] ^= 4;
+            bad[at] ^= 8;
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 4), (0, 13), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 4), (0, 14), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");
@@ -765,6 +870,38 @@ mod tests {
         }
         let many = (0..9_000).map(|at| format!("tag{at:05}")).collect::<BTreeSet<_>>();
         assert!(!StreamNotes { tags: many, ..notes.clone() }.fits() && notes.fits());
+    }
+
+    #[test]
+    fn a_repeat_lies_inside_of_files() {
+        let repeat = Repeat {
+            inode: InodeId(9),
+            offset: 1 << 20,
+            length: 1 << 17,
+            snapshot: 7,
+            source: InodeId(8),
+            from: 1 << 30,
+        };
+        let bytes = repeat.encode();
+        assert_eq!(Repeat::decode(&bytes), Ok(repeat));
+        for end in 0..bytes.len() {
+            assert!(Repeat::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        // No file, outside of any, nothing, too much, of nothing, in no file, outside of any.
+        for (at, byte) in [(0, 0), (15, 0x80), (18, 0), (19, 5), (24, 0), (32, 0), (47, 0x80)] {
+            let mut bad = bytes;
+            bad[at] = byte;
+            assert!(Repeat::decode(&bad).is_err(), "byte {at}: {byte}");
+        }
+        let mut bad = bytes;
+        bad[40..].copy_from_slice(&(i64::MAX as u64 - 100).to_le_bytes());
+        assert!(Repeat::decode(&bad).is_err(), "its source ends outside of any file");
+        let (offset, from) = (repeat.offset + repeat.length, repeat.from + repeat.length);
+        let next = Repeat { offset, from, ..repeat };
+        assert!(repeat.is_followed_by(&next) && !next.is_followed_by(&repeat));
+        assert!(!repeat.is_followed_by(&Repeat { snapshot: 6, ..next }));
+        assert!(!repeat.is_followed_by(&Repeat { from: 0, ..next }));
+        assert!(!repeat.is_followed_by(&Repeat { length: Repeat::LENGTH_MAX, ..next }));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use steadfast_format::label::{
 use steadfast_format::layout::Layout;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
 use steadfast_format::stream::{
-    FrameHeader, FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+    FrameHeader, FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes,
+    StreamSpan,
 };
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
@@ -798,12 +799,13 @@ fn streams_and_what_is_received() {
     });
     assert_eq!(ReceivedProperty::decode(&bytes), Ok(received));
 
-    for (name, packed, notes) in [
-        ("stream_header", false, false),
-        ("stream_header_packed", true, false),
-        ("stream_header_notes", false, true),
+    for (name, packed, notes, repeats) in [
+        ("stream_header", false, false, false),
+        ("stream_header_packed", true, false, false),
+        ("stream_header_notes", false, true, false),
+        ("stream_header_repeats", false, false, true),
     ] {
-        let header = StreamHeader { packed, notes };
+        let header = StreamHeader { packed, notes, repeats };
         let bytes = header.encode();
         golden(name, "Stream header", &bytes, |page| {
             page.fixed(&StreamHeader::LAYOUT, &bytes, "");
@@ -878,6 +880,20 @@ fn streams_and_what_is_received() {
         page.fixed(&PackedRecord::LAYOUT, &bytes, "");
     });
     assert_eq!(PackedRecord::decode(&bytes), Ok(record));
+
+    let repeat = Repeat {
+        inode: InodeId(12),
+        offset: 1 << 20,
+        length: 256 << 10,
+        snapshot: 3,
+        source: InodeId(9),
+        from: 3 << 20,
+    };
+    let bytes = repeat.encode();
+    golden("repeat", "Repeat", &bytes, |page| {
+        page.fixed(&Repeat::LAYOUT, &bytes, "");
+    });
+    assert_eq!(Repeat::decode(&bytes), Ok(repeat));
 
     let end = StreamEnd { guid: 0x99aa_bbcc_ddee_ff00, frames: 9000 };
     let bytes = end.encode();

@@ -145,8 +145,7 @@ impl DatasetBlocks {
     fn digest(&self, blocks: &[BlockWrite<'_>]) -> Vec<Option<Known>> {
         let wanted: Vec<&[u8]> = blocks.iter().filter(|b| b.record).map(|b| &*b.data).collect();
         let mut digests = self.blockio.digests(&self.digest_key, &wanted).into_iter();
-        // Clones have the key and the number of what they are clones of.
-        let domain = if self.keys.is_some() { self.family } else { DatasetId(0) };
+        let domain = self.domain();
         let known = |block: &BlockWrite<'_>| {
             block.record.then(|| Known {
                 digest: digests.next().expect("one for each record"),
@@ -302,6 +301,11 @@ impl Blocks for DatasetBlocks {
 
     fn share(&self, pointer: &BlockPointer) {
         self.references.share(pointer, self.owner);
+    }
+
+    fn domain(&self) -> DatasetId {
+        // Clones have the key and the number of what they are clones of.
+        if self.keys.is_some() { self.family } else { DatasetId(0) }
     }
 
     fn unit(&self) -> u32 {

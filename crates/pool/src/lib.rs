@@ -52,6 +52,7 @@ mod receive;
 mod receive_end;
 mod receive_fill;
 mod receive_hidden;
+mod receive_repeats;
 mod received;
 mod references;
 mod rename;

@@ -29,6 +29,7 @@ use crate::differ::{Base, differences};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
+use crate::receive_repeats::Came;
 use crate::received::{Brought, ReceivedProps};
 use crate::stream_io::StreamReader;
 use crate::table::{Entry, Table};
@@ -117,6 +118,7 @@ impl Inner {
         let mut reader = StreamReader::new(input)?;
         let mut received = Vec::new();
         let mut first: Option<String> = None;
+        let mut came = Came::new();
         let mut frame = reader.next()?;
         loop {
             let (kind, payload) = frame;
@@ -138,9 +140,11 @@ impl Inner {
             frame = match spec.dry_run {
                 true => skip(&mut reader, &begin)?,
                 false => {
+                    let called = (name.as_str(), snapshot.as_str());
                     let (next, left_out) =
-                        self.receive_one(spec, (&name, &snapshot), (&begin, &brought), &mut reader, watch)?;
+                        self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch)?;
                     brought.left_out.extend(left_out);
+                    came.push((begin.guid, format!("{name}@{snapshot}")));
                     next
                 }
             };
@@ -159,7 +163,7 @@ impl Inner {
         &self,
         spec: &ReceiveSpec,
         (name, snapshot): (&str, &str),
-        (begin, brought): (&StreamBegin, &Brought),
+        (begin, brought, came): (&StreamBegin, &Brought, &Came),
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
     ) -> Result<((FrameKind, Vec<u8>), Vec<String>)> {
@@ -168,7 +172,7 @@ impl Inner {
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
         // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
-        let filled = self.fill(hidden, begin, reader, watch);
+        let filled = self.fill(hidden, (begin, came), reader, watch);
         let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
         let outcome = filled.and_then(|(notes, next)| {
             drop(pin);

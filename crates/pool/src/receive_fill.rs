@@ -1,6 +1,8 @@
 //! Receiving: the frames of a snapshot become what a hidden dataset holds (`receive.rs`). Each frame is looked at as a whole before anything of
 //! it is done.
 
+use std::sync::Arc;
+
 use steadfast_dataset::{Arrived, Dataset, Doomed};
 use steadfast_format::dirent::{Dirent, NamesHead};
 use steadfast_format::file_keys::NamesKey;
@@ -14,6 +16,7 @@ use crate::inner::Inner;
 use crate::notes::foreign_tag;
 use crate::raw_receive::{RawReceiver, Wrong};
 use crate::receive::ReceiveWatch;
+use crate::receive_repeats::{Came, Repeats};
 use crate::stream_io::StreamReader;
 
 /// Type bits of a mode, and those of a directory.
@@ -28,7 +31,7 @@ impl Inner {
     pub(crate) fn fill(
         &self,
         hidden: DatasetId,
-        begin: &StreamBegin,
+        (begin, came): (&StreamBegin, &Came),
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
     ) -> Result<StreamNotes> {
@@ -40,6 +43,7 @@ impl Inner {
         let (mut told, mut notes) = (0, StreamNotes::default());
         let mut begun = begin.position.0.0 != 0;
         let mut raw = begin.raw.then(|| RawReceiver::new(&dataset, begin));
+        let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
         loop {
             if reader.bytes - told >= 1 << 20 {
                 told = reader.bytes;
@@ -86,6 +90,7 @@ impl Inner {
                     reader.reuse(payload);
                 }
                 FrameKind::Span => {
+                    repeats.settle(self, reader)?;
                     let span =
                         StreamSpan::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
                     if begin.base == 0 || begun && !span.extents {
@@ -110,7 +115,7 @@ impl Inner {
                             check_content(&dataset, record).map_err(|reason| reader.misplaced(reason))?;
                     }
                     dataset.receive(&records).map_err(|error| self.receive_error(reader, error))?;
-                    self.reached(hidden, position);
+                    repeats.came_to(self, position);
                     drop(records);
                     reader.reuse(payload);
                 }
@@ -118,8 +123,14 @@ impl Inner {
                     begun = true;
                     let records =
                         decode_packed(&dataset, &payload).map_err(|reason| reader.misplaced(reason))?;
-                    self.take_packed(hidden, &dataset, &records, reader)?;
+                    let position = self.take_packed(&dataset, &records, reader)?;
+                    repeats.came_to(self, position);
                     drop(records);
+                    reader.reuse(payload);
+                }
+                FrameKind::Repeats if reader.header.repeats => {
+                    begun = true;
+                    repeats.add(self, &payload, reader)?;
                     reader.reuse(payload);
                 }
                 FrameKind::End => {
@@ -131,6 +142,7 @@ impl Inner {
                     if raw.is_some_and(|raw| !raw.has_roots) {
                         return Err(reader.misplaced("it ends a snapshot that has no roots".into()));
                     }
+                    repeats.settle(self, reader)?;
                     return Ok(notes);
                 }
                 _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
@@ -138,14 +150,13 @@ impl Inner {
         }
     }
 
-    /// Takes the records of a frame, if all that are compressed become what they are said to become.
+    /// Takes the records of a frame, if all that are compressed become what they are said to become. Gives the position behind them.
     fn take_packed(
         &self,
-        hidden: DatasetId,
         dataset: &Dataset,
         records: &[(PackedRecord, &[u8])],
         reader: &StreamReader<'_>,
-    ) -> Result<()> {
+    ) -> Result<(InodeId, u64)> {
         let compressed = || records.iter().filter(|(record, _)| record.compression != Compression::Off);
         let parts: Vec<_> =
             compressed().map(|(record, bytes)| (record.compression, *bytes, record.lsize)).collect();
@@ -173,10 +184,8 @@ impl Inner {
             });
         }
         dataset.receive_packed(&arrived).map_err(|error| self.receive_error(reader, error))?;
-        if let Some((last, _)) = records.last() {
-            self.reached(hidden, (last.inode, last.offset + u64::from(last.lsize)));
-        }
-        Ok(())
+        let last = records.last().map(|(last, _)| (last.inode, last.offset + u64::from(last.lsize)));
+        Ok(last.expect("a frame that is empty is refused"))
     }
 
     pub(crate) fn reached(&self, hidden: DatasetId, position: (InodeId, u64)) {
@@ -304,7 +313,7 @@ fn check_content(dataset: &Dataset, record: &LogRecord<'_>) -> std::result::Resu
 }
 
 /// Refuses content that ends there if its file has none, or ends before.
-fn check_inside(inode: InodeId, file: &InodeRecord, end: u64) -> std::result::Result<(), String> {
+pub(crate) fn check_inside(inode: InodeId, file: &InodeRecord, end: u64) -> std::result::Result<(), String> {
     let is_file = file.flags & InodeRecord::FLAG_RECORD_FINAL != 0;
     match is_file && end <= file.size {
         true => Ok(()),

@@ -362,6 +362,22 @@ impl References {
         }
     }
 
+    /// True if some block has more than one reference.
+    pub fn any_shared(&self) -> bool {
+        let state = self.state.lock();
+        state.sums.shared > 0 || state.sums.classes.keys().any(|log2| *log2 > 0)
+    }
+
+    /// True if a block is known to have more than one reference. A row that cannot be read is nobody's trouble here.
+    pub fn is_shared(&self, address: Address) -> bool {
+        let pending = self.state.lock().pending.get(&address).cloned();
+        let row = pending.unwrap_or_else(|| {
+            let value = self.meta.get(&key(address)).ok()??;
+            ReferenceRow::decode(&value).ok()
+        });
+        row.is_some_and(|row| row.more > 0)
+    }
+
     /// One more pointer leads to a block. Sync context.
     pub fn share(&self, pointer: &BlockPointer, owner: DatasetId) {
         let mut state = self.state.lock();

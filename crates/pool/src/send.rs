@@ -2,6 +2,7 @@
 //!
 //! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::raw::RawRoots;
 use steadfast_format::stream::{
-    FrameKind, PackedRecord, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+    FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
 };
 use steadfast_format::{
-    BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
+    Address, BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
 };
 
 use crate::blocks::DatasetBlocks;
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::raw::roots_of;
 use crate::raw_send::{RawSender, RawTrees, salts_of};
+use crate::references::References;
 use crate::stream_io::StreamWriter;
 
 /// Bytes of records in a frame, at least, but for the last one of its kind.
@@ -35,6 +37,8 @@ const FRAME_PLAIN_BYTES: u64 = 4 << 20;
 /// Blocks that are read as they are compressed at once: in bytes, and in number.
 const READ_BYTES: u64 = 4 << 20;
 const READ_BLOCKS: usize = 256;
+/// Places of shared records that are remembered while a stream is written: some 60 MiB.
+const PLACES_MAX: usize = 1 << 19;
 
 /// What is to be sent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -161,6 +165,11 @@ impl Inner {
         (spec.packed || spec.raw) && !self.is_raw(id) && !(spec.raw && self.is_sealed(id))
     }
 
+    /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
+    fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        !self.is_raw(id) && !(spec.raw && self.is_sealed(id))
+    }
+
     /// The base is a snapshot of what it is a clone of.
     fn is_elsewhere(&self, spec: &SendSpec, id: DatasetId) -> bool {
         let of = spec.base.as_deref().and_then(|base| base.split(['@', '#']).next());
@@ -191,13 +200,16 @@ impl Inner {
                 self.open_snapshot(id, &pin.row.name)?;
             }
             header.packed |= self.goes_packed(spec, id);
+            header.repeats |= self.repeats(spec, id) && self.references.any_shared();
             let notes = self.notes_to_send(spec, id, pin.txg)?;
             header.notes |= !notes.is_empty();
             noted.push(notes);
         }
+        let mut places = Places::new();
         let mut writer = StreamWriter::new(out, header)?;
-        for (spec, notes) in specs.iter().zip(&noted) {
-            self.send_one(spec, notes, &mut writer, progress)?;
+        for (number, (spec, notes)) in (1..).zip(specs.iter().zip(&noted)) {
+            let repeats = header.repeats.then_some((number, &mut places));
+            self.send_one(spec, (notes, repeats), &mut writer, progress)?;
         }
         writer.close()
     }
@@ -205,7 +217,7 @@ impl Inner {
     fn send_one(
         self: &Arc<Inner>,
         spec: &SendSpec,
-        notes: &StreamNotes,
+        (notes, repeats): (&StreamNotes, Option<(u64, &mut Places)>),
         writer: &mut StreamWriter<'_>,
         progress: Progress<'_>,
     ) -> Result<()> {
@@ -269,6 +281,12 @@ impl Inner {
             is_increment: base.is_some(),
             is_marked: matches!(base, Some(Upon::Mark(_))),
             position,
+            number: repeats.as_ref().map_or(0, |(number, _)| *number),
+            places: match repeats {
+                Some((_, places)) if self.repeats(spec, id) => Some((&*self.references, places)),
+                _ => None,
+            },
+            repeat: None,
         };
         let trees = |root: fn(&SnapshotRow) -> Option<BlockPointer>| {
             let base = match &base {
@@ -365,6 +383,21 @@ impl Inner {
 
 type Trees = (Option<Base>, Option<BlockPointer>);
 
+/// Where the stream has what shared blocks hold.
+type Places = BTreeMap<Address, Place>;
+
+/// A record that was sent whole.
+struct Place {
+    /// Snapshot of the stream that it is of, from 1.
+    snapshot: u64,
+    inode: InodeId,
+    offset: u64,
+    /// Bytes that were sent of it.
+    length: u64,
+    /// Of its block: an address may be used again while a stream is written.
+    hash: [u8; 32],
+}
+
 /// A record that goes as its block holds it.
 struct Waiting {
     inode: InodeId,
@@ -395,6 +428,12 @@ struct Sender<'s, 'w> {
     /// Nothing of the base is there any more.
     is_marked: bool,
     position: (InodeId, u64),
+    /// Which snapshot of the stream it is, from 1.
+    number: u64,
+    /// Where shared blocks were sent before; `None`: nothing is shared.
+    places: Option<(&'s References, &'s mut Places)>,
+    /// The last repeat, to which the next one may belong.
+    repeat: Option<Repeat>,
 }
 
 impl Sender<'_, '_> {
@@ -493,6 +532,9 @@ impl Sender<'_, '_> {
 
     /// What follows goes into a frame of this kind.
     fn begin(&mut self, kind: FrameKind) -> Result<()> {
+        if kind != FrameKind::Repeats {
+            self.send_repeat()?;
+        }
         if self.kind != kind {
             self.write_frame()?;
             self.kind = kind;
@@ -572,7 +614,45 @@ impl Sender<'_, '_> {
 
     fn flush(&mut self) -> Result<()> {
         self.send_waiting()?;
+        self.send_repeat()?;
         self.write_frame()
+    }
+
+    /// Content that was sent before.
+    fn push_repeat(&mut self, repeat: Repeat) -> Result<()> {
+        if let Some(last) = self.repeat.as_mut().filter(|last| last.is_followed_by(&repeat)) {
+            last.length += repeat.length;
+            return Ok(());
+        }
+        self.send_waiting()?;
+        self.send_repeat()?;
+        self.repeat = Some(repeat);
+        Ok(())
+    }
+
+    fn send_repeat(&mut self) -> Result<()> {
+        let Some(repeat) = self.repeat.take() else { return Ok(()) };
+        self.begin(FrameKind::Repeats)?;
+        self.body.extend_from_slice(&repeat.encode());
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// The place in the stream that has a whole record already, if its block is shared; what is not there yet is noted as being here.
+    fn place_of(&mut self, pointer: &BlockPointer, here: Place) -> Option<Repeat> {
+        let (references, places) = self.places.as_mut()?;
+        let address = pointer.copies[0];
+        let known = places.get(&address);
+        if let Some(place) = known.filter(|place| place.hash == here.hash) {
+            let (inode, offset, length) = (here.inode, here.offset, here.length);
+            let (snapshot, source, from) = (place.snapshot, place.inode, place.offset);
+            let repeat = Repeat { inode, offset, length, snapshot, source, from };
+            return (place.length >= length && length <= Repeat::LENGTH_MAX).then_some(repeat);
+        }
+        let has_room = known.is_some() || places.len() < PLACES_MAX;
+        if has_room && references.is_shared(address) {
+            places.insert(address, here);
+        }
+        None
     }
 
     fn write_frame(&mut self) -> Result<()> {
@@ -654,8 +734,21 @@ impl Sender<'_, '_> {
         let extent = new.map(Extent::decode).transpose().map_err(|error| self.bad(error))?;
         let length = extent.as_ref().map_or(0, Extent::length);
         let data_end = offset.saturating_add(length.into()).min(end);
-        match extent {
-            Some(Extent::Block { length, pointer })
+        let repeat = match &extent {
+            Some(Extent::Block { pointer, .. })
+                if self.places.is_some()
+                    && from == offset
+                    && from < data_end
+                    && self.target.is_as_stored(&file, offset..data_end) =>
+            {
+                let (snapshot, length, hash) = (self.number, data_end - offset, pointer.hash);
+                self.place_of(pointer, Place { snapshot, inode, offset, length, hash })
+            }
+            _ => None,
+        };
+        match (repeat, extent) {
+            (Some(repeat), _) => self.push_repeat(repeat)?,
+            (None, Some(Extent::Block { length, pointer }))
                 if self.packed
                     && from == offset
                     && length == pointer.lsize
@@ -668,7 +761,7 @@ impl Sender<'_, '_> {
                     self.send_waiting()?;
                 }
             }
-            _ if from < data_end => {
+            (None, _) if from < data_end => {
                 self.send_waiting()?;
                 self.plain(inode, from..data_end)?;
             }
