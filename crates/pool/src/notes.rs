@@ -65,6 +65,11 @@ impl Inner {
                 notes.tags = snapshot.holds.keys().cloned().collect();
             }
         }
+        // What is no property or no tag stands in a pool only if somebody forged it, and whoever receives it refuses the whole stream.
+        notes.properties.retain(|name, value| {
+            is_user_property(name) && !name.contains(['=', '\0']) && !value.contains('\0')
+        });
+        notes.tags.retain(|tag| is_tag(tag));
         let bytes = of_dataset.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
         match notes.fits() && bytes <= StreamBegin::PROPS_MAX as usize {
             true => Ok(notes),
