@@ -15,8 +15,8 @@
 //!                                                  test: `posix`, `sharing.rs`; `inspect check` counts them
 //! (H2) What a shared record shows is what the source showed when the operation looked, whatever happens to the source.
 //! (H3) A file whose record sizes differ from the source's is copied: records are shared as wholes.
-//! (H4) What is shared between datasets is of one domain, and the source is a snapshot that stays until the operation has ended: what it
-//!      refers to is freed by no sync before the one that counts the reference.            test: `pool`, `repeats.rs`
+//! (H4) What is shared between datasets is of one domain, and the source is a snapshot that stays until the txg of the operation is committed:
+//!      what it refers to is freed by no sync before the one that counts the reference.    test: `pool`, `repeats.rs`
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Dataset {
         self.share_from(self, source, target, range, also)
     }
 
-    /// The same from a file of another dataset of the pool, which is a snapshot that stays meanwhile. (H4)
+    /// The same from a file of another dataset of the pool: a snapshot that its caller keeps until this is committed. (H4)
     pub fn share_from(
         &self,
         from: &Dataset,

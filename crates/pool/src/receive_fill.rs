@@ -36,14 +36,30 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<StreamNotes> {
         let dataset = self.open_head(hidden)?;
+        let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
+        let filled = self.fill_from(&dataset, begin, &mut repeats, reader, watch);
+        // Of what broke off, too. (Q3)
+        let counted = repeats.count(self);
+        let notes = filled?;
+        counted.map(|()| notes)
+    }
+
+    fn fill_from(
+        &self,
+        dataset: &Dataset,
+        begin: &StreamBegin,
+        repeats: &mut Repeats<'_>,
+        reader: &mut StreamReader<'_>,
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<StreamNotes> {
+        let hidden = dataset.id();
         if self.is_volume(hidden) != begin.volume {
             return Err(reader.misplaced("it is of a volume where a file system is, or the reverse".into()));
         }
         let first = reader.frames;
         let (mut told, mut notes) = (0, StreamNotes::default());
         let mut begun = begin.position.0.0 != 0;
-        let mut raw = begin.raw.then(|| RawReceiver::new(&dataset, begin));
-        let mut repeats = Repeats::new(hidden, Arc::clone(&dataset), came);
+        let mut raw = begin.raw.then(|| RawReceiver::new(dataset, begin));
         loop {
             if reader.bytes - told >= 1 << 20 {
                 told = reader.bytes;
@@ -112,7 +128,7 @@ impl Inner {
                     let mut position = (InodeId(0), 0);
                     for record in &records {
                         position =
-                            check_content(&dataset, record).map_err(|reason| reader.misplaced(reason))?;
+                            check_content(dataset, record).map_err(|reason| reader.misplaced(reason))?;
                     }
                     dataset.receive(&records).map_err(|error| self.receive_error(reader, error))?;
                     repeats.came_to(self, position);
@@ -122,8 +138,8 @@ impl Inner {
                 FrameKind::Packed if begin.packed => {
                     begun = true;
                     let records =
-                        decode_packed(&dataset, &payload).map_err(|reason| reader.misplaced(reason))?;
-                    let position = self.take_packed(&dataset, &records, reader)?;
+                        decode_packed(dataset, &payload).map_err(|reason| reader.misplaced(reason))?;
+                    let position = self.take_packed(dataset, &records, reader)?;
                     repeats.came_to(self, position);
                     drop(records);
                     reader.reuse(payload);

@@ -3,7 +3,8 @@
 //! ## Invariants
 //! (Q1) Nothing is named but what the same stream brought: the snapshot under way, or one that it brought whole.       `add`; test: `tests/repeats.rs`
 //! (Q2) While repeats wait no position is noted, so what breaks off meanwhile comes again.                              `Repeats::came_to`
-//! (Q3) A snapshot that is named stays until what refers to it is counted as a reference of its own: it is pinned.
+//! (Q3) A snapshot that is named stays until the commit that counts what refers to it: it is pinned, and the pins go after that. A sync that is
+//!      under way frees what was destroyed while it ran, and knows nothing of references that the txg behind it makes.       `Repeats::count`
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,6 +109,14 @@ impl<'c> Repeats<'c> {
         }
         inner.reached(self.hidden, self.position);
         Ok(())
+    }
+
+    /// Waits until references to what is named are counted; only then may it go. (Q3)
+    pub fn count(&self, inner: &Inner) -> Result<()> {
+        match self.named.is_empty() || inner.is_suspended() {
+            true => Ok(()),
+            false => inner.commit_changes(),
+        }
     }
 
     /// What a repeat is of, if the stream brought it. (Q1)
