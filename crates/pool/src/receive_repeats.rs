@@ -86,10 +86,14 @@ impl<'c> Repeats<'c> {
             }
             repeats.push(repeat);
         }
-        let last = repeats.last().map(|last| (last.inode, last.offset + last.length));
-        self.waiting.append(&mut repeats);
-        self.position = last.unwrap_or(self.position);
-        if self.waiting.len() >= WAITING_MAX { self.settle(inner, reader) } else { Ok(()) }
+        for repeat in repeats {
+            self.position = (repeat.inode, repeat.offset + repeat.length);
+            self.waiting.push(repeat);
+            if self.waiting.len() >= WAITING_MAX {
+                self.settle(inner, reader)?;
+            }
+        }
+        Ok(())
     }
 
     /// Does what waits.
