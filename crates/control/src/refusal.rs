@@ -252,7 +252,7 @@ codes! {
         "Check what comes in; a stream of a newer version needs that version here.";
     StreamIo "STREAM-IO" "Who reads the stream, or writes it, has ended, or the operating system reported an error."
         "Look at the command at the other end of the pipe, and try again.";
-    StreamNotes "STREAM-NOTES" "Properties and tags go along with a stream as text of a bounded length: 64 KiB of each of a snapshot, 1 MiB of properties of a file system."
+    StreamNotes "STREAM-NOTES" "Properties and tags go along with a stream as text of a bounded length: 64 KiB and 1,024 of each of a snapshot, 1 MiB of properties of a file system."
         "Send it without -p or without -h; or take away what is not needed with `zfs inherit` and `zfs release`.";
     StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system, or of what it is a clone of."
         "`zfs list -t snapshot` shows which there are, oldest first.";

@@ -339,7 +339,7 @@ fn assigned(text: &str) -> Option<Vec<(String, String)>> {
     Some(properties)
 }
 
-/// What is noted on the snapshot that began: properties of users, and tags that hold it. One that notes nothing is not sent.
+/// What is noted on the snapshot that began: properties of users, and tags that hold it, 1,024 of each at most. One that notes nothing is not sent.
 ///
 /// | off | len | field     | meaning                                                           |
 /// |-----|-----|-----------|-------------------------------------------------------------------|
@@ -365,6 +365,8 @@ impl StreamNotes {
     );
     /// Longest text of properties, and of tags.
     pub const TEXT_MAX: u32 = 1 << 16;
+    /// Most properties, and tags: each is an item where it is stored, however short it is.
+    pub const COUNT_MAX: usize = 1 << 10;
 
     /// True if nothing is noted.
     #[must_use]
@@ -377,7 +379,8 @@ impl StreamNotes {
     pub fn fits(&self) -> bool {
         let props = self.properties.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
         let tags = self.tags.iter().map(|tag| tag.len() + 1).sum::<usize>();
-        props.max(tags) <= Self::TEXT_MAX as usize
+        let count = self.properties.len().max(self.tags.len());
+        props.max(tags) <= Self::TEXT_MAX as usize && count <= Self::COUNT_MAX
     }
 
     /// Its bytes.
@@ -411,7 +414,8 @@ impl StreamNotes {
         let bad = |field| DecodeError::Text { structure: "stream_notes", field };
         let properties = assigned(&from.tail_text("props", props_len as usize)?);
         let properties = properties.ok_or_else(|| bad("props"))?;
-        if !properties.is_sorted_by(|(one, _), (next, _)| one < next) {
+        let is_sorted = properties.is_sorted_by(|(one, _), (next, _)| one < next);
+        if !is_sorted || properties.len() > Self::COUNT_MAX {
             return Err(bad("props"));
         }
         let text = from.tail_text("tags", tags_len as usize)?;
@@ -420,7 +424,8 @@ impl StreamNotes {
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let (tag, tail) = rest.split_once('\0').ok_or_else(|| bad("tags"))?;
-            if tag.is_empty() || tags.last().is_some_and(|last| last.as_str() >= tag) {
+            let is_behind = tags.last().is_none_or(|last| last.as_str() < tag);
+            if tag.is_empty() || !is_behind || tags.len() == Self::COUNT_MAX {
                 return Err(bad("tags"));
             }
             tags.insert(tag.to_owned());
@@ -870,6 +875,14 @@ mod tests {
         }
         let many = (0..9_000).map(|at| format!("tag{at:05}")).collect::<BTreeSet<_>>();
         assert!(!StreamNotes { tags: many, ..notes.clone() }.fits() && notes.fits());
+        let numbers: Vec<String> = (0..=StreamNotes::COUNT_MAX).map(|at| format!("{at:04}")).collect();
+        let ended = |texts: &[String], end: &str| texts.join(end) + end;
+        for (props, tags) in [(ended(&numbers, "=\0"), String::new()), (String::new(), ended(&numbers, "\0"))] {
+            assert!(StreamNotes::decode(&text(&props, &tags)).is_err(), "one too many");
+        }
+        let most = text(&ended(&numbers[1..], "=\0"), &ended(&numbers[1..], "\0"));
+        assert!(StreamNotes::decode(&most).is_ok_and(|most| most.fits()));
+        assert!(!StreamNotes { tags: numbers.into_iter().collect(), ..notes }.fits());
     }
 
     #[test]

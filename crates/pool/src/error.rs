@@ -650,9 +650,9 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// Properties and tags go along with streams up to a length.
+    /// Properties and tags go along with streams up to a length and a number.
     #[error(
-        "the properties of '{name}' and of its file system, or its tags, are longer than what goes along with a stream"
+        "the properties of '{name}' and of its file system, or its tags, are more than what goes along with a stream"
     )]
     NotesTooLong {
         /// Full name of the snapshot.
