@@ -14,7 +14,7 @@ use steadfast_property::{Local, Scope, is_tag, is_user_property, parse_assignmen
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive::ReceiveSpec;
-use crate::received::ReceivedProps;
+use crate::received::{ReceivedProps, goes_along};
 use crate::send::SendSpec;
 use crate::snapshots::Snapshot;
 
@@ -65,10 +65,8 @@ impl Inner {
                 notes.tags = snapshot.holds.keys().cloned().collect();
             }
         }
-        // What is no property or no tag stands in a pool only if somebody forged it, and whoever receives it refuses the whole stream.
-        notes.properties.retain(|name, value| {
-            is_user_property(name) && !name.contains(['=', '\0']) && !value.contains('\0')
-        });
+        // What is no tag was forged, and whoever receives it refuses the whole stream.
+        notes.properties.retain(|name, value| is_user_property(name) && goes_along(name, value));
         notes.tags.retain(|tag| is_tag(tag));
         let bytes = of_dataset.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
         match notes.fits() && bytes <= StreamBegin::PROPS_MAX as usize {

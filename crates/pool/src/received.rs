@@ -132,6 +132,11 @@ impl ReceivedProps {
     }
 }
 
+/// True if a stream can say it. What it cannot was set before that was refused, or forged: who sends the rest is not stopped by it.
+pub(crate) fn goes_along(name: &str, value: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+}
+
 impl Entry {
     /// Takes what a receive brings.
     pub fn take_brought(&mut self, brought: &Brought) {
@@ -269,7 +274,9 @@ impl Inner {
         let table = self.table.read();
         let Some(entry) = table.get(id) else { return Local::new() };
         let received = entry.received.values();
-        if backup && !received.is_empty() { received } else { entry.props.clone() }
+        let mut sent = if backup && !received.is_empty() { received } else { entry.props.clone() };
+        sent.retain(|name, value| goes_along(name, value));
+        sent
     }
 
     /// Values that a dataset received, whether they count or not.
