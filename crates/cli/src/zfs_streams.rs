@@ -48,8 +48,7 @@ pub(crate) const SEND: Command = Command {
                 "with -R: leave these out, with all below them; may be repeated",
             )
             .or("exclude"),
-            flag('D', "accepted and without meaning: what is there twice is found where it arrives (dedup=)")
-                .or("dedup"),
+            flag('D', "accepted and without meaning: what shares blocks goes once as it is").or("dedup"),
             flag('S', "what was received in part, which is refused: its sender goes on (-t)").or("saved"),
             valued('d', "bookmark", "without what was redacted, which is refused: nothing is").or("redact"),
             flag('V', "accepted and without meaning: the daemon sends, and its title stays").or("proctitle"),
