@@ -186,6 +186,11 @@ fn verbs(pool: &Pool, seed: u64, stop: &AtomicBool) {
             16 => refused(pool.create_dataset("tank/new", Default::default(), None).map(|_| ()), "create"),
             17 => refused(pool.destroy_dataset("tank/new"), "destroy an empty one"),
             14 if name.starts_with("tank/c") => refused(pool.rollback(&one), "rollback"),
+            18 => {
+                // What comes later in its stream may refer to it.
+                let came = format!("tank/r@s{}", dice.below(SNAPSHOTS));
+                refused(pool.destroy_snapshots(&[came], false), "destroy what came");
+            }
             _ => {
                 let dedup = ["on", "off", "verify"][dice.below(3) as usize];
                 refused(pool.set_property(&name, "dedup", Some(dedup)), "set");
@@ -203,18 +208,24 @@ fn streams(pool: &Pool, sealed: bool, seed: u64, stop: &AtomicBool) {
         // An increment is of what the last stream was of.
         let of = base.as_deref().and_then(|base| base.split('@').next()).map(str::to_owned);
         let of = of.unwrap_or_else(|| any_dataset(&mut dice));
-        let Ok(Some(snapshot)) = pool.snapshot_names(&of).map(|all| all.last().cloned()) else {
+        let all = pool.snapshot_names(&of).unwrap_or_default();
+        let full = |name: &String| format!("{of}@{name}");
+        let Some(snapshot) = all.last().map(full) else {
             std::thread::yield_now();
             continue;
         };
-        let snapshot = format!("{of}@{snapshot}");
-        let increment = base.is_some();
+        let part = |snapshot, base| SendSpec { snapshot, base, raw: sealed, ..SendSpec::default() };
+        let (plan, what) = match base {
+            Some(base) => (vec![part(snapshot.clone(), Some(base))], "increment"),
+            // Later ones repeat what earlier ones brought.
+            None if dice.below(2) == 0 => {
+                let later = all.windows(2).map(|pair| part(full(&pair[1]), Some(full(&pair[0]))));
+                ([part(full(&all[0]), None)].into_iter().chain(later).collect(), "stream of all")
+            }
+            None => (vec![part(snapshot.clone(), None)], "full stream"),
+        };
         let mut stream = Vec::new();
-        let sent = pool.send(
-            &[SendSpec { snapshot: snapshot.clone(), base, raw: sealed, ..SendSpec::default() }],
-            &mut stream,
-            &mut |_, _| (),
-        );
+        let sent = pool.send(&plan, &mut stream, &mut |_, _| ());
         let arrived = sent.and_then(|_| {
             let target = "tank/r".to_owned();
             let spec = ReceiveSpec { target, force: dice.below(2) == 0, ..ReceiveSpec::default() };
@@ -230,7 +241,7 @@ fn streams(pool: &Pool, sealed: bool, seed: u64, stop: &AtomicBool) {
         if arrived.is_ok() {
             last = Some(snapshot);
         }
-        refused(arrived, if increment { "increment" } else { "full stream" });
+        refused(arrived, what);
         if dice.below(4) == 0 {
             refused(pool.destroy_with_snapshots("tank/r"), "destroy what was received");
         }
