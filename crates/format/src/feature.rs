@@ -99,6 +99,7 @@ impl Feature {
         ("packed_receives", Need::Read, "what is being received may be remembered to come compressed"),
         ("received_properties", Need::Read, "properties may have values that came with a stream"),
         ("received_notes", Need::Write, "properties of snapshots may have values that came with a stream"),
+        ("log_mirrors", Need::Read, "devices of the intent log may be mirrors, or out of use for a while"),
     ];
 
     /// Features that follow from what a pool is made of, and are never switched on by themselves.
@@ -112,6 +113,7 @@ impl Feature {
         "renumbered",
         "special_devices",
         "split",
+        "log_mirrors",
     ];
 
     /// The feature of that name, if this code knows it.

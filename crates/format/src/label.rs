@@ -132,17 +132,36 @@ pub struct Standing {
     pub instead: DeviceId,
 }
 
+/// What labels say of a log device, and of no other. Feature `log_mirrors`, unless it stands alone and is in use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LogPart {
+    /// Its mirror, from 1; 0 if it stands alone.
+    pub mirror: u8,
+    /// Why nothing is written to it, for the time being. Of one that is given up nothing is said.
+    pub out: Option<LogOut>,
+}
+
+/// Why a log device is out of use, and not for ever.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum LogOut {
+    /// The operator took it out of use.
+    Offline = 2,
+    /// Another device of its mirror was enough when the pool was last imported. One that is found is in use again.
+    Gone = 3,
+}
+
 /// An auxiliary device of the pool, as every label lists it.
 ///
-/// | off | len | field    | meaning                                         |
-/// |-----|-----|----------|-------------------------------------------------|
-/// |   0 |   8 | guid     | its guid, not 0                                 |
-/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache        |
-/// |   9 |   1 | given_up | 1 if the pool does without it for ever, else 0  |
-/// |  10 |   2 | path_len | length of the path                              |
-/// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; else 0  |
-/// |  14 |   2 | instead  | and the leaf that it stands for; else 0         |
-/// |  16 |     | path     | path by which it was last opened                |
+/// | off | len | field    | meaning                                                                              |
+/// |-----|-----|----------|--------------------------------------------------------------------------------------|
+/// |   0 |   8 | guid     | its guid, not 0                                                                      |
+/// |   8 |   1 | class    | 1 intent log, 2 anchor, 3 spare, 4 cache                                             |
+/// |   9 |   1 | given_up | 1 if the pool does without it for ever; of a log device 2 offline, 3 gone; else 0    |
+/// |  10 |   2 | path_len | length of the path                                                                   |
+/// |  12 |   2 | leaf     | of a spare in use, the leaf that it is; of a log device its mirror, 1 to 255; else 0 |
+/// |  14 |   2 | instead  | of a spare in use, the leaf that it stands for; else 0                               |
+/// |  16 |     | path     | path by which it was last opened                                                     |
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuxConfig {
     /// What it is for.
@@ -155,6 +174,8 @@ pub struct AuxConfig {
     pub path: String,
     /// Of a spare in use, what it stands for.
     pub standing: Option<Standing>,
+    /// Of a log device, which mirror it is of and whether it is out of use.
+    pub log: LogPart,
 }
 
 /// Configuration part of a label.
@@ -623,17 +644,32 @@ impl AuxConfig {
         &["path"],
     );
 
+    /// A device that is in use, stands for no leaf and is of no mirror.
+    #[must_use]
+    pub fn new(class: AuxClass, guid: u64, path: String) -> AuxConfig {
+        AuxConfig { class, given_up: false, guid, path, standing: None, log: LogPart::default() }
+    }
+
     /// The device's bytes; `None` if its path is too long for a label.
     fn encode(&self) -> Option<Vec<u8>> {
         assert!(self.guid != 0);
+        assert!(self.class == AuxClass::Log || self.log == LogPart::default(), "{self:?}");
+        let given_up = match self.log.out {
+            _ if self.given_up => 1,
+            Some(out) => out as u8,
+            None => 0,
+        };
         let mut out = Encoder::new(&Self::LAYOUT);
-        out.u64("guid", self.guid).u8("class", self.class as u8).u8("given_up", u8::from(self.given_up));
+        out.u64("guid", self.guid).u8("class", self.class as u8).u8("given_up", given_up);
         let device = |id: DeviceId| u16::try_from(id.0).expect("leaves of groups have two bytes");
         let standing =
             |part: fn(&Standing) -> DeviceId| self.standing.as_ref().map_or(0, |s| device(part(s)));
         out.u16("path_len", u16::try_from(self.path.len()).ok()?);
-        out.u16("leaf", standing(|standing| standing.leaf))
-            .u16("instead", standing(|standing| standing.instead));
+        let leaf = match self.class {
+            AuxClass::Log => u16::from(self.log.mirror),
+            _ => standing(|standing| standing.leaf),
+        };
+        out.u16("leaf", leaf).u16("instead", standing(|standing| standing.instead));
         Some(out.tail("path", self.path.as_bytes()).finish())
     }
 
@@ -652,20 +688,30 @@ impl AuxConfig {
             other => return Err(from.refuse("class", other)),
         };
         let given_up = from.u8("given_up");
-        if given_up > 1 {
-            return Err(from.refuse("given_up", given_up));
-        }
+        let out = match given_up {
+            0 | 1 => None,
+            2 if class == AuxClass::Log => Some(LogOut::Offline),
+            3 if class == AuxClass::Log => Some(LogOut::Gone),
+            _ => return Err(from.refuse("given_up", given_up)),
+        };
         let path_len = from.u16("path_len");
         let (leaf, instead) = (from.u16("leaf"), from.u16("instead"));
-        let standing = match (leaf, instead) {
+        let mirror = match (class, u8::try_from(leaf)) {
+            (AuxClass::Log, Ok(mirror)) => mirror,
+            (AuxClass::Log, Err(_)) => return Err(from.refuse("leaf", leaf)),
+            _ => 0,
+        };
+        let standing = match (if class == AuxClass::Log { 0 } else { leaf }, instead) {
             (0, 0) => None,
+            (0, _) if class == AuxClass::Log => return Err(from.refuse("instead", instead)),
             (0, _) => return Err(from.refuse("leaf", leaf)),
             _ if class != AuxClass::Spare => return Err(from.refuse("leaf", leaf)),
             (_, 0) => return Err(from.refuse("instead", instead)),
             _ => Some(Standing { leaf: DeviceId(leaf.into()), instead: DeviceId(instead.into()) }),
         };
         let path = from.tail_text("path", path_len.into())?;
-        Ok((AuxConfig { class, given_up: given_up == 1, guid, path, standing }, from.taken()))
+        let log = LogPart { mirror, out };
+        Ok((AuxConfig { class, given_up: given_up == 1, guid, path, standing, log }, from.taken()))
     }
 }
 
@@ -706,6 +752,7 @@ mod tests {
                     guid: 7,
                     path: "a.anchor".into(),
                     standing: None,
+                    log: LogPart::default(),
                 },
                 AuxConfig {
                     class: AuxClass::Log,
@@ -713,6 +760,7 @@ mod tests {
                     guid: 8,
                     path: "a.log".into(),
                     standing: None,
+                    log: LogPart::default(),
                 },
             ],
             groups: Vec::new(),
@@ -751,8 +799,14 @@ mod tests {
     #[test]
     fn a_spare_says_what_it_stands_for_and_nothing_else_does() {
         let standing = Some(Standing { leaf: DeviceId(9), instead: DeviceId(3) });
-        let spare =
-            AuxConfig { class: AuxClass::Spare, given_up: false, guid: 5, path: "s.img".into(), standing };
+        let spare = AuxConfig {
+            class: AuxClass::Spare,
+            given_up: false,
+            guid: 5,
+            path: "s.img".into(),
+            standing,
+            log: LogPart::default(),
+        };
         let bytes = spare.encode().unwrap();
         assert_eq!(AuxConfig::decode(&bytes), Ok((spare.clone(), bytes.len())));
         let waiting = AuxConfig { standing: None, ..spare };
@@ -763,6 +817,40 @@ mod tests {
             bad[at] = value;
             assert!(AuxConfig::decode(&bad).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_log_device_says_its_mirror_and_why_it_is_out_and_nothing_else_does() {
+        let log = |mirror, out| AuxConfig {
+            class: AuxClass::Log,
+            given_up: false,
+            guid: 5,
+            path: "l.img".into(),
+            standing: None,
+            log: LogPart { mirror, out },
+        };
+        for aux in [
+            log(0, None),
+            log(1, None),
+            log(255, Some(LogOut::Offline)),
+            log(0, Some(LogOut::Offline)),
+            log(7, Some(LogOut::Gone)),
+            AuxConfig { given_up: true, ..log(7, None) },
+        ] {
+            let bytes = aux.encode().unwrap();
+            assert_eq!(AuxConfig::decode(&bytes), Ok((aux, bytes.len())));
+        }
+        // Of no other class; no fourth reason; no mirror of two bytes; and it stands for nobody.
+        let bytes = log(1, Some(LogOut::Gone)).encode().unwrap();
+        for (at, value) in [(8, 2), (8, 3), (8, 4), (9, 4), (13, 1), (14, 1)] {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            assert!(AuxConfig::decode(&bad).is_err(), "byte {at}");
+        }
+        // One that is given up says so, whatever it was before.
+        let given_up = AuxConfig { given_up: true, ..log(7, Some(LogOut::Offline)) };
+        let (read, _) = AuxConfig::decode(&given_up.encode().unwrap()).unwrap();
+        assert_eq!(read, AuxConfig { given_up: true, ..log(7, None) });
     }
 
     #[test]

@@ -54,8 +54,8 @@ pub use held_log::HeldLog;
 pub use history_entry::HistoryEntry;
 pub use ids::{DatasetId, DeviceId, InodeId, PoolGuid, SegmentId, Txg};
 pub use label::{
-    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
-    Standing,
+    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, LogOut,
+    LogPart, PoolState, Standing,
 };
 pub use log_group::{LogHeader, LogRecord};
 pub use meta_keys::{CellId, MetaKey};

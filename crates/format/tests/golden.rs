@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use steadfast_format::anchor;
 use steadfast_format::inode::{InodeRecord, Time};
 use steadfast_format::label::{
-    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, PoolState,
+    AuxClass, AuxConfig, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, LogOut,
+    LogPart, PoolState,
 };
 use steadfast_format::layout::Layout;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
@@ -239,6 +240,7 @@ fn labels() {
             guid: 33,
             path: "/c.reg".into(),
             standing: None,
+            log: LogPart::default(),
         }],
         ..plain.clone()
     };
@@ -253,6 +255,7 @@ fn labels() {
                 guid: 44,
                 path: "/d.log".into(),
                 standing: None,
+                log: LogPart::default(),
             },
             AuxConfig {
                 class: AuxClass::Log,
@@ -260,9 +263,27 @@ fn labels() {
                 guid: 55,
                 path: "/e.log".into(),
                 standing: None,
+                log: LogPart::default(),
             },
         ],
         ..plain.clone()
+    };
+    let side = |guid, path: &str, out| AuxConfig {
+        class: AuxClass::Log,
+        given_up: false,
+        guid,
+        path: path.into(),
+        standing: None,
+        log: LogPart { mirror: 2, out },
+    };
+    let log_mirrored = LabelConfig {
+        features: ["log_device", "log_mirrors"].map(|name| Feature::known(name).unwrap()).to_vec(),
+        aux: vec![
+            side(44, "/d.log", None),
+            side(55, "/e.log", Some(LogOut::Offline)),
+            side(77, "/g.log", Some(LogOut::Gone)),
+        ],
+        ..logged.clone()
     };
     let renumbered = LabelConfig {
         known_as: Some(PoolGuid(0x1122_3344)),
@@ -280,6 +301,7 @@ fn labels() {
             guid: 66,
             path: "/f.img".into(),
             standing: None,
+            log: LogPart::default(),
         }],
         ..plain.clone()
     };
@@ -294,6 +316,7 @@ fn labels() {
         ("label_sealed", sealed),
         ("label_anchored", anchored),
         ("label_logged", logged),
+        ("label_log_mirrored", log_mirrored),
         ("label_cached", cached),
         ("label_renumbered", renumbered),
         ("label_mirrored", mirrored),

@@ -226,13 +226,7 @@ pub(crate) fn begin(
 
 /// What labels say of an anchor.
 pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
-    AuxConfig {
-        standing: None,
-        class: AuxClass::Anchor,
-        given_up: false,
-        guid: env.random.nonzero_u64(),
-        path: path.to_owned(),
-    }
+    AuxConfig::new(AuxClass::Anchor, env.random.nonzero_u64(), path.to_owned())
 }
 
 /// The anchor as the intent log sees it.

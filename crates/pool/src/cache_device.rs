@@ -141,7 +141,7 @@ impl Inner {
             crate::scan::erase(&*device)?;
             let guid = self.env.random.nonzero_u64();
             let class = AuxClass::Cache;
-            self.aux.write().push(AuxConfig { class, given_up: false, guid, path, standing: None });
+            self.aux.write().push(AuxConfig::new(class, guid, path));
             let cache = CacheDevice::start(self, guid, Some(device));
             self.caches.write().push(Arc::clone(&cache));
             new.push(cache);

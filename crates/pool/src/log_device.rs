@@ -451,10 +451,7 @@ impl Inner {
             let before = (self.aux.read().clone(), self.features.read().clone());
             self.log_devices.write().extend(new.iter().cloned());
             for log in &new {
-                let class = AuxClass::Log;
-                let path = log.path.clone();
-                let aux = AuxConfig { class, given_up: false, guid: log.guid, path, standing: None };
-                self.aux.write().push(aux);
+                self.aux.write().push(AuxConfig::new(AuxClass::Log, log.guid, log.path.clone()));
             }
             if !self.has_feature(FEATURE) {
                 self.features.write().extend(Feature::known(FEATURE));

@@ -192,7 +192,7 @@ impl Inner {
             let guid = self.env.random.nonzero_u64();
             new.push(guid);
             let class = AuxClass::Spare;
-            self.aux.write().push(AuxConfig { class, given_up: false, guid, path, standing: None });
+            self.aux.write().push(AuxConfig::new(class, guid, path));
             self.spares.write().push(Spare::new(guid, Some(device)));
         }
         if !self.has_feature(FEATURE) {
