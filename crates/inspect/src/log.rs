@@ -159,7 +159,7 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
         unreadable.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
         return Ok(());
     };
-    let Survey { groups, stranded, missing, damage } = found_behind(&view, &places, head);
+    let Survey { groups, stranded, missing, damage, .. } = found_behind(&view, &places, head);
     damage.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
     sink(
         Record::new("totals")
@@ -229,7 +229,7 @@ pub(crate) fn check(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
     let head = view.uberblock.log;
     let mut torn: Vec<u64> = Vec::new();
     let mut strangers = BTreeSet::new();
-    let unreadable = list_groups(&places, &mut |Listed { place, header, is_whole }| {
+    let unreadable = list_groups(&places, &mut |Listed { place, header, is_whole, .. }| {
         if header.pool != pool && is_whole && strangers.insert(header.pool) {
             found(Finding::LogForeign { place: places.name(place.0), pool: header.pool });
         }

@@ -70,4 +70,4 @@ mod read;
 
 pub use log::{Log, LogCounts, Medium, MediumError, Vouch};
 pub use queue::DatasetLog;
-pub use read::{Damage, Group, Listed, Survey, Wanted, list_groups, open_group, read_groups, survey};
+pub use read::{Damage, Group, Lack, Listed, Survey, Wanted, list_groups, open_group, read_groups, survey};

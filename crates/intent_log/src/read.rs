@@ -31,6 +31,32 @@ pub struct Group {
     pub place: (usize, u32),
 }
 
+impl Group {
+    /// Its bytes as they lie on the medium, with zeros up to the next one.
+    #[must_use]
+    pub fn stored(&self) -> Vec<u8> {
+        let length = LogHeader::stored_bytes(self.body.len());
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(&self.header.encode(|_| self.hash));
+        bytes.extend_from_slice(&self.body);
+        bytes.resize(length, 0);
+        bytes
+    }
+}
+
+/// A copy that lacks a group which another copy has whole.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lack {
+    /// Number of the group.
+    pub sequence: u64,
+    /// Rank of the segment, and byte in it.
+    pub place: (usize, u32),
+    /// The copy.
+    pub copy: usize,
+    /// It had been durable: the copy lost it. Else the power may have gone before it came there.
+    pub was_durable: bool,
+}
+
 /// What is wrong with a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -119,6 +145,8 @@ pub struct Survey {
     pub missing: u64,
     /// What is wrong.
     pub damage: Vec<Damage>,
+    /// What one copy lacks and another has.
+    pub lacks: Vec<Lack>,
 }
 
 impl Survey {
@@ -150,6 +178,8 @@ pub struct Listed {
     pub place: (usize, u32),
     /// What its header says.
     pub header: LogHeader,
+    /// Which copy of the segment it is in.
+    pub copy: usize,
     /// Its hash is right.
     pub is_whole: bool,
 }
@@ -165,21 +195,32 @@ pub fn read_groups(medium: &dyn Medium, wanted: &Wanted) -> Result<Vec<Group>, D
 #[must_use]
 pub fn survey(medium: &dyn Medium, wanted: &Wanted) -> Survey {
     let mut found: BTreeMap<u64, Group> = BTreeMap::new();
+    // Copies in which each is whole.
+    let mut held: BTreeMap<(u64, (usize, u32)), BTreeSet<usize>> = BTreeMap::new();
     let of_ours = |header: &LogHeader| header.pool == wanted.pool && header.epoch == wanted.head.epoch;
-    let mut take = |place, header: LogHeader, hash, body: Option<&[u8]>| {
+    let mut take = |place, copy, header: LogHeader, hash, body: Option<&[u8]>| {
         if let Some(body) = body.filter(|_| header.sequence >= wanted.head.next) {
+            held.entry((header.sequence, place)).or_default().insert(copy);
             found.insert(header.sequence, Group { header, hash, body: body.to_vec(), place });
         }
     };
     let mut survey =
         Survey { damage: visit(medium, &of_ours, wanted.unhashed, &mut take), ..Survey::default() };
+    let durable_to = |group: &Group| group.header.sequence.saturating_sub(group.header.behind.into());
+    let known = found.values().map(durable_to).max().unwrap_or(0);
+    for (&sequence, group) in &found {
+        let copies = held.get(&(sequence, group.place));
+        let lacking = (0..medium.copies(group.place.0))
+            .filter(|copy| !copies.is_some_and(|copies| copies.contains(copy)));
+        let was_durable = sequence < known;
+        survey.lacks.extend(lacking.map(|copy| Lack { sequence, place: group.place, copy, was_durable }));
+    }
     let mut missing = wanted.head.next;
     while found.contains_key(&missing) && missing < u64::MAX {
         missing += 1;
     }
     // Groups are written side by side: what nobody was promised may be there, and what it builds on missing.
     let unfinished = found.split_off(&missing);
-    let durable_to = |group: &Group| group.header.sequence.saturating_sub(group.header.behind.into());
     let durable = unfinished.values().map(durable_to).max().unwrap_or(0);
     for (sequence, group) in found {
         let follows = survey.groups.last().is_none_or(|before| before.hash == group.header.parent);
@@ -205,13 +246,13 @@ pub fn survey(medium: &dyn Medium, wanted: &Wanted) -> Survey {
 
 /// Everything that begins like a group, by place, whosever it is; what could not be read.
 pub fn list_groups(medium: &dyn Medium, each: &mut dyn FnMut(Listed)) -> Vec<Damage> {
-    visit(medium, &|_| true, false, &mut |place, header, _, body| {
-        each(Listed { place, header, is_whole: body.is_some() });
+    visit(medium, &|_| true, false, &mut |place, copy, header, _, body| {
+        each(Listed { place, header, copy, is_whole: body.is_some() });
     })
 }
 
-/// Where a group begins, its header and hash, and its body if it is whole.
-type Take<'t> = &'t mut dyn FnMut((usize, u32), LogHeader, [u8; 32], Option<&[u8]>);
+/// Where a group begins and in which copy, its header and hash, and its body if it is whole.
+type Take<'t> = &'t mut dyn FnMut((usize, u32), usize, LogHeader, [u8; 32], Option<&[u8]>);
 
 /// Looks at all places where groups of interest begin.
 fn visit(
@@ -246,7 +287,7 @@ fn visit(
                 if let Some(body) = whole {
                     step = LogHeader::stored_bytes(body.len());
                 }
-                take((segment, u32::try_from(at).expect("within a segment")), header, hash, whole);
+                take((segment, u32::try_from(at).expect("within a segment")), copy, header, hash, whole);
             }
             at += step;
         }
@@ -337,9 +378,50 @@ mod tests {
         disk
     }
 
+    /// The same twice.
+    struct Pair([Disk; 2]);
+
+    impl Medium for Pair {
+        fn segments(&self) -> usize {
+            1
+        }
+
+        fn segment_bytes(&self) -> u32 {
+            self.0[0].segment_bytes()
+        }
+
+        fn copies(&self, _: usize) -> usize {
+            2
+        }
+
+        fn write(&self, _: usize, _: u32, _: &[u8]) -> Result<(), MediumError> {
+            unreachable!("reading writes nothing")
+        }
+
+        fn flush(&self, _: usize) -> Result<(), MediumError> {
+            unreachable!("reading writes nothing")
+        }
+
+        fn read(
+            &self,
+            segment: usize,
+            copy: usize,
+            offset: u32,
+            out: &mut [u8],
+        ) -> Result<(), MediumError> {
+            match self.0[copy].0.is_empty() {
+                true => Err("it is gone".into()),
+                false => self.0[copy].read(segment, 0, offset, out),
+            }
+        }
+    }
+
+    fn wanted(next: u64) -> Wanted {
+        Wanted { pool: PoolGuid(1), head: LogStart { epoch: [2; 16], next }, unhashed: false }
+    }
+
     fn read(disk: &Disk, next: u64) -> Result<Vec<u64>, Damage> {
-        let wanted = Wanted { pool: PoolGuid(1), head: LogStart { epoch: [2; 16], next }, unhashed: false };
-        Ok(read_groups(disk, &wanted)?.iter().map(|group| group.header.sequence).collect())
+        Ok(read_groups(disk, &wanted(next))?.iter().map(|group| group.header.sequence).collect())
     }
 
     #[test]
@@ -367,5 +449,43 @@ mod tests {
         let mut other = disk(&behind);
         other.0[4096..8192].copy_from_slice(&disk(&[0, 1]).0[4096..]);
         assert!(matches!(read(&other, 1), Err(Damage::Chain { sequence: 3 })));
+    }
+
+    #[test]
+    fn what_one_copy_lacks_another_gives() {
+        let behind = [0, 0, 1, 0, 1, 2];
+        let whole = disk(&behind).0;
+        let numbers = |survey: &Survey| -> Vec<u64> {
+            survey.groups.iter().map(|group| group.header.sequence).collect()
+        };
+        let mut pair = Pair([disk(&behind), disk(&behind)]);
+        let found = survey(&pair, &wanted(1));
+        assert_eq!((numbers(&found), found.lacks.len(), found.damage.len()), (vec![1, 2, 3, 4, 5, 6], 0, 0));
+        // The second is gone from the first copy, the last from the second: that one nobody knew to be durable.
+        pair.0[0].0[4096 + 170] ^= 1;
+        pair.0[1].0[5 * 4096 + 170] ^= 1;
+        let found = survey(&pair, &wanted(1));
+        assert_eq!((numbers(&found), found.damage.len()), (vec![1, 2, 3, 4, 5, 6], 0));
+        let lack = |sequence: u64, copy, was_durable| {
+            let place = (0, u32::try_from((sequence - 1) * 4096).expect("small"));
+            Lack { sequence, place, copy, was_durable }
+        };
+        assert_eq!(found.lacks, [lack(2, 0, true), lack(6, 1, false)]);
+        for lack in &found.lacks {
+            let group = &found.groups[usize::try_from(lack.sequence - 1).expect("small")];
+            let (at, bytes) = (lack.place.1 as usize, group.stored());
+            pair.0[lack.copy].0[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        assert!(pair.0.iter().all(|disk| disk.0 == whole), "what is mended is as it was");
+        // What a root holds is missed on no copy; and what is lost on both is damage, as it was.
+        pair.0[0].0[170] ^= 1;
+        assert_eq!(survey(&pair, &wanted(2)).lacks, []);
+        pair.0[1].0[170] ^= 1;
+        assert!(matches!(survey(&pair, &wanted(1)).damage[..], [Damage::Gap { missing: 1, .. }]));
+        // One that cannot be read at all lacks everything.
+        let pair = Pair([disk(&behind), Disk(Vec::new())]);
+        let found = survey(&pair, &wanted(4));
+        assert_eq!((numbers(&found), found.damage.len()), (vec![4, 5, 6], 0));
+        assert_eq!(found.lacks, [lack(4, 1, false), lack(5, 1, false), lack(6, 1, false)]);
     }
 }
