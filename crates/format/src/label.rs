@@ -650,6 +650,12 @@ impl AuxConfig {
         AuxConfig { class, given_up: false, guid, path, standing: None, log: LogPart::default() }
     }
 
+    /// False of a log device that is given up, offline or gone: it may lack what others of its mirror have.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        !self.given_up && self.log.out.is_none()
+    }
+
     /// The device's bytes; `None` if its path is too long for a label.
     fn encode(&self) -> Option<Vec<u8>> {
         assert!(self.guid != 0);

@@ -529,6 +529,32 @@ pub enum Finding {
         /// What the leaves say.
         newest: Txg,
     },
+    /// The same of one of a mirror, of which another one was given.
+    #[error("the log device last seen at {path} was not given; another one of its mirror has all that it should have")]
+    LogSideMissing {
+        /// Last known path.
+        path: String,
+    },
+    /// The labels of one of a mirror are older than those of the leaves; another one has all.
+    #[error(
+        "{path}: the labels of this log device are of txg {txg}, those of the pool of txg {newest}; another one of its mirror has all"
+    )]
+    LogSideOld {
+        /// Device.
+        path: String,
+        /// What it says.
+        txg: Txg,
+        /// What the leaves say.
+        newest: Txg,
+    },
+    /// One device of a log mirror lost a group that another one has.
+    #[error("intent log, {place}: group {sequence} is missing or damaged there, and whole on another device of its mirror")]
+    LogCopy {
+        /// Slot of a device.
+        place: String,
+        /// The group.
+        sequence: u64,
+    },
     /// A part of the intent log cannot be read.
     #[error("intent log, {place}: cannot be read: {reason}")]
     LogUnreadable {
@@ -685,6 +711,9 @@ impl Finding {
             Finding::LiveSum { .. } => ("live-sum", Damage),
             Finding::LogDeviceMissing { .. } => ("log-device-missing", Fatal),
             Finding::LogDeviceOld { .. } => ("log-device-old", Fatal),
+            Finding::LogSideMissing { .. } => ("log-side-missing", Degraded),
+            Finding::LogSideOld { .. } => ("log-side-old", Degraded),
+            Finding::LogCopy { .. } => ("log-copy", Degraded),
             Finding::LogUnreadable { .. } => ("log-unreadable", Fatal),
             Finding::LogGap { .. } => ("log-gap", Fatal),
             Finding::LogShort { .. } => ("log-short", Fatal),

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_crypto::BlockKeys;
-use steadfast_device::{Device, Place};
-use steadfast_format::{AuxClass, DatasetId, LogRecord, LogStart, SegmentId, medium};
+use steadfast_device::Place;
+use steadfast_format::{AuxClass, AuxConfig, DatasetId, LogRecord, LogStart, SegmentId, medium};
 use steadfast_intent_log::{
-    Damage, Group, Listed, Medium, MediumError, Survey, Wanted, list_groups, open_group, survey,
+    Damage, Group, Lack, Listed, Medium, MediumError, Survey, Wanted, list_groups, open_group, survey,
 };
 use steadfast_segment::{LogSegment, Space};
 
+use crate::leaf::Leaf;
 use crate::meta::Meta;
 use crate::record::hex;
 use crate::view::{Front, Request, View};
@@ -21,7 +22,8 @@ const DEVICE_BYTES: u32 = 128 << 20;
 
 enum Part {
     Segment(LogSegment),
-    Slot { path: String, device: Arc<dyn Device>, slot: u32 },
+    /// A slot of each device of a mirror, or of one that stands alone.
+    Slot(Vec<Leaf>, u32),
 }
 
 /// All places where groups may lie. Nothing is written.
@@ -42,30 +44,73 @@ impl Places {
             .filter(|at| at.devices().iter().any(|id| given.contains(id)))
             .map(Part::Segment)
             .collect();
-        for aux in config.aux.iter().filter(|aux| aux.class == AuxClass::Log && !aux.given_up) {
-            let Some((_, txg, leaf)) = view.front.logs.iter().find(|(guid, ..)| *guid == aux.guid) else {
-                found(Finding::LogDeviceMissing { path: aux.path.clone() });
-                continue;
+        // Those that are out of use have perhaps only some of what was promised, and are not read.
+        let used = config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
+        let mut mirrors: Vec<Vec<&AuxConfig>> = Vec::new();
+        for aux in used {
+            let same = |mirror: &&mut Vec<&AuxConfig>| {
+                aux.log.mirror != 0 && mirror[0].log.mirror == aux.log.mirror
             };
-            if *txg < config.txg {
-                let (path, txg) = (leaf.path.clone(), *txg);
-                found(Finding::LogDeviceOld { path, txg, newest: config.txg });
+            match mirrors.iter_mut().find(same) {
+                Some(mirror) => mirror.push(aux),
+                None => mirrors.push(vec![aux]),
             }
-            let fits = medium::slot_count(leaf.device.character().size_bytes, slot_size);
-            let slots = fits.min((DEVICE_BYTES / slot_size).max(1));
-            parts.extend((0..slots).map(|slot| Part::Slot {
-                path: leaf.path.clone(),
-                device: Arc::clone(&leaf.device),
-                slot,
-            }));
+        }
+        for mirror in mirrors {
+            let sides = Places::sides(view, &mirror, found);
+            let fits = |leaf: &Leaf| {
+                let fits = medium::slot_count(leaf.device.character().size_bytes, slot_size);
+                fits.min((DEVICE_BYTES / slot_size).max(1))
+            };
+            for slot in 0..sides.iter().map(&fits).max().unwrap_or(0) {
+                let those = sides.iter().filter(|leaf| slot < fits(leaf)).cloned().collect();
+                parts.push(Part::Slot(those, slot));
+            }
         }
         Places { space: Arc::clone(&view.space), slot_size, parts }
+    }
+
+    /// Those devices of a mirror, or the one that stands alone, that were given and count; or without any that counts those that were
+    /// given.
+    fn sides(view: &View, mirror: &[&AuxConfig], found: &mut Found<'_>) -> Vec<Leaf> {
+        let newest = view.front.config.txg;
+        let given = |aux: &AuxConfig| view.front.logs.iter().find(|(guid, ..)| *guid == aux.guid);
+        let is_whole = |aux: &AuxConfig| given(aux).is_some_and(|(_, txg, _)| *txg >= newest);
+        let is_enough = mirror.iter().any(|aux| is_whole(aux));
+        let mut sides = Vec::new();
+        for aux in mirror {
+            match (given(aux), is_enough) {
+                (None, true) => found(Finding::LogSideMissing { path: aux.path.clone() }),
+                (None, false) => found(Finding::LogDeviceMissing { path: aux.path.clone() }),
+                (Some((_, txg, leaf)), true) if *txg < newest => {
+                    found(Finding::LogSideOld { path: leaf.path.clone(), txg: *txg, newest });
+                }
+                (Some((_, txg, leaf)), _) => {
+                    if *txg < newest {
+                        found(Finding::LogDeviceOld { path: leaf.path.clone(), txg: *txg, newest });
+                    }
+                    sides.push(leaf.clone());
+                }
+            }
+        }
+        sides
     }
 
     fn name(&self, segment: usize) -> String {
         match &self.parts[segment] {
             Part::Segment(at) => format!("segment {}", at.segment),
-            Part::Slot { path, slot, .. } => format!("{path}, slot {slot}"),
+            Part::Slot(sides, slot) => {
+                let paths: Vec<&str> = sides.iter().map(|leaf| leaf.path.as_str()).collect();
+                format!("{}, slot {slot}", paths.join(" and "))
+            }
+        }
+    }
+
+    /// The name of one copy.
+    fn name_of(&self, segment: usize, copy: usize) -> String {
+        match &self.parts[segment] {
+            Part::Segment(_) => self.name(segment),
+            Part::Slot(sides, slot) => format!("{}, slot {slot}", sides[copy].path),
         }
     }
 }
@@ -82,14 +127,14 @@ impl Medium for Places {
     fn bytes_of(&self, segment: usize) -> u32 {
         match &self.parts[segment] {
             Part::Segment(at) => at.bytes,
-            Part::Slot { .. } => self.slot_size,
+            Part::Slot(..) => self.slot_size,
         }
     }
 
     fn copies(&self, segment: usize) -> usize {
         match &self.parts[segment] {
             Part::Segment(at) => at.copies(),
-            Part::Slot { .. } => 1,
+            Part::Slot(sides, _) => sides.len(),
         }
     }
 
@@ -104,10 +149,10 @@ impl Medium for Places {
     fn read(&self, segment: usize, copy: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
         match &self.parts[segment] {
             Part::Segment(at) => Ok(self.space.read_log(at, copy, offset, out)?),
-            Part::Slot { device, slot, .. } => {
+            Part::Slot(sides, slot) => {
                 let segment = SegmentId(u64::from(*slot) + 1);
                 let place = Place { segment, slot: *slot, slot_size: self.slot_size };
-                Ok(device.read_segment(place, offset, out)?)
+                Ok(sides[copy].device.read_segment(place, offset, out)?)
             }
         }
     }
@@ -143,7 +188,7 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
             (true, true, true) => "",
         };
         let record = Record::new("group")
-            .with("place", places.name(group.place.0))
+            .with("place", places.name_of(group.place.0, group.copy))
             .with("offset", group.place.1)
             .with("sequence", header.sequence)
             .with("txg", header.txg.0)
@@ -159,8 +204,9 @@ pub fn log(request: &Request<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
         unreadable.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
         return Ok(());
     };
-    let Survey { groups, stranded, missing, damage, .. } = found_behind(&view, &places, head);
+    let Survey { groups, stranded, missing, damage, lacks } = found_behind(&view, &places, head);
     damage.iter().for_each(|damage| sink(finding_of(damage, &places).record()));
+    lacks.iter().filter_map(|lack| lack_of(lack, &places)).for_each(|finding| sink(finding.record()));
     sink(
         Record::new("totals")
             .with("replayable", groups.len())
@@ -219,6 +265,15 @@ fn finding_of(damage: &Damage, places: &Places) -> Finding {
     }
 }
 
+/// What a device of a mirror lost and another one has. What never came to one is what a crash leaves.
+fn lack_of(lack: &Lack, places: &Places) -> Option<Finding> {
+    let (segment, _) = lack.place;
+    let is_mirror = matches!(places.parts[segment], Part::Slot(..));
+    let finding =
+        || Finding::LogCopy { place: places.name_of(segment, lack.copy), sequence: lack.sequence };
+    (is_mirror && lack.was_durable).then(finding)
+}
+
 /// Keys of a dataset, if they are to be had and it needs any.
 type Keys = Result<Option<Arc<BlockKeys>>, ()>;
 
@@ -246,6 +301,7 @@ pub(crate) fn check(view: &mut View, meta: &Meta, found: &mut Found<'_>) {
     };
     let all = found_behind(view, &places, head);
     all.damage.iter().for_each(|damage| found(finding_of(damage, &places)));
+    all.lacks.iter().filter_map(|lack| lack_of(lack, &places)).for_each(&mut *found);
     // What stands before a gap is part of that finding.
     let last = all.groups.iter().chain(&all.stranded).map(|group| group.header.sequence).max();
     for sequence in torn.into_iter().filter(|sequence| last.is_none_or(|last| *sequence > last)) {

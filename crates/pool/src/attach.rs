@@ -53,8 +53,7 @@ impl Inner {
         {
             let _turn = self.sync_turn.lock();
             let before = (self.groups.read().clone(), self.features.read().clone());
-            let last = before.0.iter().map(|group| group.id).max().unwrap_or(0);
-            let id = last.checked_add(1).ok_or(Error::TooManyGroups)?;
+            let id = self.last_group().checked_add(1).ok_or(Error::TooManyGroups)?;
             let kind = GroupKind::Mirror;
             let (column, class) = (self.slot_size, GroupClass::Normal);
             self.groups.write().push(GroupConfig { id, kind, width: 1, column, class });
@@ -76,6 +75,9 @@ impl Inner {
     /// the evening out of a raidz group.
     pub(crate) fn attach(&self, path: &str, new: DeviceHandle, force: bool) -> Result<()> {
         self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.attach_log(&log, new, force);
+        }
         let leaf = self.leaf_named(path)?;
         self.check_attach(&leaf, &new, force)?;
         self.form_mirror(&leaf)?;
@@ -177,6 +179,9 @@ impl Inner {
     /// that a replacement may need.
     pub(crate) fn detach(&self, path: &str) -> Result<()> {
         self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.detach_log(&log);
+        }
         let leaf = self.leaf_named(path)?;
         let config = leaf.config();
         let members = self.group_of(&leaf);

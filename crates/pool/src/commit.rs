@@ -240,7 +240,7 @@ impl Inner {
         // Before anything is taken that it counts.
         let _freeing = self.freeing.begin(self.is_owing());
         self.changed.store(false, Ordering::Release);
-        self.give_up_failed_logs();
+        self.settle_logs();
         self.note_given_up();
         self.finish_leaving();
         self.move_log_away();
@@ -432,6 +432,7 @@ impl Inner {
         }
         // 7, 8
         self.write_uberblocks(&mut state, txg, meta, tail, log)?;
+        self.logs_settled();
         if early {
             self.space.flush_open()?;
         }

@@ -227,6 +227,9 @@ impl Plan {
             anchor: RwLock::new(anchor),
             log,
             log_devices: RwLock::default(),
+            log_changes: Mutex::default(),
+            logs_before: Mutex::default(),
+            log_mends: Mutex::default(),
             held: Mutex::default(),
             log_fresh: AtomicBool::new(false),
             log_rests: AtomicBool::new(false),
@@ -280,7 +283,7 @@ impl Pool {
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let (mut leaves, mut groups) = (Vec::new(), Vec::new());
         for group in spec.groups.clone() {
-            crate::groups::add(env, &events, geometry, group, &mut groups, &mut leaves)?;
+            crate::groups::add(env, &events, geometry, group, 0, &mut groups, &mut leaves)?;
         }
         if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: spec.name });

@@ -119,6 +119,7 @@ impl Inner {
         leaves.iter().for_each(|leaf| leaf.meter.forget_slow());
         self.space.clear_errors(&ids);
         self.diagnosis.forget(&ids);
+        self.clear_log_errors(paths);
         if paths.is_empty() {
             // The cleaner may find something to gain again.
             self.admission.stalled.store(false, Ordering::Relaxed);

@@ -361,6 +361,9 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// A log device is no part of a group with parity.
+    #[error("invalid vdev specification: unsupported 'log' device: raidz")]
+    LogParity,
     /// What shall be removed is no log device of the pool.
     #[error("{path} is no log device of the pool '{pool}'")]
     NoSuchLog {

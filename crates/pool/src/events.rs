@@ -125,6 +125,13 @@ pub enum EventKind {
         /// What the system said.
         reason: String,
     },
+    /// A log device had lost groups of the log that another one of its mirror had; they were written to it.
+    LogMended {
+        /// The device.
+        path: String,
+        /// How many.
+        groups: u64,
+    },
     /// The operator accepted that promises of the intent log are lost.
     LogGivenUp {
         /// What was accepted.

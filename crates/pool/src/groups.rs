@@ -88,12 +88,14 @@ pub(crate) fn check(group: &GroupHandles) -> Result<()> {
     }
 }
 
-/// Appends what labels say of a new group and its leaves, or of devices that stand alone.
+/// Appends what labels say of a new group and its leaves, or of devices that stand alone. Numbers up to `taken` are those of mirrors of
+/// log devices.
 pub(crate) fn add(
     env: &Env,
     events: &Arc<Events>,
     geometry: Geometry,
     handles: GroupHandles,
+    taken: u8,
     groups: &mut Vec<GroupConfig>,
     leaves: &mut Vec<Arc<Leaf>>,
 ) -> Result<()> {
@@ -102,12 +104,12 @@ pub(crate) fn add(
         // Each is a group of its own.
         return handles.devices.into_iter().try_for_each(|device| {
             let one = GroupHandles { devices: vec![device], ..handles };
-            add(env, events, geometry, one, groups, leaves)
+            add(env, events, geometry, one, taken, groups, leaves)
         });
     }
     let width = u32::try_from(handles.devices.len()).expect("checked");
     let column = handles.redundancy.column_bytes(width, geometry);
-    let id = groups.last().map_or(0, |group| group.id);
+    let id = groups.last().map_or(0, |group| group.id).max(taken);
     let kind = match handles.redundancy {
         // A group says what it holds, so a special device is a mirror of one column.
         Redundancy::None if is_special => Some(GroupKind::Mirror),

@@ -62,7 +62,8 @@ impl Inner {
         let (mut listed, mut leaves) = (self.groups.read().clone(), self.leaves());
         let before = leaves.len();
         for group in new {
-            groups::add(&self.env, &self.events, self.space.geometry(), group, &mut listed, &mut leaves)?;
+            let (geometry, taken) = (self.space.geometry(), self.last_log_mirror());
+            groups::add(&self.env, &self.events, geometry, group, taken, &mut listed, &mut leaves)?;
         }
         if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });

@@ -248,11 +248,15 @@ impl Pool {
             inner.note_accepted(notice);
         }
         if !spec.read_only {
+            inner.mend_logs();
             notices.iter().for_each(|notice| inner.note_log_given_up(notice));
             inner.space.discard_leftovers()?;
             inner.commit_state.lock().labels_dirty = true;
             inner.changed.store(true, std::sync::atomic::Ordering::Release);
             inner.commit()?;
+            if inner.take_back_logs(&logs.returning) {
+                inner.commit()?;
+            }
             inner.forget_parted(|| inner.commit())?;
             let under_way = inner
                 .scan_status()

@@ -32,7 +32,8 @@ use crate::freeing::Freeing;
 use crate::held::Held;
 use crate::history::History;
 use crate::interval::Interval;
-use crate::log_device::LogDevice;
+use crate::log_device::{LogDevice, LogMend};
+use crate::log_mirror::LogChange;
 use crate::quotas::Quotas;
 use crate::references::References;
 use crate::scrub::{Scan, Told};
@@ -198,6 +199,12 @@ pub(crate) struct Inner {
     pub log: Arc<Log>,
     /// Devices of the log's own that are here.
     pub log_devices: RwLock<Vec<Arc<LogDevice>>>,
+    /// What becomes of them with the next commit.
+    pub log_changes: Mutex<Vec<LogChange>>,
+    /// As labels list them until the root of the commit under way is durable, if that changes them.
+    pub logs_before: Mutex<Option<Vec<AuxConfig>>>,
+    /// What the replay found to be lacking on them.
+    pub log_mends: Mutex<Vec<LogMend>>,
     /// Logs of datasets whose keys were not there at import.
     pub held: Mutex<Held>,
     /// The log's segments were reserved and never written.
@@ -392,7 +399,7 @@ impl Inner {
             slot_size: self.slot_size,
             leaves: self.leaves.read().iter().map(|leaf| self.listed(leaf)).collect(),
             features: self.features.read().clone(),
-            aux: self.aux.read().clone(),
+            aux: self.labelled_aux(),
             groups: self.groups.read().clone(),
             key: self.sealing.as_ref().map(|sealing| sealing.wrapped.read().clone()),
         }

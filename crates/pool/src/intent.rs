@@ -115,6 +115,9 @@ impl Inner {
         if rests || self.log.is_ready() || self.held.lock().head().is_some() {
             return;
         }
+        if self.commit_state.lock().labels_dirty {
+            return; // (D6)
+        }
         let medium = self.log_target();
         if medium.is_empty() {
             return;
@@ -161,7 +164,8 @@ impl Inner {
             // An earlier import replayed all but what is held, and `open_head` does that.
             return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
         }
-        let mut found = survey(&self.log_medium(), &wanted);
+        let medium = self.log_medium();
+        let mut found = survey(&medium, &wanted);
         if let Some(promised) = vouched {
             found.hold_to(head.next, promised); // (L7)
         }
@@ -176,6 +180,7 @@ impl Inner {
             notice = Some(format!("the operator gave up a part of the intent log: {reason}. {safe}"));
         }
         let groups = found.groups;
+        self.note_lacks(&medium, &groups, &found.lacks);
         let Some(last) = groups.last() else { return Ok(notice) };
         let held = HeldLog { epoch: head.epoch, base, end: last.header.sequence + 1, hash: last.hash };
         let mut bodies = Vec::with_capacity(groups.len());

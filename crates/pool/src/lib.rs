@@ -39,6 +39,7 @@ mod intent;
 mod interval;
 mod keys;
 mod log_device;
+mod log_mirror;
 mod memory;
 mod moves;
 mod newer;
@@ -120,7 +121,7 @@ pub use spares::SpareStatus;
 pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
-pub use steadfast_format::SharingClass;
+pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
 pub use trim::{Sweep, TrimCommand, TrimState, TrimStatus};
 pub use volumes::{VolumeInfo, VolumeSpec};
@@ -461,10 +462,16 @@ impl Pool {
     /// Gives the intent log devices of its own. With `dry_run` only says whether it would. Devices that carry a pool are
     /// refused unless `force`. Durable when it returns.
     pub fn add_logs(&self, devices: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.inner.add_logs(devices, force, dry_run)
+        self.inner.add_logs(GroupHandles::alone(devices), force, dry_run)
     }
 
-    /// Takes a device away from the intent log, by its path; groups go elsewhere from now on. Durable when it returns.
+    /// The same of single devices and of mirrors.
+    pub fn add_log_groups(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
+        self.inner.add_logs(groups, force, dry_run)
+    }
+
+    /// Takes a device away from the intent log, by its path, with all of its mirror; groups go elsewhere from now on. Durable when it
+    /// returns.
     pub fn remove_log(&self, path: &str) -> Result<()> {
         self.inner.remove_log(path)
     }

@@ -1,24 +1,33 @@
-//! Devices of which the intent log has the whole: how they come, fail, get lost and go.
+//! Devices of which the intent log has the whole: how they come, fail and get lost.
 //!
 //! A log device has labels like any other and slots of the pool's size; the log goes round all of them, over several devices if there
-//! are several, and takes no room of the pool. The labels of all devices list it.
+//! are several, and takes no room of the pool. The labels of all devices list it. Those of a mirror hold the same groups at the same places; how
+//! they come and go is told in `log_mirror.rs`.
 //!
 //! ## Invariants
 //! (D1) Where groups go changes only over a commit: the log stands down, and is ready again with the new place when a root
 //!      that holds all its groups is durable.                                              `Log::stand_down`, `Log::ready`
-//! (D2) A device is marked as given up, or unlisted, only in labels that are written after such a root: nothing on it is
-//!      needed then, whatever becomes of it.
+//! (D2) A device is marked as given up or out of use, or unlisted, only in labels that are written after such a root: nothing on it is
+//!      needed then, whatever becomes of it.                                               `Inner::settle_logs`, `labelled_aux`
 //! (D3) Labels of log devices are durable before those of leaves: one that is older than the leaves' is of an earlier copy.
 //!                                                                                         `Inner::write_labels`
+//! (D4) A group is promised when every device of its mirror has it that labels call in use: so any one of them is enough.
+//!                                                                                         `on_all`; sim: `log_mirror`
+//! (D5) One that labels do not call in use is not read: it may have some promises and lack later ones.    [`find`]
+//! (D6) The log is ready only while labels of leaves say what is so: else one that they call in use would lack what is promised
+//!      from then on.                                                                      `Inner::begin_log`
 //!
 //! ## When one fails in use
 //! The group that was under way is not promised; its callers commit, and that commit gives the device up. From then on groups go to
-//! the log devices that are left, or to segments of the pool. The pool says so (status, event) until the device is removed.
+//! the log devices that are left, of its mirror or others, or to segments of the pool. The pool says so (status, event) until the device is
+//! removed, replaced or brought back.
 //!
 //! ## When one is lost
-//! A pool that has not given it up is not imported for writing without it: what `fsync` promised may be there and nowhere else. The
+//! If another one of its mirror is here that is in use, nothing is missing: the lost one is called gone, and is in use again when an import
+//! finds it. Else a pool that has not given it up is not imported for writing without it: what `fsync` promised may be there and nowhere else. The
 //! operator may accept that (`accept_lost_log`), which is noted in the history, and gives it up.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,14 +35,14 @@ use parking_lot::Mutex;
 use steadfast_device::inject::{Injected, Injector};
 use steadfast_device::metered::Sample;
 use steadfast_device::{Device, Meter, Metered, Place, Presence};
-use steadfast_env::Env;
+use steadfast_env::{Env, Job, Tasks};
 use steadfast_format::{
-    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, PoolState, SegmentId, Txg, medium,
+    AuxClass, AuxConfig, DeviceId, LabelConfig, LogOut, LogPart, PoolState, SegmentId, Txg, medium,
 };
-use steadfast_intent_log::{Medium, MediumError};
-use steadfast_segment::{LogSegment, Space};
+use steadfast_intent_log::{Group, Lack, Medium, MediumError};
+use steadfast_segment::{LogSegment, Redundancy, Space};
 
-use crate::create::DeviceHandle;
+use crate::create::{DeviceHandle, GroupHandles};
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::inner::Inner;
@@ -41,6 +50,8 @@ use crate::scan::FoundPool;
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "log_device";
+/// Feature of pools with a log mirror, or a log device that is out of use for a while.
+pub(crate) const MIRRORS: &str = "log_mirrors";
 /// Bytes of a device that are used at most: an import reads them all.
 const BYTES_MAX: u32 = 128 << 20;
 /// Bytes of zeros written at once when a device is prepared.
@@ -53,16 +64,22 @@ pub struct LogDeviceStatus {
     pub path: String,
     /// Random name.
     pub guid: u64,
+    /// Its mirror, from 1, whose number no group has; 0 if it stands alone.
+    pub mirror: u8,
     /// Bytes that groups can fill; 0 if it is not here.
     pub size_bytes: u64,
     /// The pool does without it for ever.
     pub given_up: bool,
+    /// Why it is out of use for the time being, if it is.
+    pub out: Option<LogOut>,
     /// Why, if it failed since import; or why it is not here.
     pub trouble: Option<String>,
     /// What was asked of it, with times.
     pub sample: Option<Sample>,
     /// Reads, and writes and flushes, that failed.
     pub errors: (u64, u64),
+    /// Groups that it had lost, and that were on another device of its mirror.
+    pub checksum_errors: u64,
     /// Is what was opened still there?
     pub presence: Presence,
 }
@@ -71,28 +88,47 @@ pub struct LogDeviceStatus {
 pub(crate) struct LogDevice {
     pub guid: u64,
     pub path: String,
-    device: Arc<dyn Device>,
+    pub device: Arc<dyn Device>,
     meter: Arc<Meter>,
     /// Faults on purpose.
-    injector: Arc<Injector>,
+    pub injector: Arc<Injector>,
     events: Arc<Events>,
-    slots: u32,
+    pub slots: u32,
     slot_size: u32,
     /// What failed, once something did.
     trouble: Mutex<Option<String>>,
-    /// No group is written here any more: it is being removed.
-    leaving: AtomicBool,
+    /// Others may have it.
+    released: AtomicBool,
     read_errors: AtomicU64,
     write_errors: AtomicU64,
+    checksum_errors: AtomicU64,
 }
 
 impl LogDevice {
-    fn new(env: &Env, events: &Arc<Events>, guid: u64, handle: DeviceHandle, slot_size: u32) -> LogDevice {
+    pub fn new(
+        env: &Env,
+        events: &Arc<Events>,
+        guid: u64,
+        handle: DeviceHandle,
+        slot_size: u32,
+    ) -> LogDevice {
+        let injector = Injector::new(Arc::clone(&env.clock));
+        LogDevice::with_injector(env, events, guid, handle, slot_size, injector)
+    }
+
+    /// The same for a device that is opened anew: what was injected stays in force.
+    pub fn with_injector(
+        env: &Env,
+        events: &Arc<Events>,
+        guid: u64,
+        handle: DeviceHandle,
+        slot_size: u32,
+        injector: Arc<Injector>,
+    ) -> LogDevice {
         let ear = Arc::clone(events);
         let on_error = Box::new(move |error: &steadfast_device::Error| ear.device_failed(error));
         let DeviceHandle { path, device } = handle;
         let fits = medium::slot_count(device.character().size_bytes, slot_size);
-        let injector = Injector::new(Arc::clone(&env.clock));
         let device = Arc::new(Injected::new(device, Arc::clone(&injector)));
         let (device, meter) = Metered::new(device, Arc::clone(&env.clock), on_error);
         LogDevice {
@@ -105,10 +141,17 @@ impl LogDevice {
             slots: fits.min((BYTES_MAX / slot_size).max(1)),
             slot_size,
             trouble: Mutex::new(None),
-            leaving: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
+            checksum_errors: AtomicU64::new(0),
         }
+    }
+
+    /// What labels say of it when it comes.
+    pub fn listed(&self, mirror: u8) -> AuxConfig {
+        let log = LogPart { mirror, out: None };
+        AuxConfig { log, ..AuxConfig::new(AuxClass::Log, self.guid, self.path.clone()) }
     }
 
     fn place(&self, slot: u32) -> Place {
@@ -129,8 +172,22 @@ impl LogDevice {
         })
     }
 
-    fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.trouble.lock().is_some()
+    }
+
+    /// True if it can be taken into use as it is.
+    pub fn is_usable(&self) -> bool {
+        let is_ours = !self.released.load(Ordering::Acquire);
+        is_ours && !self.has_failed() && self.device.presence() == Presence::Whole
+    }
+
+    /// Forgets what was counted.
+    pub fn forget_errors(&self) {
+        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.meter.forget_slow();
     }
 
     fn write(&self, slot: u32, offset: u32, bytes: &[u8]) -> steadfast_device::Result<()> {
@@ -147,7 +204,7 @@ impl LogDevice {
     }
 
     /// Writes all of it once, so that no flush has to make a host find room, and nothing of a former use is left.
-    fn prepare(&self) -> steadfast_device::Result<()> {
+    pub fn prepare(&self) -> steadfast_device::Result<()> {
         let zeros = vec![0; ZEROS.min(self.slot_size) as usize];
         for slot in 0..self.slots {
             for at in (0..self.slot_size).step_by(zeros.len()) {
@@ -159,20 +216,61 @@ impl LogDevice {
 
     /// Lets others have it.
     pub fn release(&self) {
+        self.released.store(true, Ordering::Release);
         self.device.release();
     }
+
+    /// It belongs to nobody any more. One that cannot be written keeps a label that no pool answers to.
+    pub fn part_with(&self) {
+        let _ = crate::scan::erase(&*self.device);
+        self.release();
+    }
+}
+
+/// Log devices that hold the same: those of a mirror, or one alone.
+type Sides = Vec<Arc<LogDevice>>;
+
+/// Does something to devices that hold the same, at once. Fails if one of them does (D4).
+fn on_all(
+    tasks: &dyn Tasks,
+    sides: &[Arc<LogDevice>],
+    act: &(dyn Fn(&LogDevice) -> steadfast_device::Result<()> + Sync),
+) -> steadfast_device::Result<()> {
+    if let [alone] = sides {
+        return act(alone);
+    }
+    let results: Vec<Mutex<steadfast_device::Result<()>>> = sides.iter().map(|_| Mutex::new(Ok(()))).collect();
+    let jobs = sides.iter().zip(&results).map(|(side, result)| -> Job<'_> {
+        Box::new(move || {
+            let done = act(side);
+            *result.lock() = done;
+        })
+    });
+    tasks.run_waiting(jobs.collect());
+    results.into_iter().try_for_each(Mutex::into_inner)
 }
 
 /// Where a part of the log lies.
 enum Part {
     Segment(LogSegment),
-    Device(Arc<LogDevice>, u32),
+    /// A slot of each of these.
+    Slot(Sides, u32),
 }
 
 /// Segments of the pool, slots of log devices, or both: the log's medium.
 pub(crate) struct LogMedium {
     space: Arc<Space>,
+    tasks: Arc<dyn Tasks>,
     parts: Vec<Part>,
+}
+
+/// A group that is to be written to a device that lacks it.
+pub(crate) struct LogMend {
+    device: Arc<LogDevice>,
+    slot: u32,
+    offset: u32,
+    bytes: Vec<u8>,
+    was_durable: bool,
 }
 
 impl LogMedium {
@@ -183,6 +281,21 @@ impl LogMedium {
     /// True if it lies among what the pool holds, and not on devices of its own.
     pub fn is_in_pool(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Segment(_)))
+    }
+
+    /// What has to be written where, so that each copy on a log device has these groups.
+    fn mends(&self, groups: &[Group], lacks: &[Lack]) -> Vec<LogMend> {
+        let Some(first) = groups.first().map(|group| group.header.sequence) else { return Vec::new() };
+        let mend = |lack: &Lack| {
+            // They follow each other without a gap.
+            let at = usize::try_from(lack.sequence.checked_sub(first)?).ok()?;
+            let group = groups.get(at).filter(|group| group.place == lack.place)?;
+            let Part::Slot(sides, slot) = &self.parts[lack.place.0] else { return None };
+            let (device, slot) = (Arc::clone(&sides[lack.copy]), *slot);
+            let (offset, bytes) = (lack.place.1, group.stored());
+            Some(LogMend { device, slot, offset, bytes, was_durable: lack.was_durable })
+        };
+        lacks.iter().filter_map(mend).collect()
     }
 }
 
@@ -198,28 +311,30 @@ impl Medium for LogMedium {
     fn bytes_of(&self, segment: usize) -> u32 {
         match &self.parts[segment] {
             Part::Segment(at) => at.bytes,
-            Part::Device(..) => self.space.geometry().slot_size,
+            Part::Slot(..) => self.space.geometry().slot_size,
         }
     }
 
     fn copies(&self, segment: usize) -> usize {
         match &self.parts[segment] {
             Part::Segment(at) => at.copies(),
-            Part::Device(..) => 1,
+            Part::Slot(sides, _) => sides.len(),
         }
     }
 
     fn write(&self, segment: usize, offset: u32, bytes: &[u8]) -> std::result::Result<(), MediumError> {
         match &self.parts[segment] {
             Part::Segment(at) => Ok(self.space.write_log(at, offset, bytes)?),
-            Part::Device(device, slot) => Ok(device.write(*slot, offset, bytes)?),
+            Part::Slot(sides, slot) => {
+                Ok(on_all(&*self.tasks, sides, &|side| side.write(*slot, offset, bytes))?)
+            }
         }
     }
 
     fn flush(&self, segment: usize) -> std::result::Result<(), MediumError> {
         match &self.parts[segment] {
             Part::Segment(at) => Ok(self.space.flush_log(at)?),
-            Part::Device(device, _) => Ok(device.flush()?),
+            Part::Slot(sides, _) => Ok(on_all(&*self.tasks, sides, &LogDevice::flush)?),
         }
     }
 
@@ -232,9 +347,28 @@ impl Medium for LogMedium {
     ) -> std::result::Result<(), MediumError> {
         match &self.parts[segment] {
             Part::Segment(at) => Ok(self.space.read_log(at, copy, offset, out)?),
-            Part::Device(device, slot) => Ok(device.read(*slot, offset, out)?),
+            Part::Slot(sides, slot) => Ok(sides[copy].read(*slot, offset, out)?),
         }
     }
+}
+
+/// Log devices as labels list them, those of a mirror together.
+pub(crate) fn grouped(aux: &[AuxConfig]) -> Vec<Vec<&AuxConfig>> {
+    let mut groups: Vec<Vec<&AuxConfig>> = Vec::new();
+    for one in aux.iter().filter(|aux| aux.class == AuxClass::Log) {
+        let same = groups.iter_mut().find(|group| is_beside(group[0], one));
+        match same {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
+/// True if two log devices are of one mirror.
+pub(crate) fn is_beside(one: &AuxConfig, other: &AuxConfig) -> bool {
+    let is_log = [one, other].iter().all(|aux| aux.class == AuxClass::Log);
+    is_log && one.log.mirror != 0 && one.log.mirror == other.log.mirror
 }
 
 /// Log devices that import found, and the auxiliary devices as labels list them from now on.
@@ -243,27 +377,43 @@ pub(crate) struct FoundLogs {
     pub aux: Vec<AuxConfig>,
     /// Those that are needed and not here, and why what is there does not count.
     pub missing: Vec<(u64, &'static str)>,
+    /// Those that are here, and in use again after the first commit: others of their mirrors have all.
+    pub returning: Vec<u64>,
 }
 
 /// Finds the log devices that a pool's labels list.
 pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundLogs {
     let config = &found.config;
-    let mut logs = FoundLogs { devices: Vec::new(), aux: config.aux.clone(), missing: Vec::new() };
-    for aux in logs.aux.iter_mut().filter(|aux| aux.class == AuxClass::Log && !aux.given_up) {
+    let here = |aux: &AuxConfig| {
         let is_it = |label: &LabelConfig| label.device.0 == 0 && label.device_guid == aux.guid;
-        match found.devices.iter().find(|device| is_it(&device.label)) {
-            None => logs.missing.push((aux.guid, "it was not found")),
-            Some(here) if here.label.txg < config.txg => {
-                logs.missing.push((aux.guid, "what was found is an earlier copy of it")); // (D3)
+        found.devices.iter().find(|device| is_it(&device.label))
+    };
+    // Why one that should be in use cannot be.
+    let fault = |aux: &AuxConfig| match here(aux) {
+        None => Some("it was not found"),
+        Some(device) if device.label.txg < config.txg => Some("what was found is an earlier copy of it"), // (D3)
+        Some(_) => None,
+    };
+    let is_whole = |aux: &AuxConfig| aux.is_in_use() && fault(aux).is_none();
+    let (mut devices, mut aux) = (Vec::new(), config.aux.clone());
+    let (mut missing, mut returning) = (Vec::new(), Vec::new());
+    for aux in aux.iter_mut().filter(|aux| aux.class == AuxClass::Log && !aux.given_up) {
+        if let Some(reason) = fault(aux).filter(|_| aux.is_in_use()) {
+            if !config.aux.iter().any(|other| is_beside(aux, other) && is_whole(other)) {
+                missing.push((aux.guid, reason));
+                continue;
             }
-            Some(here) => {
-                aux.path = here.handle.path.clone();
-                let device = LogDevice::new(env, events, aux.guid, here.handle.clone(), config.slot_size);
-                logs.devices.push(Arc::new(device));
-            }
+            aux.log.out = Some(LogOut::Gone); // (D5)
+        }
+        let Some(device) = here(aux) else { continue };
+        aux.path.clone_from(&device.handle.path);
+        let handle = device.handle.clone();
+        devices.push(Arc::new(LogDevice::new(env, events, aux.guid, handle, config.slot_size)));
+        if aux.log.out == Some(LogOut::Gone) {
+            returning.push(aux.guid);
         }
     }
-    logs
+    FoundLogs { devices, aux, missing, returning }
 }
 
 /// While it lives no group goes to a log device: what is promised is committed.
@@ -293,48 +443,75 @@ impl Inner {
         if self.logs_in_use().is_empty() { 0 } else { self.held.lock().count() }
     }
 
-    fn given_up(&self, guid: u64) -> bool {
-        self.aux.read().iter().any(|aux| aux.guid == guid && aux.given_up)
+    /// A log device that is here.
+    pub(crate) fn log_here(&self, guid: u64) -> Option<Arc<LogDevice>> {
+        self.log_devices.read().iter().find(|log| log.guid == guid).cloned()
     }
 
-    /// Log devices that are in use: here, not given up, not leaving.
-    fn logs_in_use(&self) -> Vec<Arc<LogDevice>> {
-        let all = self.log_devices.read().clone();
-        let used = |log: &Arc<LogDevice>| !self.given_up(log.guid) && !log.leaving.load(Ordering::Acquire);
-        all.into_iter().filter(used).collect()
+    /// Log devices that are in use and here, those of a mirror together.
+    pub(crate) fn logs_in_use(&self) -> Vec<Sides> {
+        let aux = self.aux.read().clone();
+        let sides = |group: Vec<&AuxConfig>| -> Sides {
+            let used = group.into_iter().filter(|aux| aux.is_in_use());
+            used.filter_map(|aux| self.log_here(aux.guid)).collect()
+        };
+        grouped(&aux).into_iter().map(sides).filter(|sides| !sides.is_empty()).collect()
     }
 
-    fn medium_of(&self, devices: &[Arc<LogDevice>], segments: Vec<LogSegment>) -> LogMedium {
-        let slots =
-            devices.iter().flat_map(|log| (0..log.slots).map(|slot| Part::Device(Arc::clone(log), slot)));
-        let parts = segments.into_iter().map(Part::Segment).chain(slots).collect();
-        LogMedium { space: Arc::clone(&self.space), parts }
+    /// A medium of these segments, and of so many slots of these devices as each mirror has.
+    fn medium_of(
+        &self,
+        mirrors: &[Sides],
+        segments: Vec<LogSegment>,
+        slots: impl Fn(&Sides) -> Option<u32>,
+    ) -> LogMedium {
+        let mut parts: Vec<Part> = segments.into_iter().map(Part::Segment).collect();
+        for sides in mirrors {
+            for slot in 0..slots(sides).unwrap_or(0) {
+                let sides = sides.iter().filter(|log| slot < log.slots).cloned().collect();
+                parts.push(Part::Slot(sides, slot));
+            }
+        }
+        LogMedium { space: Arc::clone(&self.space), tasks: Arc::clone(&self.env.tasks), parts }
     }
 
     /// All places where groups that still count may lie.
     pub(crate) fn log_medium(&self) -> LogMedium {
-        self.medium_of(&self.logs_in_use(), self.space.log_segments())
+        let any = |sides: &Sides| sides.iter().map(|log| log.slots).max();
+        self.medium_of(&self.logs_in_use(), self.space.log_segments(), any)
     }
 
     /// Where groups go from now on: log devices, or without any the pool's own segments.
     pub(crate) fn log_target(&self) -> LogMedium {
-        let devices = self.logs_in_use();
-        let segments = if devices.is_empty() { self.space.log_segments() } else { Vec::new() };
-        self.medium_of(&devices, segments)
+        let mirrors = self.logs_in_use();
+        let segments = if mirrors.is_empty() { self.space.log_segments() } else { Vec::new() };
+        let all = |sides: &Sides| sides.iter().map(|log| log.slots).min();
+        self.medium_of(&mirrors, segments, all)
     }
 
-    /// Gives up log devices that failed. At the beginning of a commit, under `sync_turn` (D1, D2).
-    pub(crate) fn give_up_failed_logs(&self) {
-        let failed: Vec<u64> =
-            self.logs_in_use().iter().filter(|log| log.has_failed()).map(|log| log.guid).collect();
-        // What is held for a key that is not there may lie on one, and no root holds it.
-        if failed.is_empty() || self.held.lock().count() > 0 {
-            return;
+    /// What the replay of these groups found to be lacking on devices, to be mended before the first commit.
+    pub(crate) fn note_lacks(&self, medium: &LogMedium, groups: &[Group], lacks: &[Lack]) {
+        self.log_mends.lock().extend(medium.mends(groups, lacks));
+    }
+
+    /// Writes to log devices what they lack of the groups that are being replayed, and others of their mirrors have. One that cannot be
+    /// written is given up by the next commit.
+    pub(crate) fn mend_logs(&self) {
+        let mut healed: BTreeMap<u64, (Arc<LogDevice>, u64)> = BTreeMap::new();
+        let mends = std::mem::take(&mut *self.log_mends.lock());
+        for LogMend { device, slot, offset, bytes, was_durable } in mends {
+            let lost = u64::from(was_durable);
+            device.checksum_errors.fetch_add(lost, Ordering::Relaxed);
+            if device.write(slot, offset, &bytes).is_ok() {
+                healed.entry(device.guid).or_insert_with(|| (device, 0)).1 += lost;
+            }
         }
-        self.log.stand_down();
-        self.log.want();
-        self.mark_given_up(&failed);
-        self.commit_state.lock().labels_dirty = true;
+        for (device, groups) in healed.into_values() {
+            if device.flush().is_ok() && groups > 0 {
+                let path = device.path.clone();
+                self.events.note(EventKind::LogMended { path, groups });
+            }
+        }
     }
 
     fn mark_given_up(&self, guids: &[u64]) {
@@ -353,7 +530,7 @@ impl Inner {
     /// Writes two copies of the labels of log devices, and makes them durable (D3). If one fails, labels of leaves must wait for the
     /// commit that gives it up; at the end of the pool's use here it is given up at once, for nothing on it is needed then.
     pub(crate) fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()> {
-        for log in self.logs_in_use() {
+        for log in self.logs_in_use().into_iter().flatten() {
             let label = self.label_of_log(&log, state, txg);
             let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
             let written = copies.iter().try_for_each(|copy| log.device.write_label(*copy, &label));
@@ -380,11 +557,21 @@ impl Inner {
         let committed = self.txgs.commits.committed();
         let empty = !promised && self.held.lock().count() == 0;
         let mut notices = Vec::new();
+        let listed = self.aux.read().clone();
         for (guid, reason) in missing {
-            let aux = self.aux.read().iter().find(|aux| aux.guid == *guid).cloned();
-            let path = aux.expect("labels list it").path;
+            let aux = listed.iter().find(|aux| aux.guid == *guid).expect("labels list it");
+            let path = aux.path.clone();
             if !accept {
-                let (pool, reason) = (self.name(), (*reason).to_owned());
+                let others = listed.iter().filter(|other| is_beside(aux, other) && other.guid != *guid);
+                let others: Vec<&str> = others.map(|other| other.path.as_str()).collect();
+                let pool = self.name();
+                let reason = match others.is_empty() {
+                    true => (*reason).to_owned(),
+                    false => {
+                        let others = others.join(", ");
+                        format!("{reason}, and no other device of its mirror ({others}) is here that has all")
+                    }
+                };
                 return Err(Error::LogMissing { pool, path, reason, committed, empty });
             }
             let told = match empty {
@@ -397,22 +584,29 @@ impl Inner {
         Ok(notices)
     }
 
-    fn check_log_free(&self) -> Result<()> {
+    pub(crate) fn check_log_free(&self) -> Result<()> {
         match self.held.lock().count() {
             0 => Ok(()),
             datasets => Err(Error::LogHeld { pool: self.name(), datasets }),
         }
     }
 
-    /// Refuses what cannot become a log device of this pool.
-    fn check_new_logs(&self, handles: &[DeviceHandle], force: bool) -> Result<()> {
+    /// Refuses what cannot become log devices of this pool.
+    fn check_new_logs(&self, groups: &[GroupHandles], force: bool) -> Result<()> {
         self.check_writable()?;
         self.need_feature("intent_log")?;
         self.check_log_free()?;
+        for group in groups {
+            if matches!(group.redundancy, Redundancy::Raidz(_)) {
+                return Err(Error::LogParity);
+            }
+            crate::groups::check(group)?;
+        }
         let known = |path: &str| {
             self.leaves().iter().any(|leaf| leaf.path() == path)
                 || self.log_devices.read().iter().any(|log| log.path == path)
         };
+        let handles: Vec<&DeviceHandle> = groups.iter().flat_map(|group| &group.devices).collect();
         for (index, handle) in handles.iter().enumerate() {
             let twice = handles[..index].iter().any(|other| other.path == handle.path);
             if twice || known(&handle.path) {
@@ -427,80 +621,49 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the intent log devices of its own, which lose what they held. Durable when it returns.
-    pub(crate) fn add_logs(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
-        self.check_new_logs(&handles, force)?;
+    /// Gives the intent log devices of its own, mirrors or single ones, which lose what they held. Durable when it returns.
+    pub(crate) fn add_logs(&self, groups: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_new_logs(&groups, force)?;
         if dry_run {
             return Ok(());
         }
-        let new: Vec<Arc<LogDevice>> = handles
+        let open = |handle: DeviceHandle| {
+            let guid = self.env.random.nonzero_u64();
+            Arc::new(LogDevice::new(&self.env, &self.events, guid, handle, self.slot_size))
+        };
+        let new: Vec<(Redundancy, Sides)> = groups
             .into_iter()
-            .map(|handle| {
-                let guid = self.env.random.nonzero_u64();
-                Arc::new(LogDevice::new(&self.env, &self.events, guid, handle, self.slot_size))
-            })
+            .map(|group| (group.redundancy, group.devices.into_iter().map(&open).collect()))
             .collect();
-        for log in &new {
+        let all = || new.iter().flat_map(|(_, sides)| sides);
+        for log in all() {
             crate::scan::erase(&*log.device)?;
             log.prepare()?;
         }
         {
             let _turn = self.sync_turn.lock();
             self.check_log_free()?;
+            let (mut listed, mut last) = (Vec::new(), self.last_group());
+            for (redundancy, sides) in &new {
+                if *redundancy == Redundancy::Mirror {
+                    last = last.checked_add(1).ok_or(Error::TooManyGroups)?;
+                }
+                let mirror = if *redundancy == Redundancy::Mirror { last } else { 0 };
+                listed.extend(sides.iter().map(|log| log.listed(mirror)));
+            }
             self.log.stand_down();
             let before = (self.aux.read().clone(), self.features.read().clone());
-            self.log_devices.write().extend(new.iter().cloned());
-            for log in &new {
-                self.aux.write().push(AuxConfig::new(AuxClass::Log, log.guid, log.path.clone()));
-            }
-            if !self.has_feature(FEATURE) {
-                self.features.write().extend(Feature::known(FEATURE));
-            }
+            self.log_devices.write().extend(all().cloned());
+            self.aux.write().extend(listed);
+            self.fit_log_features();
             let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
             if written.is_err() {
                 (*self.aux.write(), *self.features.write()) = before;
-                self.log_devices.write().retain(|log| !new.iter().any(|new| new.guid == log.guid));
+                self.log_devices.write().retain(|log| !all().any(|new| new.guid == log.guid));
                 return written;
             }
         }
         self.commit_changes()
-    }
-
-    /// Takes a log device away. Groups go elsewhere from now on. Durable when it returns.
-    pub(crate) fn remove_log(&self, path: &str) -> Result<()> {
-        self.check_writable()?;
-        let aux = self.aux.read().clone();
-        let aux = aux.into_iter().find(|aux| aux.class == AuxClass::Log && aux.path == path);
-        let Some(aux) = aux else {
-            return Err(Error::NoSuchLog { pool: self.name(), path: path.to_owned() });
-        };
-        self.check_log_free()?;
-        let device = self.log_devices.read().iter().find(|log| log.guid == aux.guid).cloned();
-        if let Some(device) = device.as_ref().filter(|_| !aux.given_up) {
-            {
-                let _turn = self.sync_turn.lock();
-                device.leaving.store(true, Ordering::Release);
-                self.log.stand_down();
-                self.log.want();
-            }
-            // From here on nothing on it is needed (D1).
-            self.commit_changes().inspect_err(|_| device.leaving.store(false, Ordering::Release))?;
-        }
-        {
-            let _turn = self.sync_turn.lock();
-            self.aux.write().retain(|other| other.guid != aux.guid);
-            self.log_devices.write().retain(|log| log.guid != aux.guid);
-            if !self.aux.read().iter().any(|aux| aux.class == AuxClass::Log) {
-                self.features.write().retain(|feature| feature.name != FEATURE);
-            }
-            self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
-        }
-        if let Some(device) = device {
-            // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
-            let _ = crate::scan::erase(&*device.device);
-            device.release();
-        }
-        Ok(())
     }
 
     /// What stands before each log device that is here, by its path.
@@ -512,15 +675,26 @@ impl Inner {
     pub(crate) fn log_devices_status(&self) -> Vec<LogDeviceStatus> {
         let aux = self.aux.read().clone();
         let status = |aux: AuxConfig| {
-            let here = self.log_devices.read().iter().find(|log| log.guid == aux.guid).cloned();
-            let missing = || if aux.given_up { "given up" } else { "not here" }.to_owned();
+            let here = self.log_here(aux.guid);
+            let missing = || {
+                let why = match aux.log.out {
+                    _ if aux.given_up => "given up",
+                    Some(LogOut::Gone) => "was not found at import",
+                    Some(LogOut::Offline) | None => "not here",
+                };
+                why.to_owned()
+            };
+            let of = |count: fn(&LogDevice) -> &AtomicU64| {
+                here.as_ref().map_or(0, |log| count(log).load(Ordering::Relaxed))
+            };
             LogDeviceStatus {
                 size_bytes: here.as_ref().map_or(0, |log| u64::from(log.slots) * u64::from(log.slot_size)),
                 trouble: here.as_ref().map_or_else(|| Some(missing()), |log| log.trouble.lock().clone()),
                 sample: here.as_ref().map(|log| log.meter.sample()),
-                errors: here.as_ref().map_or((0, 0), |log| {
-                    (log.read_errors.load(Ordering::Relaxed), log.write_errors.load(Ordering::Relaxed))
-                }),
+                errors: (of(|log| &log.read_errors), of(|log| &log.write_errors)),
+                checksum_errors: of(|log| &log.checksum_errors),
+                mirror: aux.log.mirror,
+                out: aux.log.out,
                 presence: here.as_ref().map_or(Presence::Removed, |log| log.device.presence()),
                 given_up: aux.given_up,
                 guid: aux.guid,

@@ -12,6 +12,7 @@ use steadfast_format::{Feature, LeafState, PoolGuid, PoolState};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::log_device::LogDeviceStatus;
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "renumbered";
@@ -57,7 +58,8 @@ impl Inner {
                 return away(leaf.path());
             }
         }
-        let logs = self.log_devices_status().into_iter().find(|log| log.sample.is_none()).map(|log| log.path);
+        let is_away = |log: &LogDeviceStatus| log.sample.is_none() || log.out.is_some();
+        let logs = self.log_devices_status().into_iter().find(is_away).map(|log| log.path);
         let spares = self.spares_status().into_iter().find(|spare| spare.trouble.is_some());
         let caches = self.caches_status().into_iter().find(|cache| cache.trouble.is_some());
         let missing = logs.or(spares.map(|spare| spare.path)).or(caches.map(|cache| cache.path));

@@ -570,6 +570,9 @@ impl Inner {
     /// Takes a device of a group out of use. Durable when it returns, but for what shall end with the next import.
     pub(crate) fn offline(&self, path: &str, how: Offline) -> Result<()> {
         self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.offline_log(&log, how);
+        }
         let leaf = self.leaf_named(path)?;
         {
             let _turn = self.sync_turn.lock();
@@ -597,6 +600,9 @@ impl Inner {
     /// missed is resilvered. True if it was out of use.
     pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
         self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.online_log(&log, open);
+        }
         let leaf = self.leaf_named(path)?;
         if leaf.config().state == LeafState::Spared {
             leaf.device.release();
@@ -643,6 +649,9 @@ impl Inner {
 
     /// Releases a device that is out of use.
     pub(crate) fn let_go(&self, path: &str) -> Result<()> {
+        if let Some(log) = self.log_named(path) {
+            return self.let_go_of_log(&log);
+        }
         let leaf = self.leaf_named(path)?;
         match leaf.config().state {
             LeafState::Online | LeafState::Leaving => {
@@ -663,6 +672,9 @@ impl Inner {
     /// then the old one leaves. Begun when it returns.
     pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
         self.check_writable()?;
+        if let Some(log) = self.log_named(old) {
+            return self.replace_log(&log, new, force);
+        }
         let leaf = self.leaf_named(old)?;
         let config = leaf.config();
         if config.state == LeafState::Leaving {

@@ -214,7 +214,7 @@ impl Inner {
             false => LeafConfig { state: LeafState::Parted, ..config },
         });
         let lists = |class: AuxClass| match class {
-            AuxClass::Log => "log_device",
+            AuxClass::Log => crate::log_device::FEATURE,
             AuxClass::Anchor => "anchor",
             AuxClass::Spare => "spares",
             AuxClass::Cache => "cache_devices",
@@ -222,6 +222,7 @@ impl Inner {
         let of_aux = [AuxClass::Log, AuxClass::Anchor, AuxClass::Spare, AuxClass::Cache].map(lists);
         let mut features: Vec<Feature> =
             label.features.iter().filter(|feature| !of_aux.contains(&&*feature.name)).cloned().collect();
+        features.retain(|feature| feature.name != crate::log_device::MIRRORS);
         if !features.iter().any(|feature| feature.name == FEATURE) {
             features.extend(Feature::known(FEATURE));
         }
