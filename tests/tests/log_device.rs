@@ -77,7 +77,9 @@ fn a_log_device_comes_shows_itself_and_goes() {
     host.shell("zpool get -H -o value feature@log_device tank").ok().says("active");
     // What it does not take.
     refused(host.shell("zpool add tank log $PWD/slog.img"), "VDEV-IN-USE");
-    refused(host.shell("zpool add tank log mirror $PWD/a.img $PWD/b.img"), "LATER").says("log mirror");
+    refused(host.shell("zpool add tank log mirror $PWD/a.img $PWD/b.img"), "VDEV-MISSING");
+    refused(host.shell("zpool add tank log raidz $PWD/a.img $PWD/b.img"), "VDEV-LOG")
+        .says("invalid vdev specification: unsupported 'log' device: raidz");
     refused(host.shell("zpool add tank log $PWD/none.img"), "VDEV-MISSING");
     refused(host.shell("truncate -s 1M small.img; zpool add tank log $PWD/small.img"), "VDEV-SMALL");
     refused(host.shell("zpool create two log $PWD/none.img"), "VDEV-MISSING");

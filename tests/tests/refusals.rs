@@ -136,10 +136,20 @@ fn devices_that_cannot_be_taken_are_refused() {
         ("zpool add tank raidz1 $PWD/d8.img $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
         ("zpool add rz mirror $PWD/d8.img $PWD/d9.img", "VDEV-MISMATCH"),
         ("zpool create new $PWD/d8.img mirror $PWD/d9.img $PWD/less.img", "VDEV-MISMATCH"),
+        // What the intent log cannot lie on.
         (
             "zpool create new mirror $PWD/d8.img $PWD/d9.img log mirror $PWD/less.img $PWD/nothing.img",
-            "LATER",
+            "VDEV-MISSING",
         ),
+        ("zpool create new $PWD/d8.img log mirror $PWD/d9.img", "VDEV-GROUP"),
+        ("zpool create new $PWD/d8.img log mirror $PWD/d9.img $PWD/d9.img", "VDEV-TWICE"),
+        ("zpool create new $PWD/d8.img log raidz $PWD/d9.img $PWD/less.img", "VDEV-LOG"),
+        ("zpool add tank log raidz2 $PWD/d8.img $PWD/d9.img $PWD/less.img", "VDEV-LOG"),
+        ("zpool add tank log mirror $PWD/d8.img", "VDEV-GROUP"),
+        ("zpool add tank log mirror $PWD/d8.img $PWD/link8", "VDEV-TWICE"),
+        ("zpool add tank log mirror $PWD/d8.img $PWD/d3.img", "VDEV-IN-USE"),
+        ("zpool add tank log mirror $PWD/d8.img $PWD/small.img", "VDEV-SMALL"),
+        ("zpool add tank log mirror $PWD/d8.img $PWD/d7.img", "VDEV-FOREIGN"),
     ]);
     scene.host.shell("zpool add -f -n tank $PWD/d8.img").ok();
     scene.end();

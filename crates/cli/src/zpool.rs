@@ -17,7 +17,6 @@ use steadfast_control::api::{
     PoolCreate, PoolDestroy, PoolExport, PoolHistory, PoolInfo, PoolList, PoolSet, PoolSync, Properties,
     Source, Value, VdevClass, VdevKind, VdevReport, VdevSpec,
 };
-use steadfast_control::check::vdev_word;
 use steadfast_control::inject::STERN_FLAG;
 use steadfast_control::{Code, KeyFormat, Refusal};
 use steadfast_property::{Kind, POOL, Scope, is_user_property, lookup, nice_bytes};
@@ -572,13 +571,8 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
     let outcome = session.ask(request).doing(doing)?;
     if parsed.has('n') {
         session.line(format!("would create '{name}' with the following layout:\n\n\t{name}"));
-        for vdev in &vdevs {
-            if vdev.class != VdevClass::Main {
-                session.line(format!("\t{}", vdev_word(vdev.class, vdev.kind)));
-            }
-            for device in &vdev.devices {
-                session.line(format!("\t  {}", tame(&device.display().to_string())));
-            }
+        for (depth, word) in zpool_growth::layout(&vdevs) {
+            session.line(format!("\t{}{word}", "  ".repeat(depth)));
         }
     }
     session.warn(&format!("'{name}' is created, but"), &outcome.warnings);

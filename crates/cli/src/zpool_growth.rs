@@ -48,14 +48,15 @@ pub(crate) fn check_new(
 }
 
 /// New devices as they were typed, below the words that say what they are, each with how deep it is.
-fn layout(vdevs: &[VdevSpec]) -> Vec<(usize, String)> {
-    let mut lines = Vec::new();
+pub(crate) fn layout(vdevs: &[VdevSpec]) -> Vec<(usize, String)> {
+    let (mut lines, mut section) = (Vec::new(), VdevClass::Main);
     for vdev in vdevs {
         let mut depth = 1;
         let class = vdev_word(vdev.class, VdevKind::Plain);
-        if vdev.class != VdevClass::Main {
+        if vdev.class != VdevClass::Main && vdev.class != section {
             lines.push((0, class.to_owned()));
         }
+        section = vdev.class;
         if vdev.kind != VdevKind::Plain {
             lines.push((depth, vdev_word(VdevClass::Main, vdev.kind).to_owned()));
             depth += 1;

@@ -8,7 +8,7 @@ use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use steadfast_format::Feature;
+use steadfast_format::{Feature, Placement};
 use steadfast_property::{
     Change, NameError, PropertyError, Scope, TAG_BYTES_MAX, applies, check_dataset_name, check_pool_name,
     check_snapshot_name, is_tag, is_user_property, lookup, parse_assignment,
@@ -376,11 +376,11 @@ fn relative(path: &Path) -> Refusal {
 fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for vdev in vdevs {
+        check_log(vdev)?;
         let is_built = vdev.class != VdevClass::Parity;
-        let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special);
+        let may_be_group = matches!(vdev.class, VdevClass::Main | VdevClass::Special | VdevClass::Log);
         if !is_built || !may_be_group && vdev.kind != VdevKind::Plain {
             let word = match vdev.class {
-                VdevClass::Log => "log mirror",
                 VdevClass::Spare => "spare mirror",
                 VdevClass::Cache => "cache mirror",
                 class => vdev_word(class, vdev.kind),
@@ -408,6 +408,22 @@ fn check_vdevs(vdevs: &[VdevSpec], new_pool: bool) -> Result<(), Refusal> {
         return Err(Refusal::new(Code::VdevMissing, "no device is given").with("device", "tank.img"));
     }
     Ok(())
+}
+
+/// Refuses what the intent log cannot lie on, in ZFS's words.
+fn check_log(vdev: &VdevSpec) -> Result<(), Refusal> {
+    let (devices, most) = (vdev.devices.len(), Placement::COPIES_MAX);
+    match (vdev.class, vdev.kind) {
+        (VdevClass::Log, VdevKind::Raidz1 | VdevKind::Raidz2 | VdevKind::Raidz3) => {
+            let what = "invalid vdev specification: unsupported 'log' device: raidz";
+            Err(Refusal::new(Code::VdevLog, what))
+        }
+        (VdevClass::Log, VdevKind::Mirror) if !(2..=most).contains(&devices) => {
+            let what = format!("mirror of {devices} devices: it takes 2 to {most}");
+            Err(Refusal::new(Code::VdevGroup, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The word of a device list for a class and kind.

@@ -110,6 +110,8 @@ codes! {
         "Give all parts the same redundancy, or add -f if that is meant.";
     VdevGroup "VDEV-GROUP" "A mirror takes 2 to 4 devices, raidz with p columns of parity p + 1 to 32, all of them files or disks."
         "List as many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
+    VdevLog "VDEV-LOG" "What the intent log holds lives for seconds and is written in pieces too small for parity."
+        "List single devices, or mirrors of them: `log a.img`, `log mirror a.img b.img`.";
     VdevDegraded "VDEV-DEGRADED" "What the device held is computed from the others until it is back or replaced. While it is out of use fewer further failures are survived."
         "See what is wrong with it; `zpool status {pool}` shows each device.";
     SpareInUse "SPARE-IN-USE" "The spare holds what a device of the pool should hold, and goes by itself when that device is back or replaced."
@@ -203,8 +205,8 @@ codes! {
         "If the devices are not all as they were last, bring them back; an unknown kind of record wants the version of Steadfast that wrote it. To go on with what is safe, `zpool import --accept-lost-log {pool}` (or -m); the history will say so. `zpool import -o readonly=on {pool}` shows the last commit.";
     LogMissing "LOG-MISSING" "The pool keeps what fsync promised between two commits on a log device, which is not here."
         "Bring the device back, or say where it is with -d. If it is lost for good, `zpool import --accept-lost-log {pool}` (or -m) opens the last commit; the history will say so. Then `zpool remove {pool} {device}`.";
-    LogFailed "LOG-FAILED" "Nothing was lost: what the log device could not take was committed. The intent log goes on in the pool, or on its other log devices."
-        "Take the device away with `zpool remove {pool} {device}`, and give the pool another one with `zpool add {pool} log FILE`.";
+    LogFailed "LOG-FAILED" "Nothing was lost: what the log device could not take was committed. The intent log goes on with others of its mirror, on other log devices, or in the pool."
+        "If it is well again, `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`. Or take it away with `zpool remove {pool} {device}` (out of a mirror, with `zpool detach`).";
     LogHeld "LOG-HELD" "What was promised to encrypted file systems is kept in the intent log until their keys are loaded, and must stay where it is."
         "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
     // File systems.

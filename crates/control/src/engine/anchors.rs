@@ -1,6 +1,6 @@
 //! Anchors in files: where they are, what this host remembers of them; and the verb that takes anchors and log devices away.
 
-use super::{Engine, Held, refuse, touched};
+use super::{Engine, Held, refuse, report, touched};
 use crate::api::{Caller, Outcome, PoolRemove, VdevClass, VdevKind, VdevSpec};
 use crate::refusal::{Code, Refusal};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,18 @@ pub(super) fn sorted(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Sorted {
         SLOTTED.map(|class| handles.by_ref().take(count(class)).collect());
     main.extend(special);
     Sorted { main, logs, spares, caches }
+}
+
+/// The log devices and mirrors of them that a device list asks for, of its log devices in their order.
+pub(super) fn log_groups(vdevs: &[VdevSpec], handles: Vec<DeviceHandle>) -> Vec<GroupHandles> {
+    let mut handles = handles.into_iter();
+    let logs = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
+    let group = logs.map(|vdev| GroupHandles {
+        redundancy: redundancy(vdev.kind),
+        class: GroupClass::Normal,
+        devices: handles.by_ref().take(vdev.devices.len()).collect(),
+    });
+    group.collect()
 }
 
 /// The groups that a device list asks for, of its main devices in their order, then of its special ones; single ones stand alone.
@@ -177,7 +189,7 @@ impl Engine {
         if let Some((at, twice)) =
             targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target))
         {
-            let what = format!("{} is named twice", twice.path());
+            let what = format!("{} is named twice", twice.paths().join(", "));
             return Err(Refusal::new(Code::VdevTwice, what).with("device", others[at].display()));
         }
         if request.cancel || !groups.is_empty() {
@@ -192,13 +204,16 @@ impl Engine {
         for target in &targets {
             match target {
                 Target::Anchor(path) => held.pool.remove_anchor(path),
-                Target::Log(path) => held.pool.remove_log(path),
+                // Whichever of them is named.
+                Target::Log(paths) => held.pool.remove_log(&paths[0]),
                 Target::Spare(path) => held.pool.remove_spare(path),
                 Target::Cache(path) => held.pool.remove_cache(path),
             }
             .map_err(refuse::pool)?;
-            held.devices.write().retain(|path| path != Path::new(target.path()));
-            self.post("vdev_remove", &held.pool, name, &[("vdev_path", target.path().to_owned())]);
+            for gone in target.paths() {
+                held.devices.write().retain(|path| path != Path::new(gone));
+                self.post("vdev_remove", &held.pool, name, &[("vdev_path", gone.clone())]);
+            }
         }
         self.log(&held, caller);
         let warnings = self.remember().err().into_iter().collect();
@@ -210,20 +225,22 @@ impl Engine {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Target {
     Anchor(String),
-    Log(String),
+    /// All of a mirror, or one that stands alone.
+    Log(Vec<String>),
     Spare(String),
     Cache(String),
 }
 
 impl Target {
-    fn path(&self) -> &str {
+    fn paths(&self) -> &[String] {
         match self {
-            Target::Anchor(path) | Target::Log(path) | Target::Spare(path) | Target::Cache(path) => path,
+            Target::Log(paths) => paths,
+            Target::Anchor(path) | Target::Spare(path) | Target::Cache(path) => std::slice::from_ref(path),
         }
     }
 }
 
-/// The pool's anchor or log device that was named.
+/// The pool's anchor, log device or mirror of these, spare or cache device that was named.
 fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusal> {
     let state = held.pool.state();
     let same = |path: &str| {
@@ -231,11 +248,22 @@ fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusa
             || super::devices::identity(Path::new(path))
                 .is_some_and(|id| super::devices::identity(device) == Some(id))
     };
+    let word = device.file_name().and_then(|word| word.to_str());
+    if let Some(sides) = word.and_then(|word| report::log_mirrors(&state).remove(word)) {
+        return Ok(Target::Log(sides.iter().map(|log| log.path.clone()).collect()));
+    }
+    if let Some(log) = state.log_devices.iter().find(|log| same(&log.path)) {
+        if let Some(name) = report::log_mirror_of(log) {
+            let what = format!("{} is a part of {name}, which can only be removed whole", log.path);
+            return Err(Refusal::new(Code::VdevMember, what)
+                .with("device", &log.path)
+                .with("pool", pool)
+                .with("group", name));
+        }
+        return Ok(Target::Log(vec![log.path.clone()]));
+    }
     if let Some(anchor) = state.anchor.filter(|anchor| same(&anchor.register)) {
         return Ok(Target::Anchor(anchor.register));
-    }
-    if let Some(log) = state.log_devices.into_iter().find(|log| same(&log.path)) {
-        return Ok(Target::Log(log.path));
     }
     if let Some(spare) = state.spares.into_iter().find(|spare| same(&spare.path)) {
         return Ok(Target::Spare(spare.path));

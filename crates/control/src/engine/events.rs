@@ -136,6 +136,11 @@ impl Engine {
                     set("detail", reason);
                     "log_failure".to_owned()
                 }
+                EventKind::LogMended { path, groups } => {
+                    set("vdev_path", path);
+                    set("groups", groups.to_string());
+                    "log_checksum".to_owned()
+                }
                 EventKind::LogGivenUp { notice } => {
                     set("notice", notice);
                     "log_given_up".to_owned()

@@ -50,14 +50,15 @@ impl Engine {
         let vdevs = anchors::slotted(&request.vdevs);
         let (paths, handles) = self.open_new(&vdevs, request.force)?;
         let Sorted { main, logs, spares, caches } = anchors::sorted(&vdevs, handles);
-        let groups = anchors::groups(&request.vdevs, main);
+        let (groups, logs) =
+            (anchors::groups(&request.vdevs, main), anchors::log_groups(&request.vdevs, logs));
         let [normal, special] =
             [GroupClass::Normal, GroupClass::Special].map(|class| anchors::groups_of(&held, class));
         anchors::check_alike(&request.vdevs, [&normal, &special], request.force)?;
         let anchor = self.anchor_of(&request.vdevs);
         // (E4) All that can be refused is refused before the first change.
         if !logs.is_empty() {
-            held.pool.add_logs(logs.clone(), request.force, true).map_err(refuse::pool)?;
+            held.pool.add_log_groups(logs.clone(), request.force, true).map_err(refuse::pool)?;
             held.pool.add_groups(groups.clone(), request.force, true).map_err(refuse::pool)?;
         }
         if !spares.is_empty() {
@@ -79,7 +80,7 @@ impl Engine {
             return Ok(touched(&request.name));
         }
         if !logs.is_empty() {
-            held.pool.add_logs(logs, request.force, false).map_err(refuse::pool)?;
+            held.pool.add_log_groups(logs, request.force, false).map_err(refuse::pool)?;
         }
         if !spares.is_empty() {
             held.pool.add_spares(spares, request.force, false).map_err(refuse::pool)?;
@@ -106,6 +107,14 @@ impl Engine {
         Engine::among(leaves.iter().map(|leaf| leaf.config.path.as_str()), pool, device)
     }
 
+    /// The same among those that hold segments, and log devices.
+    pub(super) fn member_or_log(held: &Held, pool: &str, device: &Path) -> Result<String, Refusal> {
+        let state = held.pool.state();
+        let leaves = state.leaves.iter().map(|leaf| leaf.config.path.as_str());
+        let logs = state.log_devices.iter().map(|log| log.path.as_str());
+        Engine::among(leaves.chain(logs), pool, device)
+    }
+
     /// The path, among these of devices of a pool, of a device that was named as the pool or the operator knows it.
     pub(super) fn among<'a>(
         paths: impl Iterator<Item = &'a str> + Clone,
@@ -125,7 +134,7 @@ impl Engine {
 
     pub(super) fn online(&self, caller: &Caller, request: &PoolOnline) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let members = members(&held, &request.name, &request.devices)?;
+        let members = members_or_logs(&held, &request.name, &request.devices)?;
         let mut outcome = Outcome::default();
         for path in members {
             if held.pool.online(&path, &opener(&path)).map_err(refuse::pool)? {
@@ -133,7 +142,9 @@ impl Engine {
                 self.post("statechange", &held.pool, &request.name, &fields);
                 outcome.touched.push(path.clone());
             }
-            let gained = if request.expand { held.pool.expand(&path).map_err(refuse::pool)? } else { 0 };
+            // A log device is used as far as it counts whenever it is opened.
+            let expands = request.expand && Engine::member(&held, &request.name, Path::new(&path)).is_ok();
+            let gained = if expands { held.pool.expand(&path).map_err(refuse::pool)? } else { 0 };
             if gained > 0 {
                 let fields = [("vdev_path", path.clone()), ("bytes", gained.to_string())];
                 self.post("vdev_autoexpand", &held.pool, &request.name, &fields);
@@ -168,7 +179,7 @@ impl Engine {
     pub(super) fn offline(&self, caller: &Caller, request: &PoolOffline) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
         for device in &request.devices {
-            let path = Engine::member(&held, &request.name, device)?;
+            let path = Engine::member_or_log(&held, &request.name, device)?;
             let how =
                 steadfast_pool::Offline { as_failed: request.as_failed, until_import: request.until_import };
             let done = held.pool.offline_as(&path, how);
@@ -196,8 +207,9 @@ impl Engine {
     /// Replaces a device by another, or by what lies under its own path now.
     pub(super) fn replace(&self, caller: &Caller, request: &PoolReplace) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let old = Engine::member(&held, &request.name, &request.old)?;
+        let old = Engine::member_or_log(&held, &request.name, &request.old)?;
         let new = request.new.clone().unwrap_or_else(|| PathBuf::from(&old));
+        check_no_spare(&held, &request.name, &old, &new)?;
         if new == Path::new(&old) {
             // What lies there now is another device only if the old one is out of use.
             held.pool.let_go(&old).map_err(|error| refuse::pool(error).with("pool", &request.name))?;
@@ -211,6 +223,8 @@ impl Engine {
         let fields = [("vdev_path", new.display().to_string()), ("old_path", old)];
         self.post("vdev_attach", &held.pool, &request.name, &fields);
         held.note_devices(paths);
+        // A log device has gone by now.
+        held.follow_devices();
         self.log(&held, caller);
         let warnings = self.remember().err().into_iter().collect();
         Ok(Outcome { touched: vec![request.name.clone()], warnings })
@@ -222,14 +236,19 @@ impl Engine {
             let what = format!("the pool is suspended, and only an import brings it back: {reason}");
             return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &request.name));
         }
-        let members = members(&held, &request.name, &request.devices)?;
+        let members = members_or_logs(&held, &request.name, &request.devices)?;
         self.harvest(&request.name, &held.pool);
         held.pool.clear_errors(&members);
         self.post("vdev_clear", &held.pool, &request.name, &[]);
         let mut outcome = touched(&request.name);
-        for leaf in held.pool.state().leaves {
-            let path = leaf.config.path;
-            if leaf.config.state == LeafState::Faulted && (members.is_empty() || members.contains(&path)) {
+        let state = held.pool.state();
+        let leaves = state.leaves.into_iter();
+        let leaves = leaves.filter(|leaf| leaf.config.state == LeafState::Faulted).map(|leaf| (leaf.config.path, true));
+        // A log device that was lost is asked for by its name.
+        let logs = state.log_devices.into_iter().filter(|log| log.given_up);
+        let logs = logs.map(|log| (log.path, log.sample.is_some()));
+        for (path, is_here) in leaves.chain(logs) {
+            if members.is_empty() && is_here || members.contains(&path) {
                 // One that is really broken stays out of use, and is faulted again when it errs again.
                 match held.pool.online(&path, &opener(&path)) {
                     Ok(_) => {
@@ -282,6 +301,25 @@ impl Engine {
 /// The paths under which a pool knows devices that were named.
 fn members(held: &Held, pool: &str, devices: &[PathBuf]) -> Result<Vec<String>, Refusal> {
     devices.iter().map(|device| Engine::member(held, pool, device)).collect()
+}
+
+/// The same of those that hold segments, and of log devices.
+fn members_or_logs(held: &Held, pool: &str, devices: &[PathBuf]) -> Result<Vec<String>, Refusal> {
+    devices.iter().map(|device| Engine::member_or_log(held, pool, device)).collect()
+}
+
+/// Spares wait for devices that hold segments, as in ZFS: a log device is replaced by another.
+fn check_no_spare(held: &Held, pool: &str, old: &str, new: &Path) -> Result<(), Refusal> {
+    let state = held.pool.state();
+    let is_log = state.log_devices.iter().any(|log| log.path == old);
+    let spares = state.spares.iter().map(|spare| spare.path.as_str());
+    match is_log && Engine::among(spares, pool, new).is_ok() {
+        true => {
+            let what = "cannot replace a log with a spare";
+            Err(Refusal::new(Code::VdevInUse, what).with("device", new.display()).with("pool", pool))
+        }
+        false => Ok(()),
+    }
 }
 
 /// A command to a trim or an initialization, in the words of the room `pool`.

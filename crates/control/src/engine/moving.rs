@@ -13,11 +13,11 @@ impl Engine {
     pub(super) fn attach(&self, caller: &Caller, request: &PoolAttach) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
         let state = held.pool.state();
-        let beside = match group_named(&state, &request.device) {
+        let beside = match group_named(&state, &request.device).or_else(|| log_named(&state, &request.device)) {
             Some(path) => path,
-            None => Engine::member(&held, &request.name, &request.device)?,
+            None => Engine::member_or_log(&held, &request.name, &request.device)?,
         };
-        if Engine::member(&held, &request.name, &request.new).is_ok() {
+        if Engine::member_or_log(&held, &request.name, &request.new).is_ok() {
             let what = format!("{} is a device of '{}' already", request.new.display(), request.name);
             return Err(Refusal::new(Code::VdevTwice, what).with("device", request.new.display()));
         }
@@ -36,9 +36,11 @@ impl Engine {
 
     pub(super) fn detach(&self, caller: &Caller, request: &PoolDetach) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
-        let path = Engine::member(&held, &request.name, &request.device)?;
+        let path = Engine::member_or_log(&held, &request.name, &request.device)?;
         held.pool.detach(&path).map_err(|error| with_pool(error, &request.name))?;
-        if !held.pool.state().leaves.iter().any(|leaf| leaf.config.path == path) {
+        let state = held.pool.state();
+        let is_log = state.log_devices.iter().any(|log| log.path == path);
+        if !is_log && !state.leaves.iter().any(|leaf| leaf.config.path == path) {
             held.devices.write().retain(|device| device != Path::new(&path));
         }
         self.log(&held, caller);
@@ -160,6 +162,12 @@ impl Engine {
 
 fn with_pool(error: Error, pool: &str) -> Refusal {
     refuse::pool(error).with("pool", pool)
+}
+
+/// A device of the mirror of log devices that has this name in status.
+fn log_named(state: &PoolStatus, device: &Path) -> Option<String> {
+    let word = device.file_name()?.to_str()?;
+    report::log_mirrors(state).get(word).map(|sides| sides[0].path.clone())
 }
 
 /// A device of the group that has this name in status.

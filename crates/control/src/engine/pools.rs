@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::OpenOptions;
-use steadfast_format::{AuxClass, GroupClass, LeafState, PoolState};
+use steadfast_format::{AuxClass, AuxConfig, GroupClass, LeafState, LogOut, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -82,7 +82,9 @@ impl Engine {
             memory: self.memory,
         };
         let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
-        let mut added = if logs.is_empty() { Ok(()) } else { pool.add_logs(logs, request.force, false) };
+        let logs = anchors::log_groups(&request.vdevs, logs);
+        let mut added =
+            if logs.is_empty() { Ok(()) } else { pool.add_log_groups(logs, request.force, false) };
         if added.is_ok() && !spares.is_empty() {
             added = pool.add_spares(spares, request.force, false);
         }
@@ -267,10 +269,7 @@ impl Engine {
         } else if config.state == PoolState::Active && config.host != self.host {
             let what = format!("the pool was last used by host '{}' and was not exported", config.host);
             Some(Refusal::new(Code::PoolActive, what).with("pool", name))
-        } else if let Some(aux) = config.aux.iter().find(|aux| {
-            let has = |guid| found.devices.iter().any(|device| device.label.device_guid == guid);
-            aux.class == AuxClass::Log && !aux.given_up && !has(aux.guid)
-        }) {
+        } else if let Some(aux) = missing_log(found) {
             let what = format!("the log device {} was not found", aux.path);
             Some(Refusal::new(Code::LogMissing, what).with("pool", name).with("device", &aux.path))
         } else {
@@ -279,7 +278,7 @@ impl Engine {
         let state = match &message {
             _ if missing => Health::Unavail,
             Some(message) if message.code == Code::LogMissing => Health::Degraded,
-            _ if !found.missing.is_empty() => Health::Degraded,
+            _ if !found.missing.is_empty() || is_log_degraded(found) => Health::Degraded,
             _ => Health::Online,
         };
         let leaf = |leaf: &steadfast_format::LeafConfig| {
@@ -307,12 +306,13 @@ impl Engine {
         };
         let logs = config.aux.iter().filter(|aux| aux.class == AuxClass::Log).map(|aux| {
             let here = found.devices.iter().find(|device| device.label.device_guid == aux.guid);
-            VdevReport {
+            let report = VdevReport {
                 name: here.map_or(aux.path.clone(), |device| device.handle.path.clone()),
                 guid: aux.guid,
                 class: VdevClass::Log,
                 kind: VdevKind::Plain,
                 state: match here {
+                    _ if aux.log.out == Some(LogOut::Offline) => Health::Offline,
                     Some(_) if aux.given_up => Health::Faulted,
                     Some(_) => Health::Online,
                     None => Health::Unavail,
@@ -327,8 +327,10 @@ impl Engine {
                 trim: None,
                 initialize: None,
                 children: Vec::new(),
-            }
+            };
+            (aux.log.mirror, report)
         });
+        let logs = super::report::with_log_mirrors(logs.collect());
         // What went to another pool is none of this one's.
         let parted = |leaf: &&steadfast_format::LeafConfig| {
             let here = || found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
@@ -541,6 +543,24 @@ impl Engine {
         let user = steadfast_pool::new_user_key(format, &secret, &random, None).map_err(refuse::pool)?;
         Ok(steadfast_pool::NewKey { user: Arc::new(user) })
     }
+}
+
+/// A log device that is needed and was not found: no other one of its mirror was, that is in use.
+fn missing_log(found: &FoundPool) -> Option<&AuxConfig> {
+    let has = |aux: &AuxConfig| found.devices.iter().any(|device| device.label.device_guid == aux.guid);
+    let mut used = found.config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
+    let has_other = |aux: &AuxConfig| {
+        let beside = |other: &AuxConfig| aux.log.mirror != 0 && other.log.mirror == aux.log.mirror;
+        found.config.aux.iter().any(|other| beside(other) && other.is_in_use() && has(other))
+    };
+    used.find(|aux| !has(aux) && !has_other(aux))
+}
+
+/// True if a mirror of log devices lacks one.
+fn is_log_degraded(found: &FoundPool) -> bool {
+    let has = |aux: &AuxConfig| found.devices.iter().any(|device| device.label.device_guid == aux.guid);
+    let mut logs = found.config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.log.mirror != 0);
+    logs.any(|aux| !has(aux) || !aux.is_in_use())
 }
 
 /// Says what is found where a missing log device was last.

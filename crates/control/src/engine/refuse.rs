@@ -43,6 +43,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::LogMissing { pool, path, .. } => {
             with(Code::LogMissing).with("pool", pool).with("device", path)
         }
+        Error::LogParity => with(Code::VdevLog),
         Error::LogHeld { pool, .. } => with(Code::LogHeld).with("pool", pool),
         Error::LogUnfit { path, .. } => with(Code::VdevIo).with("device", path),
         Error::SpareInUse { pool, path } => with(Code::SpareInUse).with("pool", pool).with("device", path),

@@ -10,7 +10,7 @@ use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use steadfast_format::{GroupClass, GroupConfig, LeafState, ScanKind, ScanState};
-use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence};
+use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, applies, is_user_property};
 
 impl Engine {
@@ -82,8 +82,8 @@ impl Engine {
                 let logs = state.log_devices.iter().filter_map(|log| Some((log, log.sample.as_ref()?)));
                 let logs = logs.map(|(log, sample)| DeviceIo {
                     class: VdevClass::Log,
-                    group: String::new(),
-                    mirrored: false,
+                    group: log_mirror_of(log).unwrap_or_default(),
+                    mirrored: log.mirror != 0,
                     name: log.path.clone(),
                     guid: log.guid,
                     allocated: 0,
@@ -328,8 +328,10 @@ fn log_health(log: &LogDeviceStatus) -> (Health, Option<String>) {
         None => Some(text.to_owned()),
     };
     match (log.sample.is_some(), log.given_up, log.presence) {
+        _ if log.out == Some(LogOut::Offline) => (Health::Offline, None),
         (false, ..) => (Health::Unavail, log.trouble.clone()),
         (true, true, _) => (Health::Faulted, because("given up")),
+        _ if log.out.is_some() => (Health::Offline, Some("until the next import, or `zpool online`".into())),
         (true, false, _) if log.trouble.is_some() => (Health::Faulted, because("failed")),
         (true, false, Presence::Whole) => (Health::Online, None),
         (true, false, Presence::Removed) => (Health::Removed, Some("was removed while in use".into())),
@@ -337,6 +339,69 @@ fn log_health(log: &LogDeviceStatus) -> (Health, Option<String>) {
             (Health::Faulted, Some(format!("was cut short to {size_bytes} bytes while in use")))
         }
     }
+}
+
+/// What status calls the mirror of a log device, if it is of one.
+pub(super) fn log_mirror_of(log: &LogDeviceStatus) -> Option<String> {
+    log_mirror_name(log.mirror)
+}
+
+/// The name of a mirror of log devices, by its number. No group has that.
+fn log_mirror_name(mirror: u8) -> Option<String> {
+    (mirror != 0).then(|| format!("mirror-{}", mirror - 1))
+}
+
+/// The mirrors of log devices, by what status calls them.
+pub(super) fn log_mirrors(measured: &Measured) -> BTreeMap<String, Vec<&LogDeviceStatus>> {
+    let mut mirrors: BTreeMap<String, Vec<&LogDeviceStatus>> = BTreeMap::new();
+    for log in &measured.log_devices {
+        if let Some(name) = log_mirror_of(log) {
+            mirrors.entry(name).or_default().push(log);
+        }
+    }
+    mirrors
+}
+
+/// Log devices, each with the number of its mirror, or 0: those of one below a line of it.
+pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
+    let mut vdevs: Vec<VdevReport> = Vec::new();
+    for (mirror, log) in logs {
+        let Some(name) = log_mirror_name(mirror) else {
+            vdevs.push(log);
+            continue;
+        };
+        match vdevs.iter_mut().find(|vdev| vdev.name == name) {
+            Some(vdev) => vdev.children.push(log),
+            None => vdevs.push(VdevReport {
+                name,
+                guid: 0,
+                kind: VdevKind::Mirror,
+                read_errors: 0,
+                write_errors: 0,
+                checksum_errors: 0,
+                kinds: ErrorKinds::default(),
+                note: None,
+                children: vec![log.clone()],
+                ..log
+            }),
+        }
+    }
+    for vdev in vdevs.iter_mut().filter(|vdev| !vdev.children.is_empty()) {
+        let all = |state| vdev.children.iter().all(|child| child.state == state);
+        let any = vdev.children.iter().any(|child| child.state == Health::Online);
+        let state = match (all(Health::Online), any) {
+            (true, _) => Health::Online,
+            (false, true) => Health::Degraded,
+            (false, false) if all(Health::Offline) => Health::Offline,
+            (false, false) if all(Health::Unavail) => Health::Unavail,
+            (false, false) => Health::Faulted,
+        };
+        // Each holds all of it. Of one that is not here nobody knows how much that is.
+        let sizes = vdev.children.iter().map(|child| child.size).filter(|size| *size > 0);
+        let size = sizes.min().unwrap_or(0);
+        (vdev.state, vdev.size) = (state, size);
+    }
+    vdevs
 }
 
 /// What is to be said of a device that was removed or cut short.
@@ -554,8 +619,16 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
     }
     messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
     for log in &measured.log_devices {
-        if let (Health::Unavail | Health::Faulted | Health::Removed, Some(why)) = log_health(log) {
-            let what = format!("the log device {} is not used any more ({why})", log.path);
+        let (state, why) = log_health(log);
+        if matches!(state, Health::Unavail | Health::Faulted | Health::Removed | Health::Offline) {
+            let why = why.unwrap_or_else(|| "offline".to_owned());
+            let beside = |other: &&LogDeviceStatus| log.mirror != 0 && other.mirror == log.mirror;
+            let mut others = measured.log_devices.iter().filter(beside);
+            let tail = match others.any(|other| log_health(other).0 == Health::Online) {
+                true => ", and its mirror does without",
+                false => "",
+            };
+            let what = format!("the log device {} is not used any more ({why}){tail}", log.path);
             messages.push(Refusal::new(Code::LogFailed, what).with("pool", name).with("device", &log.path));
         }
     }
@@ -615,22 +688,25 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         initialize: None,
         children: Vec::new(),
     };
-    let log_vdev = |log: &LogDeviceStatus| VdevReport {
-        state: log_health(log).0,
-        note: log_health(log).1,
-        name: log.path.clone(),
-        guid: log.guid,
-        class: VdevClass::Log,
-        kind: VdevKind::Plain,
-        size: log.size_bytes,
-        allocated: 0,
-        read_errors: log.errors.0,
-        write_errors: log.errors.1,
-        checksum_errors: 0,
-        kinds: ErrorKinds::default(),
-        trim: None,
-        initialize: None,
-        children: Vec::new(),
+    let log_vdev = |log: &LogDeviceStatus| {
+        let report = VdevReport {
+            state: log_health(log).0,
+            note: log_health(log).1,
+            name: log.path.clone(),
+            guid: log.guid,
+            class: VdevClass::Log,
+            kind: VdevKind::Plain,
+            size: log.size_bytes,
+            allocated: 0,
+            read_errors: log.errors.0,
+            write_errors: log.errors.1,
+            checksum_errors: log.checksum_errors,
+            kinds: ErrorKinds { hash: log.checksum_errors, ..ErrorKinds::default() },
+            trim: None,
+            initialize: None,
+            children: Vec::new(),
+        };
+        (log.mirror, report)
     };
     // One entry for each range; one without a range for metadata.
     let errors = measured.damaged.iter().flat_map(|file| {
@@ -666,7 +742,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         messages,
         vdevs: groups
             .into_iter()
-            .chain(measured.log_devices.iter().map(log_vdev))
+            .chain(with_log_mirrors(measured.log_devices.iter().map(log_vdev).collect()))
             .chain(measured.caches.iter().map(super::spares::cache_report))
             .chain(measured.spares.iter().map(super::spares::report))
             .chain(measured.anchor.iter().map(anchor))
