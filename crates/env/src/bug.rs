@@ -31,6 +31,8 @@ pub enum Bug {
     LogNotFlushed,
     /// A group of the log that could not be written is taken for one that was.
     LogErrorSwallowed,
+    /// A group of the log that one device of a mirror could not take is promised because another one has it.
+    LogSideSwallowed,
     /// A group of the log is taken whatever its hash says.
     LogTornAccepted,
     /// Groups that the root holds already are replayed all the same.
@@ -51,7 +53,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 22] = [
+    pub const ALL: [Bug; 23] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -66,6 +68,7 @@ impl Bug {
         Bug::TornRootAccepted,
         Bug::LogNotFlushed,
         Bug::LogErrorSwallowed,
+        Bug::LogSideSwallowed,
         Bug::LogTornAccepted,
         Bug::LogReplayedTwice,
         Bug::ReplayErasesLog,

@@ -38,6 +38,7 @@ pub mod draw;
 pub mod explore;
 pub mod histories;
 pub mod log;
+pub mod log_mirror;
 pub mod memo;
 pub mod op;
 pub mod oracle;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast_device::Operation;
 use steadfast_sim::histories;
+use steadfast_sim::log_mirror;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
@@ -20,8 +21,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --part I/N     the I-th of N parts of them, I from 1
   --at CHUNK     from this chunk on, as a run that was cut off tells it
   --faults       workloads on devices with a fault
-  --verbs        nothing of that, but verbs that change what a pool is made of and histories of snapshots and clones, cut at any
-                 write, and second faults
+  --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots and clones and of log
+                 devices, cut at any write, and second faults
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -32,6 +33,8 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
 const CANARY_CHARS: usize = 100;
 /// Histories of snapshots and clones that are cut with the verbs.
 const HISTORIES: u64 = 100;
+/// States of each history of log devices that are judged with them, about.
+const LOG_STATES: usize = 1_000;
 
 struct Args {
     plan: Plan,
@@ -114,6 +117,11 @@ fn cut_verbs() -> ExitCode {
     for verb in VERBS.iter().chain(SNAPSHOT_VERBS).chain(STREAM_VERBS).chain(VOLUME_VERBS) {
         let counts = verb.explore(1);
         tell(verb.name, counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened)));
+    }
+    for history in log_mirror::HISTORIES {
+        let counts = history.explore(LOG_STATES, 0);
+        let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
+        tell(history.name, told);
     }
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {
         let struck = double_faults(operation, 1);

@@ -11,6 +11,7 @@ use steadfast_env::{Bug, Env, Job};
 use crate::disk::Effect;
 use crate::draw::Draw;
 use crate::explore::{Broken, Counts, Explorer};
+use crate::log_mirror;
 use crate::workload::{Number, Set};
 use crate::world::{SETTINGS, Setting};
 
@@ -344,9 +345,18 @@ fn faulty(bug: Bug, home: usize, draw: &mut Draw) -> Number {
     }
 }
 
+/// States of each history of log devices that are judged for a bug.
+const HUNTED_STATES: usize = 200;
+
 /// Plants a bug and looks for it in workloads of one change, of some and with faults, on the setting that has what it is in.
 #[must_use]
 pub fn hunt(bug: Bug, workloads: u64) -> Caught {
+    if bug == Bug::LogSideSwallowed {
+        // It shows where one side alone is left.
+        let (what, counts) = log_mirror::hunt(bug, HUNTED_STATES);
+        let broken = |what| Broken { number: Number(0), moment: None, fates: Vec::new(), what };
+        return Caught { bug, broken: what.map(broken), workloads: 0, states: counts.states };
+    }
     let home = habitat(bug);
     let mut explorer = match Explorer::new(home, Some(bug)) {
         Ok(explorer) => explorer,

@@ -38,6 +38,8 @@ pub struct Setting {
     pub special: usize,
     /// Devices of the intent log's own.
     pub logs: usize,
+    /// They are a mirror.
+    pub log_mirror: bool,
     /// Log2 of the allocation unit.
     pub ashift: u8,
     /// Bytes that its devices write all or nothing.
@@ -75,6 +77,7 @@ const PLAIN: Setting = Setting {
     redundancy: Redundancy::None,
     special: 0,
     logs: 0,
+    log_mirror: false,
     ashift: 12,
     sector: 512,
     objects: false,
@@ -195,6 +198,13 @@ pub const SETTINGS: &[Setting] = &[
         name: "dedup=verify, encrypted, small records",
         sealed: true,
         props: &[("recordsize", "4096"), ("compression", "off"), ("dedup", "verify"), ("journal", "off")],
+        ..PLAIN
+    },
+    Setting {
+        name: "log mirror",
+        logs: 2,
+        log_mirror: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
 ];
@@ -333,7 +343,9 @@ pub fn create(env: &Env, disks: &Disks) -> Result<Pool, Error> {
         groups.push(group(Redundancy::Mirror, GroupClass::Special, special));
     }
     let pool = create_of(env, disks, groups)?;
-    if !logs.is_empty() {
+    if disks.setting.log_mirror {
+        pool.add_log_groups(vec![group(Redundancy::Mirror, GroupClass::Normal, logs)], false, false)?;
+    } else if !logs.is_empty() {
         pool.add_logs(logs, false, false)?;
     }
     Ok(pool)
@@ -375,7 +387,15 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
 /// # Errors
 /// What the pool says.
 pub fn import(env: &Env, disks: &Disks) -> Result<Pool, Error> {
-    let (mut pools, mut others) = scan(disks.handles());
+    import_of(env, disks, disks.handles())
+}
+
+/// Imports the pool with only some of its devices here.
+///
+/// # Errors
+/// What the pool says.
+pub fn import_of(env: &Env, disks: &Disks, devices: Vec<DeviceHandle>) -> Result<Pool, Error> {
+    let (mut pools, mut others) = scan(devices);
     // What was split off is another pool.
     let at = pools.iter().position(|found| found.config.name == "tank").unwrap_or(0);
     if pools.is_empty() {

@@ -123,6 +123,7 @@ caught! {
     a_torn_root_that_is_accepted_is_caught: TornRootAccepted;
     a_log_that_is_not_flushed_is_caught: LogNotFlushed;
     a_log_error_that_is_swallowed_is_caught: LogErrorSwallowed;
+    a_log_side_that_fails_unnoticed_is_caught: LogSideSwallowed;
     a_torn_group_that_is_accepted_is_caught: LogTornAccepted;
     a_log_that_is_replayed_twice_is_caught: LogReplayedTwice;
     a_replay_that_cannot_be_repeated_is_caught: ReplayErasesLog;
