@@ -210,6 +210,7 @@ fn kill_again_and_again(test: &str, kills: u64, create: &str, promise: Promise) 
     let host = Host::new();
     host.image("tank.img", 256 << 20);
     host.image("log.img", 64 << 20);
+    host.image("log2.img", 64 << 20);
     std::fs::write(host.at("key"), [7; 32]).expect("a key");
     host.shell(create).ok();
     let top = host.at("t");
@@ -258,7 +259,8 @@ fn kill_again_and_again(test: &str, kills: u64, create: &str, promise: Promise) 
     }
     assert!(promises > kills, "{promises} promises in {kills} rounds");
     host.shell("zpool export tank").ok();
-    let log = if create.contains("log.img") { " {}/log.img" } else { "" };
+    let logs = ["log.img", "log2.img"].into_iter().filter(|name| create.contains(name));
+    let log: String = logs.map(|name| format!(" {{}}/{name}")).collect();
     let key = if create.contains("keyformat") { "-k {}/key " } else { "" };
     host.run(&format!("inspect check {key}{{}}/tank.img{log}")).ok();
     println!("{test}: {kills} kills, {promises} promises kept");
@@ -290,6 +292,7 @@ killed! {
     an_encrypted_pool_keeps_it_too:
         Fsync, "-O encryption=on -O keyformat=raw -O keylocation=file://$PWD/key tank $PWD/tank.img";
     a_log_device_keeps_it_too: Fsync, "tank $PWD/tank.img log $PWD/log.img";
+    a_log_mirror_keeps_it_too: Fsync, "tank $PWD/tank.img log mirror $PWD/log.img $PWD/log2.img";
     an_anchor_keeps_it_too: Fsync, "tank $PWD/tank.img anchor $PWD/tank.anchor";
     all_of_these_keep_it_together:
         Call, "-O sync=always -O journal=data -O encryption=on -O keyformat=raw -O keylocation=file://$PWD/key tank \
