@@ -530,14 +530,15 @@ pub enum Finding {
         newest: Txg,
     },
     /// The same of one of a mirror, of which another one was given.
-    #[error("the log device last seen at {path} was not given; another one of its mirror has all that it should have")]
+    #[error("the log device last seen at {path} was not given; another one of its mirror has all")]
     LogSideMissing {
         /// Last known path.
         path: String,
     },
     /// The labels of one of a mirror are older than those of the leaves; another one has all.
     #[error(
-        "{path}: the labels of this log device are of txg {txg}, those of the pool of txg {newest}; another one of its mirror has all"
+        "{path}: the labels of this log device are of txg {txg}, those of the pool of txg {newest}; another one of its \
+         mirror has all"
     )]
     LogSideOld {
         /// Device.
@@ -548,7 +549,9 @@ pub enum Finding {
         newest: Txg,
     },
     /// One device of a log mirror lost a group that another one has.
-    #[error("intent log, {place}: group {sequence} is missing or damaged there, and whole on another device of its mirror")]
+    #[error(
+        "intent log, {place}: group {sequence} is missing or damaged there, and whole on another device of its mirror"
+    )]
     LogCopy {
         /// Slot of a device.
         place: String,

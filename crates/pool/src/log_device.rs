@@ -239,7 +239,8 @@ fn on_all(
     if let [alone] = sides {
         return act(alone);
     }
-    let results: Vec<Mutex<steadfast_device::Result<()>>> = sides.iter().map(|_| Mutex::new(Ok(()))).collect();
+    let results: Vec<Mutex<steadfast_device::Result<()>>> =
+        sides.iter().map(|_| Mutex::new(Ok(()))).collect();
     let jobs = sides.iter().zip(&results).map(|(side, result)| -> Job<'_> {
         Box::new(move || {
             let done = act(side);
@@ -392,10 +393,10 @@ pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundL
         let is_it = |label: &LabelConfig| label.device.0 == 0 && label.device_guid == aux.guid;
         found.devices.iter().find(|device| is_it(&device.label))
     };
-    // Why one that should be in use cannot be.
+    // Why one that should be in use cannot be (D3).
     let fault = |aux: &AuxConfig| match here(aux) {
         None => Some("it was not found"),
-        Some(device) if device.label.txg < config.txg => Some("what was found is an earlier copy of it"), // (D3)
+        Some(device) if device.label.txg < config.txg => Some("what was found is an earlier copy of it"),
         Some(_) => None,
     };
     let is_whole = |aux: &AuxConfig| aux.is_in_use() && fault(aux).is_none();

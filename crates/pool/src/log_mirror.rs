@@ -80,11 +80,8 @@ impl LogChange {
             LogChange::Leave(guids) => {
                 aux.retain(|aux| !guids.contains(&aux.guid));
                 // One that is left of a mirror stands alone.
-                let alone = |at: usize| {
-                    let own = &aux[at];
-                    own.class == AuxClass::Log && aux.iter().filter(|other| is_beside(own, other)).count() == 1
-                };
-                let alone: Vec<usize> = (0..aux.len()).filter(|at| alone(*at)).collect();
+                let is_alone = |at: usize| aux.iter().filter(|other| is_beside(&aux[at], other)).count() == 1;
+                let alone: Vec<usize> = (0..aux.len()).filter(|at| is_alone(*at)).collect();
                 alone.into_iter().for_each(|at| aux[at].log.mirror = 0);
             }
         }

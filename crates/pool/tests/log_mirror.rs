@@ -152,7 +152,8 @@ fn wrong(devices: &[Arc<MemoryDevice>]) -> Vec<&'static str> {
     let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
     steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
     findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
-    findings.iter().map(Finding::class).filter(|class| class.1 > Severity::Note).map(|class| class.0).collect()
+    let worse = findings.iter().map(Finding::class).filter(|class| class.1 > Severity::Note);
+    worse.map(|class| class.0).collect()
 }
 
 fn slot(slot: u32) -> Place {
@@ -210,7 +211,8 @@ fn both_sides_have_every_promise_and_either_is_enough() {
         assert!(pool.take_events().iter().all(|event| !matches!(event.kind, EventKind::LogGivenUp { .. })));
         for log in pool.state().log_devices {
             let is_away = away == Some(&*log.path);
-            assert_eq!((log.out, log.sample.is_none()), (is_away.then_some(LogOut::Gone), is_away), "{logs:?}");
+            let out = is_away.then_some(LogOut::Gone);
+            assert_eq!((log.out, log.sample.is_none()), (out, is_away), "{logs:?}");
         }
     }
     // With neither it is as with a single one that is lost.
@@ -458,7 +460,8 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     assert_eq!((side(&pool, "log3").out, names(&pool).len()), (Some(LogOut::Offline), 6));
     assert!(matches!(pool.reguid(), Err(Error::NotWhole { .. })), "its labels would be left behind");
     assert!(matches!(pool.detach("log1"), Err(Error::DeviceNeeded { .. })), "the other one is out");
-    pool.offline_as("log1", Offline { until_import: true, ..Offline::default() }).expect("log devices are expendable");
+    let until_import = Offline { until_import: true, ..Offline::default() };
+    pool.offline_as("log1", until_import).expect("log devices are expendable");
     promise(&pool, "both are out");
     pool.sync().expect("committed");
     assert!(promise(&pool, "in the pool"));
@@ -693,7 +696,9 @@ fn run(seed: u64) {
             let name = format!("log{at}");
             let listed = pool.state().log_devices;
             let is_listed = listed.iter().any(|log| log.path == name);
-            let told = |what: &str, error: &Error| panic!("seed {seed:#x}, round {round}: {what} {name}: {error}");
+            let told = |what: &str, error: &Error| {
+                panic!("seed {seed:#x}, round {round}: {what} {name}: {error}");
+            };
             match dice.below(14) {
                 0 => pool.sync().expect("committed"),
                 1 => {

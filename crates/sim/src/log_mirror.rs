@@ -256,7 +256,7 @@ impl History {
             counts.opened += judged.map_err(|what| {
                 let step = self.steps.get(returned);
                 let name = self.name;
-                format!("{name}: power lost after event {event}, in {step:?}, unflushed writes {fates:?}: {what}")
+                format!("{name}: power lost after event {event}, in {step:?}, unflushed {fates:?}: {what}")
             })?;
             Ok::<(), Failure>(())
         })?;

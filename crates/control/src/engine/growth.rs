@@ -242,8 +242,8 @@ impl Engine {
         self.post("vdev_clear", &held.pool, &request.name, &[]);
         let mut outcome = touched(&request.name);
         let state = held.pool.state();
-        let leaves = state.leaves.into_iter();
-        let leaves = leaves.filter(|leaf| leaf.config.state == LeafState::Faulted).map(|leaf| (leaf.config.path, true));
+        let leaves = state.leaves.into_iter().filter(|leaf| leaf.config.state == LeafState::Faulted);
+        let leaves = leaves.map(|leaf| (leaf.config.path, true));
         // A log device that was lost is asked for by its name.
         let logs = state.log_devices.into_iter().filter(|log| log.given_up);
         let logs = logs.map(|log| (log.path, log.sample.is_some()));

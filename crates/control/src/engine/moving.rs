@@ -13,7 +13,8 @@ impl Engine {
     pub(super) fn attach(&self, caller: &Caller, request: &PoolAttach) -> Result<Outcome, Refusal> {
         let held = self.held_pool(&request.name)?;
         let state = held.pool.state();
-        let beside = match group_named(&state, &request.device).or_else(|| log_named(&state, &request.device)) {
+        let named = group_named(&state, &request.device).or_else(|| log_named(&state, &request.device));
+        let beside = match named {
             Some(path) => path,
             None => Engine::member_or_log(&held, &request.name, &request.device)?,
         };
