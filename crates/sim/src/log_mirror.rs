@@ -191,7 +191,7 @@ fn hold(found: &Files, allowed: &[Files]) -> Result<(), Failure> {
         };
         files.iter().map(name).collect()
     };
-    let allowed: Vec<Vec<String>> = allowed.iter().map(text).collect();
+    let allowed: Vec<Vec<String>> = allowed.iter().map(&text).collect();
     Err(format!("there is {:?}, and not one of {allowed:?}", text(found)))
 }
 
@@ -382,18 +382,18 @@ fn judge(beginning: &[Image], images: &[Image], allowed: &[Files], turn: u64) ->
     // One after the other, so that all come about.
     let harm = HARMS[usize::try_from(turn).expect("few") % HARMS.len()];
     if mirrors.is_empty() {
-        let told = |what| format!("with none, as none is in use: {what}");
+        let told = |what: Failure| format!("with none, as none is in use: {what}");
         opened += open(images, &others, allowed, lives).map_err(told)?;
     }
     for (mirror, left) in mirrors.iter().flat_map(|mirror| mirror.iter().map(move |left| (mirror, *left))) {
         let lost = mirror.iter().copied().filter(|disk| *disk != left);
         let lost: Vec<usize> = lost.chain(others.iter().copied()).collect();
-        let told = |what| format!("of {mirror:?} only {left} is left: {what}");
+        let told = |what: Failure| format!("of {mirror:?} only {left} is left: {what}");
         opened += open(images, &lost, allowed, lives).map_err(told)?;
         if mirror.len() > 1 {
             let mut images = images.to_vec();
             harm.strike(&mut images[left], &beginning[left]);
-            let told = |what| format!("of {mirror:?} {left} is found as by {harm:?}: {what}");
+            let told = |what: Failure| format!("of {mirror:?} {left} is found as by {harm:?}: {what}");
             opened += open(&images, &[], allowed, lives).map_err(told)?;
         }
     }
@@ -421,13 +421,13 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
         (_, Err(error)) => return Err(format!("without those that were left: {error}")),
         (_, Ok(pool)) => {
             let found = files_of(&pool)?;
-            let told = |what| format!("without those that were left: {what}");
+            let told = |what: Failure| format!("without those that were left: {what}");
             hold(&found, std::slice::from_ref(&lived)).map_err(told)?;
         }
     }
     // (M5)
     let (machine, pool) = import(&images, &[]).map_err(|what| format!("with all again: {what}"))?;
-    let told = |what| format!("with all again: {what}");
+    let told = |what: Failure| format!("with all again: {what}");
     hold(&files_of(&pool)?, std::slice::from_ref(&lived)).map_err(told)?;
     pool.export().map_err(|error| format!("export: {error}"))?;
     drop(pool);
