@@ -46,7 +46,7 @@ use crate::create::{DeviceHandle, GroupHandles};
 use crate::error::{Error, Result};
 use crate::events::{EventKind, Events};
 use crate::inner::Inner;
-use crate::scan::FoundPool;
+use crate::scan::{FoundDevice, FoundPool};
 
 /// Name of the feature.
 pub(crate) const FEATURE: &str = "log_device";
@@ -248,7 +248,7 @@ fn on_all(
         })
     });
     tasks.run_waiting(jobs.collect());
-    results.into_iter().try_for_each(Mutex::into_inner)
+    results.into_iter().try_for_each(|result| result.into_inner())
 }
 
 /// Where a part of the log lies.
@@ -386,39 +386,53 @@ pub(crate) struct FoundLogs {
     pub returning: Vec<u64>,
 }
 
+/// The device that was found of a log device that labels list.
+fn here<'f>(found: &'f FoundPool, aux: &AuxConfig) -> Option<&'f FoundDevice> {
+    let is_it = |label: &LabelConfig| label.device.0 == 0 && label.device_guid == aux.guid;
+    found.devices.iter().find(|device| is_it(&device.label))
+}
+
+/// Why one that labels call in use cannot be used as it was found (D3).
+fn fault(found: &FoundPool, aux: &AuxConfig) -> Option<&'static str> {
+    match here(found, aux) {
+        None => Some("it was not found"),
+        Some(device) if device.label.txg < found.config.txg => {
+            Some("what was found is an earlier copy of it")
+        }
+        Some(_) => None,
+    }
+}
+
 /// Finds the log devices that a pool's labels list.
 pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundLogs {
-    let config = &found.config;
-    let here = |aux: &AuxConfig| {
-        let is_it = |label: &LabelConfig| label.device.0 == 0 && label.device_guid == aux.guid;
-        found.devices.iter().find(|device| is_it(&device.label))
+    let listed = &found.config.aux;
+    let mut logs = FoundLogs {
+        devices: Vec::new(),
+        aux: listed.clone(),
+        missing: Vec::new(),
+        returning: Vec::new(),
     };
-    // Why one that should be in use cannot be (D3).
-    let fault = |aux: &AuxConfig| match here(aux) {
-        None => Some("it was not found"),
-        Some(device) if device.label.txg < config.txg => Some("what was found is an earlier copy of it"),
-        Some(_) => None,
-    };
-    let is_whole = |aux: &AuxConfig| aux.is_in_use() && fault(aux).is_none();
-    let (mut devices, mut aux) = (Vec::new(), config.aux.clone());
-    let (mut missing, mut returning) = (Vec::new(), Vec::new());
-    for aux in aux.iter_mut().filter(|aux| aux.class == AuxClass::Log && !aux.given_up) {
-        if let Some(reason) = fault(aux).filter(|_| aux.is_in_use()) {
-            if !config.aux.iter().any(|other| is_beside(aux, other) && is_whole(other)) {
-                missing.push((aux.guid, reason));
+    for aux in &mut logs.aux {
+        if aux.class != AuxClass::Log || aux.given_up {
+            continue;
+        }
+        if let Some(reason) = fault(found, aux).filter(|_| aux.is_in_use()) {
+            let is_whole = |other: &AuxConfig| other.is_in_use() && fault(found, other).is_none();
+            if !listed.iter().any(|other| is_beside(aux, other) && is_whole(other)) {
+                logs.missing.push((aux.guid, reason));
                 continue;
             }
             aux.log.out = Some(LogOut::Gone); // (D5)
         }
-        let Some(device) = here(aux) else { continue };
+        let Some(device) = here(found, aux) else { continue };
         aux.path.clone_from(&device.handle.path);
-        let handle = device.handle.clone();
-        devices.push(Arc::new(LogDevice::new(env, events, aux.guid, handle, config.slot_size)));
+        let (handle, slot_size) = (device.handle.clone(), found.config.slot_size);
+        logs.devices.push(Arc::new(LogDevice::new(env, events, aux.guid, handle, slot_size)));
         if aux.log.out == Some(LogOut::Gone) {
-            returning.push(aux.guid);
+            logs.returning.push(aux.guid);
         }
     }
-    FoundLogs { devices, aux, missing, returning }
+    logs
 }
 
 /// While it lives no group goes to a log device: what is promised is committed.

@@ -387,7 +387,7 @@ pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
         }
     }
     for vdev in vdevs.iter_mut().filter(|vdev| !vdev.children.is_empty()) {
-        let all = |state| vdev.children.iter().all(|child| child.state == state);
+        let all = |state: Health| vdev.children.iter().all(|child| child.state == state);
         let any = vdev.children.iter().any(|child| child.state == Health::Online);
         let state = match (all(Health::Online), any) {
             (true, _) => Health::Online,
