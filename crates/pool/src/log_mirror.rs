@@ -146,15 +146,18 @@ impl Inner {
     /// Takes the changes of log devices that are due, and gives up those that failed. At the beginning of a commit, under `sync_turn`
     /// (D1, D2).
     pub(crate) fn settle_logs(&self) {
-        // What is held for a key that is not there may lie on one, and no root holds it.
-        if self.held.lock().count() > 0 {
-            return;
+        let is_held = self.held.lock().count() > 0;
+        let mut changes: Vec<LogChange> = Vec::new();
+        for sides in self.logs_in_use() {
+            let (failed, whole): (Vec<_>, Vec<_>) = sides.into_iter().partition(|log| log.has_failed());
+            // What is held for a key that is not there may lie on one alone, and no root holds it.
+            if !is_held || !whole.is_empty() {
+                changes.extend(failed.iter().map(|log| LogChange::Out { guid: log.guid, out: None }));
+            }
         }
-        let in_use = self.logs_in_use().into_iter().flatten();
-        let failed = in_use.filter(|log| log.has_failed());
-        let failed = failed.map(|log| LogChange::Out { guid: log.guid, out: None });
-        let mut changes: Vec<LogChange> = failed.collect();
-        changes.append(&mut self.log_changes.lock());
+        if !is_held {
+            changes.append(&mut self.log_changes.lock());
+        }
         if changes.is_empty() {
             return;
         }

@@ -570,6 +570,18 @@ fn what_waits_for_a_key_keeps_the_sides_that_it_has() {
         let (fs, _used) = mount(&pool, "tank/vault");
         assert_eq!(common::read_file(&fs, ROOT, b"secret"), b"kept", "log{at}");
     }
+    // One that takes no labels any more is given up all the same: the other has what is held.
+    let pool = machine.import(&[0, 1], false).expect("imported");
+    machine.logs[0].arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::FailAlways });
+    assert!(matches!(pool.reguid(), Err(Error::LogUnfit { .. })));
+    pool.sync().expect("committed");
+    assert!(side(&pool, "log0").given_up && is_used(&pool, "log1") && pool.state().log.held == 1);
+    machine.crash(pool);
+    assert!(matches!(machine.import_copy(&[0]), Err(Error::LogMissing { empty: false, .. })));
+    let pool = machine.import(&[1], false).expect("the other one has it");
+    pool.load_key("tank/vault", &SECRET, false).expect("the key");
+    let (fs, _used) = mount(&pool, "tank/vault");
+    assert_eq!(common::read_file(&fs, ROOT, b"secret"), b"kept");
 }
 
 /// Where two writes or flushes meet.
