@@ -549,11 +549,20 @@ impl Inner {
     /// Writes two copies of the labels of log devices, and makes them durable (D3). If one fails, labels of leaves must wait for the
     /// commit that gives it up; at the end of the pool's use here it is given up at once, for nothing on it is needed then.
     pub(crate) fn write_log_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) -> Result<()> {
-        for log in self.logs_in_use().into_iter().flatten() {
+        let used: Vec<u64> = self.logs_in_use().iter().flatten().map(|log| log.guid).collect();
+        for log in self.labelled_logs() {
+            // One that goes with the commit under way holds nothing up.
+            let goes = !used.contains(&log.guid);
+            if goes && log.has_failed() {
+                continue;
+            }
             let label = self.label_of_log(&log, state, txg);
             let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
             let written = copies.iter().try_for_each(|copy| log.device.write_label(*copy, &label));
             let Err(error) = log.hear(written.and_then(|()| log.device.flush())) else { continue };
+            if goes {
+                continue;
+            }
             self.changed.store(true, Ordering::Release);
             if state == PoolState::Active {
                 return Err(Error::LogUnfit { path: log.path.clone(), reason: error.to_string() });

@@ -169,22 +169,32 @@ impl Inner {
             *self.logs_before.lock() = Some(logs.cloned().collect());
             changes.iter().for_each(|change| change.list(&mut aux));
         }
-        let listed = self.aux.read().clone();
         {
             let mut devices = self.log_devices.write();
             for device in changes.iter().filter_map(LogChange::device) {
                 devices.retain(|known| known.guid != device.guid);
                 devices.push(Arc::clone(device));
             }
-            devices.retain(|known| listed.iter().any(|aux| aux.guid == known.guid));
         }
-        self.fit_log_features();
         self.commit_state.lock().labels_dirty = true;
     }
 
-    /// The root under way is durable: labels say from now on what is so.
+    /// The root under way is durable: labels say from now on what is so, and those that they list no more take none.
     pub(crate) fn logs_settled(&self) {
-        *self.logs_before.lock() = None;
+        if self.logs_before.lock().take().is_none() {
+            return;
+        }
+        let listed = self.aux.read().clone();
+        self.log_devices.write().retain(|known| listed.iter().any(|aux| aux.guid == known.guid));
+        self.fit_log_features();
+    }
+
+    /// Log devices that are here, and in use as labels are to list them: with one that goes in the commit under way, as long as its root is
+    /// not durable (D2, D3).
+    pub(crate) fn labelled_logs(&self) -> Vec<Arc<LogDevice>> {
+        let listed = self.labelled_aux();
+        let used = listed.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
+        used.filter_map(|aux| self.log_here(aux.guid)).collect()
     }
 
     /// Has changes of log devices made. Durable when it returns.
