@@ -160,6 +160,7 @@ impl Survey {
         let is_it = |group: &Group| group.header.sequence == promised.seq && group.hash == promised.head;
         if let Some(at) = self.groups.iter().position(is_it) {
             self.groups.truncate(at + 1);
+            self.lacks.retain(|lack| lack.sequence <= promised.seq);
             (self.stranded, self.missing, self.damage) = Default::default();
             return;
         }

@@ -619,7 +619,11 @@ impl Inner {
             let is_known = self.space.is_in_use(leaf.id()) || self.space.is_out_of_use(leaf.id());
             leaf.in_use().is_some() && !is_known
         };
-        for leaf in self.leaves().into_iter().filter(is_new) {
+        let new: Vec<Arc<Leaf>> = self.leaves().into_iter().filter(is_new).collect();
+        if !new.is_empty() {
+            self.label_logs_first(state, txg)?;
+        }
+        for leaf in new {
             let label = self.label_of(&leaf, state, txg).encode(steadfast_crypto::hash);
             let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
             for copies in [[0, 2], [1, 3]] {

@@ -10,7 +10,7 @@
 //! (D2) A device is marked as given up or out of use, or unlisted, only in labels that are written after such a root: nothing on it is
 //!      needed then, whatever becomes of it.                                               `Inner::settle_logs`, `labelled_aux`
 //! (D3) Labels of log devices are durable before those of leaves: one that is older than the leaves' is of an earlier copy.
-//!                                                                                         `Inner::write_labels`
+//!                                                                                         `write_labels`, `label_logs_first`
 //! (D4) A group is promised when every device of its mirror has it that labels call in use: so any one of them is enough.
 //!                                                                                         `on_all`; sim: `log_mirror`
 //! (D5) One that labels do not call in use is not read: it may have some promises and lack later ones.    [`find`]
@@ -572,6 +572,11 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Writes all labels of log devices, before some leaf alone has one of this txg: an import would take them for older than the leaves' (D3).
+    pub(crate) fn label_logs_first(&self, state: PoolState, txg: Txg) -> Result<()> {
+        [[0, 2], [1, 3]].into_iter().try_for_each(|copies| self.write_log_labels(copies, state, txg))
     }
 
     /// Refuses to go on without log devices that are needed, or gives them up if the operator accepts that: then what the history is

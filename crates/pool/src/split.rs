@@ -153,6 +153,7 @@ impl Inner {
             self.features.write().extend(Feature::known(FEATURE));
         }
         let first = || -> Result<()> {
+            self.label_logs_first(PoolState::Active, committed)?;
             for (leaf, label) in parted.iter().zip(&known) {
                 let features = self.features.read().clone();
                 self.write_to(leaf, &LabelConfig { becoming: Some(new), features, ..label.clone() })?;

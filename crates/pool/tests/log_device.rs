@@ -11,7 +11,7 @@ use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
 use steadfast_format::{LogHeader, SegmentId, Stamp};
 use steadfast_inspect::{Finding, Leaf, Request, Severity};
-use steadfast_pool::{Error, EventKind, ImportSpec, Pool, scan};
+use steadfast_pool::{Error, EventKind, GroupHandles, ImportSpec, Pool, scan};
 use steadfast_posix::FileSystem;
 
 /// A clock of its own, by which no txg closes for its age.
@@ -281,6 +281,28 @@ fn a_lost_device_is_missed_and_given_up_only_by_that_word() {
     let refused = machine.import(&machine.both(), false).err().expect("an earlier copy");
     assert!(refused.to_string().contains("earlier copy"), "{refused}");
     assert!(machine.import(&machine.both(), true).is_ok());
+}
+
+#[test]
+fn no_leaf_that_comes_has_labels_before_log_devices_have_theirs() {
+    let (machine, pool) = Machine::new();
+    let (fs, used) = mount(&pool, "tank");
+    put(&fs, "committed", b"1");
+    pool.sync().expect("committed");
+    put(&fs, "promised", b"2");
+    drop((fs, used));
+    // The power goes as soon as the log device is to be written.
+    machine.log.arm(Fault { operation: Operation::Write, skip: 0, effect: Effect::PowerOff });
+    let more = Arc::new(MemoryDevice::new("more", 64 * MIB));
+    let group = GroupHandles::alone(vec![handle(&more)]);
+    assert!(matches!(pool.add_groups(group, false, false), Err(Error::LogUnfit { .. })));
+    assert!(steadfast_pool::label_of(&*more).is_err(), "it would say that the log device is of an earlier copy");
+    more.power_off();
+    machine.crash(pool);
+    more.power_on(|_| Fate::Dropped);
+    let all = [machine.both(), vec![more]].concat();
+    let pool = machine.import(&all, false).expect("nothing is missing");
+    assert_eq!(names(&pool), ["committed", "promised"]);
 }
 
 #[test]
