@@ -296,7 +296,7 @@ fn no_leaf_that_comes_has_labels_before_log_devices_have_theirs() {
     let more = Arc::new(MemoryDevice::new("more", 64 * MIB));
     let group = GroupHandles::alone(vec![handle(&more)]);
     assert!(matches!(pool.add_groups(group, false, false), Err(Error::LogUnfit { .. })));
-    assert!(steadfast_pool::label_of(&*more).is_err(), "it would say that the log device is of an earlier copy");
+    assert!(steadfast_pool::label_of(&*more).is_err(), "it would make the log device an earlier copy");
     more.power_off();
     machine.crash(pool);
     more.power_on(|_| Fate::Dropped);
