@@ -100,9 +100,15 @@ impl LogChange {
 
 impl Inner {
     /// The log device that labels list with this path.
-    pub(crate) fn log_named(&self, path: &str) -> Option<AuxConfig> {
+    fn log_listed(&self, path: &str) -> Option<AuxConfig> {
         let aux = self.aux.read();
         aux.iter().find(|aux| aux.class == AuxClass::Log && aux.path == path).cloned()
+    }
+
+    /// The log device that a verb means by this path: none, if a device that holds segments has come where a lost one was.
+    pub(crate) fn log_named(&self, path: &str) -> Option<AuxConfig> {
+        let is_leaf = self.leaves().iter().any(|leaf| leaf.path() == path);
+        self.log_listed(path).filter(|_| !is_leaf)
     }
 
     /// The greatest number of a group, or of a mirror of log devices.
@@ -394,7 +400,7 @@ impl Inner {
     /// Takes a log device away, with all of its mirror. Groups go elsewhere from now on. Durable when it returns.
     pub(crate) fn remove_log(&self, path: &str) -> Result<()> {
         self.check_writable()?;
-        let Some(log) = self.log_named(path) else {
+        let Some(log) = self.log_listed(path) else {
             return Err(Error::NoSuchLog { pool: self.name(), path: path.to_owned() });
         };
         let guids: Vec<u64> = self.sides_of(&log).iter().map(|aux| aux.guid).collect();
