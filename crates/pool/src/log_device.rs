@@ -574,7 +574,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes all labels of log devices, before some leaf alone has one of this txg: an import would take them for older than the leaves' (D3).
+    /// Writes all labels of log devices, before a leaf by itself gets some of this txg: an import would take those there are for older
+    /// than the leaves' (D3).
     pub(crate) fn label_logs_first(&self, state: PoolState, txg: Txg) -> Result<()> {
         [[0, 2], [1, 3]].into_iter().try_for_each(|copies| self.write_log_labels(copies, state, txg))
     }
