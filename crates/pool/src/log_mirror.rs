@@ -38,8 +38,8 @@ pub(crate) enum LogChange {
     Out { guid: u64, out: Option<LogOut> },
     /// One is in use again, as this device.
     In(Arc<LogDevice>),
-    /// One comes beside another; this is their mirror.
-    Join { beside: u64, mirror: u8, device: Arc<LogDevice> },
+    /// One comes beside another.
+    Join { beside: u64, device: Arc<LogDevice> },
     /// One takes another's place.
     Swap { old: u64, device: Arc<LogDevice> },
     /// These go.
@@ -47,8 +47,8 @@ pub(crate) enum LogChange {
 }
 
 impl LogChange {
-    /// Makes it in what labels list.
-    fn list(&self, aux: &mut Vec<AuxConfig>) {
+    /// Makes it in what labels list. `groups` is the greatest number of a group: a new mirror gets one that nobody has.
+    fn list(&self, aux: &mut Vec<AuxConfig>, groups: u8) {
         fn position(aux: &[AuxConfig], guid: u64) -> Option<usize> {
             aux.iter().position(|aux| aux.guid == guid)
         }
@@ -65,11 +65,14 @@ impl LogChange {
                     aux[at].log.out = None;
                 }
             }
-            LogChange::Join { beside, mirror, device } => {
+            LogChange::Join { beside, device } => {
                 if let Some(at) = position(aux, *beside) {
-                    aux[at].log.mirror = *mirror;
+                    let greatest = aux.iter().map(|aux| aux.log.mirror).max().unwrap_or(0).max(groups);
+                    if aux[at].log.mirror == 0 {
+                        aux[at].log.mirror = greatest.saturating_add(1);
+                    }
                     let last = aux.iter().rposition(|other| is_beside(&aux[at], other)).unwrap_or(at);
-                    aux.insert(last + 1, device.listed(*mirror));
+                    aux.insert(last + 1, device.listed(aux[at].log.mirror));
                 }
             }
             LogChange::Swap { old, device } => {
@@ -113,8 +116,12 @@ impl Inner {
 
     /// The greatest number of a group, or of a mirror of log devices.
     pub(crate) fn last_group(&self) -> u8 {
-        let group = self.groups.read().iter().map(|group| group.id).max().unwrap_or(0);
-        group.max(self.last_log_mirror())
+        self.last_of_groups().max(self.last_log_mirror())
+    }
+
+    /// The greatest number of a group.
+    fn last_of_groups(&self) -> u8 {
+        self.groups.read().iter().map(|group| group.id).max().unwrap_or(0)
     }
 
     /// The greatest number of a mirror of log devices.
@@ -169,11 +176,12 @@ impl Inner {
         }
         self.log.stand_down();
         self.log.want();
+        let groups = self.last_of_groups();
         {
             let mut aux = self.aux.write();
             let logs = aux.iter().filter(|aux| aux.class == AuxClass::Log);
             *self.logs_before.lock() = Some(logs.cloned().collect());
-            changes.iter().for_each(|change| change.list(&mut aux));
+            changes.iter().for_each(|change| change.list(&mut aux, groups));
         }
         {
             let mut devices = self.log_devices.write();
@@ -208,8 +216,8 @@ impl Inner {
         {
             let _turn = self.sync_turn.lock();
             self.check_log_free()?;
-            let mut aux = self.aux.read().clone();
-            changes.iter().for_each(|change| change.list(&mut aux));
+            let (mut aux, groups) = (self.aux.read().clone(), self.last_of_groups());
+            changes.iter().for_each(|change| change.list(&mut aux, groups));
             let leaf = self.leaves().into_iter().next().expect("a pool has a leaf");
             let mut label = self.label_of(&leaf, PoolState::Active, self.txgs.commits.committed());
             if !self.has_feature(log_device::MIRRORS) {
@@ -281,12 +289,11 @@ impl Inner {
         if devices > most {
             return Err(Error::GroupSize { group: "mirror".to_owned(), devices, least: 2, most });
         }
-        let mirror = match beside.log.mirror {
-            0 => self.last_group().checked_add(1).ok_or(Error::TooManyGroups)?,
-            mirror => mirror,
-        };
+        if beside.log.mirror == 0 && self.last_group() == u8::MAX {
+            return Err(Error::TooManyGroups);
+        }
         let device = self.new_side(&sides, None, new, force)?;
-        self.change_logs(vec![LogChange::Join { beside: beside.guid, mirror, device }])
+        self.change_logs(vec![LogChange::Join { beside: beside.guid, device }])
     }
 
     /// Takes a side out of a log mirror. Durable when it returns.
@@ -422,7 +429,11 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_device::MemoryDevice;
+    use steadfast_env::Env;
+
     use super::*;
+    use crate::events::Events;
 
     fn log(guid: u64, mirror: u8) -> AuxConfig {
         let log = LogPart { mirror, out: None };
@@ -433,9 +444,9 @@ mod tests {
     fn one_that_is_left_of_a_mirror_stands_alone() {
         let spare = AuxConfig::new(AuxClass::Spare, 9, "s".into());
         let mut aux = vec![log(1, 3), spare.clone(), log(2, 3), log(3, 5), log(4, 5), log(5, 5), log(6, 0)];
-        LogChange::Leave(vec![2, 4]).list(&mut aux);
+        LogChange::Leave(vec![2, 4]).list(&mut aux, 0);
         assert_eq!(aux, [log(1, 0), spare.clone(), log(3, 5), log(5, 5), log(6, 0)]);
-        LogChange::Leave(vec![3, 5]).list(&mut aux);
+        LogChange::Leave(vec![3, 5]).list(&mut aux, 0);
         assert_eq!(aux, [log(1, 0), spare, log(6, 0)]);
     }
 
@@ -443,13 +454,29 @@ mod tests {
     fn one_is_out_for_a_while_or_for_ever_and_stays_of_its_mirror() {
         let mut aux = vec![log(1, 3), log(2, 3)];
         for out in [Some(LogOut::Offline), Some(LogOut::Gone), None] {
-            LogChange::Out { guid: 2, out }.list(&mut aux);
+            LogChange::Out { guid: 2, out }.list(&mut aux, 0);
             assert_eq!((aux[1].given_up, aux[1].log), (out.is_none(), LogPart { mirror: 3, out }));
             assert!(aux[0].is_in_use() && !aux[1].is_in_use());
         }
         assert_eq!(log_device::grouped(&aux).len(), 1);
         // What is not listed is not changed.
-        LogChange::Out { guid: 7, out: None }.list(&mut aux);
+        LogChange::Out { guid: 7, out: None }.list(&mut aux, 0);
         assert!(aux[0].is_in_use());
+    }
+
+    #[test]
+    fn two_that_get_a_side_at_once_are_two_mirrors() {
+        let env = Env::seeded(1);
+        let events = Arc::new(Events::new(Arc::clone(&env.clock)));
+        let device = |guid: u64| {
+            let device = Arc::new(MemoryDevice::new("m", 64 << 20)) as Arc<dyn Device>;
+            let handle = DeviceHandle { path: format!("l{guid}"), device };
+            Arc::new(LogDevice::new(&env, &events, guid, handle, 1 << 20))
+        };
+        let mut aux = vec![log(1, 0), log(2, 0)];
+        for (beside, guid) in [(1, 3), (2, 4), (1, 5)] {
+            LogChange::Join { beside, device: device(guid) }.list(&mut aux, 6);
+        }
+        assert_eq!(aux, [log(1, 7), log(3, 7), log(5, 7), log(2, 8), log(4, 8)]);
     }
 }
