@@ -224,6 +224,35 @@ pub const VERBS: &[Verb] = &[
         before: nothing,
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },
+    // Labels of log devices are never older than those of leaves (D3).
+    Verb {
+        name: "attach beside a log device",
+        groups: &[(Redundancy::None, 1)],
+        spare: 2,
+        before: |machine, pool| machine.add_logs(pool, &[2]),
+        act: |machine, pool| machine.attach(pool, 0, 1),
+    },
+    Verb {
+        name: "a spare steps in beside a log mirror",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 3,
+        before: |machine, pool| {
+            machine.add_logs(pool, &[4, 5])?;
+            pool.add_spares(vec![machine.handle(3)], false, false).map_err(said)
+        },
+        act: |machine, pool| {
+            machine.fail(1);
+            machine.change(pool)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "split beside a log device",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 1,
+        before: |machine, pool| machine.add_logs(pool, &[2]),
+        act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
+    },
     Verb {
         name: "reguid",
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
@@ -669,6 +698,14 @@ impl Machine {
         let devices = vec![self.handle(taken), self.handle(taken + 1)];
         let group = GroupHandles { redundancy: Redundancy::Mirror, class, devices };
         pool.add_groups(vec![group], false, false).map_err(said)
+    }
+
+    /// Gives the log a device of its own, or a mirror of some.
+    fn add_logs(&self, pool: &Pool, disks: &[usize]) -> Result<(), Failure> {
+        let redundancy = if disks.len() > 1 { Redundancy::Mirror } else { Redundancy::None };
+        let devices = disks.iter().map(|disk| self.handle(*disk)).collect();
+        let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
+        pool.add_log_groups(vec![group], false, false).map_err(said)
     }
 
     fn remove(&self, pool: &Pool, disk: usize) -> Result<(), Failure> {
