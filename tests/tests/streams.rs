@@ -55,6 +55,7 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
 
     // What cannot be is refused with a way out, and changes nothing.
     host.shell("zfs receive safe/home < home.stream").fails(1).says("STREAM-EXISTS");
+    host.shell("zfs receive safe/no/home < home.stream").fails(1).says("FS-PARENT").says("zfs create -p safe/no");
     host.shell("zfs send -i d tank/home@a > nothing").fails(1).says("STREAM-BASE");
     host.shell("zfs send tank/home@none > nothing").fails(1).says("SNAP-ABSENT");
     host.shell("echo no stream, only a few words of somebody who wants to see what happens then | zfs receive safe/x").fails(1).says("STREAM-NONE");

@@ -216,8 +216,8 @@ codes! {
         "`zfs list` shows those that exist.";
     FsApart "FS-APART" "Blocks are shared within one file system; another one counts and seals its own."
         "Copy the file: `cp {source} {target}`.";
-    FsParent "FS-PARENT" "A file system is created inside one that exists."
-        "Create the parent first, or add -p to create it too.";
+    FsParent "FS-PARENT" "A file system is made inside one that exists, by whatever verb."
+        "Create it first with `zfs create -p {parent}`, which creates what is missing above it too; `zfs create`, `zfs clone` and `zfs rename` do that themselves with -p.";
     FsChildren "FS-CHILDREN" "Destroying it would leave its children without a parent."
         "Destroy the children first, or add -r to destroy them too.";
     FsSnapshots "FS-SNAPSHOTS" "Destroying it would leave its snapshots without a file system."
@@ -441,6 +441,13 @@ mod tests {
         assert!(refusal.advice().contains("`zpool export tank`"), "{}", refusal.advice());
         let bare = Refusal::new(Code::PoolExists, "x");
         assert!(bare.advice().contains("`zpool export POOL`"), "{}", bare.advice());
+    }
+
+    #[test]
+    fn what_to_do_without_a_parent_is_possible_for_every_verb() {
+        // `zfs receive` has no -p, so that the advice is a command of its own.
+        let advice = Refusal::new(Code::FsParent, "x").with("parent", "tank/no").advice();
+        assert!(advice.contains("`zfs create -p tank/no`"), "{advice}");
     }
 
     #[test]
