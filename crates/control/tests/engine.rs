@@ -936,6 +936,43 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
     assert_eq!(touched(&house), ["tank/a/b"]);
     house.set("tank", "snapdir", "visible").unwrap();
     assert_eq!(touched(&house), ["tank", "tank/a", "tank/a/b", "tank/ab"]);
+
+    // What is to go when nothing keeps it any more goes with its last tag, and with its last clone.
+    let destroy_later = |name: &str, snapshots: &str| FsSnapshotDestroy {
+        name: name.into(),
+        snapshots: snapshots.into(),
+        recursive: false,
+        clones: false,
+        force: false,
+        defer: true,
+        dry_run: false,
+    };
+    let hold = |release| FsHold {
+        names: vec!["tank/a/b@two".into()],
+        tag: "keep".into(),
+        recursive: false,
+        release,
+    };
+    house.host().fs_hold(&caller(), hold(false)).unwrap();
+    house.host().fs_snapshot_destroy(&caller(), destroy_later("tank/a/b", "two")).unwrap();
+    assert_eq!(touched(&house), ["tank/a/b"]);
+    house.host().fs_hold(&caller(), hold(true)).unwrap();
+    assert_eq!(touched(&house), ["tank/a/b"], "it went with its last tag");
+    house.host().fs_snapshot(&caller(), snapshot("tank/ab@of", false)).unwrap();
+    let clone = FsClone {
+        snapshot: "tank/ab@of".into(),
+        name: "tank/c".into(),
+        parents: false,
+        no_mount: true,
+        properties: Properties::new(),
+    };
+    house.host().fs_clone(&caller(), clone).unwrap();
+    house.host().fs_snapshot_destroy(&caller(), destroy_later("tank/ab", "of")).unwrap();
+    touched(&house);
+    let destroy =
+        FsDestroy { name: "tank/c".into(), recursive: false, clones: false, force: false, dry_run: false };
+    house.host().fs_destroy(&caller(), destroy).unwrap();
+    assert_eq!(touched(&house), ["tank/ab"], "it went with its last clone");
 }
 
 #[test]

@@ -156,9 +156,12 @@ impl Engine {
         for name in names {
             self.unmount_below(held, name, force)?;
         }
-        for name in names {
-            held.pool.destroy_with_snapshots(name).map_err(refuse::pool)?;
-        }
+        let origin = |name: &String| held.pool.dataset_info(name).ok()?.origin;
+        let origins: Vec<String> = names.iter().filter_map(origin).collect();
+        let destroyed = names.iter().try_for_each(|name| held.pool.destroy_with_snapshots(name));
+        // One that was to go when nothing keeps it goes with its last clone.
+        held.note_gone(&origins);
+        destroyed.map_err(refuse::pool)?;
         for at in places.iter().filter(|at| held.is_inside_ours(at)) {
             super::mounts::unmake(std::slice::from_ref(at));
         }

@@ -119,6 +119,15 @@ impl Held {
         touched.iter().for_each(|served| served.await_notes());
     }
 
+    /// Tells mounts of those of some snapshots, by their full names, that are not there any more: they went with what kept them.
+    pub(super) fn note_gone(&self, snapshots: &[String]) {
+        let is_gone = |(fs, snapshot): &(&str, &str)| {
+            !self.pool.snapshot_names(fs).is_ok_and(|names| names.iter().any(|name| name == snapshot))
+        };
+        let named = snapshots.iter().filter_map(|name| name.split_once('@'));
+        self.note_snapshots(named.filter(is_gone).map(|(fs, _)| fs));
+    }
+
     /// Waits until mounted file systems, those of `chosen`, have what the kernel collected for them, so that a snapshot has it too, and warns of
     /// those that it cannot be written to. Must not be called by who holds the turn of verbs: writes wait for a pool that is suspended, and it is
     /// verbs that end that.

@@ -44,7 +44,7 @@ impl Engine {
                 .with("clone", clone));
         }
         self.destroy_in_order(&held, &clones, request.force)?;
-        // What is mounted is mounted again as it was; what is below it, inside it, too.
+        // What is mounted is mounted again as it was; what is below it, inside it, too. So no mount is left that would have to be told.
         let placed = self.placed_below(&held, fs)?;
         self.part_clients(&held, fs, request.force)?;
         self.unmount_below(&held, fs, request.force)?;
@@ -92,6 +92,7 @@ impl Engine {
                 true => held.pool.release(&names, &request.tag),
             }
             .map_err(refuse::pool)?;
+            held.note_gone(&names);
             self.log(&held, caller);
             outcome.touched.extend(names);
         }
