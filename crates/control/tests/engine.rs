@@ -976,6 +976,77 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
 }
 
 #[test]
+fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
+    let house = House::new("all-or-none");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    for name in ["tank/a@one", "tank/a@two"] {
+        let request =
+            FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
+        house.host().fs_snapshot(&caller(), request).unwrap();
+    }
+    for name in ["tank/c", "tank/d"] {
+        let request = FsClone {
+            snapshot: "tank/a@two".into(),
+            name: name.into(),
+            parents: false,
+            no_mount: false,
+            properties: Properties::new(),
+        };
+        house.host().fs_clone(&caller(), request).unwrap();
+    }
+    // One is not where its mountpoint says.
+    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/d".into(), force: false }).unwrap();
+    let at = Some(house.folder.join("elsewhere"));
+    let request = FsMount { name: "tank/d".into(), at, options: Vec::new(), overlay: false };
+    house.host().fs_mount(&caller(), request).unwrap();
+    let before = house.mounted();
+    assert_eq!(before.len(), 4);
+    let busy = |name: Option<&str>| {
+        let base = house.folder.join("home/steadfast");
+        *house.stage.busy.lock().unwrap() = name.map(|name| base.join(name)).into_iter().collect();
+    };
+    let hold = |release| {
+        let request =
+            FsHold { names: vec!["tank/a@two".into()], tag: "keep".into(), recursive: false, release };
+        house.host().fs_hold(&caller(), request).unwrap();
+    };
+    let roll_back = || {
+        let name = "tank/a@one".into();
+        let request = FsRollback { name, destroy_younger: true, clones: true, force: false };
+        house.host().fs_rollback(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+
+    // The last of them that would be left is busy.
+    busy(Some("tank/c"));
+    let request =
+        FsDestroy { name: "tank/a".into(), recursive: true, clones: true, force: false, dry_run: false };
+    assert_eq!(house.host().fs_destroy(&caller(), request).unwrap_err().code, Code::FsBusy);
+    assert_eq!(house.mounted(), before);
+    busy(Some("tank/a"));
+    assert_eq!(roll_back(), Err(Code::FsBusy));
+    assert_eq!(house.mounted(), before);
+    // Something keeps the snapshot that they are clones of.
+    busy(None);
+    hold(false);
+    assert_eq!(roll_back(), Err(Code::SnapshotHeld));
+    let request = FsSnapshotDestroy {
+        name: "tank/a".into(),
+        snapshots: "two".into(),
+        recursive: false,
+        clones: true,
+        force: false,
+        defer: false,
+        dry_run: false,
+    };
+    assert_eq!(house.host().fs_snapshot_destroy(&caller(), request).unwrap_err().code, Code::SnapshotHeld);
+    assert_eq!(house.mounted(), before);
+    hold(true);
+    assert_eq!(roll_back(), Ok(()));
+    assert_eq!(house.mounted(), ["tank", "tank/a"]);
+}
+
+#[test]
 fn a_policy_takes_snapshots_and_removes_old_ones() {
     /// Sunday, 22 November 2026, 14:38:20 UTC.
     const NOW: u64 = 1_795_358_300;

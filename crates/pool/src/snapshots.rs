@@ -369,6 +369,30 @@ impl Inner {
         }
     }
 
+    /// Refuses what would be refused of snapshots that are destroyed, even if they had no clones.
+    pub(crate) fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+        let table = self.table.read();
+        for name in names {
+            let (id, txg) = self.find_unneeded(&table, name)?;
+            let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+            if !defer && !snapshot.holds.is_empty() {
+                let tags = snapshot.holds.keys().cloned().collect();
+                return Err(Error::SnapshotHeld { name: name.clone(), tags });
+            }
+        }
+        Ok(())
+    }
+
+    /// A snapshot that nobody reads and that nothing is received upon.
+    fn find_unneeded(&self, table: &Table, name: &str) -> Result<(DatasetId, Txg)> {
+        let (id, txg) = table.find_snapshot(name)?;
+        self.check_receives(table, id, |base| base == txg)?;
+        match table.get(id).expect("just found").snapshots[&txg].is_pinned() {
+            true => Err(Error::SnapshotPinned { name: name.to_owned() }),
+            false => Ok((id, txg)),
+        }
+    }
+
     /// `zfs destroy` of snapshots of one dataset, all or none. Durable when it returns; space comes back in the background.
     pub(crate) fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         self.check_writable()?;
@@ -378,12 +402,8 @@ impl Inner {
             let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
             let mut deferred = Vec::new();
             for name in names {
-                let (id, txg) = table.find_snapshot(name)?;
-                self.check_receives(&table, id, |base| base == txg)?;
+                let (id, txg) = self.find_unneeded(&table, name)?;
                 let snapshot = &table.get(id).expect("just found").snapshots[&txg];
-                if snapshot.is_pinned() {
-                    return Err(Error::SnapshotPinned { name: name.clone() });
-                }
                 let clones = table.clones_of(snapshot.row.number);
                 match snapshot.holds.is_empty() {
                     true if clones.is_empty() => doomed.entry(id).or_default().push(txg),

@@ -101,6 +101,11 @@ impl Pool {
         self.inner.destroy_snapshots(names, defer)
     }
 
+    /// Refuses to destroy snapshots, if one of them could not be even without clones: something keeps it.
+    pub fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
+        self.inner.check_destroy_snapshots(names, defer)
+    }
+
     /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it returns.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.inner.rollback(name)

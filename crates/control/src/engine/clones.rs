@@ -4,6 +4,7 @@ use super::{Engine, Held, filesystems, refuse, touched};
 use crate::api::{Caller, CloneHost, FsClone, FsPromote, Outcome, Properties};
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Properties that a clone has from its origin.
@@ -149,13 +150,26 @@ impl Engine {
     ) -> Result<(), Refusal> {
         // All or none: what would be refused when others are gone already is refused before.
         held.pool.check_destroy_all(names).map_err(refuse::pool)?;
-        let places: Vec<_> = names.iter().filter_map(|name| held.mounted_at(name)).collect();
+        let places = held.places_of(names);
         for name in names {
             self.part_clients(held, name, force)?;
         }
-        for name in names {
-            self.unmount_below(held, name, force)?;
+        let left = self.leave(held, names, force)?;
+        let destroyed = self.destroy_left(held, names, &places);
+        if destroyed.is_err() {
+            // As far as they are still there.
+            let _ = self.mount_placed(held, left);
         }
+        destroyed
+    }
+
+    /// Destroys file systems in this order that were left, and removes the places where they were mounted.
+    pub(super) fn destroy_left(
+        &self,
+        held: &Held,
+        names: &[String],
+        places: &[PathBuf],
+    ) -> Result<(), Refusal> {
         let origin = |name: &String| held.pool.dataset_info(name).ok()?.origin;
         let origins: Vec<String> = names.iter().filter_map(origin).collect();
         let destroyed = names.iter().try_for_each(|name| held.pool.destroy_with_snapshots(name));

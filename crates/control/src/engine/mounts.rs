@@ -93,6 +93,9 @@ pub trait Mounted: Send + Sync {
     fn await_notes(&self);
 }
 
+/// A file system that is or was mounted, and where, if that is not where its mountpoint says.
+pub(super) type Placed = (String, Option<PathBuf>);
+
 /// One entry of the mount table.
 pub(super) struct Mount {
     pub served: Arc<dyn Mounted>,
@@ -158,6 +161,11 @@ impl Held {
     /// Where a file system is mounted, if it is.
     pub(super) fn mounted_at(&self, name: &str) -> Option<PathBuf> {
         self.mounts.lock().get(name).filter(|mount| !mount.served.has_ended()).map(|mount| mount.at.clone())
+    }
+
+    /// Where these are mounted that are.
+    pub(super) fn places_of(&self, names: &[String]) -> Vec<PathBuf> {
+        names.iter().filter_map(|name| self.mounted_at(name)).collect()
     }
 
     /// Names of mounted file systems at and below `name`, parents first.
@@ -430,20 +438,30 @@ impl Engine {
         name: &str,
         force: bool,
     ) -> Result<Vec<String>, Refusal> {
-        let mut done: Vec<String> = Vec::new();
-        for name in held.mounted_below(name).into_iter().rev() {
-            if let Err(refusal) = held.unmount(&name, force) {
-                for name in done.iter().rev() {
-                    let request =
-                        FsMount { name: name.clone(), at: None, options: Vec::new(), overlay: false };
-                    // It was mounted a moment ago; if that fails now, the refusal below is still the news.
-                    let _ = self.mount(held, &request);
+        let left = self.leave(held, &[name.to_owned()], force)?;
+        Ok(left.into_iter().rev().map(|(name, _)| name).collect())
+    }
+
+    /// Unmounts everything at and below these names, one name after the other, or nothing: what was unmounted before one refused is
+    /// mounted again where it was. Gives what was mounted, in the order in which it can be mounted again, as [`Engine::mount_placed`] takes it.
+    pub(super) fn leave(
+        &self,
+        held: &Arc<Held>,
+        names: &[String],
+        force: bool,
+    ) -> Result<Vec<Placed>, Refusal> {
+        let mut left: Vec<Placed> = Vec::new();
+        for name in names {
+            for placed in self.placed_below(held, name).into_iter().rev() {
+                if let Err(refusal) = held.unmount(&placed.0, force) {
+                    // They were mounted a moment ago; if that fails now, the refusal below is still the news.
+                    let _ = self.mount_placed(held, left);
+                    return Err(refusal);
                 }
-                return Err(refusal);
+                left.insert(0, placed);
             }
-            done.push(name);
         }
-        Ok(done)
+        Ok(left)
     }
 
     pub(super) fn unmount_fs(&self, held: &Arc<Held>, request: &FsUnmount) -> Result<Outcome, Refusal> {

@@ -1,9 +1,9 @@
 //! Moving file systems, and changing their keys.
 
+use super::mounts::Placed;
 use super::{Engine, Held, filesystems, refuse, touched};
 use crate::api::{Caller, FsChangeKey, FsMount, FsRename, Outcome, Properties};
 use crate::refusal::{Code, Refusal};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 impl Engine {
@@ -39,10 +39,10 @@ impl Engine {
         if missing.iter().any(|parent| *parent == name || parent.starts_with(&format!("{name}/"))) {
             return place(format!("'{to}' lies inside '{name}'"));
         }
-        let mounted = if request.no_remount { Vec::new() } else { self.placed_below(&held, name)? };
-        if !request.no_remount {
-            self.unmount_below(&held, name, request.force)?;
-        }
+        let mounted = match request.no_remount {
+            true => Vec::new(),
+            false => self.leave(&held, &[name.to_owned()], request.force)?,
+        };
         let moved = missing
             .iter()
             .try_for_each(|parent| held.pool.create_dataset(parent, Properties::new(), None).map(drop))
@@ -81,11 +81,7 @@ impl Engine {
     }
 
     /// Mounts again what was mounted, where it was.
-    pub(super) fn mount_placed(
-        &self,
-        held: &Arc<Held>,
-        placed: Vec<(String, Option<PathBuf>)>,
-    ) -> Vec<Refusal> {
+    pub(super) fn mount_placed(&self, held: &Arc<Held>, placed: Vec<Placed>) -> Vec<Refusal> {
         let mut warnings = Vec::new();
         for (name, at) in placed {
             if held.mounted_at(&name).is_some() {
@@ -102,18 +98,13 @@ impl Engine {
     }
 
     /// What is mounted at and below a name, outermost first, and where, if that is not where its mountpoint says.
-    pub(super) fn placed_below(
-        &self,
-        held: &Arc<Held>,
-        name: &str,
-    ) -> Result<Vec<(String, Option<PathBuf>)>, Refusal> {
-        let mut placed = Vec::new();
-        for name in held.mounted_below(name) {
-            let own = self.mountpoint(held, &name)?;
+    pub(super) fn placed_below(&self, held: &Arc<Held>, name: &str) -> Vec<Placed> {
+        let placed = |name: String| {
+            let own = self.mountpoint(held, &name).ok().flatten();
             let at = held.mounted_at(&name).filter(|at| Some(at) != own.as_ref());
-            placed.push((name, at));
-        }
-        Ok(placed)
+            (name, at)
+        };
+        held.mounted_below(name).into_iter().map(placed).collect()
     }
 
     pub(super) fn change_key(&self, caller: &Caller, request: &FsChangeKey) -> Result<Outcome, Refusal> {

@@ -43,18 +43,26 @@ impl Engine {
                 .with("snapshot", &request.name)
                 .with("clone", clone));
         }
-        self.destroy_in_order(&held, &clones, request.force)?;
+        held.pool.check_destroy_all(&clones).map_err(refuse::pool)?;
+        held.pool.check_destroy_snapshots(&younger, false).map_err(refuse::pool)?;
         // What is mounted is mounted again as it was; what is below it, inside it, too. So no mount is left that would have to be told.
-        let placed = self.placed_below(&held, fs)?;
-        self.part_clients(&held, fs, request.force)?;
-        self.unmount_below(&held, fs, request.force)?;
-        let rolled = match younger.is_empty() {
-            true => Ok(()),
-            false => held.pool.destroy_snapshots(&younger, false),
+        let places = held.places_of(&clones);
+        let mut leaving = clones.clone();
+        leaving.push(fs.to_owned());
+        for name in &leaving {
+            self.part_clients(&held, name, request.force)?;
         }
-        .and_then(|()| held.pool.rollback(&request.name));
+        let mut placed = self.leave(&held, &leaving, request.force)?;
+        let rolled = self.destroy_left(&held, &clones, &places).and_then(|()| {
+            if !younger.is_empty() {
+                held.pool.destroy_snapshots(&younger, false).map_err(refuse::pool)?;
+            }
+            held.pool.rollback(&request.name).map_err(refuse::pool)
+        });
+        let there = held.pool.datasets();
+        placed.retain(|(name, _)| there.contains(name));
         let warnings = self.mount_placed(&held, placed);
-        rolled.map_err(refuse::pool)?;
+        rolled?;
         self.log(&held, caller);
         Ok(Outcome { touched: vec![fs.to_owned()], warnings })
     }

@@ -76,6 +76,7 @@ impl SnapshotHost for Engine {
         }
         if !request.dry_run {
             self.check_writable(&held)?;
+            held.pool.check_destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
             self.destroy_in_order(&held, &clones, request.force)?;
             held.pool.destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
             held.note_snapshots([name]);

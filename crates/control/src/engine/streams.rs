@@ -1,5 +1,6 @@
 //! Verbs of streams. They take long, so they hold up no other verb but at the moments at which they change what is mounted.
 
+use super::mounts::Placed;
 use super::{Engine, Held, refuse};
 use crate::api::{
     Caller, FsBookmark, FsBookmarkDestroy, FsDiff, FsDiffEntry, FsReceive, FsReceiveAbort, FsSend, Outcome,
@@ -8,7 +9,6 @@ use crate::api::{
 use crate::descriptor::Descriptor;
 use crate::refusal::{Code, Refusal};
 use parking_lot::MutexGuard;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_pool::{ChangeKind, FileChange, Naming, ReceiveSpec, ReceiveWatch, SendSpec};
@@ -267,26 +267,25 @@ struct Watch<'e> {
     told: u64,
     /// While a dataset changes no other verb does anything.
     turn: Option<MutexGuard<'e, ()>>,
-    placed: Vec<(String, Option<PathBuf>)>,
+    placed: Vec<Placed>,
     warnings: Vec<Refusal>,
 }
 
 impl ReceiveWatch for Watch<'_> {
     fn before(&mut self, dataset: &str) -> steadfast_pool::Result<()> {
         self.turn = Some(self.engine.verbs.lock());
-        let busy = || steadfast_pool::Error::Busy { name: dataset.to_owned() };
-        let placed = self.engine.placed_below(self.held, dataset);
-        self.placed = placed.map_err(|_| busy()).inspect_err(|_| self.turn = None)?;
         let parted = match self.force {
             true => self.engine.part_clients(self.held, dataset, true),
             false => Ok(()),
         };
-        match parted.and_then(|()| self.engine.unmount_below(self.held, dataset, self.force)) {
-            Ok(_) => Ok(()),
+        match parted.and_then(|()| self.engine.leave(self.held, &[dataset.to_owned()], self.force)) {
+            Ok(left) => {
+                self.placed = left;
+                Ok(())
+            }
             Err(_) => {
-                self.placed.clear();
                 self.turn = None;
-                Err(busy())
+                Err(steadfast_pool::Error::Busy { name: dataset.to_owned() })
             }
         }
     }
