@@ -1047,6 +1047,40 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
 }
 
 #[test]
+fn parents_that_were_made_for_what_is_refused_go_again() {
+    let house = House::new("parents");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let request =
+        FsSnapshot { names: vec!["tank/a@one".into()], recursive: false, properties: Properties::new() };
+    house.host().fs_snapshot(&caller(), request).unwrap();
+    // Room for the parent, and for nothing below it.
+    house.set("tank", "filesystem_limit", "2").unwrap();
+    let create = FsCreate {
+        name: "tank/x/y".into(),
+        parents: true,
+        no_mount: false,
+        dry_run: false,
+        properties: Properties::new(),
+        key: None,
+        volume: None,
+    };
+    assert_eq!(house.host().fs_create(&caller(), create).unwrap_err().code, Code::PropSpace);
+    let clone = FsClone {
+        snapshot: "tank/a@one".into(),
+        name: "tank/x/y".into(),
+        parents: true,
+        no_mount: false,
+        properties: Properties::new(),
+    };
+    assert_eq!(house.host().fs_clone(&caller(), clone).unwrap_err().code, Code::PropSpace);
+    let listed = house.host().fs_list(&caller(), FsList { names: vec!["tank".into()], depth: None }).unwrap();
+    let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["tank", "tank/a"]);
+    assert_eq!(house.mounted(), ["tank", "tank/a"]);
+}
+
+#[test]
 fn a_policy_takes_snapshots_and_removes_old_ones() {
     /// Sunday, 22 November 2026, 14:38:20 UTC.
     const NOW: u64 = 1_795_358_300;

@@ -1,7 +1,7 @@
 //! Verbs of clones, and what goes with what when something is destroyed.
 
 use super::{Engine, Held, filesystems, refuse, touched};
-use crate::api::{Caller, CloneHost, FsClone, FsPromote, Outcome, Properties};
+use crate::api::{Caller, CloneHost, FsClone, FsPromote, Outcome};
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -67,10 +67,9 @@ impl Engine {
             return Err(Refusal::new(Code::FsParent, what).with("parent", parent));
         }
         self.check_writable(&held)?;
-        for parent in &missing {
-            held.pool.create_dataset(parent, Properties::new(), None).map_err(refuse::pool)?;
-        }
-        let made = held.pool.clone_snapshot(&request.snapshot, name, request.properties);
+        let made = filesystems::with_parents(&held, &missing, || {
+            held.pool.clone_snapshot(&request.snapshot, name, request.properties).map(drop)
+        });
         made.map_err(refuse::pool)?;
         self.log(&held, caller);
         // What it holds belongs to whom it did; only parents are new.

@@ -43,6 +43,28 @@ pub(super) fn give(held: &Held, name: &str, caller: &Caller) -> Result<(), Refus
     files.setattr(TOP, &owner).map(drop).map_err(refuse_os)
 }
 
+/// Makes parents that are missing, outermost first, and what they are for. If that is refused they go again.
+pub(super) fn with_parents(
+    held: &Held,
+    missing: &[String],
+    make: impl FnOnce() -> steadfast_pool::Result<()>,
+) -> steadfast_pool::Result<()> {
+    let mut made: Vec<&String> = Vec::new();
+    let parents = missing.iter().try_for_each(|parent| -> steadfast_pool::Result<()> {
+        held.pool.create_dataset(parent, Properties::new(), None)?;
+        made.push(parent);
+        Ok(())
+    });
+    let done = parents.and_then(|()| make());
+    if done.is_err() {
+        for parent in made.into_iter().rev() {
+            // They are empty; what was refused is the news, whether or not this succeeds.
+            let _ = held.pool.destroy_dataset(parent);
+        }
+    }
+    done
+}
+
 impl Engine {
     pub(super) fn create_fs(&self, caller: &Caller, request: FsCreate) -> Result<Outcome, Refusal> {
         let held = self.held(&request.name)?;
@@ -76,23 +98,18 @@ impl Engine {
             let what = "the pool is imported read-only";
             return Err(Refusal::new(Code::PoolReadonly, what).with("pool", held.pool.name()));
         }
+        let volume = request.volume.map(|volume| volumes::spec(volume, &mut props)).transpose()?;
         let mut created = missing.clone();
         created.push(request.name.clone());
         if request.dry_run {
             return Ok(Outcome { touched: created, warnings: Vec::new() });
         }
         let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
-        for parent in &missing {
-            held.pool.create_dataset(parent, Properties::new(), None).map_err(refuse::pool)?;
-        }
-        match request.volume {
-            None => held.pool.create_dataset(&request.name, props, key),
-            Some(volume) => {
-                let spec = volumes::spec(volume, &mut props)?;
-                held.pool.create_volume(&request.name, props, key, spec)
-            }
-        }
-        .map_err(refuse::pool)?;
+        let made = with_parents(&held, &missing, || match volume {
+            None => held.pool.create_dataset(&request.name, props, key).map(drop),
+            Some(spec) => held.pool.create_volume(&request.name, props, key, spec).map(drop),
+        });
+        made.map_err(refuse::pool)?;
         self.log(&held, caller);
         let mut warnings: Vec<Refusal> =
             created.iter().filter_map(|name| give(&held, name, caller).err()).collect();

@@ -2,7 +2,7 @@
 
 use super::mounts::Placed;
 use super::{Engine, Held, filesystems, refuse, touched};
-use crate::api::{Caller, FsChangeKey, FsMount, FsRename, Outcome, Properties};
+use crate::api::{Caller, FsChangeKey, FsMount, FsRename, Outcome};
 use crate::refusal::{Code, Refusal};
 use std::sync::Arc;
 
@@ -43,10 +43,7 @@ impl Engine {
             true => Vec::new(),
             false => self.leave(&held, &[name.to_owned()], request.force)?,
         };
-        let moved = missing
-            .iter()
-            .try_for_each(|parent| held.pool.create_dataset(parent, Properties::new(), None).map(drop))
-            .and_then(|()| held.pool.rename_dataset(name, to));
+        let moved = filesystems::with_parents(&held, &missing, || held.pool.rename_dataset(name, to));
         let renamed = |old: &str| match old.strip_prefix(name) {
             Some(tail) if moved.is_ok() => format!("{to}{tail}"),
             _ => old.to_owned(),
