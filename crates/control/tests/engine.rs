@@ -680,6 +680,38 @@ fn a_device_that_vanishes_while_in_use_is_told() {
 }
 
 #[test]
+fn a_new_device_that_was_refused_is_tried_again() {
+    let house = House::new("autoreplace");
+    let devices = ["a.img", "b.img"].map(|name| house.image(name)).to_vec();
+    let mut request = house.create_request("tank", "a.img");
+    request.vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Mirror, devices }];
+    request.properties = Properties::from([("autoreplace".into(), "on".into())]);
+    house.create_pool(request).unwrap();
+    let failed = house.folder.join("b.img");
+    let request = PoolOffline {
+        name: "tank".into(),
+        devices: vec![failed.clone()],
+        as_failed: true,
+        until_import: false,
+    };
+    house.host().pool_offline(&caller(), request).unwrap();
+    let replaced = || {
+        let told = classes(&house);
+        told.iter().filter(|class| *class == "sysevent.fs.steadfast.vdev_attach").count()
+    };
+    // A blank one in its place, which somebody has not let go of yet.
+    std::fs::remove_file(&failed).unwrap();
+    let held = File::options().read(true).write(true).open(house.image("b.img")).unwrap();
+    held.lock().unwrap();
+    (0..2).for_each(|_| house.host().look_after());
+    assert_eq!(replaced(), 0, "it is in use");
+    drop(held);
+    // Refused twice, it rests for one look.
+    (0..2).for_each(|_| house.host().look_after());
+    assert_eq!(replaced(), 1);
+}
+
+#[test]
 fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
     let house = House::new("undestroy");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();

@@ -73,8 +73,8 @@ pub struct Engine {
     lost: Mutex<BTreeMap<String, Lost>>,
     verbs: Mutex<()>,
     events: Mutex<events::Ring>,
-    /// Devices that were looked at as replacements, by path: which device it was.
-    tried: Mutex<BTreeMap<PathBuf, (u64, u64)>>,
+    /// Blank devices that were refused as replacements, by path.
+    tried: Mutex<BTreeMap<PathBuf, upkeep::Tried>>,
     /// Snapshots that policies ask for.
     diary: Mutex<auto_snapshot::Diary>,
     /// Clients of NBD.

@@ -7,7 +7,7 @@
 use super::{Engine, Held, devices};
 use crate::api::{Activities, Caller, PoolActivities, PoolReplace};
 use crate::refusal::{Code, Refusal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use steadfast_device::OpenOptions;
@@ -20,6 +20,20 @@ const PATIENCE_MAX: Duration = Duration::from_millis(500);
 const HURRIES_MAX: u32 = 8;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
+/// Looks that a device which was refused rests at most before it is tried again: a minute.
+const RESTS_MAX: u32 = 30;
+
+/// A blank device that was refused as a replacement. What stood in the way may be over soon: somebody still had it open, another
+/// device was being built, it was not yet as large as it should be. So it is tried again, at the next look and then ever more rarely.
+pub(super) struct Tried {
+    /// Which device it was.
+    identity: (u64, u64),
+    /// What was said of it, which is not said twice.
+    said: String,
+    /// Looks that it rests yet, and that it rested last time.
+    left: u32,
+    rests: u32,
+}
 
 /// What goes on in a pool; asked to, when some of it is over. That ends within a turn of the pool's, so after each there is a look.
 pub(super) fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refusal> {
@@ -105,10 +119,10 @@ impl Engine {
             let is_out =
                 matches!(leaf.config.state, LeafState::Faulted | LeafState::Gone | LeafState::Spared);
             let path = PathBuf::from(&leaf.config.path);
-            let identity = devices::identity(&path);
-            // Each blank one is tried once: what was refused would be refused again. One that is not blank may be made so in its place.
-            let is_known = self.tried.lock().get(&path) == identity.as_ref();
-            let (true, Some(identity), false) = (is_out, identity, is_known) else { continue };
+            let (true, Some(identity)) = (is_out, devices::identity(&path)) else { continue };
+            if self.is_resting(&path, identity) {
+                continue;
+            }
             // One that has a label is the old one, which `zpool online` brings back, or somebody else's; one that holds anything
             // else is not ours to overwrite.
             let Ok(handle) = devices::open(&path, &OpenOptions::PEEK) else { continue };
@@ -121,13 +135,36 @@ impl Engine {
             let request = PoolReplace { name: name.to_owned(), old: path.clone(), new: None, force: false };
             let _turn = self.verbs.lock();
             match self.replace(&caller, &request) {
-                Ok(_) => eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display()),
-                Err(refusal) => {
-                    self.tried.lock().insert(path.clone(), identity);
-                    eprintln!("steadfast: pool '{name}': {} is new, but {}", path.display(), refusal.what);
+                Ok(_) => {
+                    self.tried.lock().remove(&path);
+                    eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display());
                 }
+                Err(refusal) => self.let_rest(name, path, identity, refusal.what),
             }
         }
+    }
+
+    /// Whether a device that was refused is left alone by this look.
+    fn is_resting(&self, path: &Path, identity: (u64, u64)) -> bool {
+        let mut tried = self.tried.lock();
+        match tried.get_mut(path) {
+            Some(known) if known.identity == identity && known.left > 0 => {
+                known.left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that a device was refused, and why, and tells the operator what was not told before.
+    fn let_rest(&self, name: &str, path: PathBuf, identity: (u64, u64), said: String) {
+        let mut tried = self.tried.lock();
+        let before = tried.remove(&path).filter(|before| before.identity == identity);
+        if before.as_ref().is_none_or(|before| before.said != said) {
+            eprintln!("steadfast: pool '{name}': {} is new, but {said}", path.display());
+        }
+        let rests = before.map_or(0, |before| (2 * before.rests).clamp(1, RESTS_MAX));
+        tried.insert(path, Tried { identity, said, left: rests, rests });
     }
 }
 
