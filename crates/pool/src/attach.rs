@@ -84,7 +84,7 @@ impl Inner {
         let listed = self.groups.read().iter().find(|group| group.id == leaf.config().group).cloned();
         let listed = listed.expect("a leaf's group is listed");
         let is_mirror = listed.kind == GroupKind::Mirror;
-        let _due = self.resilver_due();
+        let _due = if is_mirror { self.resilver_due() } else { self.expansion_due() };
         {
             let _turn = self.sync_turn.lock();
             let id = DeviceId(self.space.last_device().0 + 1);

@@ -201,6 +201,7 @@ impl Plan {
             unhelped: Mutex::default(),
             resilver_wanted: AtomicBool::new(false),
             resilvers_due: AtomicUsize::new(0),
+            expansions_due: AtomicUsize::new(0),
             moving: Mutex::default(),
             departed: Mutex::default(),
             move_log: AtomicBool::new(false),

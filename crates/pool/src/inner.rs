@@ -161,8 +161,9 @@ pub(crate) struct Inner {
     pub unhelped: Mutex<BTreeSet<DeviceId>>,
     /// The next commit is followed by a resilver.
     pub resilver_wanted: AtomicBool,
-    /// Verbs under way of which a resilver may be the end, or a growing of a group ([`Inner::resilver_due`]).
+    /// Verbs under way that a resilver may follow ([`Inner::resilver_due`]), and the evening out of a group.
     pub resilvers_due: AtomicUsize,
+    pub expansions_due: AtomicUsize,
     /// What moves things from devices to others, or did last.
     pub moving: Mutex<Option<Scan>>,
     /// Devices that left, whose labels are still there.

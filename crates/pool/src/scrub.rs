@@ -169,10 +169,17 @@ pub struct Offline {
     pub until_import: bool,
 }
 
-/// See [`Inner::resilver_due`].
-pub(crate) struct ResilverDue<'a>(&'a AtomicUsize);
+/// A verb under way that something is to follow: see [`Inner::resilver_due`] and [`Inner::expansion_due`].
+pub(crate) struct Due<'a>(&'a AtomicUsize);
 
-impl Drop for ResilverDue<'_> {
+impl<'a> Due<'a> {
+    fn counted_by(count: &'a AtomicUsize) -> Due<'a> {
+        count.fetch_add(1, Ordering::AcqRel);
+        Due(count)
+    }
+}
+
+impl Drop for Due<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -282,9 +289,13 @@ impl Inner {
 
     /// From now until what it gives is dropped a resilver is about to begin: what changes is seen before that, as labels and commits
     /// take their time, and whoever sees it and waits for the resilver is to wait for its end and not to find none.
-    pub(crate) fn resilver_due(&self) -> ResilverDue<'_> {
-        self.resilvers_due.fetch_add(1, Ordering::AcqRel);
-        ResilverDue(&self.resilvers_due)
+    pub(crate) fn resilver_due(&self) -> Due<'_> {
+        Due::counted_by(&self.resilvers_due)
+    }
+
+    /// The same for a raidz group that becomes wider, and is to be evened out.
+    pub(crate) fn expansion_due(&self) -> Due<'_> {
+        Due::counted_by(&self.expansions_due)
     }
 
     /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the next: a spare that is to step in or to

@@ -1,6 +1,7 @@
 //! The verbs of a pool that move devices and what lies on them.
 
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 
 use steadfast_format::DatasetId;
 use steadfast_property::Local;
@@ -53,7 +54,8 @@ impl Pool {
         self.inner.resilver_anew()
     }
 
-    /// Bytes that a job that moves has yet to look at, and which; `None` if none is active.
+    /// Bytes that a job that moves has yet to look at, and which; `None` if none is active. A group that becomes wider is to be evened out
+    /// from the moment on from which its new device is to be seen.
     #[must_use]
     pub fn move_remaining(&self) -> Option<(ScanKind, u64)> {
         if self.inner.read_only {
@@ -64,9 +66,12 @@ impl Pool {
             let any = leaves.iter().any(|leaf| self.inner.is_being_removed(leaf)) || self.has_departing();
             any.then_some((ScanKind::Remove, 1))
         };
+        // Looked at before the job, as it is over when the job has begun.
+        let due = self.inner.expansions_due.load(Ordering::Acquire) > 0;
         let row = self.inner.move_status().filter(|row| row.state == ScanState::Active);
+        let left = row.map(|row| (row.kind, row.total.saturating_sub(row.read).max(1)));
         // A removal is over when its devices have left.
-        row.map(|row| (row.kind, row.total.saturating_sub(row.read).max(1))).or_else(leaving)
+        left.or_else(|| due.then_some((ScanKind::Expand, 1))).or_else(leaving)
     }
 
     /// Makes a volume; as [`Pool::create_dataset`] otherwise.

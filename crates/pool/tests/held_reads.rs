@@ -13,7 +13,9 @@ use steadfast_device::{Character, Device, MemoryDevice, Place, Result};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, InodeId, Txg};
-use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool, Redundancy, ScanState, ScrubCommand};
+use steadfast_pool::{
+    CreateSpec, DeviceHandle, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
+};
 use steadfast_posix::Errno;
 
 /// A device that holds back one read, or one writing of a label, until it is told to go on.
@@ -319,4 +321,36 @@ fn who_sees_a_new_device_and_waits_for_its_resilver_waits_for_its_end() {
     let (fs, _handle) = mount(&pool, "tank");
     assert!(read_file(&fs, ROOT, b"content") == noise(1, 2 << 20));
     drop(fs);
+}
+
+#[test]
+fn who_sees_a_group_that_is_wider_and_waits_for_it_waits_until_it_is_evened_out() {
+    let (env, devices) = (Env::real(), [Holding::new(), Holding::new(), Holding::new()]);
+    let pool = group_of(&env, Redundancy::Raidz(1), &devices);
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
+    }
+    pool.sync().expect("committed");
+    let new = Holding::new();
+    let (arrived, release) = devices[1].hold_label();
+    std::thread::scope(|scope| {
+        let verb = scope.spawn(|| pool.attach("memory 0", named((3, &new)), false));
+        arrived.recv().expect("a label came to the device");
+        let (seen, left) = (pool.device_paths(), pool.move_remaining());
+        release.send(()).expect("the label waits");
+        assert!(seen.contains(&"memory 3".to_owned()), "{seen:?}");
+        assert_eq!(left, Some((ScanKind::Expand, 1)), "it is about to begin");
+        verb.join().expect("it ends").expect("attached");
+    });
+    ends("the evening out", || {
+        loop {
+            let seen = pool.turns();
+            if pool.move_remaining().is_none() {
+                break;
+            }
+            pool.wait_turn(seen, Duration::from_secs(600));
+        }
+    });
+    assert_eq!(pool.state().moving.map(|job| job.state), Some(ScanState::Finished));
 }
