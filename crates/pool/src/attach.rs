@@ -172,7 +172,7 @@ impl Inner {
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
-        Ok(())
+        self.need_places(1)
     }
 
     /// Takes a device out of a mirror, or ends a replacement by giving up one of its halves. Done when it returns, but for a resilver

@@ -12,7 +12,7 @@ use steadfast_dataset::InodeRoom;
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid,
+    AuxConfig, DatasetId, DeviceId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid,
     PoolState, Txg, medium,
 };
 use steadfast_intent_log::Log;
@@ -284,7 +284,7 @@ impl Pool {
         let events = Arc::new(Events::new(Arc::clone(&env.clock)));
         let (mut leaves, mut groups) = (Vec::new(), Vec::new());
         for group in spec.groups.clone() {
-            crate::groups::add(env, &events, geometry, group, 0, &mut groups, &mut leaves)?;
+            crate::groups::add(env, &events, geometry, group, (DeviceId(0), 0), &mut groups, &mut leaves)?;
         }
         if leaves.len() > LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: spec.name });

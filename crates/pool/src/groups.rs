@@ -88,14 +88,14 @@ pub(crate) fn check(group: &GroupHandles) -> Result<()> {
     }
 }
 
-/// Appends what labels say of a new group and its leaves, or of devices that stand alone. Numbers up to `taken` are those of mirrors of
-/// log devices.
+/// Appends what labels say of a new group and its leaves, or of devices that stand alone. Numbers of devices up to `last` were given out since
+/// the import, if only to some that have left since; numbers of groups up to `taken` are those of mirrors of log devices.
 pub(crate) fn add(
     env: &Env,
     events: &Arc<Events>,
     geometry: Geometry,
     handles: GroupHandles,
-    taken: u8,
+    (last, taken): (DeviceId, u8),
     groups: &mut Vec<GroupConfig>,
     leaves: &mut Vec<Arc<Leaf>>,
 ) -> Result<()> {
@@ -104,7 +104,7 @@ pub(crate) fn add(
         // Each is a group of its own.
         return handles.devices.into_iter().try_for_each(|device| {
             let one = GroupHandles { devices: vec![device], ..handles };
-            add(env, events, geometry, one, taken, groups, leaves)
+            add(env, events, geometry, one, (last, taken), groups, leaves)
         });
     }
     let width = u32::try_from(handles.devices.len()).expect("checked");
@@ -133,7 +133,7 @@ pub(crate) fn add(
         if slots == 0 {
             return Err(Error::TooSmall { path: handle.path, bytes });
         }
-        let last = leaves.iter().map(|leaf| leaf.id().0).max().unwrap_or(0);
+        let last = leaves.iter().map(|leaf| leaf.id().0).max().unwrap_or(0).max(last.0);
         if group != 0 && last >= DEVICE_ID_MAX {
             return Err(Error::TooManyGroups);
         }

@@ -47,7 +47,7 @@ impl Inner {
         self.leaves.read().clone()
     }
 
-    /// Adds groups of devices. Durable when it returns.
+    /// Adds groups of devices. Durable when it returns. What is refused changes nothing.
     pub(crate) fn add_groups(&self, new: Vec<GroupHandles>, force: bool, dry_run: bool) -> Result<()> {
         self.check_writable()?;
         let handles: Vec<&DeviceHandle> = new.iter().flat_map(|group| &group.devices).collect();
@@ -59,22 +59,25 @@ impl Inner {
             check_unoccupied(handle, force)?;
         }
         new.iter().try_for_each(groups::check)?;
-        let (mut listed, mut leaves) = (self.groups.read().clone(), self.leaves());
-        let before = leaves.len();
-        for group in new {
-            let (geometry, taken) = (self.space.geometry(), self.last_log_mirror());
-            groups::add(&self.env, &self.events, geometry, group, taken, &mut listed, &mut leaves)?;
-        }
-        if leaves.len() > LabelConfig::LEAVES_MAX {
-            return Err(Error::LabelTooLong { pool: self.name() });
-        }
-        if dry_run {
-            return Ok(());
-        }
         {
-            // No commit runs meanwhile, so labels and uberblocks agree on what the last one was.
+            // No commit runs meanwhile, so labels and uberblocks agree on what the last one was. And no device comes or goes: a spare
+            // steps in, and one that was replaced leaves, between two commits.
             let _turn = self.sync_turn.lock();
+            let (mut listed, mut leaves) = (self.groups.read().clone(), self.leaves());
+            let before = leaves.len();
+            let geometry = self.space.geometry();
+            let given = (self.space.last_device(), self.last_log_mirror());
+            for group in new {
+                groups::add(&self.env, &self.events, geometry, group, given, &mut listed, &mut leaves)?;
+            }
             let added = leaves.split_off(before);
+            if before + added.len() > LabelConfig::LEAVES_MAX {
+                return Err(Error::LabelTooLong { pool: self.name() });
+            }
+            self.need_places(added.len())?;
+            if dry_run {
+                return Ok(());
+            }
             for leaf in &added {
                 leaf.erase_rings()?;
             }
@@ -103,6 +106,11 @@ impl Inner {
         self.commit_changes()?;
         self.update_limits();
         Ok(())
+    }
+
+    /// Refuses devices for which there is no number before the next import.
+    pub(crate) fn need_places(&self, devices: usize) -> Result<()> {
+        if self.space.has_places(devices) { Ok(()) } else { Err(Error::TooManyGroups) }
     }
 
     /// What a device could gain now.

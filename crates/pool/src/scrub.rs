@@ -710,6 +710,7 @@ impl Inner {
         if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
+        self.need_places(1)?;
         if !(new.device.character().appendable && leaf.device.character().appendable) {
             return Err(Error::GroupOfObjects { path: new.path, group: "mirror".to_owned() });
         }

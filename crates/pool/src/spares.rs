@@ -328,6 +328,7 @@ impl Inner {
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
+        self.need_places(1)?;
         let _due = self.resilver_due();
         let _turn = self.sync_turn.lock();
         if original.config().state != config.state {
@@ -473,6 +474,7 @@ impl Inner {
             unhelped.insert(instead);
             return Ok(());
         };
+        self.need_places(1)?;
         let id = DeviceId(self.space.last_device().0 + 1);
         let slots = original.config().slots;
         let member = MemberSpec { id, slots, device: None };
@@ -538,6 +540,7 @@ impl Inner {
         if u64::from(slots) < self.space.columns_on(beside).max(1) {
             return Err(Error::TooSmall { path: new.path, bytes });
         }
+        self.need_places(1)?;
         let _due = self.resilver_due();
         {
             let _turn = self.sync_turn.lock();

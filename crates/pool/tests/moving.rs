@@ -391,6 +391,25 @@ fn a_group_is_removed_while_the_pool_is_used() {
 }
 
 #[test]
+fn a_device_can_be_added_after_the_youngest_one_has_left() {
+    let machine = Machine::new(4);
+    let pool =
+        machine.create(vec![machine.group(Redundancy::None, &[0]), machine.group(Redundancy::None, &[1])]);
+    pool.remove(&["d1".to_owned()], false).expect("begun");
+    finish(&pool);
+    pool.sync().expect("committed");
+    assert_eq!(paths(&pool), ["d0"]);
+    // Its number is not given out again before the next import.
+    pool.add_groups(vec![machine.group(Redundancy::Mirror, &[2, 3])], true, false).expect("added");
+    write(&pool, 0..FILES, 1);
+    check(&pool, 1, "added");
+    pool.export().expect("exported");
+    let pool = machine.import(&[0, 2, 3]);
+    check(&pool, 1, "imported");
+    pool.export().expect("exported");
+}
+
+#[test]
 fn a_removal_is_refused_without_room_and_can_be_cancelled() {
     let machine = Machine::new(2);
     let pool =

@@ -11,6 +11,9 @@ use crate::accounting::Counters;
 
 /// Columns that may be wrong before others are to be right, of those copied from a device that leaves.
 const COPIES_WRONG: u32 = 2;
+/// Devices that there may be from one import to the next. One that left keeps its place, and a spare that steps in, or a replacement, takes
+/// another: a pool of as many devices as a label lists may have each of them replaced so many times.
+const PLACES: usize = 16 * LabelConfig::LEAVES_MAX;
 
 /// A device and what was asked of it.
 pub(crate) struct Handle {
@@ -53,12 +56,17 @@ impl Handle {
 
 /// Devices by id, in the order they were added. A pool has a handful, so a lookup walks along them.
 pub(crate) struct Devices {
-    places: Box<[OnceLock<(DeviceId, Handle)>]>,
+    places: Box<[OnceLock<Box<(DeviceId, Handle)>>]>,
 }
 
 impl Devices {
     pub fn new() -> Devices {
-        Devices { places: (0..LabelConfig::LEAVES_MAX).map(|_| OnceLock::new()).collect() }
+        Devices { places: (0..PLACES).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Whether there is a place for so many more.
+    pub fn has_places(&self, devices: usize) -> bool {
+        self.iter().count() + devices <= self.places.len()
     }
 
     /// Adds a device, in use or not. False if its id is taken or there is no place left. One caller at a time.
@@ -71,11 +79,11 @@ impl Devices {
         let (device, counters) = (RwLock::new(device), Counters::default());
         let handle = Handle { device, appendable, counters, copies: Default::default() };
         let place = self.places.iter().find(|place| place.get().is_none());
-        place.is_some_and(|place| place.set((id, handle)).is_ok())
+        place.is_some_and(|place| place.set(Box::new((id, handle))).is_ok())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&DeviceId, &Handle)> {
-        self.places.iter().map_while(OnceLock::get).map(|(id, handle)| (id, handle))
+        self.places.iter().map_while(OnceLock::get).map(|place| (&place.0, &place.1))
     }
 
     pub fn get(&self, id: DeviceId) -> Option<&Handle> {
@@ -92,5 +100,20 @@ impl Index<&DeviceId> for Devices {
 
     fn index(&self, id: &DeviceId) -> &Handle {
         self.get(*id).expect("a row names a device of its pool: the table was checked at import")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_may_have_had_many_more_devices_than_it_has() {
+        let devices = Devices::new();
+        let ids = || (1..=PLACES as u64).map(DeviceId);
+        assert!(ids().all(|id| devices.has_places(1) && devices.add(id, None)));
+        assert!(!devices.add(DeviceId(1), None), "its number is taken");
+        assert!(!devices.has_places(1) && !devices.add(DeviceId(PLACES as u64 + 1), None));
+        assert!(ids().all(|id| devices.get(id).is_some()));
     }
 }

@@ -322,6 +322,12 @@ impl Space {
         self.devices.iter().map(|(id, _)| *id).max().unwrap_or(DeviceId(0))
     }
 
+    /// Whether so many devices more can be added before the next import: those that have left since the last one count too.
+    #[must_use]
+    pub fn has_places(&self, devices: usize) -> bool {
+        self.devices.has_places(devices)
+    }
+
     /// Adds an empty device to the group of another.
     pub fn add_to_group(&self, beside: DeviceId, member: MemberSpec) -> bool {
         let _sync = lock(&self.sync);
