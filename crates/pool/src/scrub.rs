@@ -459,8 +459,8 @@ impl Inner {
     }
 
     /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
-    /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each copy, and ten where
-    /// one is wrong, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
+    /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each column of each copy, and
+    /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
     pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
         let began_ns = self.env.clock.monotonic_ns();
         let over = || self.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;

@@ -210,7 +210,7 @@ impl Inner {
         let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);
         for copy in &pointer.copies[..pointer.copy_count()] {
             let judge = |bytes: Buffer| if hash(&bytes) == pointer.hash { Ok(bytes) } else { Err(()) };
-            match self.space.read(*copy, pointer.psize as usize, judge) {
+            match self.space.read_doubting(*copy, pointer.psize as usize, judge) {
                 Ok(bytes) => right = Some(bytes),
                 // (J1)
                 Err(ReadError::Unallocated { .. }) => return tally,

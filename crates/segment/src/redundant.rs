@@ -138,23 +138,29 @@ impl Space {
         std::mem::take(&mut self.write_state().given_up)
     }
 
-    /// Reads a block's parts from whatever is left of them, until the caller accepts what it is given.
+    /// Reads a block's parts from whatever is left of them, until the caller accepts what it is given. What was `rejected` of a block of one
+    /// part, from which copy, is not read again.
     pub(crate) fn recover<T, E>(
         &self,
         address: Address,
         parts: &[Located],
         len: usize,
+        rejected: Option<(Buffer, usize)>,
         verify: &mut dyn FnMut(Buffer) -> Result<T, E>,
     ) -> Option<T> {
         if parts.iter().all(|part| part.open.is_some() || matches!(part.place, Placement::Plain(_))) {
             return None;
         }
         let columns: Vec<Columns> = parts.iter().map(|part| self.columns_of(part)).collect();
-        let mut attempts: Vec<_> = parts
-            .iter()
-            .zip(&columns)
-            .map(|(part, columns)| columns.attempts(part.offset as usize, part.bytes))
-            .collect();
+        let mut attempts: Vec<_> = match (rejected, parts, &columns[..]) {
+            (Some((bytes, copy)), [part], [columns]) => {
+                vec![columns.attempts_behind(part.offset as usize, copy, bytes)]
+            }
+            _ => {
+                let each = parts.iter().zip(&columns);
+                each.map(|(part, columns)| columns.attempts(part.offset as usize, part.bytes)).collect()
+            }
+        };
         let mut versions: Vec<Vec<Vec<u8>>> = Vec::new();
         for (part, attempts) in parts.iter().zip(&mut attempts) {
             let mut all = Vec::new();

@@ -420,10 +420,32 @@ impl Space {
         &self,
         address: Address,
         len: usize,
+        verify: impl FnMut(Buffer) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        self.read_keeping(0, address, len, verify)
+    }
+
+    /// The same for who looks for what is wrong: what was rejected is kept, so that it is not read a second and a third time to be put
+    /// together from the rest. Who reads what is right as a rule does not have it copied for that.
+    pub fn read_doubting<T, E>(
+        &self,
+        address: Address,
+        len: usize,
+        verify: impl FnMut(Buffer) -> Result<T, E>,
+    ) -> Result<T, ReadError<E>> {
+        self.read_keeping(KEPT_BYTES_MAX, address, len, verify)
+    }
+
+    fn read_keeping<T, E>(
+        &self,
+        kept_max: usize,
+        address: Address,
+        len: usize,
         mut verify: impl FnMut(Buffer) -> Result<T, E>,
     ) -> Result<T, ReadError<E>> {
         let mut tried: Option<(Vec<Located>, ReadError<E>)> = None;
         let mut blank = false;
+        let mut rejected: Option<(Buffer, usize)> = None;
         for _ in 0..LOOKUPS_MAX {
             // Whole units, as they lie on the device: a transfer of those can go straight into the buffer.
             let padded = self.geometry.units(len) * self.geometry.unit as usize;
@@ -435,8 +457,12 @@ impl Space {
                 break;
             }
             let failure = match self.fetch(&parts, padded) {
-                Err((device, source)) => ReadError::Device { device, source },
-                Ok(mut bytes) => {
+                Err((device, source)) => {
+                    rejected = None;
+                    ReadError::Device { device, source }
+                }
+                Ok((mut bytes, copy)) => {
+                    rejected = (padded <= kept_max).then(|| (Buffer::from(bytes[..].to_vec()), copy));
                     bytes.resize(len);
                     blank = bytes.iter().all(|byte| *byte == 0);
                     match verify(bytes) {
@@ -448,7 +474,7 @@ impl Space {
             tried = Some((parts, failure));
         }
         let (parts, failure) = tried.expect("at least one place was tried");
-        if let Some(value) = self.recover(address, &parts, len, &mut verify) {
+        if let Some(value) = self.recover(address, &parts, len, rejected, &mut verify) {
             return Ok(value);
         }
         if let ReadError::Rejected { device, .. } = failure {
@@ -1135,22 +1161,23 @@ impl Space {
         located.collect()
     }
 
-    fn fetch(&self, parts: &[Located], len: usize) -> Result<Buffer, (DeviceId, DeviceError)> {
+    /// The bytes of parts as they lie, and from which copy the last of them is.
+    fn fetch(&self, parts: &[Located], len: usize) -> Result<(Buffer, usize), (DeviceId, DeviceError)> {
         let mut bytes = room_for(len);
-        let mut rest = &mut bytes[..];
+        let (mut rest, mut copy) = (&mut bytes[..], 0);
         for part in parts {
             let (out, after) = rest.split_at_mut(part.bytes);
             rest = after;
             match &part.open {
                 Some(open) => open.read(part.offset as usize, out),
-                None => self.read_part(part, &mut [out])?,
+                None => copy = self.read_part(part, &mut [out])?,
             }
         }
-        Ok(bytes)
+        Ok((bytes, copy))
     }
 
-    /// Reads a part that is not in memory as it lies, into buffers that follow each other.
-    fn read_part(&self, part: &Located, outs: &mut [&mut [u8]]) -> Result<(), (DeviceId, DeviceError)> {
+    /// Reads a part that is not in memory as it lies, into buffers that follow each other. Gives which copy of a mirror it is.
+    fn read_part(&self, part: &Located, outs: &mut [&mut [u8]]) -> Result<usize, (DeviceId, DeviceError)> {
         let bytes = outs.iter().map(|out| out.len()).sum();
         if let Some((device, place)) = part.plain() {
             let handle = &self.devices[&device];
@@ -1159,7 +1186,7 @@ impl Space {
                 outs => device.read_segment_parts(place, part.offset, outs),
             });
             handle.counters.read(bytes, result.is_ok());
-            return result.map_err(|source| (device, source));
+            return result.map(|()| 0).map_err(|source| (device, source));
         }
         let result = self.columns_of(part).read_straight(part.offset as usize, outs);
         self.note_read(part, bytes, result.as_ref().err().map(|(column, _)| *column));
@@ -1189,6 +1216,9 @@ impl Space {
 /// What an initialized slot is filled with, as in OpenZFS, and how many bytes of it are written at once.
 const FILL: u64 = 0xdead_beef_dead_beee;
 const FILL_BYTES: usize = 1 << 20;
+
+/// Longest block of which a copy is kept by who expects that it is wrong: nodes of trees are shorter, and content is copied for nothing.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
 pub const READ_GAP_MAX: u32 = 16 << 10;

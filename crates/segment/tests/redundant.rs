@@ -6,7 +6,7 @@ mod common;
 use common::{MiniPool, read};
 use steadfast_crypto::hash;
 use steadfast_device::memory::{Effect, Fault};
-use steadfast_device::{Device, Operation, Place};
+use steadfast_device::{Buffer, Device, Operation, Place};
 use steadfast_format::{Checksums, Column, DatasetId, DeviceId, Placement, SegmentId};
 use steadfast_segment::{Class, Error, Geometry, Redundancy};
 
@@ -108,6 +108,31 @@ fn any_devices_that_can_be_spared_may_be_away_at_import() {
             pool.clean(4 << 20);
             pool.commit();
         }
+    }
+}
+
+/// What a scan reads of a device that holds nothing right: a transfer each is a turn of a disk.
+#[test]
+fn who_expects_blocks_to_be_wrong_reads_less_to_put_them_together() {
+    for group in GROUPS {
+        let reads = |pool: &MiniPool| pool.devices.iter().map(|device| device.counts().reads).sum::<u64>();
+        let [usual, doubting] = [false, true].map(|doubts| {
+            let mut pool = filled(group);
+            spoil(&pool, 0);
+            pool.import().unwrap();
+            let before = reads(&pool);
+            for block in pool.blocks.values() {
+                let expected = block.bytes();
+                let judge = |bytes: Buffer| if bytes == expected { Ok(()) } else { Err("other bytes") };
+                let read = match doubts {
+                    false => pool.space.read(block.address, block.len, judge),
+                    true => pool.space.read_doubting(block.address, block.len, judge),
+                };
+                read.unwrap_or_else(|error| panic!("{group:?} {block:?}: {error}"));
+            }
+            reads(&pool) - before
+        });
+        assert!(doubting < usual, "{group:?}: {doubting} transfers of {usual}");
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! ## Cost
 //! A read that is accepted at once: a transfer for each column that holds some of it. Otherwise all columns of its rows are read
-//! once, and sets of columns taken to be wrong are tried, smallest first: at most the sum over j <= p of C(k + p, j), each one
+//! once (again, or for the first time if the caller gives what it read: [`Columns::attempts_behind`]), and sets of columns taken to be wrong are tried, smallest first: at most the sum over j <= p of C(k + p, j), each one
 //! pass of the parity kernel over the wanted part and one judgement. Sets that cannot change the bytes asked for are left out.
 
 use std::ops::Range;
@@ -280,25 +280,51 @@ impl Columns {
             taken: 0,
             failed: Vec::new(),
             read: Vec::new(),
+            lies: None,
             rows: None,
             sets: Vec::new(),
+            again: false,
         }
     }
 
+    /// The same for who has read the bytes with [`Columns::read_straight`], from the copy that it told, and found them wrong: that version
+    /// is left out, and nothing of it is read again before all others were given.
+    #[must_use]
+    pub fn attempts_behind(&self, offset: usize, copy: usize, rejected: Buffer) -> Attempts<'_> {
+        let mut attempts = self.attempts(offset, rejected.len());
+        match self.layout {
+            Layout::Mirror => {
+                // If the device of a copy before it failed, that is to be told.
+                if self.present().next().is_some_and(|(first, _)| first == copy) {
+                    let count = self.columns.len();
+                    attempts.taken = (copy + count - self.first) % count + 1;
+                    attempts.read.push((copy, rejected));
+                    attempts.again = true;
+                }
+            }
+            Layout::Raidz(_) => {
+                attempts.taken = 1;
+                attempts.lies = Some(rejected);
+                attempts.again = true;
+            }
+        }
+        attempts
+    }
+
     /// Reads the bytes as they lie into `outs`, one behind the other, if all columns that hold some can be read. For who will
-    /// judge them, and asks for [`Columns::attempts`] if they are not right. The error tells the column and what its device said;
-    /// nothing, if the column is missing.
+    /// judge them, and asks for [`Columns::attempts`] if they are not right. Gives which copy of a mirror it was. The error tells the
+    /// column and what its device said; nothing, if the column is missing.
     pub fn read_straight(
         &self,
         offset: usize,
         outs: &mut [&mut [u8]],
-    ) -> Result<(), (usize, Option<DeviceError>)> {
+    ) -> Result<usize, (usize, Option<DeviceError>)> {
         match self.layout {
             Layout::Mirror => {
                 let mut last = None;
                 for (index, Column { device, place }) in self.present() {
                     match device.read_segment_parts(*place, offset32(offset), outs) {
-                        Ok(()) => return Ok(()),
+                        Ok(()) => return Ok(index),
                         Err(error) => last = Some((index, Some(error))),
                     }
                 }
@@ -334,7 +360,7 @@ impl Columns {
                     let read = device.read_segment_parts(*place, offset32(*at), parts);
                     read.map_err(|error| (index, Some(error)))?;
                 }
-                Ok(())
+                Ok(0)
             }
         }
     }
@@ -403,10 +429,14 @@ pub struct Attempts<'c> {
     failed: Vec<(usize, DeviceError)>,
     /// Copies of a mirror that were given.
     read: Vec<(usize, Buffer)>,
+    /// What the caller had read of a raidz segment.
+    lies: Option<Buffer>,
     /// Of a raidz segment, once the bytes as they lie did not do.
     rows: Option<Rows>,
     /// Sets of columns taken to be missing, yet to be tried, the last first.
     sets: Vec<Vec<usize>>,
+    /// The bytes as they lie are to be given at last: the caller had read them before, and a device may have erred once.
+    again: bool,
 }
 
 impl Attempts<'_> {
@@ -445,7 +475,7 @@ impl Attempts<'_> {
         loop {
             let count = self.columns.columns.len();
             if self.taken >= count {
-                return None;
+                return self.once_more();
             }
             let index = (self.columns.first + self.taken) % count;
             self.taken += 1;
@@ -493,15 +523,29 @@ impl Attempts<'_> {
                 return bytes;
             }
         }
-        None
+        self.once_more()
     }
 
-    /// Reads all columns of the rows, and lists the sets of columns that may be wrong.
+    fn once_more(&mut self) -> Option<Buffer> {
+        if !std::mem::take(&mut self.again) {
+            return None;
+        }
+        let mut bytes = Buffer::to_fill(self.range.len());
+        self.columns.read_straight(self.range.start, &mut [&mut bytes]).ok()?;
+        Some(bytes)
+    }
+
+    /// Reads all columns of the rows, but for what is known of them, and lists the sets of columns that may be wrong.
     fn read_rows(&mut self, stripe: Stripe) {
         let part = stripe.rows(&self.range);
         let columns = self.columns.columns.iter().enumerate().map(|(index, column)| {
+            let column = column.as_ref()?;
+            let known = self.lies.as_ref().and_then(|lies| among(lies, &self.range, stripe, index, &part));
+            if known.is_some() {
+                return known;
+            }
             let mut bytes = Buffer::to_fill(part.len());
-            match fetch(column.as_ref()?, part.start, &mut bytes) {
+            match fetch(column, part.start, &mut bytes) {
                 Ok(()) => Some(bytes),
                 Err(error) => {
                     self.failed.push((index, error));
@@ -588,15 +632,34 @@ impl Attempts<'_> {
             // Of a column that holds nothing of the range there is nothing known to be right.
             let repaired = repair
                 && !pieces.is_empty()
-                && self.columns.columns[index].as_ref().is_some_and(|column| {
-                    pieces
-                        .iter()
-                        .all(|piece| append(column, piece.at, &accepted[piece.bytes.clone()]).is_ok())
+                && self.columns.columns[index].as_ref().is_some_and(|Column { device, place }| {
+                    // They follow each other in the column.
+                    let parts: Vec<&[u8]> =
+                        pieces.iter().map(|piece| &accepted[piece.bytes.clone()]).collect();
+                    device.append_segment_parts(*place, offset32(pieces[0].at), &parts).is_ok()
                 });
             Finding { column: index, fault, repaired }
         });
         findings.collect()
     }
+}
+
+/// The rows of a column, if all of them is among the bytes of a range as they lie.
+fn among(
+    lies: &[u8],
+    range: &Range<usize>,
+    stripe: Stripe,
+    column: usize,
+    rows: &Range<usize>,
+) -> Option<Buffer> {
+    let mut bytes = Buffer::with_capacity(rows.len());
+    for piece in stripe.pieces(range.clone()).filter(|piece| piece.column == column) {
+        if piece.at != rows.start + bytes.len() {
+            return None;
+        }
+        bytes.extend(&lies[piece.bytes]);
+    }
+    (bytes.len() == rows.len()).then_some(bytes)
 }
 
 /// What columns have, row by row.

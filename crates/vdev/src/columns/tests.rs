@@ -319,6 +319,52 @@ fn half_a_row_is_a_bug() {
     let _ = write(&group.columns(), 0, &content(CHUNK));
 }
 
+/// Who has read a row and found it wrong: what else there is of it is read once, and what was wrong is written in one transfer.
+#[test]
+fn what_was_read_and_rejected_is_not_read_again() {
+    for (group, wanted) in
+        [(Group::raidz(3, 1), 4), (Group::raidz(4, 2), 6), (Group::new(Layout::Mirror, 2), 2)]
+    {
+        let (columns, all) = (group.columns(), filled(&group));
+        group.fill(&all);
+        spoil(&group, 0);
+        let transfers = || {
+            let counts = group.devices.iter().map(|device| device.counts());
+            counts.fold((0, 0), |(reads, writes), more| (reads + more.reads, writes + more.writes))
+        };
+        let row = match group.layout {
+            Layout::Mirror => 4096,
+            Layout::Raidz(stripe) => stripe.row(),
+        };
+        let before = transfers();
+        let mut bytes = Buffer::to_fill(row);
+        let copy = columns.read_straight(0, &mut [&mut bytes]).expect("nothing fails");
+        assert!(bytes[..] != all[..row]);
+        let mut attempts = columns.attempts_behind(0, copy, bytes);
+        let right = attempts.next().expect("the others tell");
+        assert!(right[..] == all[..row]);
+        assert_eq!(attempts.accept(&right, true).len(), 1);
+        let (reads, writes) = transfers();
+        assert_eq!((reads - before.0, writes - before.1), (wanted, 1), "{:?}", group.layout);
+        group.flush();
+        assert!(read(&columns, &all, 0..row).is_empty(), "it is right again");
+    }
+}
+
+#[test]
+fn what_was_read_wrong_once_is_read_again_when_nothing_else_is_left() {
+    let group = Group::raidz(3, 1);
+    let all = filled(&group);
+    group.fill(&all);
+    // Without its parity a row cannot be computed from anything else.
+    let columns = group.columns_without(&[3]);
+    let row = 3 * CHUNK;
+    let mut attempts = columns.attempts_behind(0, 0, Buffer::from(vec![9; row]));
+    let right = attempts.next().expect("the devices have it");
+    assert!(right[..] == all[..row]);
+    assert!(attempts.next().is_none());
+}
+
 #[test]
 fn subsets_come_smallest_first_and_once() {
     assert_eq!(subsets(&[0, 2, 5], 0), [vec![]]);
