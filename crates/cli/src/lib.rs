@@ -45,6 +45,7 @@ mod zpool_moves;
 mod zpool_scan;
 mod zpool_status;
 mod zpool_trim;
+mod zpool_vdevs;
 
 pub use fuzz::fuzz_options;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use crate::repeat::{Plan, TIME};
 use crate::table::{Column, render, tame};
 use crate::{
     zpool_events, zpool_growth, zpool_import, zpool_inject, zpool_iostat, zpool_moves, zpool_status,
-    zpool_trim,
+    zpool_trim, zpool_vdevs,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,10 @@ const MANY: usize = usize::MAX;
 const JSON_FLAG: Flag = flag('j', "as JSON").or("json");
 const JSON_INT: Flag =
     Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
+
+/// Where devices are listed.
+const BY_NUMBER: Flag = flag('g', "devices by number");
+const LINKS: Flag = flag('L', "accepted and without meaning: links are never followed");
 
 /// Options of import that name or give up an anchor.
 pub(crate) const ANCHOR: &str = "anchor";
@@ -81,13 +85,17 @@ pub const FAMILY: Family = Family {
             syntax: Syntax {
                 flags: &[
                     flag('a', "import all that are found"),
+                    valued('c', "cachefile", "a list of pools, which is refused: -d says where to look"),
                     valued('d', "folder|device", "where to look; may be repeated"),
                     flag('D', "destroyed pools instead of living ones"),
                     flag('f', "although it seems to be in use"),
+                    flag('F', "going back to an older root, which is refused"),
                     flag('l', "load keys too"),
                     flag('N', "mount nothing"),
                     valued('o', "property=value", "readonly=on, altroot=, cachefile=none, or mount options"),
                     valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
+                    flag('s', "accepted and without meaning: devices are always looked at themselves"),
+                    flag('t', "a new name until the export, which is refused: it stays"),
                     flag('m', "open what is committed, though promises of the intent log are lost; the history says so")
                         .or(ACCEPT_LOST_LOG),
                     Flag {
@@ -131,9 +139,11 @@ pub const FAMILY: Family = Family {
             names: &["list"],
             syntax: Syntax {
                 flags: &[
+                    BY_NUMBER,
                     flag('H', "no headings, tabs between columns"),
                     JSON_FLAG,
                     JSON_INT,
+                    LINKS,
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
                     flag('v', "devices too"),
@@ -154,7 +164,10 @@ pub const FAMILY: Family = Family {
                     JSON_FLAG,
                     JSON_INT,
                     flag('D', "how often blocks that are known by content are referred to"),
+                    flag('e', "of devices only those with trouble"),
+                    BY_NUMBER,
                     flag('i', "how far the initialization of each device is"),
+                    LINKS,
                     flag('p', "exact numbers"),
                     flag('P', "full paths of devices, which is how they are always printed"),
                     flag('s', "calls of 30 s and longer too"),
@@ -180,11 +193,11 @@ pub const FAMILY: Family = Family {
                     flag('p', "exact numbers"),
                     valued('o', "field[,field]...", "which of name, property, value, source"),
                 ],
-                operands: "all|property[,property]... [pool]...",
+                operands: "all|property[,property]... [pool]...|[pool all-vdevs|device...]",
                 least: 1,
                 most: MANY,
             },
-            doc: "Prints properties of pools.",
+            doc: "Prints properties of pools, or of devices and groups of one pool.",
             run: get,
         },
         Command {
@@ -208,15 +221,17 @@ pub const FAMILY: Family = Family {
             names: &["iostat"],
             syntax: Syntax {
                 flags: &[
-                    flag('g', "devices by number"),
+                    BY_NUMBER,
                     flag('H', "no headings, tabs between columns"),
                     JSON_FLAG,
                     JSON_INT,
                     flag('l', "average latencies too"),
-                    flag('L', "accepted and without meaning: links are never followed"),
+                    LINKS,
                     flag('n', "headings only once"),
                     flag('p', "exact numbers; nanoseconds"),
                     flag('P', "full paths of devices, which is how they are always printed"),
+                    flag('q', "queues of devices, which is refused: there are none"),
+                    flag('r', "sizes of requests, which is refused: they are not counted"),
                     flag('v', "devices too"),
                     flag('w', "histograms of latencies"),
                     flag('y', "leave out the first report, which is since the import"),
@@ -331,13 +346,13 @@ pub const FAMILY: Family = Family {
             syntax: Syntax {
                 flags: &[
                     flag('n', "only say which devices the new pool would have"),
-                    valued('R', "root", "not built: the new pool stays exported"),
+                    valued('R', "root", "import the new pool with this prefix of all mountpoints; it is not remembered"),
                 ],
                 operands: "pool newpool [device]...",
                 least: 2,
                 most: MANY,
             },
-            doc: "Makes a pool of one device of each mirror: those that are named, or the last ones.",
+            doc: "Makes a pool of one device of each mirror: those that are named, or the last ones. Without -R it stays exported.",
             run: zpool_moves::split,
         },
         Command {
@@ -382,12 +397,14 @@ pub const FAMILY: Family = Family {
             names: &["scrub"],
             syntax: Syntax {
                 flags: &[
+                    flag('a', "all pools"),
+                    flag('e', "only files with known errors, which is refused"),
                     flag('p', "pause what is under way; without options it goes on"),
                     flag('s', "stop what is under way"),
                     flag('w', "wait until it has ended"),
                 ],
-                operands: "pool...",
-                least: 1,
+                operands: "[pool]...",
+                least: 0,
                 most: MANY,
             },
             doc: "Reads everything that is stored, compares it with its checksums, mends what is wrong and names files that are lost.",
@@ -779,7 +796,12 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
                 }
                 section = heading;
                 for (depth, vdev) in with_members(vdev, 1) {
-                    rows.push(names.iter().map(|name| vdev_cell(vdev, depth, name, exact)).collect());
+                    let label = zpool_vdevs::label(vdev, parsed);
+                    let cell = |name: &String| match name.as_str() {
+                        "name" => format!("{}{}", "  ".repeat(depth), tame(&label)),
+                        name => vdev_cell(vdev, depth, name, exact),
+                    };
+                    rows.push(names.iter().map(cell).collect());
                 }
             }
         }
@@ -798,7 +820,6 @@ pub(crate) fn with_members(vdev: &VdevReport, depth: usize) -> Vec<(usize, &Vdev
 fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
     let counted = depth == 1 && vdev.class != VdevClass::Anchor;
     let value = match name {
-        "name" => return format!("{}{}", "  ".repeat(depth), tame(&vdev.name)),
         "health" => vdev.state.as_str().to_owned(),
         "size" if vdev.class != VdevClass::Anchor => vdev.size.to_string(),
         "allocated" if counted => vdev.allocated.to_string(),
@@ -916,6 +937,9 @@ pub(crate) fn all_properties(
 }
 
 fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    if zpool_vdevs::are_named(session, &parsed.operands[1..])? {
+        return zpool_vdevs::get(session, parsed);
+    }
     let fields = get_fields(parsed, false)?;
     let wanted = match parsed.operands[0].as_str() {
         "all" => None,

@@ -11,11 +11,25 @@ use std::path::PathBuf;
 use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSelector, Properties};
 use steadfast_control::{Code, KeyFormat, Refusal};
 
+/// Options of ZFS that are not offered, and why.
+const REFUSED: [(char, &str); 3] = [
+    ('c', "-c: which pools were imported the daemon remembers by itself; -d says where to look for others"),
+    (
+        'F',
+        "-F: the last commit is always whole, so that no older root has to be gone back to; what was lost beside it is given up by \
+         --accept-lost-log, --accept-lost-anchor and --accept-rollback, each by name",
+    ),
+    ('t', "-t: a new name is written to the devices and stays; export the pool and import it under its old name to give it that back"),
+];
+
 /// Lists or imports.
 ///
 /// # Errors
 /// What the daemon refuses.
 pub(crate) fn import(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    if let Some((_, why)) = REFUSED.iter().find(|(letter, _)| parsed.has(*letter)) {
+        return Err(Failure::Usage((*why).to_owned()));
+    }
     let search: Vec<PathBuf> = parsed.values('d').map(|dir| session.world.absolute(dir)).collect();
     let properties = properties(parsed)?;
     // What is accepted is accepted of one pool, which is named.

@@ -66,6 +66,16 @@ type Groups = [(&'static str, &'static [&'static str])];
 /// What the daemon refuses.
 pub(crate) fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let plan = Plan::read(parsed)?;
+    if parsed.has('q') {
+        return Err(Failure::Usage(
+            "-q: there are no queues above a device, so that nothing waits in them; -l tells how long calls take".into(),
+        ));
+    }
+    if parsed.has('r') {
+        return Err(Failure::Usage(
+            "-r: sizes of requests are not counted; bandwidth by operations is their average, and -w tells how long they take".into(),
+        ));
+    }
     if parsed.has('w') && (parsed.has('l') || parsed.has('H')) {
         return Err(Failure::Usage("-w prints histograms, which go with neither -l nor -H".into()));
     }

@@ -7,10 +7,11 @@ use crate::table::tame;
 use crate::zpool::device_path;
 use crate::zpool_growth::check_new;
 use crate::zpool_trim::{duration, wait_for};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::api::{
-    PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSplit, ScanReport,
-    ScrubCommand,
+    PoolAttach, PoolDetach, PoolImport, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSelector,
+    PoolSplit, ScanReport, ScrubCommand,
 };
 use steadfast_property::nice_bytes;
 
@@ -95,13 +96,6 @@ pub(crate) fn reguid(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
 
 pub(crate) fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let (name, new_name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
-    if let Some(root) = parsed.value('R') {
-        return Err(Failure::Usage(format!(
-            "-R is not built: the new pool stays exported, and `zpool import -R {} {}` imports it",
-            tame(root),
-            tame(&new_name)
-        )));
-    }
     let devices = parsed.operands[2..].iter().map(|word| device_path(session, word)).collect();
     let dry_run = parsed.has('n');
     let request = PoolSplit { name: name.clone(), new_name: new_name.clone(), devices, dry_run };
@@ -113,6 +107,25 @@ pub(crate) fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<()
         }
     }
     session.warn(&format!("'{new_name}' is made, but"), &outcome.warnings);
+    if let Some(root) = parsed.value('R').filter(|_| !dry_run) {
+        let properties = [("altroot", root), ("cachefile", "none")];
+        let request = PoolImport {
+            pool: PoolSelector::Name(new_name.clone()),
+            search: outcome.touched.iter().map(PathBuf::from).collect(),
+            new_name: None,
+            force: false,
+            destroyed: false,
+            no_mount: false,
+            properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            key: None,
+            anchor: None,
+            accept_rollback: false,
+            accept_lost_anchor: false,
+            accept_lost_log: false,
+        };
+        let imported = session.ask(request).doing(|| format!("cannot import '{}'", tame(&new_name)))?;
+        session.warn(&format!("'{new_name}' is imported, but"), &imported.warnings);
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
 use crate::zpool_trim::{INITIALIZED, TRIMMED};
-use crate::{zpool_errors, zpool_moves, zpool_scan, zpool_trim};
+use crate::{zpool_errors, zpool_moves, zpool_scan, zpool_trim, zpool_vdevs};
 use serde_json::{Map, Value, json};
 use steadfast_control::Refusal;
 use steadfast_control::api::{
@@ -83,7 +83,7 @@ fn print(session: &mut Session<'_, '_>, pool: &PoolReport, parsed: &Parsed) {
             session.line(line);
         }
     }
-    if let Some(table) = zpool_errors::table(&pool.vdevs, parsed.has('p')).filter(|_| parsed.has('v')) {
+    if let Some(table) = zpool_errors::table(&vdevs, parsed.has('p')).filter(|_| parsed.has('v')) {
         session.out.push_str(&format!("\n{table}"));
     }
     session.line("");
@@ -179,6 +179,18 @@ pub(crate) fn place(error: &DataError) -> String {
     tame(&place) + &bytes
 }
 
+/// Whether something is wrong with a device, or with one of the group.
+fn is_sick(vdev: &VdevReport) -> bool {
+    let erred = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].iter().any(|count| *count > 0);
+    erred || !matches!(vdev.state, Health::Online | Health::Avail) || vdev.children.iter().any(is_sick)
+}
+
+/// The devices that are asked for.
+fn chosen(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
+    let chosen = vdevs.iter().filter(|vdev| !parsed.has('e') || is_sick(vdev));
+    chosen.map(|vdev| VdevReport { children: self::chosen(&vdev.children, parsed), ..vdev.clone() }).collect()
+}
+
 /// Devices with what is to be said of their trim, their initialization and of slow calls, behind what is remarkable anyway.
 fn remarked(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
     let with_more = |vdev: &VdevReport| {
@@ -189,10 +201,10 @@ fn remarked(vdevs: &[VdevReport], parsed: &Parsed) -> Vec<VdevReport> {
         let slow_calls = (parsed.has('s') && vdev.children.is_empty()).then(|| zpool_errors::slow(vdev));
         let notes = vdev.note.iter().cloned().chain(trim).chain(initialize).chain(slow_calls);
         let notes: Vec<String> = notes.collect();
-        let children = remarked(&vdev.children, parsed);
-        VdevReport { note: (!notes.is_empty()).then(|| notes.join("  ")), children, ..vdev.clone() }
+        let (name, children) = (zpool_vdevs::label(vdev, parsed), remarked(&vdev.children, parsed));
+        VdevReport { name, note: (!notes.is_empty()).then(|| notes.join("  ")), children, ..vdev.clone() }
     };
-    vdevs.iter().map(with_more).collect()
+    chosen(vdevs, parsed).iter().map(with_more).collect()
 }
 
 /// The tree of devices, indented by a tab; with counters unless it is a pool that is only a candidate.
@@ -304,7 +316,7 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             "read_errors": json::number(sum(|v| v.read_errors), as_number),
             "write_errors": json::number(sum(|v| v.write_errors), as_number),
             "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
-            "vdevs": vdevs_json(&pool.vdevs, parsed, exact, as_number),
+            "vdevs": vdevs_json(&chosen(&pool.vdevs, parsed), parsed, exact, as_number),
         });
         let mut entry = json!({
             "name": pool.name,

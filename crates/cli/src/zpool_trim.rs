@@ -9,8 +9,8 @@ use crate::zpool_scan::{Pace, now, pace};
 use std::time::{Duration, Instant};
 use steadfast_control::Code;
 use steadfast_control::api::{
-    Activities, PoolActivities, PoolInitialize, PoolReplace, PoolScrub, PoolTrim, ScanReport, ScrubCommand,
-    TrimCommand, TrimReport, TrimState,
+    Activities, PoolActivities, PoolInitialize, PoolList, PoolReplace, PoolScrub, PoolTrim, ScanReport,
+    ScrubCommand, TrimCommand, TrimReport, TrimState,
 };
 use steadfast_property::{nice_bytes, parse_size};
 
@@ -95,11 +95,32 @@ pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<()
     if command != ScrubCommand::Start && parsed.has('w') {
         return usage("-w cannot be used with -p or -s");
     }
-    for name in &parsed.operands {
-        let request = PoolScrub { name: name.clone(), command };
-        session.ask(request).doing(|| format!("cannot scrub '{}'", tame(name)))?;
+    if parsed.has('e') {
+        return usage(
+            "-e: errors are found by looking at all that is stored; to mend a file of which is known that it has some, read it",
+        );
     }
-    for name in parsed.operands.iter().filter(|_| parsed.has('w')) {
+    let all = parsed.has('a');
+    let names: Vec<String> = match (all, parsed.operands.is_empty()) {
+        (true, false) => return usage("too many arguments: -a means all pools"),
+        (false, true) => return usage("missing pool argument"),
+        (true, true) => {
+            let pools = session.ask(PoolList::default()).doing(|| "cannot list pools".into())?;
+            pools.into_iter().map(|pool| pool.name).collect()
+        }
+        (false, false) => parsed.operands.clone(),
+    };
+    let mut begun = Vec::new();
+    for name in names {
+        let doing = || format!("cannot scrub '{}'", tame(&name));
+        match session.ask(PoolScrub { name: name.clone(), command }) {
+            Ok(_) => begun.push(name),
+            // One pool that cannot be scrubbed now keeps the others from nothing.
+            Err(refusal) if all => session.complain(&doing(), &refusal),
+            Err(refusal) => return Err(refusal).doing(doing),
+        }
+    }
+    for name in begun.iter().filter(|_| parsed.has('w')) {
         wait_for(session, name, &["scrub"], None, |_, _| {})?;
     }
     Ok(())

@@ -230,6 +230,57 @@ fn json_has_the_header_and_shape_of_openzfs() {
 }
 
 #[test]
+fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
+    let machine = Machine::new("options");
+    machine.ok("zpool create tank tank.img");
+    let image = machine.folder.join("tank.img").display().to_string();
+    // The number of a device of the host in memory is 7.
+    assert!(machine.ok("zpool status -gL tank").contains("\n\t  7 "));
+    assert_eq!(machine.ok("zpool list -gLHv -o name,health"), "tank\tONLINE\n  7\tONLINE\n");
+    assert!(!machine.ok("zpool status -e tank").contains(&image));
+    let damaged = DataError {
+        dataset: "tank".into(),
+        mountpoint: None,
+        path: None,
+        inode: 7,
+        offset: 0,
+        length: 1,
+    };
+    machine.host.damage("tank", damaged);
+    assert!(machine.ok("zpool status -e tank").contains(&image));
+    assert!(machine.json("zpool status -ej")["pools"]["tank"]["vdevs"]["tank"]["vdevs"][&image].is_object());
+
+    assert_eq!(machine.ok("zpool get -Ho value size,state tank all-vdevs"), "256M\nONLINE\n");
+    assert_eq!(machine.ok("zpool get -Hpo property,value size tank tank.img"), "size\t268435456\n");
+    let told = machine.ok("zpool get -Ho name,value parent,children tank 7");
+    assert_eq!(told, format!("{image}\ttank\n{image}\t-\n"));
+    assert_eq!(machine.ok("zpool get -Ho value health tank"), "ONLINE\n", "of the pool");
+    let told = machine.json("zpool get -j --json-int checksum_errors tank all-vdevs");
+    let property = &told["pools"]["tank"]["vdevs"][&image]["properties"]["checksum_errors"];
+    assert_eq!((&property["value"], &property["source"]["type"]), (&1.into(), &"NONE".into()));
+    assert!(machine.fails("zpool get colour tank all-vdevs", 2).contains("checksum_errors"));
+    assert!(machine.fails("zpool get size tank ~/other.img", 1).contains("VDEV-MISSING"));
+    assert!(machine.fails("zpool get size tank nothing", 1).contains("no such pool"));
+
+    machine.ok("zpool scrub -a");
+    for (line, reason) in [
+        ("zpool scrub", "missing pool"),
+        ("zpool scrub -a tank", "too many arguments"),
+        ("zpool scrub -e tank", "-e: errors are found"),
+        ("zpool iostat -q", "-q: there are no queues"),
+        ("zpool iostat -r tank", "-r: sizes of requests"),
+        ("zpool import -F tank", "-F: the last commit"),
+        ("zpool import -t tank other", "-t: a new name"),
+        ("zpool import -c ~/cache -a", "-c: which pools"),
+    ] {
+        let said = machine.fails(line, 2);
+        assert!(said.contains(reason), "{line}: {said}");
+    }
+    machine.ok("zpool export tank");
+    machine.ok("zpool import -s tank");
+}
+
+#[test]
 fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
     let machine = Machine::new("exit");
     machine.ok("zpool create tank tank.img");

@@ -1,0 +1,171 @@
+//! `zpool get` of devices and groups: what is known of each, as properties that nobody sets.
+
+use crate::family::{Doing, Failure, Session};
+use crate::json;
+use crate::options::Parsed;
+use crate::table::{render, tame};
+use crate::zpool::{device_path, get_columns, get_fields, get_row};
+use serde_json::{Map, json};
+use std::path::Path;
+use steadfast_control::api::{PoolStatus, Source, Value, VdevReport};
+use steadfast_control::{Code, Refusal};
+use steadfast_property::nice_bytes;
+
+/// What is known of a device, by the names of vdevprops(7).
+const PROPERTIES: [&str; 14] = [
+    "name",
+    "capacity",
+    "state",
+    "guid",
+    "size",
+    "free",
+    "allocated",
+    "path",
+    "parent",
+    "children",
+    "numchildren",
+    "read_errors",
+    "write_errors",
+    "checksum_errors",
+];
+/// Stands for all of them.
+const ALL: &str = "all-vdevs";
+
+/// A device or group, and what it belongs to.
+type Vdev = (VdevReport, String);
+
+/// What a vdev is called in a list: by its number, where it has one and that is asked for.
+pub(crate) fn label(vdev: &VdevReport, parsed: &Parsed) -> String {
+    if parsed.has('g') && vdev.guid != 0 { vdev.guid.to_string() } else { vdev.name.clone() }
+}
+
+/// Does the second of these words name something of the pool that the first one names? Else they are all pools.
+///
+/// # Errors
+/// There is no such pool.
+pub(crate) fn are_named(session: &mut Session<'_, '_>, words: &[String]) -> Result<bool, Failure> {
+    let [pool, second, ..] = words else { return Ok(false) };
+    if second == ALL || second.contains('/') {
+        return Ok(true);
+    }
+    let all = vdevs(session, pool)?;
+    Ok(all.iter().any(|(vdev, _)| is_called(session, vdev, second)))
+}
+
+/// Prints properties of devices and groups of one pool.
+///
+/// # Errors
+/// What nobody knows: a property, a device, the pool.
+pub(crate) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let fields = get_fields(parsed, false)?;
+    let wanted = wanted(&parsed.operands[0])?;
+    let (pool, words) = (parsed.operands[1].as_str(), &parsed.operands[2..]);
+    let all = vdevs(session, pool)?;
+    let mut found: Vec<&Vdev> = Vec::new();
+    for word in words {
+        let named = |(vdev, _): &&Vdev| word == ALL || is_called(session, vdev, word);
+        let named: Vec<&Vdev> = all.iter().filter(named).collect();
+        if named.is_empty() && word != ALL {
+            let what = format!("{word} is no device of the pool '{pool}'");
+            let refusal = Refusal::new(Code::VdevMissing, what).with("device", word);
+            return Err(refusal).doing(|| doing(pool));
+        }
+        found.extend(named);
+    }
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let as_number = parsed.has_long("json-int");
+        let mut by_name = Map::new();
+        for vdev in found {
+            let property = |name: &&str| {
+                let value = value(vdev, name, exact);
+                ((*name).to_owned(), json::property(&value, &Value::measured(&value), as_number))
+            };
+            let properties: Map<_, _> = wanted.iter().map(property).collect();
+            by_name.insert(vdev.0.name.clone(), json!({ "name": vdev.0.name, "properties": properties }));
+        }
+        let mut document = json::document("zpool get");
+        document.insert("pools".into(), json!({ pool: { "name": pool, "vdevs": by_name } }));
+        session.line(json::text(document));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for vdev in found {
+        for name in &wanted {
+            let shown = tame(&value(vdev, name, exact));
+            rows.push(get_row(&fields, (&vdev.0.name, name), shown, None, &Source::None));
+        }
+    }
+    session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
+    Ok(())
+}
+
+fn doing(pool: &str) -> String {
+    format!("cannot get properties of devices of '{}'", tame(pool))
+}
+
+/// Properties of a comma-separated list, or all.
+fn wanted(list: &str) -> Result<Vec<&str>, Failure> {
+    if list == "all" {
+        return Ok(PROPERTIES.to_vec());
+    }
+    let names: Vec<&str> = list.split(',').collect();
+    match names.iter().find(|name| !PROPERTIES.contains(*name)) {
+        None => Ok(names),
+        Some(name) => Err(Failure::Usage(format!(
+            "invalid property '{}': what is told of devices is {}",
+            tame(name),
+            PROPERTIES.join(", ")
+        ))),
+    }
+}
+
+/// All devices and groups of a pool, in the order of status.
+fn vdevs(session: &mut Session<'_, '_>, pool: &str) -> Result<Vec<Vdev>, Failure> {
+    fn walk(vdevs: &[VdevReport], parent: &str, all: &mut Vec<Vdev>) {
+        for vdev in vdevs {
+            all.push((vdev.clone(), parent.to_owned()));
+            walk(&vdev.children, &vdev.name, all);
+        }
+    }
+    let reports = session.ask(PoolStatus { names: vec![pool.to_owned()] }).doing(|| doing(pool))?;
+    let mut all = Vec::new();
+    for report in &reports {
+        walk(&report.vdevs, &report.name, &mut all);
+    }
+    Ok(all)
+}
+
+/// Is this its name, its number, or its path as one types it?
+fn is_called(session: &Session<'_, '_>, vdev: &VdevReport, word: &str) -> bool {
+    let is_number = vdev.guid != 0 && vdev.guid.to_string() == word;
+    is_number || vdev.name == word || Path::new(&vdev.name) == device_path(session, word)
+}
+
+/// A value as it is printed; `-` where a vdev has none.
+fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
+    let bytes = |bytes: u64| if exact { bytes.to_string() } else { nice_bytes(bytes) };
+    let is_leaf = vdev.children.is_empty();
+    match name {
+        "name" => vdev.name.clone(),
+        "capacity" => {
+            let percent = vdev.allocated.saturating_mul(100).checked_div(vdev.size).unwrap_or(0);
+            if exact { percent.to_string() } else { format!("{percent}%") }
+        }
+        "state" => vdev.state.as_str().to_owned(),
+        "guid" if vdev.guid != 0 => vdev.guid.to_string(),
+        "size" => bytes(vdev.size),
+        "free" => bytes(vdev.size.saturating_sub(vdev.allocated)),
+        "allocated" => bytes(vdev.allocated),
+        "path" if is_leaf => vdev.name.clone(),
+        "parent" => parent.clone(),
+        "children" if !is_leaf => {
+            vdev.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>().join(",")
+        }
+        "numchildren" => vdev.children.len().to_string(),
+        "read_errors" => vdev.read_errors.to_string(),
+        "write_errors" => vdev.write_errors.to_string(),
+        "checksum_errors" => vdev.checksum_errors.to_string(),
+        _ => "-".to_owned(),
+    }
+}
