@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::data::Course;
-use crate::arms::{detach, zfs_fuse, zfs_fuse_lacks};
+use crate::arms::{detach, loops_of, zfs_fuse, zfs_fuse_lacks};
 use crate::command::quoted;
 use crate::engine::work::Noise;
 use crate::error::Error;
@@ -47,6 +47,8 @@ pub(super) struct Bench {
     /// The devices are images of ours.
     images: bool,
     loops: Vec<String>,
+    /// Loop devices that others had attached to the given files, known before the first of ours is attached.
+    others: Option<Vec<String>>,
     server: Option<Child>,
     files: u64,
     capacity: u64,
@@ -101,6 +103,7 @@ impl Bench {
             device_bytes,
             images,
             loops: Vec::new(),
+            others: None,
             server: None,
             files: 0,
             capacity: 0,
@@ -170,6 +173,11 @@ impl Bench {
                 shell.run(&create)?;
             }
             Kind::Btrfs => {
+                let mut others = Vec::new();
+                for path in self.devices.iter().chain([&self.spare]) {
+                    others.extend(loops_of(path, shell)?);
+                }
+                self.others = Some(others);
                 for path in self.devices.clone().iter().chain([&self.spare.clone()]) {
                     let path = quoted(&path.display().to_string());
                     let said = shell.ask(&format!("losetup --find --show --direct-io=on {path}"))?;
@@ -548,8 +556,9 @@ impl Bench {
             let _ = child.kill();
             let _ = child.wait();
         }
-        if matches!(self.kind, Kind::Btrfs) {
-            self.devices.iter().chain([&self.spare]).for_each(|path| detach(path, shell));
+        // None of ours was attached as long as those of others are not known.
+        if let Some(others) = self.others.take() {
+            self.devices.iter().chain([&self.spare]).for_each(|path| detach(path, &others, shell));
             self.loops.clear();
         }
         if self.images {
