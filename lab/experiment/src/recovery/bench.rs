@@ -410,9 +410,8 @@ impl Bench {
                 format!("{replace} && {inject} && {}", self.ours(&format!("pool wait -t resilver {pool}")))
             }
             Kind::Btrfs => {
-                let last = self.loops.len() - 1;
-                self.loops.swap(device, last);
-                format!("btrfs replace start -B -f {} {} {place}", device + 1, self.loops[device])
+                let spare = self.loops.last().map_or("", String::as_str);
+                format!("btrfs replace start -B -f {} {spare} {place}", device + 1)
             }
             Kind::ZfsFuse { programs } => {
                 let zpool = programs.join("zpool").display().to_string();
@@ -424,7 +423,30 @@ impl Bench {
         };
         shell.run(&line)?;
         std::mem::swap(&mut self.devices[device], &mut self.spare);
+        if let Some(last) = self.loops.len().checked_sub(1) {
+            self.loops.swap(device, last);
+        }
         Ok(())
+    }
+
+    /// Gives btrfs room for a replace, which makes one block group after the other read-only while it copies it, and wants space that no
+    /// block group has yet for another of its kind: block groups that are not full are put together.
+    pub fn make_room(&self, shell: &mut Shell) -> Result<(), Error> {
+        if !matches!(self.kind, Kind::Btrfs) {
+            return Ok(());
+        }
+        let place = quoted(&self.place().display().to_string());
+        match shell.run(&format!("btrfs balance start -dusage=90 -musage=90 {place} > /dev/null")) {
+            // It wants room too; where there is none, the replace says so.
+            Err(Error::Command { .. }) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Whether a replace ended for want of room that is btrfs's own affair (see [`Bench::make_room`]).
+    pub fn wants_room(&self, error: &Error) -> bool {
+        let said = |stderr: &str| stderr.contains("No space left on device");
+        matches!(self.kind, Kind::Btrfs) && matches!(error, Error::Command { stderr, .. } if said(stderr))
     }
 
     /// Gives every device the model of a hard disk, or with nothing takes it away.
@@ -575,4 +597,27 @@ pub(super) fn alive(stop: &AtomicBool) -> Result<(), Error> {
 
 fn remove_file(path: &Path) {
     let _ = fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_replace_of_btrfs_may_find_no_room() {
+        let bench = |kind| {
+            let (home, spare) = (PathBuf::from("/nowhere"), PathBuf::from("/nowhere/d6.img"));
+            Bench::new("a", kind, home, Vec::new(), spare, 1 << 30, true)
+        };
+        let error = |stderr: &str| Error::Command {
+            line: "btrfs replace start".to_owned(),
+            status: "1".to_owned(),
+            stderr: stderr.to_owned(),
+        };
+        let full = error("ERROR: ioctl(DEV_REPLACE_START) failed on \"mnt\": No space left on device");
+        assert!(bench(Kind::Btrfs).wants_room(&full));
+        assert!(!bench(Kind::Btrfs).wants_room(&error("ERROR: not a btrfs filesystem")));
+        assert!(!bench(Kind::Btrfs).wants_room(&Error::Stopped));
+        assert!(!bench(Kind::Ours { parity: 1 }).wants_room(&full), "ours ends the run");
+    }
 }
