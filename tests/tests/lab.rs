@@ -242,6 +242,40 @@ fn ctrl_c_ends_the_command_that_runs() {
     assert_eq!(fs::metadata(&devices[0]).unwrap().len(), 16 << 20, "what was given is left");
 }
 
+/// Making a file system never ends by itself: a `mkfs.ext4` that is none.
+#[test]
+fn ctrl_c_ends_what_makes_a_file_system_in_other_experiments_too() {
+    let test = "ctrl_c_ends_what_makes_a_file_system_in_other_experiments_too";
+    if let Some(why) = no_fuse().or_else(|| (!is_root()).then(|| "needs root".to_owned())) {
+        return skip(test, &why);
+    }
+    let host = Host::new();
+    host.shell(
+        "mkdir bin; echo 'echo reached > \"$0.reached\"; sleep 100000' > bin/mkfs.ext4; \
+         sed -i '1i #!/bin/sh' bin/*; chmod +x bin/*",
+    )
+    .ok();
+    let path = format!("{}:{}", host.at("bin").display(), std::env::var("PATH").unwrap_or_default());
+    for experiment in ["engine", "cow", "journal"] {
+        let (work, out) = (host.at(experiment), host.at(&format!("{experiment}.out")));
+        fs::create_dir(&work).unwrap();
+        let mut command = Command::new(steadfast_bin());
+        command.args(["lab", "run", experiment, "--tiny", "--arms", "ext4", "--out"]).arg(out);
+        command.env("PATH", &path).arg("--dir").arg(&work).stderr(Stdio::piped());
+        let mut child = spawn(&mut command).unwrap();
+        while !host.at("bin/mkfs.ext4.reached").exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{experiment} ended before it came to the command");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        host.exec("kill", &["-INT", &child.id().to_string()], b"").ok();
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{experiment}: {said}");
+        nothing_left(&work);
+        fs::remove_file(host.at("bin/mkfs.ext4.reached")).unwrap();
+    }
+}
+
 #[test]
 fn the_demo_tells_its_story_and_catches_the_flipped_bit() {
     if let Some(why) = no_fuse() {

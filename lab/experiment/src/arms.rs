@@ -391,7 +391,7 @@ impl Arm {
             // The kernel tells a server of a file's close after the program that closed it has gone on.
             let began = Instant::now();
             while let Err(error) = self.unmount(shell) {
-                if began.elapsed() > PATIENCE {
+                if matches!(error, Error::Stopped) || began.elapsed() > PATIENCE {
                     return Err(error);
                 }
                 std::thread::sleep(Duration::from_millis(100));

@@ -75,6 +75,11 @@ impl Commands {
         self
     }
 
+    /// The same from now on; with nothing, commands come to their end whatever is set: for what takes everything away.
+    pub fn heed(&mut self, stop: Option<Arc<AtomicBool>>) {
+        self.stop = stop;
+    }
+
     /// Everything that was run, in order.
     pub fn history(&self) -> &[report::Command] {
         &self.history

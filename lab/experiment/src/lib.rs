@@ -193,7 +193,7 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Error> {
 
 /// Runs one experiment and writes its report. Whatever happens, what was set up is gone afterwards, unless
 /// `request.keep`.
-pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result<Results, Error> {
+pub fn run(request: &RunRequest, context: &Context, stop: &Arc<AtomicBool>) -> Result<Results, Error> {
     let experiment = experiment::find(&request.experiment)
         .ok_or_else(|| Error::Usage(format!("there is no experiment `{}`", request.experiment)))?;
     let arms = experiment.arms().len();
@@ -207,7 +207,8 @@ pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result
     let work = request.work.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let mut target: Box<dyn Target> = if request.directories.is_empty() {
         check_room(&work, experiment.bytes_needed(request.size))?;
-        Box::new(Pools::new(&context.steadfast, &context.version, request.size, &work)?)
+        let pools = Pools::new(&context.steadfast, &context.version, request.size, &work)?;
+        Box::new(pools.heeding(Arc::clone(stop)))
     } else {
         Box::new(Directories::new(request.directories.clone()))
     };

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::command::Commands;
 use crate::error::Error;
@@ -241,6 +243,13 @@ impl Pools {
         })
     }
 
+    /// Ends a command that is waited for when this is set, but for those that take everything away.
+    #[must_use]
+    pub fn heeding(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.commands.heed(Some(stop));
+        self
+    }
+
     /// The commands, for experiments that need more than volumes.
     pub fn commands(&mut self) -> &mut Commands {
         &mut self.commands
@@ -373,6 +382,7 @@ impl Target for Pools {
             return Ok(());
         }
         self.clean = true;
+        self.commands.heed(None);
         // First as one would by hand, then whatever is left by force. Only the last result matters.
         let daemon = self.daemon.or_else(|| self.daemon_pid());
         if daemon.is_some() {
@@ -489,6 +499,8 @@ pub(crate) fn on_path(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn volume(arm: &'static str) -> Volume {
@@ -504,6 +516,33 @@ mod tests {
         assert!(error.contains("thesis.txt") && error.contains("action:"), "{error}");
         target.clean_up().unwrap();
         assert!(dir.path().join("thesis.txt").exists());
+    }
+
+    /// Making a pool never ends by itself: a program that is none of ours.
+    #[test]
+    fn a_command_that_is_waited_for_ends_and_what_was_made_goes() {
+        if check_fuse().is_err() {
+            return;
+        }
+        let dir = Workdir::create(&std::env::temp_dir()).unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "#!/bin/sh\ntest $2 != create || sleep 100000\nexit 1\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let stop = Arc::new(AtomicBool::new(true));
+        loop {
+            let pools = Pools::new(&program, "1", 64 << 20, dir.path()).unwrap();
+            let mut pools = pools.heeding(Arc::clone(&stop));
+            let place = pools.workdir.path().to_owned();
+            let prepared = pools.prepare(&volume("on"));
+            pools.clean_up().unwrap();
+            assert!(!place.exists());
+            match prepared {
+                Err(Error::Stopped) => break,
+                // A process that another test began a moment ago has the program open for writing until it runs its own.
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod page;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
@@ -67,7 +68,11 @@ pub type BesideResults = Results<BesideReport>;
 ///
 /// # Errors
 /// Whatever keeps it from its end. What is merely not installed does not, nor does a load that fails on one file system.
-pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Result<BesideResults, Error> {
+pub fn run(
+    request: &BesideRequest,
+    context: &Context,
+    stop: &Arc<AtomicBool>,
+) -> Result<BesideResults, Error> {
     let name = request.load.name;
     check_fuse()?;
     if !rustix::process::geteuid().is_root() {
@@ -103,7 +108,7 @@ pub fn run(request: &BesideRequest, context: &Context, stop: &AtomicBool) -> Res
     report.conditions.machine = machine;
 
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let columns: Vec<&Column> =
         request.load.columns.iter().filter(|column| wanted(request, column)).collect();
     let variants: Vec<&Variant> =

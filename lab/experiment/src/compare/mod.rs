@@ -9,6 +9,7 @@ pub(crate) mod args;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -40,7 +41,7 @@ const MAKING_S: f64 = 5.0;
 pub fn run(
     request: &CompareRequest,
     context: &Context,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<results::Results<EngineReport>, Error> {
     let plan = plan(request)?;
     let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
@@ -49,7 +50,7 @@ pub fn run(
     let out = results::directory(&stem, request.out.as_deref())?;
     let (started, clock) = (SystemTime::now(), Instant::now());
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let mut machine = machine::describe(&parent);
     machine.busy_before_percent = machine::busy();
     let named = |contender: &Contender| ArmInfo {
@@ -341,7 +342,7 @@ mod tests {
             // Caches are dropped by root alone.
             return;
         }
-        let done = run(&request, &context, &AtomicBool::new(false)).unwrap();
+        let done = run(&request, &context, &Arc::default()).unwrap();
         let rate = done.report.rows.iter().find(|row| row.key == "first/rate").unwrap();
         assert!(rate.median("dir1").unwrap() > 0.0 && rate.median("dir2").unwrap() > 0.0);
         assert_eq!(done.report.charts.len(), 1);

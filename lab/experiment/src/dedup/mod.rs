@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -73,7 +74,7 @@ struct Run<'a> {
 pub fn run(
     request: &DedupRequest,
     context: &Context,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<results::Results<EngineReport>, Error> {
     check_fuse()?;
     if !rustix::process::geteuid().is_root() {
@@ -98,7 +99,7 @@ pub fn run(
     let out = results::directory("dedup", request.out.as_deref())?;
     let (started, clock) = (SystemTime::now(), Instant::now());
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let mut machine = machine::describe(&parent);
     machine.busy_before_percent = machine::busy();
     let arms = Arms::new(recipes(request), &workdir, context, &mut shell)?;

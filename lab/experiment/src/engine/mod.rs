@@ -16,6 +16,7 @@
 //! (N2) All arms do the same calls on the same bytes in the same order; each round begins with another arm.
 //! (N3) What is not installed is a column that says so, never a number.
 //! (N4) Whatever way it ends, mounts, loop devices, daemons and files are gone.                              `Drop`
+//! (N5) Ctrl-C ends the command that is waited for; what takes everything away hears no more of it.
 //!
 //! ## Reading order
 //! [`data`] (what a result is), [`arms`](crate::arms), [`work`], [`goals`], `groups` and `curves` (what is run), `chart`, `page`.
@@ -32,6 +33,7 @@ pub(crate) mod source_tree;
 pub mod work;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -80,7 +82,11 @@ impl Run<'_> {
 ///
 /// # Errors
 /// Whatever keeps it from its end. What is merely not installed does not.
-pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Result<EngineResults, Error> {
+pub fn run(
+    request: &EngineRequest,
+    context: &Context,
+    stop: &Arc<AtomicBool>,
+) -> Result<EngineResults, Error> {
     check_fuse()?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Missing {
@@ -105,7 +111,7 @@ pub fn run(request: &EngineRequest, context: &Context, stop: &AtomicBool) -> Res
     let out = results::directory("engine", request.out.as_deref())?;
     let (started, clock) = (SystemTime::now(), Instant::now());
     let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?);
+    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
     let mut machine = machine::describe(&parent);
     machine.busy_before_percent = machine::busy();
     let scratch = workdir.subdirectory("scratch")?;
