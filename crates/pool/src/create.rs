@@ -12,8 +12,8 @@ use steadfast_dataset::InodeRoom;
 use steadfast_device::Device;
 use steadfast_env::Env;
 use steadfast_format::{
-    AuxConfig, DatasetId, DeviceId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState, PoolGuid,
-    PoolState, Txg, medium,
+    AuxConfig, DatasetId, DeviceId, Feature, GroupClass, GroupConfig, LabelConfig, LeafConfig, LeafState,
+    PoolGuid, PoolState, Txg, medium,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
