@@ -640,17 +640,31 @@ impl Pool {
             // What is on the devices is of unknown extent; the labels stay as they are.
             return Ok(());
         }
-        if inner.has_changes() {
-            inner.commit()?;
-        }
-        inner.space.discard_all();
-        if let Some(state) = state {
-            inner.write_labels(state, inner.txgs.commits.committed())?;
+        // Nobody commits any more, and who waits for a commit from here on is told so: it would have no end.
+        match self.settle_alone(state) {
+            Ok(()) => inner.txgs.commits.suspend("it is not in use here any more"),
+            Err(error) => {
+                inner.suspend(&error);
+                return Err(error);
+            }
         }
         if let Some(anchor) = inner.anchor() {
             anchor.settle();
         }
         Ok(())
+    }
+
+    /// What is left to be done when the tasks have ended.
+    fn settle_alone(&self, state: Option<PoolState>) -> Result<()> {
+        let inner = &self.inner;
+        if inner.has_changes() {
+            inner.commit()?;
+        }
+        inner.space.discard_all();
+        match state {
+            Some(state) => inner.write_labels(state, inner.txgs.commits.committed()),
+            None => Ok(()),
+        }
     }
 
     /// Adds a line to the history; stored with the next commit.

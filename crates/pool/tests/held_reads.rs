@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec, write_file};
-use steadfast_device::{Character, Device, MemoryDevice, Place, Result};
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::{Character, Device, MemoryDevice, Operation, Place, Result};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, InodeId, Txg};
@@ -243,6 +244,26 @@ fn who_asks_for_the_status_while_names_are_read_stops_nobody_else() {
         assert!(damaged.len() == 20 && damaged.iter().all(|file| file.path.is_some()), "{damaged:?}");
     });
     drop((fs, opened));
+}
+
+/// Nobody commits for it any more.
+#[test]
+fn nobody_waits_for_a_pool_that_was_exported_or_could_not_be() {
+    let env = Env::real();
+    for skip in 0.. {
+        let device = Holding::new();
+        let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+        pool.sync().expect("committed");
+        // The n-th write fails, and all after it: of a commit, or of a label.
+        device.below.arm(Fault { operation: Operation::Write, skip, effect: Effect::FailAlways });
+        let exported = pool.export();
+        ends("a commit of a pool that is none any more", || assert!(pool.sync().is_err()));
+        if exported.is_ok() {
+            assert!(skip >= 8, "a commit writes four roots, and there are four labels");
+            break;
+        }
+        ends("another export", || pool.export().expect("there is nothing more to be written"));
+    }
 }
 
 fn named((at, device): (usize, &Arc<Holding>)) -> DeviceHandle {

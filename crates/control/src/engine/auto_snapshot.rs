@@ -85,7 +85,10 @@ impl Engine {
                 diary.say(warning.fields.get("fs").map_or("", String::as_str), warning.what.clone());
             }
             let _turn = self.verbs.lock();
-            carry_out(&mut diary, &held, due);
+            // It may have been exported, or destroyed, since the look.
+            if self.pools.read().values().any(|known| Arc::ptr_eq(known, &held)) {
+                carry_out(&mut diary, &held, due);
+            }
         }
     }
 }
