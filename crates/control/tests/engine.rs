@@ -315,8 +315,35 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
     assert_eq!(house.create_fs("tank/x", &[], None).unwrap_err().code, Code::PoolMissing);
     assert_eq!(house.create_pool(house.create_request("tank", "b.img")).unwrap_err().code, Code::PoolExists);
     std::fs::rename(&gone, &here).unwrap();
-    house.import("tank", None).unwrap();
+    // What the import is refused for leaves it as it was.
+    let import = |set: &[(&str, &str)]| {
+        let properties = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let request = PoolImport {
+            pool: PoolSelector::Name("tank".into()),
+            search: vec![house.folder.clone()],
+            new_name: None,
+            force: false,
+            destroyed: false,
+            no_mount: false,
+            properties: properties.collect(),
+            key: None,
+            anchor: None,
+            accept_rollback: false,
+            accept_lost_anchor: false,
+            accept_lost_log: false,
+        };
+        house.host().pool_import(&caller(), request).map(drop)
+    };
+    import(&[("readonly", "on"), ("comment", "x")]).unwrap_err();
+    import(&[("feature@unheard_of", "enabled")]).unwrap_err();
+    assert_eq!(house.create_pool(house.create_request("tank", "b.img")).unwrap_err().code, Code::PoolExists);
+    import(&[("comment", "x")]).unwrap();
     assert_eq!(house.mounted(), ["tank"]);
+    house.export("tank", false).unwrap();
+    import(&[("feature@unheard_of", "enabled")]).unwrap_err();
+    let request = LabelClear { device: here, force: false };
+    let refused = house.host().label_clear(&caller(), request).unwrap_err().what;
+    assert!(refused.ends_with("which was exported"), "{refused}");
 }
 
 #[test]

@@ -408,6 +408,7 @@ impl Engine {
             altroot(&request.properties).or(remembered.as_ref().and_then(|pool| pool.altroot.clone()));
         let cached = request.properties.get("cachefile").is_none_or(|value| value != "none");
         let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
+        let was = found.config.state;
         let spec = ImportSpec {
             new_name: request.new_name.clone(),
             force: request.force,
@@ -424,13 +425,20 @@ impl Engine {
             memory: self.memory,
         };
         let pool = Pool::import(&self.env, found, &spec).map_err(|error| foreign_log(refuse::pool(error)))?;
-        if let Some(old) = remembered {
-            self.lost.lock().remove(&old.name);
-        }
         let stored: Properties =
             request.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
-        for (property, value) in &stored {
-            set_property(&pool, property, value)?;
+        let set = stored.iter().try_for_each(|(property, value)| set_property(&pool, property, value));
+        if let Err(refusal) = set {
+            // It is left as it was found, and remembered if it was (E3); what fails at that an import tells.
+            let _ = match was {
+                PoolState::Active => pool.close(),
+                PoolState::Exported => pool.export(),
+                PoolState::Destroyed => pool.destroy(),
+            };
+            return Err(refusal);
+        }
+        if let Some(old) = remembered {
+            self.lost.lock().remove(&old.name);
         }
         let held = self.hold(pool, devices, altroot, cached);
         self.imported(&held, &name);
