@@ -87,6 +87,8 @@ impl Inner {
         let _due = if is_mirror { self.resilver_due() } else { self.expansion_due() };
         {
             let _turn = self.sync_turn.lock();
+            // One may have stepped in since (A3).
+            self.check_no_spare(&leaf)?;
             let id = DeviceId(self.space.last_device().0 + 1);
             let slots = medium::slot_count(new.device.character().size_bytes, listed.column);
             let (guid, state) = (self.env.random.nonzero_u64(), LeafState::Online);
@@ -265,6 +267,8 @@ impl Inner {
         let others = members.iter().filter(|other| other.id() != leaf.id());
         {
             let _turn = self.sync_turn.lock();
+            // One may have stepped in since, and is a member more.
+            self.check_no_spare(leaf)?;
             let in_use = others.filter(|other| self.space.is_in_use(other.id())).count();
             // (A2), before anything is closed (A3), and of what was open after it.
             if in_use == 0 || self.space.is_needed(leaf.id()) {

@@ -134,11 +134,12 @@ impl Inner {
         if dry_run {
             return Ok(());
         }
+        // All of them before the first is listed.
+        handles.iter().try_for_each(|handle| crate::scan::erase(&*handle.device))?;
         let _turn = self.sync_turn.lock();
         let before = (self.aux.read().clone(), self.features.read().clone());
         let mut new = Vec::new();
         for DeviceHandle { path, device } in handles {
-            crate::scan::erase(&*device)?;
             let guid = self.env.random.nonzero_u64();
             let class = AuxClass::Cache;
             self.aux.write().push(AuxConfig::new(class, guid, path));
@@ -167,6 +168,7 @@ impl Inner {
         let Some(aux) = listed else {
             return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
         };
+        let before = (self.aux.read().clone(), self.features.read().clone());
         self.aux.write().retain(|other| other.guid != aux.guid);
         let gone = {
             let mut caches = self.caches.write();
@@ -177,7 +179,12 @@ impl Inner {
         if self.listed_caches().is_empty() {
             self.features.write().retain(|feature| feature.name != FEATURE);
         }
-        self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
+        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+            (*self.aux.write(), *self.features.write()) = before;
+            self.caches.write().extend(gone);
+            self.use_caches();
+            return Err(error);
+        }
         if let Some(cache) = gone {
             if let Some(here) = &cache.here {
                 here.cache.stop_using();

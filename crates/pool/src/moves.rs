@@ -83,6 +83,8 @@ impl Inner {
     pub(crate) fn remove_groups(&self, paths: &[String], dry_run: bool) -> Result<()> {
         self.check_writable()?;
         self.check_no_move(&[])?;
+        // No spare steps in for one of them meanwhile.
+        let turn = self.sync_turn.lock();
         let mut leaving: Vec<Arc<Leaf>> = Vec::new();
         for path in paths {
             let named = self.leaf_named(path)?;
@@ -115,19 +117,17 @@ impl Inner {
         if dry_run {
             return Ok(());
         }
-        {
-            let _turn = self.sync_turn.lock();
-            for leaf in &leaving {
-                leaf.config.write().state = LeafState::Leaving;
-                self.space.set_leaving(leaf.id(), true);
-            }
-            self.replacing.lock().extend(&ids);
-            self.commit_state.lock().labels_dirty = true;
-            self.space.close_leaving()?;
-            self.move_log.store(true, Ordering::Release);
-            let device = u32::try_from(ids[0].0).unwrap_or(u32::MAX);
-            *self.moving.lock() = Some(self.begin_move(ScanKind::Remove, device));
+        for leaf in &leaving {
+            leaf.config.write().state = LeafState::Leaving;
+            self.space.set_leaving(leaf.id(), true);
         }
+        self.replacing.lock().extend(&ids);
+        self.commit_state.lock().labels_dirty = true;
+        self.space.close_leaving()?;
+        self.move_log.store(true, Ordering::Release);
+        let device = u32::try_from(ids[0].0).unwrap_or(u32::MAX);
+        *self.moving.lock() = Some(self.begin_move(ScanKind::Remove, device));
+        drop(turn);
         // (Y5)
         self.update_limits();
         self.commit_changes()?;

@@ -184,11 +184,12 @@ impl Inner {
         if dry_run {
             return Ok(());
         }
+        // All of them before the first is listed.
+        handles.iter().try_for_each(|handle| crate::scan::erase(&*handle.device))?;
         let _turn = self.sync_turn.lock();
         let before = (self.aux.read().clone(), self.features.read().clone());
         let mut new = Vec::new();
         for DeviceHandle { path, device } in handles {
-            crate::scan::erase(&*device)?;
             let guid = self.env.random.nonzero_u64();
             new.push(guid);
             let class = AuxClass::Spare;
@@ -220,12 +221,17 @@ impl Inner {
             return Err(Error::SpareInUse { pool: self.name(), path: path.to_owned() });
         }
         let spare = self.waiting(aux.guid);
+        let before = (self.aux.read().clone(), self.features.read().clone());
         self.aux.write().retain(|other| other.guid != aux.guid);
         self.spares.write().retain(|other| other.guid != aux.guid);
         if self.listed_spares().is_empty() {
             self.features.write().retain(|feature| feature.name != FEATURE);
         }
-        self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
+        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+            (*self.aux.write(), *self.features.write()) = before;
+            self.spares.write().extend(spare);
+            return Err(error);
+        }
         if let Some(spare) = spare {
             // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
             let _ = spare.device.as_ref().map(|device| crate::scan::erase(&**device));
@@ -384,6 +390,11 @@ impl Inner {
         let _due = self.resilver_due();
         let _turn = self.sync_turn.lock();
         let id = spare.id();
+        // Somebody may have sent it back meanwhile, or what it stands for may have failed again.
+        let is_it = |due: Due| matches!(due, Due::Dismissed(leaf) if leaf.id() == id);
+        if !self.look_at_spares().due().any(is_it) {
+            return Ok(());
+        }
         spare.config.write().state = LeafState::Leaving;
         self.space.set_leaving(id, true);
         self.replacing.lock().push(id);

@@ -226,6 +226,40 @@ fn spares_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn what_waits_beside_is_added_or_taken_away_whole_or_not_at_all() {
+    let (machine, pool) = Machine::new(Redundancy::Mirror, 2);
+    let new = |name: &str| Arc::new(MemoryDevice::new(name, 128 << 20));
+    let broken = Fault { operation: Operation::Write, skip: 0, effect: Effect::FailAlways };
+    let waiting = |pool: &Pool| {
+        let state = pool.state();
+        (state.spares.len(), state.caches.len(), state.log_devices.len())
+    };
+    // The second of two cannot be written.
+    let two = [new("one"), new("two")];
+    two[1].arm(broken);
+    pool.add_spares(handles(&two), false, false).unwrap_err();
+    pool.add_caches(handles(&two), false, false).unwrap_err();
+    assert_eq!(waiting(&pool), (1, 0, 0));
+    // Labels cannot be written as long as a log device fails that they list.
+    let (cache, log, other) = (new("cache"), new("log"), new("other log"));
+    pool.add_caches(handles(&[cache]), false, false).expect("added");
+    pool.add_logs(handles(&[Arc::clone(&log), other]), false, false).expect("added");
+    log.arm(broken);
+    let spare = pool.state().spares[0].path.clone();
+    assert!(matches!(pool.remove_spare(&spare), Err(Error::LogUnfit { .. })));
+    assert_eq!(waiting(&pool), (1, 1, 2), "nothing was changed");
+    // The next commit gives the log device up, and then they go.
+    pool.sync().expect("committed");
+    pool.remove_spare(&spare).expect("removed");
+    pool.remove_cache("cache").expect("removed");
+    pool.remove_log("log").expect("removed");
+    assert_eq!(waiting(&pool), (0, 0, 1));
+    check(&pool, 0..FILES);
+    pool.export().expect("exported");
+    drop(machine);
+}
+
+#[test]
 fn a_spare_is_sent_back_or_kept_for_good() {
     for (redundancy, count) in GROUPS {
         for keep in [false, true] {
