@@ -9,6 +9,7 @@ use std::time::Duration;
 use steadfast_control::api::*;
 use steadfast_control::check::check;
 use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf};
+use steadfast_control::inject::{Calls, Fault, InjectCommand, PoolInject, When};
 use steadfast_control::runtime::Surroundings;
 use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret};
 use steadfast_env::{Clock, Env};
@@ -344,6 +345,43 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
     let request = LabelClear { device: here, force: false };
     let refused = house.host().label_clear(&caller(), request).unwrap_err().what;
     assert!(refused.ends_with("which was exported"), "{refused}");
+}
+
+#[test]
+fn a_stop_that_one_pool_prevents_forgets_no_other() {
+    let mut house = House::new("stop");
+    house.create_pool(house.create_request("other", "a.img")).unwrap();
+    house.create_pool(house.create_request("tank", "b.img")).unwrap();
+    // What is in use keeps all as it was, wherever it is mounted.
+    house.create_fs("other/x", &[], None).unwrap();
+    house.host().fs_unmount(&caller(), FsUnmount { name: "other/x".into(), force: false }).unwrap();
+    let at = Some(house.folder.join("elsewhere"));
+    let request = FsMount { name: "other/x".into(), at, options: Vec::new(), overlay: false };
+    house.host().fs_mount(&caller(), request).unwrap();
+    let before = house.mounted();
+    *house.stage.busy.lock().unwrap() = vec![house.folder.join("home/steadfast/tank")];
+    assert_eq!(house.host().shutdown(false).unwrap_err().code, Code::PoolBusy);
+    assert_eq!(house.mounted(), before);
+    house.stage.busy.lock().unwrap().clear();
+    // A pool that cannot be exported.
+    let request = PoolInject {
+        name: "tank".into(),
+        device: Some(house.folder.join("b.img")),
+        command: InjectCommand::Arm(Fault::Eio { on: Calls::Any, when: When::Every(1) }),
+        damage_wanted: true,
+    };
+    house.host().pool_inject(&caller(), request).unwrap();
+    house.host().shutdown(false).unwrap_err();
+    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let mut names: Vec<&str> = listed.iter().map(|pool| pool.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["other", "tank"]);
+    // What is remembered is written down anew with the next pool.
+    house.create_pool(house.create_request("third", "c.img")).unwrap();
+    house.host().shutdown(true).unwrap();
+    house.engine = None;
+    house.start();
+    assert_eq!(house.mounted(), ["other", "other/x", "tank", "third"]);
 }
 
 #[test]

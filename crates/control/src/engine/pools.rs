@@ -1,8 +1,9 @@
 //! Verbs of pools.
 
 use super::anchors::Sorted;
+use super::mounts::Placed;
 use super::report::check_names_last;
-use super::{Engine, Held, anchors, devices, filesystems, mounts, refuse, touched};
+use super::{Engine, Held, Lost, anchors, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
     Caller, ErrorKinds, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport,
     PoolSelector, Properties, VdevClass, VdevKind, VdevReport,
@@ -200,15 +201,16 @@ impl Engine {
         self.let_go(name)
     }
 
-    /// Unmounts all of a pool that is to be let go. Who waits because it is suspended fails now: else nothing could be unmounted.
-    fn unmount_all(&self, held: &Arc<Held>, name: &str, force: bool) -> Result<(), Refusal> {
+    /// Unmounts all of a pool that is to be let go, and gives what was mounted. Who waits because it is suspended fails now: else nothing
+    /// could be unmounted.
+    fn unmount_all(&self, held: &Arc<Held>, name: &str, force: bool) -> Result<Vec<Placed>, Refusal> {
         if held.streams.load(Ordering::Acquire) > 0 {
             let what = "snapshots of it are being sent or received";
             return Err(Refusal::new(Code::StreamBusy, what).with("pool", name));
         }
         held.pool.release_writers();
         let parted = self.part_clients(held, name, force);
-        parted.and_then(|()| self.unmount_below(held, name, force)).map(|_| ()).map_err(|refusal| {
+        parted.and_then(|()| self.leave(held, &[name.to_owned()], force)).map_err(|refusal| {
             held.pool.hold_writers();
             busy(name, refusal)
         })
@@ -508,23 +510,27 @@ impl Engine {
         if !force {
             pools.iter().try_for_each(|(name, held)| check_names_last(name, held))?;
         }
-        let mut unmounted: Vec<&str> = Vec::new();
+        let mut left: Vec<(&Arc<Held>, Vec<Placed>)> = Vec::new();
         for (name, held) in &pools {
-            if let Err(refusal) = self.unmount_all(held, name, force) {
-                if !force {
-                    for name in unmounted {
-                        self.mount_below(&pools[name], name);
+            match self.unmount_all(held, name, force) {
+                Ok(placed) => left.push((held, placed)),
+                Err(refusal) if !force => {
+                    for (held, placed) in left {
+                        held.pool.hold_writers();
+                        self.mount_placed(held, placed);
                     }
                     return Err(refusal);
                 }
-                eprintln!("steadfast: pool '{name}': {}", refusal.what);
+                Err(refusal) => eprintln!("steadfast: pool '{name}': {}", refusal.what),
             }
-            unmounted.push(name);
         }
-        let mut first = None;
+        let (remembered, mut first) = (self.to_remember(), None);
         for (name, held) in &pools {
             match held.pool.export() {
-                Ok(()) => eprintln!("steadfast: pool '{name}' is exported"),
+                Ok(()) => {
+                    eprintln!("steadfast: pool '{name}' is exported");
+                    self.pools.write().remove(name);
+                }
                 Err(error) => {
                     let refusal = refuse::pool(error);
                     eprintln!("steadfast: pool '{name}' is not exported in order: {}", refusal.what);
@@ -532,12 +538,20 @@ impl Engine {
                 }
             }
         }
-        self.pools.write().clear();
-        match first {
+        let Some(refusal) = first.filter(|_| !force) else {
             // What could be committed is; staying would not change what could not.
-            Some(refusal) if !force => Err(refusal),
-            _ => Ok(()),
+            self.pools.write().clear();
+            return Ok(());
+        };
+        // The daemon stays, and what could not be exported with it. What was exported is remembered as it was (E3).
+        for pool in remembered.into_iter().filter(|pool| pools.contains_key(&pool.name)) {
+            if !self.pools.read().contains_key(&pool.name) {
+                let what = "it was exported because the daemon was to stop, which another pool prevented";
+                let why = Refusal::new(Code::DaemonStopping, what);
+                self.lost.lock().insert(pool.name.clone(), Lost { pool, why });
+            }
         }
+        Err(refusal)
     }
 
     pub(super) fn new_key(&self, key: &Key) -> Result<steadfast_pool::NewKey, Refusal> {
