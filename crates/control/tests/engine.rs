@@ -1144,6 +1144,48 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
 }
 
 #[test]
+fn what_is_mounted_stays_so_when_options_and_places_are_set() {
+    let house = House::new("options");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[("canmount", "off")], None).unwrap();
+    for (name, canmount) in [("tank/a/x", "on"), ("tank/a/y", "on"), ("tank/a/z", "noauto")] {
+        house.create_fs(name, &[("canmount", canmount)], None).unwrap();
+    }
+    let mount = |name: &str, at: Option<PathBuf>| {
+        let request = FsMount { name: name.into(), at, options: Vec::new(), overlay: false };
+        house.host().fs_mount(&caller(), request).unwrap();
+    };
+    // One elsewhere than its mountpoint says, one that does not mount by itself.
+    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a/y".into(), force: false }).unwrap();
+    mount("tank/a/y", Some(house.folder.join("elsewhere")));
+    mount("tank/a/z", None);
+    let before = house.mounted();
+    assert_eq!(before.len(), 4);
+    // The file system that it is set on is not mounted itself.
+    assert!(house.set("tank/a", "atime", "off").unwrap().warnings.is_empty());
+    assert_eq!(house.mounted(), before);
+    let atimes: Vec<bool> =
+        house.stage.mounts.lock().unwrap().values().map(|settings| settings.atime).collect();
+    assert_eq!(atimes.iter().filter(|atime| **atime).count(), 1, "only of the top: {atimes:?}");
+    // A place that is set with what cannot be.
+    let place = house.folder.join("place").display().to_string();
+    let set = |more: &[(&str, &str)]| {
+        let mut properties = Properties::from([("mountpoint".to_owned(), place.clone())]);
+        properties.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let request = FsSet { name: "tank/a".into(), properties, no_mount: false };
+        let Request::FsSet(request) = check(Request::FsSet(request)).unwrap() else { unreachable!() };
+        house.host().fs_set(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(set(&[("reservation", "10T")]), Err(Code::PropSpace));
+    assert_eq!(house.mounted(), before);
+    // And with what can: they follow, and what is elsewhere stays there.
+    assert_eq!(set(&[]), Ok(()));
+    let there: Vec<PathBuf> = house.stage.mounts.lock().unwrap().keys().cloned().collect();
+    let at = |name: &str| there.contains(&house.folder.join(name));
+    assert!(at("place/x") && at("place/z") && at("elsewhere") && there.len() == 4, "{there:?}");
+}
+
+#[test]
 fn parents_that_were_made_for_what_is_refused_go_again() {
     let house = House::new("parents");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();

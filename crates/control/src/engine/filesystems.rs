@@ -1,5 +1,6 @@
 //! Verbs of file systems.
 
+use super::mounts::Placed;
 use super::{Engine, Held, mounts, refuse, volumes};
 use crate::api::{Caller, FsCreate, FsDestroy, FsInherit, Outcome, Properties};
 use crate::check::check_kind;
@@ -242,7 +243,8 @@ impl Engine {
         check_kind(name, &given.collect(), volume)?;
         let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
         let place = touches(&PLACE) && !no_mount;
-        let mounted = held.mounted_below(name);
+        let growth = volumes::growth(&held, name, &info, &edits)?;
+        let mut left: Vec<Placed> = Vec::new();
         if place {
             let mut targets: Vec<PathBuf> = Vec::new();
             if let Some((_, Some(path))) = edits
@@ -256,9 +258,8 @@ impl Engine {
             for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
                 mounts::check(target, self.is_overlay(&held, name)?, mounts::Shape::of(&info))?;
             }
-            self.unmount_below(&held, name, false)?;
+            left = self.leave(&held, &[name.to_owned()], false)?;
         }
-        let growth = volumes::growth(&held, name, &info, &edits)?;
         let stored = edits.iter().filter(|(property, _)| property != volumes::SIZE);
         let mut changes: Vec<(&str, Option<&str>)> =
             stored.map(|(property, value)| (property.as_str(), value.as_deref())).collect();
@@ -277,9 +278,7 @@ impl Engine {
             None => Ok(()),
         });
         if let Err(error) = set {
-            if place {
-                self.mount_below(&held, name);
-            }
+            self.mount_placed(&held, left);
             return Err(refuse::pool(error));
         }
         self.log(&held, caller);
@@ -294,24 +293,31 @@ impl Engine {
         let mut warnings = Vec::new();
         if place {
             warnings = self.mount_below(&held, name);
+            // What does not mount by itself, and what is below it elsewhere, was mounted all the same.
+            left.retain(|(of, at)| match at {
+                Some(_) => of != name,
+                None => {
+                    self.value(&held, of, "canmount").is_ok_and(|value| value == "noauto")
+                        && self.mountpoint(&held, of).is_ok_and(|own| own.is_some())
+                }
+            });
+            warnings.extend(self.mount_placed(&held, left));
         } else if touches(&OPTIONS) && !no_mount {
-            warnings = self.remount(&held, &mounted);
+            warnings = self.remount(&held, name);
         }
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
 
-    /// Mounts again what is mounted, so that options count now. What is busy keeps its options until it is mounted next.
-    fn remount(&self, held: &Arc<Held>, mounted: &[String]) -> Vec<Refusal> {
-        let mut warnings = Vec::new();
-        let Some(outermost) = mounted.first() else { return warnings };
-        match self.unmount_below(held, outermost, false) {
-            Ok(_) => warnings.extend(self.mount_below(held, outermost)),
+    /// Mounts again, where it is, all that is mounted at and below a name, so that options count now. What is busy keeps its options until it is
+    /// mounted next.
+    fn remount(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
+        match self.leave(held, &[name.to_owned()], false) {
+            Ok(left) => self.mount_placed(held, left),
             Err(mut refusal) => {
                 refusal.what = format!("it counts from the next mount on, because now {}", refusal.what);
-                warnings.push(refusal);
+                vec![refusal]
             }
         }
-        warnings
     }
 }
 
