@@ -14,7 +14,7 @@ use steadfast_control::runtime::Surroundings;
 use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret};
 use steadfast_env::{Clock, Env};
 use steadfast_pool::{DatasetHandle, Memory};
-use steadfast_posix::{Atime, FileSystem, Options};
+use steadfast_posix::{Atime, FileSystem, Options, SetAttr};
 
 /// What is mounted where, by the stage.
 #[derive(Default)]
@@ -29,6 +29,8 @@ struct Stage {
     told: Mutex<Vec<PathBuf>>,
     /// Nobody but the daemon's user may enter its mounts.
     alone: AtomicBool,
+    /// Whoever mounts something changes it, and is told that the change is durable.
+    promises: AtomicBool,
 }
 
 struct Scene {
@@ -51,7 +53,15 @@ impl Front for StageFront {
         assert!(at.is_dir(), "a mountpoint is a folder when it is mounted: {}", at.display());
         assert!(usage().available_bytes > 0, "a fresh file system has room");
         let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
-        let top = FileSystem::new(Arc::clone(dataset.dataset()), options).unwrap().getattr(1).unwrap();
+        let files = FileSystem::new(Arc::clone(dataset.dataset()), options).unwrap();
+        if self.0.promises.load(Ordering::SeqCst) {
+            // Commits do that until the intent log has room.
+            for mode in [0o700, 0o711, 0o750, 0o755] {
+                files.setattr(1, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+                files.fsync(1).unwrap();
+            }
+        }
+        let top = files.getattr(1).unwrap();
         self.0.owners.lock().unwrap().insert(settings.source.clone(), (top.uid, top.gid));
         self.0.mounts.lock().unwrap().insert(at.to_owned(), settings.clone());
         let stage = Arc::clone(&self.0);
@@ -1378,4 +1388,35 @@ fn a_limit_of_snapshots_holds_and_keeps_nobody_else_from_its_own() {
         house.host().snapshot_by_policy();
         assert_eq!((count("tank/a"), count("tank/b"), count("tank")), ("2".into(), "1".into(), "3".into()));
     }
+}
+
+#[test]
+fn what_waits_for_a_key_keeps_nobody_else_from_the_snapshots_of_its_policy() {
+    /// Sunday, 22 November 2026, 14:38:20 UTC.
+    const NOW: u64 = 1_795_358_300;
+    // On a clock on which no time passes: nothing is committed that nobody waits for.
+    let still = Env::seeded(1).clock;
+    let clock = Arc::new(Shown { real: still, wall_seconds: AtomicU64::new(NOW) });
+    let shown: Arc<dyn Clock> = Arc::<Shown>::clone(&clock);
+    let mut house = House::within(Env { clock: shown, ..Env::real() }, "promised");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.set("tank", "steadfast:auto-snapshot", "hourly=2").unwrap();
+    house.set("tank", "journal", "ordered").unwrap();
+    house.stage.promises.store(true, Ordering::SeqCst);
+    let sealed = [("encryption", "on"), ("keyformat", "passphrase")];
+    house.create_fs("tank/sealed", &sealed, Some(passphrase("correct horse"))).unwrap();
+    house.stage.promises.store(false, Ordering::SeqCst);
+    // A crash, after which the promise waits for the key.
+    house.engine = None;
+    house.start();
+    assert_eq!(house.host().pool_status(&caller(), PoolStatus::default()).unwrap()[0].log.held, 1);
+    let count = |house: &House, name: &str| house.get(name, "snapshot_count");
+    house.host().snapshot_by_policy();
+    assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("1".into(), "0".into()));
+    // When it is there the missing one is taken, within the same hour.
+    let key = passphrase("correct horse");
+    house.host().fs_load_key(&caller(), FsLoadKey { name: "tank/sealed".into(), key, dry_run: false }).unwrap();
+    clock.wall_seconds.store(NOW + 60, Ordering::SeqCst);
+    house.host().snapshot_by_policy();
+    assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("2".into(), "1".into()));
 }

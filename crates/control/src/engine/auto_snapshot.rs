@@ -8,7 +8,7 @@
 //! (AS1) Only snapshots with names of this form are removed, and of a period no more than those beyond its count, oldest first.
 //! (AS2) What a hold or a clone keeps is left alone, and tried again when the next of its period is taken.
 //! (AS3) One that a user destroys is not taken again in the same period, as long as the daemon runs.
-//! (AS4) What may have no more snapshots (`snapshot_limit`) keeps nobody else from its own, and is asked again each minute.
+//! (AS4) What may have no more snapshots (`snapshot_limit`), or none now, keeps nobody else from its own, and is asked again each minute.
 
 use super::{Engine, Held};
 use crate::date::{self, Civil};
@@ -95,8 +95,8 @@ impl Engine {
 
 /// Takes what is missing and removes what is too much.
 fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
-    // Those that have as many snapshots as they may have.
-    let mut full: Vec<String> = Vec::new();
+    // Those that have as many snapshots as they may have, and those that can have none now.
+    let (mut full, mut unfit): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let is_full = |full: &[String], dataset: &str| {
         full.iter()
             .any(|top| dataset.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
@@ -105,7 +105,7 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
     for period in Period::ALL {
         loop {
             let missing = due.iter().filter(|due| due.missing && due.period == period);
-            let missing = missing.filter(|due| !is_full(&full, &due.dataset));
+            let missing = missing.filter(|due| !is_full(&full, &due.dataset) && !unfit.contains(&due.dataset));
             let missing: Vec<String> = missing.map(|due| format!("{}@{}", due.dataset, due.label)).collect();
             if missing.is_empty() {
                 break;
@@ -123,9 +123,19 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
                     diary.say(&name, what);
                     full.push(name);
                 }
+                // What was promised to `fsync` waits for the key, and a snapshot without it would not hold it.
+                Err(steadfast_pool::Error::KeyNotLoaded { name }) if !unfit.contains(&name) => {
+                    let what = format!(
+                        "what {AUTO_SNAPSHOT} asks for is not taken: it would not hold what waits in the intent log for the key"
+                    );
+                    diary.say(&name, what);
+                    unfit.push(name);
+                }
                 Err(error) => {
                     let what = format!("what {AUTO_SNAPSHOT} asks for is not taken: {error}");
                     diary.say(&held.pool.name(), what);
+                    // Those of other periods may be there by now.
+                    held.note_snapshots(due.iter().map(|due| &*due.dataset));
                     return;
                 }
             }
@@ -146,7 +156,7 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
             );
         }
         held.note_snapshots([&*dataset]);
-        if is_full(&full, &dataset) {
+        if is_full(&full, &dataset) || unfit.contains(&dataset) {
             continue;
         }
         diary.said.remove(&dataset);
