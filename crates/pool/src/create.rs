@@ -203,6 +203,7 @@ impl Plan {
             resilvers_due: AtomicUsize::new(0),
             expansions_due: AtomicUsize::new(0),
             moving: Mutex::default(),
+            move_told: Mutex::default(),
             departed: Mutex::default(),
             move_log: AtomicBool::new(false),
             groups: RwLock::new(self.groups),

@@ -14,7 +14,7 @@ use steadfast_device::{Device, Kind, Meter, Metered};
 use steadfast_env::Env;
 use steadfast_format::{
     AuxConfig, BlockPointer, DatasetId, DeviceId, Feature, GroupConfig, LabelConfig, LeafConfig, LeafState,
-    PoolGuid, PoolState, Txg, Uberblock, WrappedKey,
+    PoolGuid, PoolState, ScanRow, Txg, Uberblock, WrappedKey,
 };
 use steadfast_intent_log::Log;
 use steadfast_property::Local;
@@ -166,6 +166,8 @@ pub(crate) struct Inner {
     pub expansions_due: AtomicUsize,
     /// What moves things from devices to others, or did last.
     pub moving: Mutex<Option<Scan>>,
+    /// What is known of that while a part of it is under way; taken after it, and held for no longer than a copy takes.
+    pub move_told: Mutex<Option<ScanRow>>,
     /// Devices that left, whose labels are still there.
     pub departed: Mutex<Vec<Arc<Leaf>>>,
     /// Groups of leaves, as labels list them.

@@ -18,6 +18,8 @@
 //!      that changed are few enough for one.
 //! (Y4) A removal that meets a segment which cannot be read whole ends, and its devices stay: nothing is given up.
 //! (Y5) While a removal goes on, the room of groups that leave is no room: admission counts without it from its beginning.
+//! (Y6) Who asks how far a job is waits for no part of it (K6): what is told while one is under way was so when it began.
+//!                                                                                [`Inner::move_status`]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use steadfast_segment::Moved;
 use crate::error::{Error, Result};
 use crate::events::EventKind;
 use crate::inner::{Inner, Leaf};
-use crate::scrub::{PAUSE, STEP_NS, Scan, ScrubCommand};
+use crate::scrub::{PAUSE, STEP_NS, Scan, ScrubCommand, TOLD_SOON};
 
 /// (Y3)
 const UNSETTLED_MAX: usize = 512;
@@ -67,16 +69,26 @@ impl Inner {
 
     /// Refuses while a job is under way that is none of these.
     pub(crate) fn check_no_move(&self, but: &[ScanKind]) -> Result<()> {
-        let active = self.move_status().filter(|row| !but.contains(&row.kind));
+        let job = self.moving.lock().as_ref().map(|scan| scan.row);
+        let active = job.filter(|row| !but.contains(&row.kind));
         match active.filter(|row| matches!(row.state, ScanState::Active | ScanState::Paused)) {
             Some(row) => Err(Error::MoveActive { pool: self.name(), what: move_word(row.kind) }),
             None => Ok(()),
         }
     }
 
-    /// The last job as it is.
+    /// The last job as it is, or as long as a part of it is under way as it was before that: who asks waits for no device (Y6).
     pub(crate) fn move_status(&self) -> Option<ScanRow> {
-        self.moving.lock().as_ref().map(|scan| scan.row)
+        loop {
+            let told = *self.move_told.lock();
+            if told.is_some() {
+                return told;
+            }
+            // Whoever has it for longer tells of it first.
+            if let Some(moving) = self.moving.try_lock_for(TOLD_SOON) {
+                return moving.as_ref().map(|scan| scan.row);
+            }
+        }
     }
 
     /// Begins to remove the groups of these devices. With `dry_run` only says whether it could.
@@ -281,8 +293,11 @@ impl Inner {
         let began_ns = self.env.clock.monotonic_ns();
         let mut moving = self.moving.lock();
         let Some(scan) = moving.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
+        *self.move_told.lock() = Some(scan.row);
         let result = self.move_some(scan, began_ns);
         let row = scan.row;
+        // In this order: who finds nothing told waits for no more than the next line.
+        *self.move_told.lock() = None;
         drop(moving);
         let waits = result?;
         self.changed.store(true, Ordering::Release);

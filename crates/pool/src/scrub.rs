@@ -56,7 +56,7 @@ const READERS: usize = 16;
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Whoever has had the scan for so long has told of it meanwhile.
-const TOLD_SOON: Duration = Duration::from_millis(1);
+pub(crate) const TOLD_SOON: Duration = Duration::from_millis(1);
 /// For so long after it was last seen other load counts as going on.
 const LOAD_LASTS_NS: u64 = 1_000_000_000;
 

@@ -289,6 +289,17 @@ fn finish(pool: &Pool) {
     }
 }
 
+/// The same for what moves things from devices to others.
+fn finish_move(pool: &Pool) {
+    loop {
+        let seen = pool.turns();
+        if pool.move_remaining().is_none() {
+            break;
+        }
+        pool.wait_turn(seen, Duration::from_secs(600));
+    }
+}
+
 #[test]
 fn who_asks_how_far_a_scrub_is_waits_for_no_device() {
     let devices = [Holding::new(), Holding::new()];
@@ -364,14 +375,35 @@ fn who_sees_a_group_that_is_wider_and_waits_for_it_waits_until_it_is_evened_out(
         assert_eq!(left, Some((ScanKind::Expand, 1)), "it is about to begin");
         verb.join().expect("it ends").expect("attached");
     });
-    ends("the evening out", || {
-        loop {
-            let seen = pool.turns();
-            if pool.move_remaining().is_none() {
-                break;
-            }
-            pool.wait_turn(seen, Duration::from_secs(600));
-        }
-    });
+    ends("the evening out", || finish_move(&pool));
     assert_eq!(pool.state().moving.map(|job| job.state), Some(ScanState::Finished));
+}
+
+#[test]
+fn who_asks_how_far_a_removal_is_waits_for_no_device() {
+    let devices = [Holding::new(), Holding::new()];
+    let handles = devices.iter().enumerate().map(named).collect();
+    let pool = Pool::create(&Env::real(), spec(handles, None)).expect("a pool");
+    {
+        let (fs, _handle) = mount(&pool, "tank");
+        write_file(&fs, ROOT, b"content", &noise(1, 16 << 20));
+    }
+    pool.sync().expect("committed");
+    let (arrived, release) = devices[0].hold(64 << 10);
+    std::thread::scope(|scope| {
+        // It waits for a commit, and what it begins may come before that.
+        let verb = scope.spawn(|| pool.remove(&["memory 0".to_owned()], false));
+        arrived.recv().expect("the removal came to the device");
+        ends("status of a removal", || {
+            assert_eq!(pool.state().moving.map(|job| job.state), Some(ScanState::Active));
+            assert!(matches!(pool.move_remaining(), Some((ScanKind::Remove, 1..))), "it goes on");
+        });
+        release.send(()).expect("the removal waits");
+        verb.join().expect("it ends").expect("begun");
+    });
+    ends("the end of a removal", || finish_move(&pool));
+    assert_eq!(pool.state().moving.map(|job| job.state), Some(ScanState::Finished));
+    let (fs, _handle) = mount(&pool, "tank");
+    assert!(read_file(&fs, ROOT, b"content") == noise(1, 16 << 20));
+    drop(fs);
 }
