@@ -37,10 +37,18 @@ impl Inner {
             }
             let txg = self.check_target((&*table, entry), &name, &snapshot, force, begin)?;
             let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
+            let named = format!("{name}@");
             if !younger.is_empty() {
+                // What cannot be read is found before they are gone.
+                self.newer_places(entry, &named, txg)?;
                 self.remove_snapshots(&mut table, target, &younger)?;
             }
-            self.roll_within(&mut table, &format!("{name}@"), target, txg)?;
+            let rolled = self.roll_within(&mut table, &named, target, txg);
+            if let Some(error) = rolled.as_ref().err().filter(|_| !younger.is_empty()) {
+                // They are gone from the table that the next commit would store.
+                self.suspend(error);
+            }
+            rolled?;
             let taken = self.take_cells(&mut table, hidden, target);
             if let Err(error) = &taken {
                 // A part of it is in the tree that the next commit would store.

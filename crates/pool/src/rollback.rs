@@ -33,6 +33,22 @@ impl Inner {
         self.commit_changes()
     }
 
+    /// Refuses what a rollback would be refused for even if the snapshot were the youngest: the dataset is in use, its key is not loaded, or
+    /// what is to be let go cannot be read. For who is to destroy what is younger before.
+    pub(crate) fn try_rollback(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let (id, txg) = self.table.read().find_snapshot(name)?;
+        self.open_head(id)?;
+        let _turn = self.sync_turn.lock();
+        let table = self.table.read();
+        let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let entry = table.get(id).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
+        if entry.is_in_use() {
+            return Err(Error::Busy { name: table.full_name(id) });
+        }
+        self.newer_places(entry, name, txg).map(drop)
+    }
+
     fn check_rollback(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         let table = self.table.read();
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
@@ -63,14 +79,10 @@ impl Inner {
     pub(crate) fn roll_within(&self, table: &mut Table, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
         let entry = table.get_mut(id).ok_or_else(missing)?;
-        let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
         let snapped = Txg(self.snapped.load(Ordering::Acquire));
 
         // Everything that can fail comes before the first change.
-        let mut newer_places: Vec<CellPlace> = Vec::new();
-        for root in [entry.row.names, entry.row.extents] {
-            newer::visit(&open.blocks, root, txg, |pointer| newer_places.extend(places_of(pointer)))?;
-        }
+        let newer_places = self.newer_places(entry, name, txg)?;
         let mut alive: BTreeMap<CellId, Cell> = BTreeMap::new();
         self.visit_cells(id, txg..Txg(u64::MAX), Txg(0)..txg, |cell, sum| {
             alive.insert(cell, sum);
@@ -83,6 +95,16 @@ impl Inner {
             self.suspend(error);
         }
         renewed
+    }
+
+    /// What the trees of a dataset have that is younger than a snapshot.
+    pub(crate) fn newer_places(&self, entry: &Entry, name: &str, txg: Txg) -> Result<Vec<CellPlace>> {
+        let open = entry.open.as_ref().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+        let mut places = Vec::new();
+        for root in [entry.row.names, entry.row.extents] {
+            newer::visit(&open.blocks, root, txg, |pointer| places.extend(places_of(pointer)))?;
+        }
+        Ok(places)
     }
 
     /// The snapshot's trees in place of the head's, and cells as that leaves them.

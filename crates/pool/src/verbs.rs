@@ -111,6 +111,11 @@ impl Pool {
         self.inner.check_destroy_snapshots(names, defer)
     }
 
+    /// Refuses to go back to a snapshot, if that could not be even if there were no younger ones.
+    pub fn try_rollback(&self, name: &str) -> Result<()> {
+        self.inner.try_rollback(name)
+    }
+
     /// Makes a dataset that nobody uses what it was at its youngest snapshot. Durable when it returns.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.inner.rollback(name)

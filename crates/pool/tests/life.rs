@@ -7,9 +7,11 @@ use std::sync::Arc;
 use common::{
     ME, MIB, ROOT, handle, handles, import, import_spec, key, mount, noise, read_file, spec, write_file,
 };
-use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions};
+use steadfast_device::memory::{Effect, Fault};
+use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions, Operation};
 use steadfast_env::Env;
 use steadfast_pool::{CreateSpec, DeviceHandle, Error, Pool, scan};
+use steadfast_posix::Errno;
 
 /// What every kind of device has to carry; `open` gives the devices as a new process would open them.
 fn life(open: impl Fn() -> Vec<DeviceHandle>) {
@@ -181,4 +183,41 @@ fn destroying_a_dataset_gives_its_space_back() {
     }
     let after = pool.state().accounting.live_bytes;
     assert!(after < before + 1_000_000, "{before} before, {after} after");
+}
+
+/// `zfs rollback -r` destroys what is younger, and not if it cannot do what that is for.
+#[test]
+fn what_cannot_be_gone_back_to_is_known_before_anything_younger_goes() {
+    let (env, device) = (Env::real(), Arc::new(MemoryDevice::new("a", 64 * MIB)));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+    let take = |pool: &Pool, name: &str| pool.take_snapshots(&[name.to_owned()], &Default::default());
+    take(&pool, "tank@one").expect("taken");
+    {
+        // Leaves of which an import reads some.
+        let (fs, _handle) = mount(&pool, "tank");
+        let many = fs.mkdir(ME, ROOT, b"many", 0o755).expect("made").ino;
+        for number in 0..2_000 {
+            let name = format!("a name of some length, number {number}");
+            fs.mknod(ME, many, name.as_bytes(), 0o100_644, 0).expect("made");
+        }
+    }
+    take(&pool, "tank@two").expect("taken");
+    pool.export().expect("exported");
+    drop(pool);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    {
+        let (_fs, _handle) = mount(&pool, "tank");
+        assert!(matches!(pool.try_rollback("tank@one"), Err(Error::Busy { .. })));
+    }
+    device.arm(Fault { operation: Operation::Read, skip: 0, effect: Effect::FailAlways });
+    pool.try_rollback("tank@one").expect_err("what came since is found by reading");
+    device.disarm();
+    pool.try_rollback("tank@one").expect("nothing stands in the way");
+    assert_eq!(pool.snapshot_names("tank").expect("listed"), ["one", "two"], "it only looks");
+    pool.destroy_snapshots(&["tank@two".to_owned()], false).expect("destroyed");
+    pool.rollback("tank@one").expect("gone back");
+    let (fs, handle) = mount(&pool, "tank");
+    assert_eq!(fs.lookup(ROOT, b"many").expect_err("it came later"), Errno::ENOENT);
+    drop((fs, handle));
+    pool.export().expect("exported");
 }

@@ -53,7 +53,8 @@ impl Engine {
             self.part_clients(&held, name, request.force)?;
         }
         let mut placed = self.leave(&held, &leaving, request.force)?;
-        let rolled = self.destroy_left(&held, &clones, &places).and_then(|()| {
+        let possible = held.pool.try_rollback(&request.name).map_err(refuse::pool);
+        let rolled = possible.and_then(|()| self.destroy_left(&held, &clones, &places)).and_then(|()| {
             if !younger.is_empty() {
                 held.pool.destroy_snapshots(&younger, false).map_err(refuse::pool)?;
             }
