@@ -250,6 +250,37 @@ impl Table {
     }
 }
 
+/// A dead range between two txgs, and what snapshots hold of it.
+type Removal = (Txg, Txg, Sum);
+
+/// Takes snapshots out as it was planned.
+fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: Vec<Removal>) {
+    let mut removed = Vec::new();
+    let entry = table.get_mut(id).expect("looked at just now");
+    for txg in txgs {
+        if let Some(snapshot) = entry.snapshots.remove(txg) {
+            entry.snapshots_dirty.insert(*txg);
+            removed.push(snapshot);
+        }
+    }
+    for (after, before, sum) in removal {
+        entry.add_dead(after, before);
+        let lineage = &mut entry.row.lineage;
+        lineage.kept = lineage.kept.saturating_sub(sum.bytes);
+        lineage.kept_logical = lineage.kept_logical.saturating_sub(sum.logical);
+        entry.row_dirty = true;
+    }
+    table.note_snapshots(id);
+    for snapshot in removed {
+        // Whoever reads it has read before this returns, and nobody does afterwards.
+        *snapshot.gone.write() = true;
+        let mut names: Vec<String> = snapshot.received.names().cloned().collect();
+        names.extend(snapshot.props.into_keys().chain(snapshot.props_dirty));
+        let tags = snapshot.holds.into_keys().chain(snapshot.holds_dirty);
+        table.remove_traces(snapshot.row.number, names, tags.collect());
+    }
+}
+
 impl Inner {
     /// `zfs snapshot`: all of them, as of one moment, or none. Durable when it returns.
     pub(crate) fn take_snapshots(&self, names: &[String], props: &Local) -> Result<()> {
@@ -393,7 +424,7 @@ impl Inner {
         }
     }
 
-    /// `zfs destroy` of snapshots of one dataset, all or none. Durable when it returns; space comes back in the background.
+    /// `zfs destroy` of snapshots, all or none. Durable when it returns; space comes back in the background.
     pub(crate) fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         self.check_writable()?;
         {
@@ -418,11 +449,16 @@ impl Inner {
                     }
                 }
             }
+            // Nothing is changed before all is known, of all of them.
+            let mut removals = Vec::new();
+            for (id, txgs) in doomed {
+                removals.push((id, self.plan_removal(&table, id, &txgs)?, txgs));
+            }
+            for (id, removal, txgs) in removals {
+                take_out(&mut table, id, &txgs, removal);
+            }
             for (id, txg) in deferred {
                 self.defer(&mut table, id, txg);
-            }
-            for (id, txgs) in &doomed {
-                self.remove_snapshots(&mut table, *id, txgs)?;
             }
         }
         self.commit_changes()
@@ -430,42 +466,21 @@ impl Inner {
 
     /// Takes snapshots out of the table and leaves what only they held in dead ranges. Under `figures`.
     pub(crate) fn remove_snapshots(&self, table: &mut Table, id: DatasetId, txgs: &[Txg]) -> Result<()> {
-        let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
         // Nothing is changed before all is known.
-        let runs = {
-            let entry = table.get(id).expect("it has snapshots");
-            let runs = entry.runs_of(txgs, snapped);
-            let mut sums = Vec::new();
-            for &(after, before) in &runs {
-                sums.push((after, before, self.held_within(id, entry, after, before)?));
-            }
-            sums
-        };
-        let mut removed = Vec::new();
-        let entry = table.get_mut(id).expect("looked at just now");
-        for txg in txgs {
-            if let Some(snapshot) = entry.snapshots.remove(txg) {
-                entry.snapshots_dirty.insert(*txg);
-                removed.push(snapshot);
-            }
-        }
-        for (after, before, sum) in runs {
-            entry.add_dead(after, before);
-            let lineage = &mut entry.row.lineage;
-            lineage.kept = lineage.kept.saturating_sub(sum.bytes);
-            lineage.kept_logical = lineage.kept_logical.saturating_sub(sum.logical);
-            entry.row_dirty = true;
-        }
-        table.note_snapshots(id);
-        for snapshot in removed {
-            // Whoever reads it has read before this returns, and nobody does afterwards.
-            *snapshot.gone.write() = true;
-            let mut names: Vec<String> = snapshot.received.names().cloned().collect();
-            names.extend(snapshot.props.into_keys().chain(snapshot.props_dirty));
-            let tags = snapshot.holds.into_keys().chain(snapshot.holds_dirty);
-            table.remove_traces(snapshot.row.number, names, tags.collect());
-        }
+        let removal = self.plan_removal(table, id, txgs)?;
+        take_out(table, id, txgs, removal);
         Ok(())
+    }
+
+    /// What dead ranges come of taking snapshots out.
+    fn plan_removal(&self, table: &Table, id: DatasetId, txgs: &[Txg]) -> Result<Vec<Removal>> {
+        let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
+        let entry = table.get(id).expect("it has snapshots");
+        let mut removal = Vec::new();
+        for (after, before) in entry.runs_of(txgs, snapped) {
+            removal.push((after, before, self.held_within(id, entry, after, before)?));
+        }
+        Ok(removal)
     }
 
     /// What snapshots hold of the cells between two txgs, as a dead range would name them.

@@ -10,7 +10,7 @@ use common::{
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{FileDevice, MemoryDevice, ObjectDevice, OpenOptions, Operation};
 use steadfast_env::Env;
-use steadfast_pool::{CreateSpec, DeviceHandle, Error, Pool, scan};
+use steadfast_pool::{CreateSpec, DeviceHandle, Error, ImportSpec, Memory, Pool, scan};
 use steadfast_posix::Errno;
 
 /// What every kind of device has to carry; `open` gives the devices as a new process would open them.
@@ -220,4 +220,46 @@ fn what_cannot_be_gone_back_to_is_known_before_anything_younger_goes() {
     assert_eq!(fs.lookup(ROOT, b"many").expect_err("it came later"), Errno::ENOENT);
     drop((fs, handle));
     pool.export().expect("exported");
+}
+
+#[test]
+fn snapshots_of_several_file_systems_go_together_or_not_at_all() {
+    let (env, device) = (Env::real(), Arc::new(MemoryDevice::new("a", 64 * MIB)));
+    let pool = Pool::create(&env, spec(vec![handle(&device)], None)).expect("a pool");
+    let names = ["tank/a", "tank/b"];
+    let snapshots = names.map(|name| format!("{name}@one"));
+    for name in names {
+        pool.create_dataset(name, Default::default(), None).expect("a dataset");
+        let (fs, _handle) = mount(&pool, name);
+        write_file(&fs, ROOT, b"file", &noise(1, 300_000));
+    }
+    pool.take_snapshots(&snapshots, &Default::default()).expect("taken");
+    for name in names {
+        // What the snapshot alone holds from now on.
+        let (fs, _handle) = mount(&pool, name);
+        fs.unlink(ROOT, b"file").expect("removed");
+    }
+    pool.export().expect("exported");
+    drop(pool);
+    // The n-th read fails, and all after it; nothing is cached.
+    let memory = Memory { node_cache_bytes: 4096, block_cache_bytes: 4096, dirty_bytes_max: 64 << 10 };
+    for skip in 0.. {
+        let (mut pools, _) = scan(vec![handle(&device)]);
+        let spec = ImportSpec { memory, ..import_spec(None) };
+        let pool = Pool::import(&env, pools.remove(0), &spec).expect("imported");
+        device.arm(Fault { operation: Operation::Read, skip, effect: Effect::FailAlways });
+        let destroyed = pool.destroy_snapshots(&snapshots, false);
+        device.disarm();
+        let left = names.map(|name| pool.snapshot_names(name).expect("listed").len());
+        match destroyed {
+            Ok(()) => {
+                assert_eq!(left, [0, 0]);
+                pool.export().expect("exported");
+                break;
+            }
+            // A commit that fails ends the use of the pool; the next import finds what was so before.
+            Err(_) if pool.suspended().is_some() => {}
+            Err(error) => assert_eq!(left, [1, 1], "after {skip} reads: {error}"),
+        }
+    }
 }
