@@ -168,6 +168,13 @@ impl Inner {
             let _turn = self.sync_turn.lock();
             let _figures = self.figures.write();
             let mut table = self.table.write();
+            // Everything that can fail comes before the first change: what is replaced stays if this one is not seen.
+            let missing = || Error::NoSuchDataset { name: name.to_owned() };
+            let origin = self.origin_to_be(&table, hidden)?;
+            let receiving =
+                table.get(hidden).and_then(|entry| entry.receiving.as_ref()).ok_or_else(missing)?;
+            let (last, snapshot) = receiving.row.name.split_once('@').ok_or_else(missing)?;
+            let (last, snapshot) = (last.to_owned(), snapshot.to_owned());
             if let Ok(old) = table.find(name) {
                 if !replace {
                     return Err(Error::DestinationExists { name: name.to_owned() });
@@ -180,20 +187,17 @@ impl Inner {
                     open.head.begin_destroy();
                 }
             }
-            let missing = || Error::NoSuchDataset { name: name.to_owned() };
-            let origin = self.origin_to_be(&table, hidden)?;
-            let entry = table.get_mut(hidden).ok_or_else(missing)?;
-            let receiving = entry.receiving.take().ok_or_else(missing)?;
+            let entry = table.get_mut(hidden).expect("looked at just now");
+            entry.receiving = None;
             if let Some((txg, lineage)) = origin {
                 (entry.base, entry.row.lineage) = (txg, lineage);
                 table.note_snapshots(hidden);
             }
-            let entry = table.get_mut(hidden).ok_or_else(missing)?;
-            let Some((last, snapshot)) = receiving.row.name.split_once('@') else { return Err(missing()) };
-            last.clone_into(&mut entry.row.name);
+            let entry = table.get_mut(hidden).expect("looked at just now");
+            entry.row.name = last;
             entry.row_dirty = true;
             entry.receive_dirty = true;
-            self.ask_for(hidden, snapshot.to_owned(), (begin.guid, begin.created_ns), notes)
+            self.ask_for(hidden, snapshot, (begin.guid, begin.created_ns), notes)
         };
         self.update_quotas(None);
         self.await_answer(&answer)
