@@ -411,7 +411,11 @@ impl Inner {
     /// its own, not what it shares. Durable when it returns.
     pub(crate) fn destroy_clone(&self, name: &str, snapshots: bool) -> Result<()> {
         let id = self.table.read().find(name)?;
-        self.check_destroy(&self.table.read(), name, snapshots)?;
+        {
+            let table = self.table.read();
+            self.check_destroy(&table, name, snapshots)?;
+            self.check_origins(&table, &[id])?;
+        }
         self.open_head(id)?;
         // All that was written is in the row's trees from here on.
         self.commit_changes()?;
@@ -420,6 +424,7 @@ impl Inner {
             let _figures = self.figures.write();
             let mut table = self.table.write();
             self.check_destroy(&table, name, snapshots)?;
+            self.check_origins(&table, &[id])?;
             let entry = table.get(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
             let base = entry.base;
             let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
@@ -497,6 +502,21 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses to destroy clones with which a snapshot goes that is sent, or upon which something is received (R3).
+    pub(crate) fn check_origins(&self, table: &Table, clones: &[DatasetId]) -> Result<()> {
+        for clone in clones {
+            let Some((of, txg)) = table.origin_of(*clone) else { continue };
+            let snapshot = &table.get(of).expect("just found").snapshots[&txg];
+            let mut others = table.clones_of(snapshot.row.number).into_iter();
+            let stays = !snapshot.holds.is_empty() || others.any(|other| !clones.contains(&other));
+            if snapshot.row.deferred && !stays {
+                let name = format!("{}@{}", table.full_name(of), snapshot.row.name);
+                self.find_unneeded(table, &name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Full names of the clones of a snapshot.

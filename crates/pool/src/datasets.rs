@@ -535,8 +535,10 @@ impl Inner {
     /// Refuses what would be refused of several datasets that are destroyed one after the other, while all of them are there.
     pub(crate) fn check_destroy_all(&self, names: &[String]) -> Result<()> {
         let table = self.table.read();
+        let mut ids = Vec::new();
         for name in names {
             let id = table.find(name)?;
+            ids.push(id);
             let entry = table.get(id).expect("just found");
             for snapshot in entry.snapshots.values() {
                 let name = format!("{name}@{}", snapshot.row.name);
@@ -552,7 +554,7 @@ impl Inner {
                 return Err(Error::KeyNotLoaded { name: name.clone() });
             }
         }
-        Ok(())
+        self.check_origins(&table, &ids)
     }
 
     /// `zfs destroy`: the dataset is gone at once, with its snapshots if that is wanted, and its blocks are freed in the

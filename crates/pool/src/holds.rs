@@ -49,6 +49,11 @@ impl Inner {
                 if !snapshot.holds.contains_key(tag) {
                     return Err(Error::NoSuchHold { name: name.clone(), tag: tag.to_owned() });
                 }
+                let goes = snapshot.row.deferred && snapshot.holds.len() == 1;
+                if goes && table.clones_of(snapshot.row.number).is_empty() {
+                    // (R3)
+                    self.find_unneeded(&table, name)?;
+                }
                 found.push((id, txg));
             }
             let mut due = Vec::new();

@@ -415,7 +415,7 @@ impl Inner {
     }
 
     /// A snapshot that nobody reads and that nothing is received upon.
-    fn find_unneeded(&self, table: &Table, name: &str) -> Result<(DatasetId, Txg)> {
+    pub(crate) fn find_unneeded(&self, table: &Table, name: &str) -> Result<(DatasetId, Txg)> {
         let (id, txg) = table.find_snapshot(name)?;
         self.check_receives(table, id, |base| base == txg)?;
         match table.get(id).expect("just found").snapshots[&txg].is_pinned() {

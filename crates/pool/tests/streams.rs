@@ -238,6 +238,46 @@ fn what_broke_off_goes_on_where_it_was() {
     two.check();
 }
 
+/// A snapshot that is to go later goes with its last tag, or its last clone.
+#[test]
+fn what_is_received_upon_does_not_go_with_its_last_tag_or_clone() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    two.receive("second/copy", &one.send("one/fs@a", None)).expect("received");
+    disturb(&one.pool, "one/fs", &mut Dice(5));
+    one.snapshot("one/fs@b");
+    let increment = one.send("one/fs@b", Some("one/fs@a"));
+
+    let base = ["second/copy@a".to_owned()];
+    two.pool.hold(&base, "tag").expect("held");
+    two.pool.clone_snapshot(&base[0], "second/clone", BTreeMap::new()).expect("cloned");
+    two.pool.destroy_snapshots(&base, true).expect("it goes later");
+    let keep = ReceiveSpec { target: "second/copy".into(), keep: true, ..ReceiveSpec::default() };
+    two.receive_as(&keep, &increment[..increment.len() / 2]).expect_err("cut");
+    two.pool.release(&base, "tag").expect("the clone keeps it");
+    let names = ["second/clone".to_owned()];
+    let refused = [
+        two.pool.check_destroy_all(&names).unwrap_err(),
+        two.pool.destroy_dataset("second/clone").unwrap_err(),
+    ];
+    assert!(refused.iter().all(|error| matches!(error, Error::PartialExists { .. })), "{refused:?}");
+    two.pool.hold(&base, "tag").expect("held");
+    two.pool.destroy_dataset("second/clone").expect("the tag keeps it");
+    let error = two.pool.release(&base, "tag").unwrap_err();
+    assert!(matches!(error, Error::PartialExists { .. }), "{error}");
+    assert_eq!(two.pool.holds(&base[0]).expect("listed").len(), 1, "it has its tag");
+
+    let two = two.crash();
+    two.check();
+    assert!(two.pool.partial_receive("second/copy").is_some());
+    two.pool.abort_receive("second/copy").expect("given up");
+    two.pool.release(&base, "tag").expect("nothing needs it");
+    assert!(two.pool.snapshot_names("second/copy").expect("listed").is_empty());
+    two.check();
+}
+
 #[test]
 fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     let (one, two) = (Host::new("one", 128), Host::new("second", 128));
