@@ -1154,6 +1154,52 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
 }
 
 #[test]
+fn what_went_with_its_last_clone_is_not_missed() {
+    let house = House::new("deferred");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let snapshot = |name: &str| {
+        let request =
+            FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
+        house.host().fs_snapshot(&caller(), request).unwrap();
+    };
+    let destroy = |defer| {
+        let request = FsSnapshotDestroy {
+            name: "tank/a".into(),
+            snapshots: "two".into(),
+            recursive: false,
+            clones: !defer,
+            force: false,
+            defer,
+            dry_run: false,
+        };
+        house.host().fs_snapshot_destroy(&caller(), request).map(drop).map_err(|refusal| refusal.what)
+    };
+    snapshot("tank/a@one");
+    for rolls_back in [false, true] {
+        snapshot("tank/a@two");
+        let clone = FsClone {
+            snapshot: "tank/a@two".into(),
+            name: "tank/c".into(),
+            parents: false,
+            no_mount: false,
+            properties: Properties::new(),
+        };
+        house.host().fs_clone(&caller(), clone).unwrap();
+        assert_eq!(destroy(true), Ok(()), "it goes with its clone");
+        if rolls_back {
+            let name = "tank/a@one".into();
+            let request = FsRollback { name, destroy_younger: true, clones: true, force: false };
+            house.host().fs_rollback(&caller(), request).unwrap();
+        } else {
+            assert_eq!(destroy(false), Ok(()));
+        }
+        assert_eq!(house.mounted(), ["tank", "tank/a"]);
+        assert_eq!(house.get("tank/a", "snapshot_count"), "1");
+    }
+}
+
+#[test]
 fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     let house = House::new("options");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();

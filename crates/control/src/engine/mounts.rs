@@ -124,11 +124,19 @@ impl Held {
 
     /// Tells mounts of those of some snapshots, by their full names, that are not there any more: they went with what kept them.
     pub(super) fn note_gone(&self, snapshots: &[String]) {
-        let is_gone = |(fs, snapshot): &(&str, &str)| {
-            !self.pool.snapshot_names(fs).is_ok_and(|names| names.iter().any(|name| name == snapshot))
-        };
-        let named = snapshots.iter().filter_map(|name| name.split_once('@'));
-        self.note_snapshots(named.filter(is_gone).map(|(fs, _)| fs));
+        let gone = snapshots.iter().filter(|name| !self.has_snapshot(name));
+        self.note_snapshots(gone.filter_map(|name| Some(name.split_once('@')?.0)));
+    }
+
+    /// Those of some snapshots, by their full names, that are there.
+    pub(super) fn those_there(&self, snapshots: &[String]) -> Vec<String> {
+        snapshots.iter().filter(|name| self.has_snapshot(name)).cloned().collect()
+    }
+
+    fn has_snapshot(&self, name: &str) -> bool {
+        name.split_once('@').is_some_and(|(fs, snapshot)| {
+            self.pool.snapshot_names(fs).is_ok_and(|names| names.iter().any(|name| name == snapshot))
+        })
     }
 
     /// Waits until mounted file systems, those of `chosen`, have what the kernel collected for them, so that a snapshot has it too, and warns of

@@ -55,6 +55,8 @@ impl Engine {
         let mut placed = self.leave(&held, &leaving, request.force)?;
         let possible = held.pool.try_rollback(&request.name).map_err(refuse::pool);
         let rolled = possible.and_then(|()| self.destroy_left(&held, &clones, &places)).and_then(|()| {
+            // Some went with their last clones.
+            let younger = held.those_there(&younger);
             if !younger.is_empty() {
                 held.pool.destroy_snapshots(&younger, false).map_err(refuse::pool)?;
             }

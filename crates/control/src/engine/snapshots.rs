@@ -78,7 +78,9 @@ impl SnapshotHost for Engine {
             self.check_writable(&held)?;
             held.pool.check_destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
             self.destroy_in_order(&held, &clones, request.force)?;
-            held.pool.destroy_snapshots(&doomed, request.defer).map_err(refuse::pool)?;
+            // Some went with clones: with the last one, or with the one that they were of.
+            let left = held.those_there(&doomed);
+            held.pool.destroy_snapshots(&left, request.defer).map_err(refuse::pool)?;
             held.note_snapshots([name]);
             self.log(&held, caller);
         }
