@@ -425,6 +425,7 @@ impl Inner {
             let mut table = self.table.write();
             self.check_destroy(&table, name, snapshots)?;
             self.check_origins(&table, &[id])?;
+            table.check_no_hidden(id)?;
             let entry = table.get(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
             let base = entry.base;
             let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;

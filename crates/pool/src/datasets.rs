@@ -574,6 +574,7 @@ impl Inner {
             let mut table = self.table.write();
             self.check_destroy(&table, name, snapshots)?;
             let id = table.find(name)?;
+            table.check_no_hidden(id)?;
             let alone = table.owned_alone(id).is_some();
             let entry = table.get(id).expect("just found");
             if entry.open.is_none() && !alone {

@@ -81,6 +81,14 @@ impl Table {
         self.iter_all().filter(|(_, entry)| is_of(entry)).map(|(id, _)| id).collect()
     }
 
+    /// Refuses to destroy a dataset for which, or below which, somebody has begun to receive something since that was given up.
+    pub(crate) fn check_no_hidden(&self, id: DatasetId) -> Result<()> {
+        match self.hidden_of(id).is_empty() {
+            true => Ok(()),
+            false => Err(Error::Busy { name: self.full_name(id) }),
+        }
+    }
+
     /// The hidden dataset that a dataset of this name is received into.
     pub(crate) fn hidden_for(&self, name: &str) -> Option<DatasetId> {
         let target = self.find(name).ok();

@@ -238,6 +238,32 @@ fn what_broke_off_goes_on_where_it_was() {
     two.check();
 }
 
+#[test]
+fn what_broke_off_below_what_is_replaced_goes_with_that() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    {
+        let (fs, _handle) = mount(&one.pool, "one/fs");
+        write_file(&fs, ROOT, b"file", &noise(1, 4 << 20));
+    }
+    one.snapshot("one/fs@a");
+    let full = one.send("one/fs@a", None);
+    let live = two.live();
+    two.pool.create_dataset("second/copy", BTreeMap::new(), None).expect("made");
+    let keep = ReceiveSpec { target: "second/copy/half".into(), keep: true, ..ReceiveSpec::default() };
+    two.receive_as(&keep, &full[..full.len() / 2]).expect_err("cut");
+    assert!(two.pool.partial_receive("second/copy/half").is_some());
+    let force = ReceiveSpec { target: "second/copy".into(), force: true, ..ReceiveSpec::default() };
+    two.receive_as(&force, &full).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "in its place");
+    assert!(two.pool.partial_receive("second/copy/half").is_none());
+    two.check();
+    let two = two.crash();
+    two.pool.destroy_with_snapshots("second/copy").expect("destroyed");
+    two.check();
+    assert!(two.live() <= live + (1 << 20), "{} and {live}", two.live());
+}
+
 /// A snapshot that is to go later goes with its last tag, or its last clone.
 #[test]
 fn what_is_received_upon_does_not_go_with_its_last_tag_or_clone() {
