@@ -258,47 +258,9 @@ impl Quotas {
         room
     }
 
-    /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and reserving no more than
-    /// there is.
+    /// [`Tree::check`] of the datasets as they are.
     fn check(&self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
-        let mut tree = self.tree.lock();
-        let Some(node) = tree.nodes.get_mut(&id) else { return Ok(()) };
-        let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
-        // What is there to be reserved follows from the new quota. No sum depends on it.
-        node.limits.quota = new.quota;
-        let above = match node.parent {
-            Some(parent) => tree.available(parent, free),
-            None => tree.unreserved(free),
-        };
-        let below = tree.available(id, free);
-        tree.nodes.get_mut(&id).expect("it was there").limits = old;
-        let low = |property: &str, needed: u64| Error::LimitTooLow {
-            name: name.to_owned(),
-            property: property.to_owned(),
-            needed,
-        };
-        let high = |property: &str, room: u64| Error::ReservationTooHigh {
-            name: name.to_owned(),
-            property: property.to_owned(),
-            room,
-        };
-        if new.quota != old.quota && bound(new.quota) < used.max(new.reservation) {
-            return Err(low("quota", used.max(new.reservation)));
-        }
-        let referred = (own + shared).max(new.refreservation);
-        if new.refquota != old.refquota && bound(new.refquota) < referred {
-            return Err(low("refquota", referred));
-        }
-        // What a reservation adds to what is kept from others, and what there is for it.
-        let room = used.max(old.reservation).saturating_add(above).min(bound(new.quota));
-        if new.reservation > old.reservation && new.reservation > room {
-            return Err(high("reservation", room));
-        }
-        let room = own.max(old.refreservation).saturating_add(below).min(bound(new.refquota));
-        if new.refreservation > old.refreservation && new.refreservation > room {
-            return Err(high("refreservation", room));
-        }
-        Ok(())
+        self.tree.lock().check(id, name, new, free)
     }
 
     /// Refuses to charge `to` with what was `from`'s where a quota above the one and not above the other has no room for it.
@@ -330,9 +292,11 @@ impl Quotas {
         const NEW: DatasetId = DatasetId(u64::MAX);
         let limits = Limits { quota: new.quota, refquota: new.refquota, ..Limits::default() };
         let node = Node { parent: Some(parent), limits, ..Node::default() };
-        self.tree.lock().nodes.insert(NEW, node);
-        let checked = self.check(NEW, name, new, free);
-        self.tree.lock().nodes.remove(&NEW);
+        // Under one lock: a commit in between would take it for gone.
+        let mut tree = self.tree.lock();
+        tree.nodes.insert(NEW, node);
+        let checked = tree.check(NEW, name, new, free);
+        tree.nodes.remove(&NEW);
         checked
     }
 }
@@ -379,6 +343,48 @@ impl Tree {
             parent.promised_below += promised;
             parent.freeing |= freeing;
         }
+    }
+
+    /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and reserving no more than
+    /// there is.
+    fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
+        // What is there to be reserved follows from the new quota. No sum depends on it.
+        node.limits.quota = new.quota;
+        let above = match node.parent {
+            Some(parent) => self.available(parent, free),
+            None => self.unreserved(free),
+        };
+        let below = self.available(id, free);
+        self.nodes.get_mut(&id).expect("it was there").limits = old;
+        let low = |property: &str, needed: u64| Error::LimitTooLow {
+            name: name.to_owned(),
+            property: property.to_owned(),
+            needed,
+        };
+        let high = |property: &str, room: u64| Error::ReservationTooHigh {
+            name: name.to_owned(),
+            property: property.to_owned(),
+            room,
+        };
+        if new.quota != old.quota && bound(new.quota) < used.max(new.reservation) {
+            return Err(low("quota", used.max(new.reservation)));
+        }
+        let referred = (own + shared).max(new.refreservation);
+        if new.refquota != old.refquota && bound(new.refquota) < referred {
+            return Err(low("refquota", referred));
+        }
+        // What a reservation adds to what is kept from others, and what there is for it.
+        let room = used.max(old.reservation).saturating_add(above).min(bound(new.quota));
+        if new.reservation > old.reservation && new.reservation > room {
+            return Err(high("reservation", room));
+        }
+        let room = own.max(old.refreservation).saturating_add(below).min(bound(new.refquota));
+        if new.refreservation > old.refreservation && new.refreservation > room {
+            return Err(high("refreservation", room));
+        }
+        Ok(())
     }
 
     /// Bytes of the pool that nobody has reserved, of `free` that live and promised ones leave.
