@@ -128,10 +128,22 @@ impl Engine {
     fn serve_client(weak: &Weak<Engine>, stream: UnixStream, number: u64) {
         let mut ours = stream;
         let offer = Offer { engine: weak.clone(), number };
+        let _present = Present { engine: weak.clone(), number };
         // How it ended is its own affair: it knows what was answered.
         let _ = steadfast_nbd::serve(&mut ours, &offer);
-        if let Some(engine) = weak.upgrade() {
-            engine.clients.list.lock().by_number.remove(&number);
+    }
+}
+
+/// A client is listed as long as this lives, however its thread ends: nobody lets go of a volume that somebody uses (V1).
+struct Present {
+    engine: Weak<Engine>,
+    number: u64,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.clients.list.lock().by_number.remove(&self.number);
             engine.clients.left.notify_all();
         }
     }
