@@ -581,6 +581,18 @@ pub enum Error {
         /// Bytes that would be charged anew.
         bytes: u64,
     },
+    /// A move would charge a dataset with more than it may have.
+    #[error("'{dataset}' with all below it is charged with {bytes} bytes, which goes beyond the quota of {name}, {quota}")]
+    RenameOverQuota {
+        /// Dataset that was to be moved.
+        dataset: String,
+        /// Dataset with the quota.
+        name: String,
+        /// The quota.
+        quota: u64,
+        /// Bytes that would be charged anew.
+        bytes: u64,
+    },
     /// A clone is encrypted as its origin is.
     #[error("'{name}' cannot be cloned to '{to}': {reason}")]
     CloneBorder {

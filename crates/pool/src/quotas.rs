@@ -272,19 +272,31 @@ impl Quotas {
         clone: &str,
         name: impl Fn(DatasetId) -> String,
     ) -> Result<()> {
+        let over = self.tree.lock().without_room(from, to, bytes);
+        let over = over.map(|(id, quota)| {
+            let (clone, name) = (clone.to_owned(), name(id));
+            Error::PromoteOverQuota { clone, name, quota, bytes }
+        });
+        over.map_or(Ok(()), Err)
+    }
+
+    /// The same for a dataset that is to lie below `to`, with all below it.
+    pub fn check_renamed(
+        &self,
+        id: DatasetId,
+        to: DatasetId,
+        dataset: &str,
+        name: impl Fn(DatasetId) -> String,
+    ) -> Result<()> {
         let tree = self.tree.lock();
-        let above = |id: DatasetId| {
-            std::iter::successors(Some(id), |id| tree.nodes.get(id).and_then(|node| node.parent))
-        };
-        let shared: Vec<DatasetId> = above(from).collect();
-        for id in above(to).take_while(|id| !shared.contains(id)) {
-            let Some(node) = tree.nodes.get(&id) else { break };
-            if node.used() + bytes > bound(node.limits.quota) {
-                let (clone, name) = (clone.to_owned(), name(id));
-                return Err(Error::PromoteOverQuota { clone, name, quota: node.limits.quota, bytes });
-            }
-        }
-        Ok(())
+        let Some(node) = tree.nodes.get(&id) else { return Ok(()) };
+        let Some(from) = node.parent else { return Ok(()) };
+        let bytes = node.charged();
+        let over = tree.without_room(from, to, bytes).map(|(id, quota)| {
+            let (dataset, name) = (dataset.to_owned(), name(id));
+            Error::RenameOverQuota { dataset, name, quota, bytes }
+        });
+        over.map_or(Ok(()), Err)
     }
 
     /// [`Quotas::check`] for a dataset that is to be made below `parent`.
@@ -385,6 +397,20 @@ impl Tree {
             return Err(high("refreservation", room));
         }
         Ok(())
+    }
+
+    /// A dataset at or above `to`, and neither at nor above `from`, whose quota has no room for so many bytes that it would be charged with, and
+    /// that quota.
+    fn without_room(&self, from: DatasetId, to: DatasetId, bytes: u64) -> Option<(DatasetId, u64)> {
+        let above = |id: DatasetId| {
+            std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))
+        };
+        let shared: Vec<DatasetId> = above(from).collect();
+        let mut charged = above(to).take_while(|id| !shared.contains(id));
+        charged.find_map(|id| {
+            let node = self.nodes.get(&id)?;
+            (node.used() + bytes > bound(node.limits.quota)).then_some((id, node.limits.quota))
+        })
     }
 
     /// Bytes of the pool that nobody has reserved, of `free` that live and promised ones leave.
@@ -721,6 +747,21 @@ mod tests {
         assert!(quotas.check_new(DatasetId(2), "tank/x", both, 90 * MIB).is_err());
         let both = Limits { reservation: 10 * MIB, ..both };
         assert!(quotas.check_new(DatasetId(2), "tank/x", both, 90 * MIB).is_ok());
+    }
+
+    #[test]
+    fn what_is_moved_has_room_below_every_quota_that_it_comes_below() {
+        let quota = |mib: u64| Limits { quota: mib * MIB, ..none() };
+        for (room, fits) in [(9, true), (8, false)] {
+            let quotas = quotas(&[(2, quota(9), 0), (3, quota(room), 4 * MIB), (4, none(), 5 * MIB)]);
+            let moved = |id: u64, to: u64| {
+                quotas.check_renamed(DatasetId(id), DatasetId(to), "tank/x", |id| id.0.to_string())
+            };
+            assert_eq!(moved(4, 3).is_ok(), fits, "the quota above both counts it already");
+            assert!(moved(4, 1).is_ok() && moved(4, 2).is_ok());
+            let error = moved(4, 3).err().map(|error| error.to_string());
+            assert!(error.is_none_or(|error| error.contains("beyond the quota of 3")));
+        }
     }
 
     #[test]

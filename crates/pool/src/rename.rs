@@ -39,6 +39,7 @@ impl Inner {
             }
             let moved = table.snapshots_within(id);
             self.check_snapshot_limits(&table, &[(parent, moved)], &table.ancestry(id))?;
+            self.quotas.check_renamed(id, parent, name, |id| table.full_name(id))?;
             if let Some(reason) = key_border(&table, id, parent) {
                 return Err(Error::KeyBorder { name: name.to_owned(), to: to.to_owned(), reason });
             }

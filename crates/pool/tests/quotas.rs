@@ -203,6 +203,22 @@ fn a_refreservation_is_used_before_it_is_written() {
 }
 
 #[test]
+fn nothing_is_moved_below_a_quota_that_has_no_room_for_it() {
+    let (_env, _device, pool) = new_pool(&["tank/a", "tank/q", "tank/q/b"]);
+    set(&pool, "tank/a", "reservation", 10 * MIB).expect("set");
+    set(&pool, "tank/q", "quota", 9 * MIB).expect("set");
+    let error = pool.rename_dataset("tank/a", "tank/q/b/a").expect_err("it is charged with what is reserved");
+    assert!(matches!(error, Error::RenameOverQuota { .. }), "{error}");
+    assert_eq!(pool.datasets(), ["tank", "tank/a", "tank/q", "tank/q/b"]);
+    set(&pool, "tank/q", "quota", 20 * MIB).expect("set");
+    pool.rename_dataset("tank/a", "tank/q/b/a").expect("there is room");
+    // Below the same quota it moves as it likes, and from there too.
+    set(&pool, "tank/q", "quota", 11 * MIB).expect("as much is charged");
+    pool.rename_dataset("tank/q/b/a", "tank/q/a").expect("it counts already");
+    pool.rename_dataset("tank/q/a", "tank/a").expect("nothing is in the way");
+}
+
+#[test]
 fn several_properties_are_set_all_or_none() {
     let (env, device, pool) = new_pool(&["tank/a"]);
     let edits = [("org:x", Some("1")), ("quota", Some("4096"))];

@@ -103,7 +103,9 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::NotClone { name } => with(Code::FsNotClone).with("fs", name),
         Error::PromoteConflict { name, .. } => with(Code::PromoteNames).with("fs", name),
-        Error::PromoteOverQuota { name, .. } => with(Code::PropSpace).with("fs", name),
+        Error::PromoteOverQuota { name, .. } | Error::RenameOverQuota { name, .. } => {
+            with(Code::PropSpace).with("fs", name)
+        }
         Error::CloneBorder { to, .. } => with(Code::FsPlace).with("fs", to),
         Error::KeyNeeded { name, datasets } => {
             with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
