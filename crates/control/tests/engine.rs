@@ -1207,14 +1207,15 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     for (name, canmount) in [("tank/a/x", "on"), ("tank/a/y", "on"), ("tank/a/z", "noauto")] {
         house.create_fs(name, &[("canmount", canmount)], None).unwrap();
     }
-    let mount = |name: &str, at: Option<PathBuf>| {
-        let request = FsMount { name: name.into(), at, options: Vec::new(), overlay: false };
+    let mount = |name: &str, at: Option<PathBuf>, options: &str| {
+        let options = options.split(',').map(str::to_owned).collect();
+        let request = FsMount { name: name.into(), at, options, overlay: false };
         house.host().fs_mount(&caller(), request).unwrap();
     };
     // One elsewhere than its mountpoint says, one that does not mount by itself.
     house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a/y".into(), force: false }).unwrap();
-    mount("tank/a/y", Some(house.folder.join("elsewhere")));
-    mount("tank/a/z", None);
+    mount("tank/a/y", Some(house.folder.join("elsewhere")), "rw,noexec");
+    mount("tank/a/z", None, "ro");
     let before = house.mounted();
     assert_eq!(before.len(), 4);
     // The file system that it is set on is not mounted itself.
@@ -1223,6 +1224,10 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     let atimes: Vec<bool> =
         house.stage.mounts.lock().unwrap().values().map(|settings| settings.atime).collect();
     assert_eq!(atimes.iter().filter(|atime| **atime).count(), 1, "only of the top: {atimes:?}");
+    let count = |is_it: fn(&MountSettings) -> bool| {
+        house.stage.mounts.lock().unwrap().values().filter(|settings| is_it(settings)).count()
+    };
+    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (1, 1), "as they were mounted");
     // A place that is set with what cannot be.
     let place = house.folder.join("place").display().to_string();
     let set = |more: &[(&str, &str)]| {
@@ -1239,6 +1244,10 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     let there: Vec<PathBuf> = house.stage.mounts.lock().unwrap().keys().cloned().collect();
     let at = |name: &str| there.contains(&house.folder.join(name));
     assert!(at("place/x") && at("place/z") && at("elsewhere") && there.len() == 4, "{there:?}");
+    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (1, 1), "and there too");
+    // An option that said what the property said is none.
+    house.set("tank/a", "readonly", "on").unwrap();
+    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (3, 1));
 }
 
 #[test]

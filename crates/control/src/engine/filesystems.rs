@@ -294,11 +294,11 @@ impl Engine {
         if place {
             warnings = self.mount_below(&held, name);
             // What does not mount by itself, and what is below it elsewhere, was mounted all the same.
-            left.retain(|(of, at)| match at {
-                Some(_) => of != name,
+            left.retain(|placed| match placed.at {
+                Some(_) => placed.name != name,
                 None => {
-                    self.value(&held, of, "canmount").is_ok_and(|value| value == "noauto")
-                        && self.mountpoint(&held, of).is_ok_and(|own| own.is_some())
+                    self.value(&held, &placed.name, "canmount").is_ok_and(|value| value == "noauto")
+                        && self.mountpoint(&held, &placed.name).is_ok_and(|own| own.is_some())
                 }
             });
             warnings.extend(self.mount_placed(&held, left));

@@ -93,13 +93,21 @@ pub trait Mounted: Send + Sync {
     fn await_notes(&self);
 }
 
-/// A file system that is or was mounted, and where, if that is not where its mountpoint says.
-pub(super) type Placed = (String, Option<PathBuf>);
+/// A file system that is or was mounted.
+pub(super) struct Placed {
+    pub name: String,
+    /// Where, if that is not where its mountpoint says.
+    pub at: Option<PathBuf>,
+    /// With what that differs from its properties.
+    pub options: Vec<String>,
+}
 
 /// One entry of the mount table.
 pub(super) struct Mount {
     pub served: Arc<dyn Mounted>,
     pub at: PathBuf,
+    /// What it was mounted with that differs from its properties, as long as it is mounted, and when we mount it again as it was.
+    pub options: Vec<String>,
     /// Folders we made for it, outermost first; we remove them again.
     pub made: Vec<PathBuf>,
     /// Its file system's name, which a rename changes: shared with what tells `df` how full it is.
@@ -169,6 +177,11 @@ impl Held {
     /// Where a file system is mounted, if it is.
     pub(super) fn mounted_at(&self, name: &str) -> Option<PathBuf> {
         self.mounts.lock().get(name).filter(|mount| !mount.served.has_ended()).map(|mount| mount.at.clone())
+    }
+
+    /// What a file system was mounted with that differs from its properties.
+    pub(super) fn options_of(&self, name: &str) -> Vec<String> {
+        self.mounts.lock().get(name).map(|mount| mount.options.clone()).unwrap_or_default()
     }
 
     /// Where these are mounted that are.
@@ -283,6 +296,7 @@ impl Engine {
             }
         };
         let settings = self.settings(held, name, &request.options)?;
+        let options = self.telling(held, name, &request.options)?;
         if !settings.allow_other && self.is_inside_a_mount(&at) {
             let what = format!("{} lies inside another mount of this daemon", at.display());
             return Err(Refusal::new(Code::FuseNested, what).with("fs", name));
@@ -299,9 +313,8 @@ impl Engine {
         let called = Arc::new(Mutex::new(name.to_owned()));
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
-                held.mounts
-                    .lock()
-                    .insert(name.to_owned(), Mount { served: Arc::from(served), at, made, name: called });
+                let mount = Mount { served: Arc::from(served), at, options, made, name: called };
+                held.mounts.lock().insert(name.to_owned(), mount);
                 Ok(())
             }
             Err(refusal) => {
@@ -327,10 +340,13 @@ impl Engine {
         let found = request.at.as_ref().and_then(at_place);
         let name = found.as_deref().unwrap_or(&request.name);
         let settings = self.settings(held, name, &request.options)?;
-        let mounts = held.mounts.lock();
-        match mounts.get(name) {
+        let options = self.telling(held, name, &request.options)?;
+        let mut mounts = held.mounts.lock();
+        match mounts.get_mut(name) {
             Some(mount) if request.at.as_ref().is_none_or(|at| *at == mount.at) => {
-                mount.served.remount(&settings).map_err(|refusal| refusal.with("fs", name))
+                mount.served.remount(&settings).map_err(|refusal| refusal.with("fs", name))?;
+                mount.options = options;
+                Ok(())
             }
             _ => {
                 let place = request.at.as_ref().map_or(String::new(), |at| format!(" at {}", at.display()));
@@ -401,6 +417,20 @@ impl Engine {
         Ok(settings)
     }
 
+    /// Those of some options that change something. mount(8) gives all that there are; what only says again what properties say is to follow these.
+    fn telling(&self, held: &Held, name: &str, options: &[String]) -> Result<Vec<String>, Refusal> {
+        let (mut telling, mut settings) = (Vec::new(), self.settings(held, name, &[])?);
+        for option in options {
+            let mut more: Vec<String> = telling.clone();
+            more.push(option.clone());
+            let changed = self.settings(held, name, &more)?;
+            if changed != settings {
+                (telling, settings) = (more, changed);
+            }
+        }
+        Ok(telling)
+    }
+
     /// Mounts everything at and below `name` that mounts by itself and whose key is loaded. What fails is told as
     /// warnings.
     pub(super) fn mount_below(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
@@ -447,7 +477,7 @@ impl Engine {
         force: bool,
     ) -> Result<Vec<String>, Refusal> {
         let left = self.leave(held, &[name.to_owned()], force)?;
-        Ok(left.into_iter().rev().map(|(name, _)| name).collect())
+        Ok(left.into_iter().rev().map(|placed| placed.name).collect())
     }
 
     /// Unmounts everything at and below these names, one name after the other, or nothing: what was unmounted before one refused is
@@ -461,7 +491,7 @@ impl Engine {
         let mut left: Vec<Placed> = Vec::new();
         for name in names {
             for placed in self.placed_below(held, name).into_iter().rev() {
-                if let Err(refusal) = held.unmount(&placed.0, force) {
+                if let Err(refusal) = held.unmount(&placed.name, force) {
                     // They were mounted a moment ago; if that fails now, the refusal below is still the news.
                     let _ = self.mount_placed(held, left);
                     return Err(refusal);

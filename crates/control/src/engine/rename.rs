@@ -57,13 +57,13 @@ impl Engine {
             held.rename_mounts(name, to);
         }
         let mut remounted = Vec::new();
-        for (old, at) in mounted {
+        for Placed { name: old, at, options } in mounted {
             let name = renamed(&old);
             if held.mounted_at(&name).is_some() {
                 continue;
             }
             let overlay = at.is_some();
-            let request = FsMount { name: name.clone(), at, options: Vec::new(), overlay };
+            let request = FsMount { name: name.clone(), at, options, overlay };
             match self.mount(&held, &request) {
                 Ok(()) => remounted.push(name),
                 Err(mut refusal) => {
@@ -77,15 +77,15 @@ impl Engine {
         Ok(Outcome { touched: remounted, warnings })
     }
 
-    /// Mounts again what was mounted, where it was.
+    /// Mounts again what was mounted, where and as it was.
     pub(super) fn mount_placed(&self, held: &Arc<Held>, placed: Vec<Placed>) -> Vec<Refusal> {
         let mut warnings = Vec::new();
-        for (name, at) in placed {
+        for Placed { name, at, options } in placed {
             if held.mounted_at(&name).is_some() {
                 continue;
             }
             let overlay = at.is_some();
-            let request = FsMount { name: name.clone(), at, options: Vec::new(), overlay };
+            let request = FsMount { name: name.clone(), at, options, overlay };
             if let Err(mut refusal) = self.mount(held, &request) {
                 refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
                 warnings.push(refusal);
@@ -99,7 +99,8 @@ impl Engine {
         let placed = |name: String| {
             let own = self.mountpoint(held, &name).ok().flatten();
             let at = held.mounted_at(&name).filter(|at| Some(at) != own.as_ref());
-            (name, at)
+            let options = held.options_of(&name);
+            Placed { name, at, options }
         };
         held.mounted_below(name).into_iter().map(placed).collect()
     }

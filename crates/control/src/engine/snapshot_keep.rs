@@ -63,7 +63,7 @@ impl Engine {
             held.pool.rollback(&request.name).map_err(refuse::pool)
         });
         let there = held.pool.datasets();
-        placed.retain(|(name, _)| there.contains(name));
+        placed.retain(|placed| there.contains(&placed.name));
         let warnings = self.mount_placed(&held, placed);
         rolled?;
         self.log(&held, caller);
