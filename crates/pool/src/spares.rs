@@ -328,15 +328,17 @@ impl Inner {
     /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it after the next commit.
     fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
         let config = original.config();
-        let aux = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid).expect("it is listed");
+        let _due = self.resilver_due();
+        let _turn = self.sync_turn.lock();
+        // Somebody may have taken it away meanwhile.
+        let listed = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid);
+        let Some(aux) = listed else { return Ok(()) };
         assert!(aux.standing.is_none(), "(P1) one that waits stands for nobody");
         let Some(device) = spare.device.clone() else { return Ok(()) };
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });
         }
         self.need_places(1)?;
-        let _due = self.resilver_due();
-        let _turn = self.sync_turn.lock();
         if original.config().state != config.state {
             // Somebody brought it back meanwhile.
             return Ok(());
