@@ -54,14 +54,17 @@ impl Handle {
     }
 }
 
+/// Where a device may come to be; small as long as there is none.
+type Room = OnceLock<Box<(DeviceId, Handle)>>;
+
 /// Devices by id, in the order they were added. A pool has a handful, so a lookup walks along them.
 pub(crate) struct Devices {
-    places: Box<[OnceLock<Box<(DeviceId, Handle)>>]>,
+    places: Box<[Room]>,
 }
 
 impl Devices {
     pub fn new() -> Devices {
-        Devices { places: (0..PLACES).map(|_| OnceLock::new()).collect() }
+        Devices { places: (0..PLACES).map(|_| Room::new()).collect() }
     }
 
     /// Whether there is a place for so many more.
