@@ -642,7 +642,11 @@ impl Pool {
         }
         // Nobody commits any more, and who waits for a commit from here on is told so: it would have no end.
         match self.settle_alone(state) {
-            Ok(()) => inner.txgs.commits.suspend("it is not in use here any more"),
+            Ok(()) => {
+                // Nor does anybody let those go that `failmode=wait` would hold.
+                inner.txgs.commits.set_holding(false);
+                inner.txgs.commits.suspend("it is not in use here any more");
+            }
             Err(error) => {
                 inner.suspend(&error);
                 return Err(error);
