@@ -14,15 +14,22 @@ pub struct Accounting {
     pub slot_size: u32,
     /// Bytes of an allocation unit.
     pub unit: u32,
-    /// All slots.
+    /// All slots, or of devices of different sizes as many as hold what these do.
     pub slots: u64,
-    /// Slots that can be taken now.
+    /// Slots that can be taken now, counted in the same way.
     pub free_slots: u64,
-    /// Slots that the commit under way or the next one gives back.
+    /// Segments whose slots the commit under way or the next one gives back.
     pub emptied_slots: u64,
+    /// Bytes that all slots hold together.
+    pub size_bytes: u64,
+    /// Bytes that new segments can hold now.
+    pub free_bytes: u64,
+    /// Bytes that segments held which are empty, and whose slots a commit gives back.
+    pub emptied_bytes: u64,
     /// Open segments.
     pub open_slots: u64,
-    /// Bytes that may live at most: all slots less the reserve; of special groups what lives there.
+    /// Bytes that may live at most: all slots less the reserve; of special groups what lives there. Where devices of a group differ in size it
+    /// is what can be reached as segments lie now, and grows as the cleaner writes them anew.
     pub capacity_bytes: u64,
     /// Bytes kept for the cleaner, for commits and for deleting on a full pool.
     pub reserve_bytes: u64,
@@ -43,7 +50,7 @@ impl Accounting {
     /// segments that live, of that and of the free slots. 0 of a pool without free space.
     #[must_use]
     pub fn fragmentation_percent(&self) -> u32 {
-        let whole = (self.free_slots + self.emptied_slots) * u64::from(self.slot_size);
+        let whole = self.free_bytes + self.emptied_bytes;
         let free = self.dead_bytes + whole;
         u32::try_from((self.dead_bytes * 100).checked_div(free).unwrap_or(0)).expect("a part of a whole")
     }

@@ -12,6 +12,7 @@ use crate::room::node_units;
 use crate::sides::Side;
 use crate::space::{CleanerRoom, Space, lock};
 use crate::table::Row;
+use crate::uneven::Worth;
 use steadfast_device::Place;
 
 /// What one round of cleaning did.
@@ -52,6 +53,8 @@ const TXG_BYTES_MIN: u64 = 2 << 20;
 const SPECIAL_SHARE: u32 = 8;
 /// Slots of the special side wanted whatever it costs are no more than this part of it.
 const SPECIAL_SPARE_SHARE: u32 = 8;
+/// Narrow segments are written anew for what their slots are worth where this part of what can be reached lives, in eighths.
+const WIDENING_EIGHTHS: u64 = 7;
 
 /// Room for what is written against what is wanted, in units.
 struct Pressure {
@@ -85,6 +88,9 @@ impl Pressure {
 struct Candidate {
     id: SegmentId,
     score: f64,
+    /// Units that its slots are worth, and that come back for what is copied: none if it has to go in any case.
+    worth: u32,
+    back: u32,
 }
 
 impl Ord for Candidate {
@@ -119,7 +125,8 @@ impl Space {
         let table_overhead = self.commit_room(self.geometry.unit).overhead(TXG_BLOCKS_MIN);
         let table = &self.read_state().table;
         let slot_units = i64::from(self.geometry.slot_units());
-        let slots = table.total_of(side);
+        let reachable = table.reachable_of(side) / slot_units.unsigned_abs();
+        let slots = u32::try_from(reachable).unwrap_or(u32::MAX);
         let spare = (slots / SPARE_DIVISOR).clamp(SPARE_MIN, SPARE_MAX);
         let live =
             u32::try_from(table.live_units_of_side(side) / slot_units.unsigned_abs()).unwrap_or(u32::MAX);
@@ -158,7 +165,8 @@ impl Space {
     #[must_use]
     pub fn needs_cleaning(&self) -> bool {
         let pressure = self.pressure(Side::Normal);
-        pressure.room < pressure.least && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty()
+        let short = pressure.room < pressure.least;
+        short && !self.candidates(Side::Normal, pressure.is_urgent()).is_empty() || self.read_state().widening
     }
 
     /// True if slots are short and there is nothing to gain, because what has dead units cannot be read.
@@ -205,25 +213,27 @@ impl Space {
         let promised_units = u32::try_from(promised_bytes.div_ceil(unit)).unwrap_or(u32::MAX);
         let pressure = self.pressure(Side::Normal);
         let alone = appended == 0 && pressure.is_urgent();
-        let room = CleanerRoom { alone, promised_units, pool_units: 0, emptying: Side::Normal };
-        self.clean_side(
-            room,
-            &pressure,
-            pressure.wanted(appended),
-            budget_bytes,
-            metadata_bytes,
-            &mut report,
-        )?;
+        let emptying_units = self.geometry.slot_units();
+        let room =
+            CleanerRoom { alone, promised_units, pool_units: 0, emptying: Side::Normal, emptying_units };
+        // Whatever the pressure: else a pool would be full before it had what its devices can hold, and a removal would wait for ever.
+        let (widening, leaving) = (self.may_widen(), self.read_state().table.empty_leaving);
+        let least = |asked: bool| if asked { u64::from(self.geometry.slot_size) } else { 0 };
+        let wanted = pressure.wanted(appended).max(least(widening || leaving));
+        self.clean_side(room, &pressure, wanted, budget_bytes, metadata_bytes, &mut report)?;
+        self.write_state().widening = widening && report.segments_emptied > 0;
         if self.read_state().table.has_special() {
             let special = unit * self.read_state().table.special_units;
             let pressure = self.pressure(Side::Special);
             let room = CleanerRoom { alone: false, emptying: Side::Special, ..room };
             // Its devices are others, so what was copied on the other side counts for nothing here.
             let budget = budget_bytes + report.bytes_moved;
-            self.clean_side(room, &pressure, pressure.wanted(special), budget, metadata_bytes, &mut report)?;
+            let wanted = pressure.wanted(special).max(least(leaving));
+            self.clean_side(room, &pressure, wanted, budget, metadata_bytes, &mut report)?;
             // What was copied by the cleaner is nothing to give back for.
             self.write_state().table.special_units = 0;
         }
+        self.write_state().table.empty_leaving = false;
         Ok(report)
     }
 
@@ -237,35 +247,43 @@ impl Space {
         metadata_bytes: &mut dyn FnMut() -> Option<u64>,
         report: &mut CleanReport,
     ) -> Result<(), Error> {
-        let slot_size = u64::from(self.geometry.slot_size);
-        let (emptied_before, moved_before) = (report.segments_emptied, report.bytes_moved);
+        let unit = u64::from(self.geometry.unit);
+        let moved_before = report.bytes_moved;
         self.write_state().cleaner_room = room;
         if wanted == 0 {
             return Ok(());
         }
         let mut candidates = self.candidates(room.emptying, pressure.is_urgent());
-        let mut gained = 0;
+        // Bytes that emptied segments held, that were gained by it, and that were copied because they had to go.
+        let (mut held, mut gained, mut removed) = (0, 0, 0);
         let mut count = || self.count_metadata(metadata_bytes);
         if !count() {
             report.stopped_for_space = true;
             return Ok(());
         }
         while gained < wanted && report.bytes_moved < budget_bytes {
-            let Some(candidate) = candidates.pop() else { break };
+            let Some(Candidate { id, worth, back, .. }) = candidates.pop() else { break };
             let (before, emptied) = (report.bytes_moved, report.segments_emptied);
-            self.clean_segment(candidate.id, report, &mut count)?;
+            self.write_state().cleaner_room.emptying_units = back;
+            self.clean_segment(id, report, &mut count)?;
+            let moved = report.bytes_moved - before;
+            if back == 0 {
+                removed += moved;
+            }
+            if report.segments_emptied > emptied {
+                held += u64::from(back) * unit;
+            }
             if report.stopped_for_space {
                 break;
             }
             // One that is left alone gives back nothing, so others have to.
             if report.segments_emptied > emptied {
-                gained += slot_size - (report.bytes_moved - before);
+                gained += (u64::from(worth) * unit).saturating_sub(moved);
             }
         }
-        let emptied = report.segments_emptied - emptied_before;
-        if emptied > 0 && room.emptying == Side::Normal {
-            let moved = report.bytes_moved - moved_before;
-            let live = moved as f64 / (u64::from(emptied) * slot_size) as f64;
+        if held > 0 && room.emptying == Side::Normal {
+            let moved = report.bytes_moved - moved_before - removed;
+            let live = moved as f64 / held as f64;
             let mut state = self.write_state();
             state.victim_live += (live - state.victim_live) / 4.0;
         }
@@ -275,33 +293,54 @@ impl Space {
     /// Segments of a side that may be taken.
     fn candidates(&self, side: Side, urgent: bool) -> BinaryHeap<Candidate> {
         let state = self.read_state();
-        let slot_units = u64::from(self.geometry.slot_units());
-        let next = state.table.next_id.0;
+        let table = &state.table;
+        let next = table.next_id.0;
+        let mut known = Worth::new();
         let closed = || {
-            let rows = state.table.rows.iter();
+            let rows = table.rows.iter();
             rows.filter(|(_, row)| !row.open && !row.unreadable && row.class != Class::Log)
-                .filter(|(_, row)| state.table.side_of(row) == side)
+                .filter(|(_, row)| table.side_of(row) == side)
         };
-        let most = closed().map(|(_, row)| self.geometry.slot_units() - row.live).max().unwrap_or(0);
-        let least = if urgent { 1 } else { most / WORTHWHILE_SHARE };
+        // What leaves is emptied whatever lives there, if that is asked for.
+        let leaves = |row: &Row| table.empty_leaving && table.is_group_leaving(row.group);
+        let stays = closed().filter(|(_, row)| !leaves(row));
+        let most = stays.map(|(_, row)| table.worth_units(row, &mut known).saturating_sub(row.live)).max();
+        let least = if urgent { 1 } else { most.unwrap_or(0) / WORTHWHILE_SHARE };
         let least = match side {
             Side::Normal => least,
             Side::Special => least.max(self.geometry.slot_units() / SPECIAL_SHARE),
         };
-        let candidates = closed()
-            .filter(|(_, row)| {
-                let dead = self.geometry.slot_units() - row.live;
-                dead > 0 && dead >= least
-            })
-            .map(|(&id, row)| {
-                let used = f64::from(row.live) / slot_units as f64;
-                let age = (next - id.0) as f64;
-                // Cost-benefit. The root of the age, not the age: by simulation the better compromise between data that
-                // is overwritten evenly (1 % dearer than without age) and a hot tenth (a quarter cheaper).
-                let weight = if urgent { 1.0 } else { age.sqrt() };
-                Candidate { id, score: (1.0 - used) / (1.0 + used) * weight }
-            });
+        let candidates = closed().filter_map(|(&id, row)| {
+            let holds = table.capacity_units(row);
+            if leaves(row) {
+                return Some(Candidate { id, score: f64::INFINITY, worth: holds + row.live, back: 0 });
+            }
+            let worth = table.worth_units(row, &mut known);
+            let dead = worth.saturating_sub(row.live);
+            if dead == 0 || dead < least {
+                return None;
+            }
+            let used = f64::from(row.live) / f64::from(worth);
+            let age = (next - id.0) as f64;
+            // Cost-benefit. The root of the age, not the age: by simulation the better compromise between data that
+            // is overwritten evenly (1 % dearer than without age) and a hot tenth (a quarter cheaper).
+            let weight = if urgent { 1.0 } else { age.sqrt() };
+            Some(Candidate { id, score: (1.0 - used) / (1.0 + used) * weight, worth, back: holds })
+        });
         candidates.collect::<Vec<_>>().into()
+    }
+
+    /// Whether nearly all that can be reached lives, and slots of some narrow segment are worth more than it holds: emptied, they complete
+    /// what others have free.
+    fn may_widen(&self) -> bool {
+        let table = &self.read_state().table;
+        let (live, reachable) = (table.live_units_of_side(Side::Normal), table.reachable_of(Side::Normal));
+        if live * 8 <= reachable * WIDENING_EIGHTHS || !table.has_narrow_rows() {
+            return false;
+        }
+        let mut known = Worth::new();
+        let mut rows = table.rows.values().filter(|row| !row.open && !row.unreadable);
+        rows.any(|row| table.worth_units(row, &mut known) > table.capacity_units(row))
     }
 
     /// Moves everything that lives out of one segment.

@@ -10,6 +10,9 @@
 //! because no device takes part in a segment twice; taking from the fullest never reaches less. That number is what everybody
 //! else in this room calls free slots. While devices are away a segment has as many columns as devices are there, but never
 //! fewer than are needed to read it: what is missing is made up for by a resilver.
+//!
+//! A group with parity whose devices differ so much that some would stay partly empty has *narrow* segments as well, of fewer
+//! columns, and counts what they come to: `uneven.rs`.
 
 use steadfast_format::{DeviceId, GroupClass, Placement};
 use steadfast_vdev::{Layout, Stripe};
@@ -70,11 +73,32 @@ pub(crate) struct Group {
     /// Bytes of a slot on its devices.
     pub column: u32,
     pub devices: Vec<DeviceId>,
-    /// Segments that can be taken now, and that there could be.
-    pub free: u32,
-    pub total: u32,
+    pub counts: Counts,
+    /// Columns of data of its segments, emptied ones among them.
+    pub held_columns: u64,
+    /// Units that the emptied ones give back.
+    pub emptied_units: u64,
+    /// Segments, emptied ones among them, that hold less than a slot for want of columns.
+    pub narrow_rows: u32,
+    /// Columns that rows lack.
+    pub missing: u32,
     /// Units that live in its segments.
     pub live_units: u64,
+}
+
+/// What a group can take.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counts {
+    /// Segments that can be taken now, and that there could be; of a narrow group what its units come to in whole ones.
+    pub free: u32,
+    pub total: u32,
+    /// The same in units.
+    pub free_units: u64,
+    pub total_units: u64,
+    /// Columns of data that can be taken now.
+    pub free_columns: u64,
+    /// New segments may have fewer columns than `width`, because the group holds more so.
+    pub narrow: bool,
 }
 
 impl Group {
@@ -112,13 +136,40 @@ impl Group {
         }
     }
 
-    /// Units that a segment of a class takes.
-    pub fn units_of(&self, class: Class, geometry: Geometry) -> u32 {
-        if class == Class::Log {
-            self.column.min(geometry.slot_size) / geometry.unit
-        } else {
-            geometry.slot_units()
+    /// Columns of data of a whole segment; what is not spread over any has one.
+    pub fn data(&self) -> u32 {
+        match self.redundancy {
+            Redundancy::None | Redundancy::Mirror => 1,
+            Redundancy::Raidz(parity) => self.width.saturating_sub(parity.into()).max(1),
         }
+    }
+
+    /// Columns of data of a segment.
+    pub fn data_of(&self, place: &Placement) -> u32 {
+        match (place, self.redundancy) {
+            (Placement::Raidz { parity, columns, .. }, Redundancy::Raidz(_)) => {
+                let data = columns.len().saturating_sub(usize::from(*parity)).max(1);
+                u32::try_from(data).unwrap_or(u32::MAX).min(self.data())
+            }
+            // The log in a group with parity: one column, in copies.
+            (_, Redundancy::Raidz(_)) => 1,
+            _ => self.data(),
+        }
+    }
+
+    /// Units that so many columns of data hold between them, in segments of whatever width.
+    pub fn units_in(&self, columns: u64, geometry: Geometry) -> u64 {
+        columns * u64::from(geometry.slot_units()) / u64::from(self.data())
+    }
+
+    /// Units that a segment of a class takes where it lies: its part of a slot if it has fewer columns than its group (U1). That is rounded up,
+    /// and fits its columns nevertheless, as these are whole chunks.
+    pub fn capacity_of(&self, place: &Placement, class: Class, geometry: Geometry) -> u32 {
+        if class == Class::Log {
+            return self.column.min(geometry.slot_size) / geometry.unit;
+        }
+        let units = u64::from(self.data_of(place)) * u64::from(geometry.slot_units());
+        u32::try_from(units.div_ceil(self.data().into())).expect("a slot at most")
     }
 }
 

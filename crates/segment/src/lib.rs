@@ -4,6 +4,8 @@
 //!
 //! ## Definitions
 //! *Slot*: a fixed range of a device that holds one segment. *Unit*: the pool's allocation unit; blocks are padded to it.
+//! Where devices of a group differ in size, segments may have fewer columns than others and hold less than a slot; what can be placed, comes
+//! back or is kept is therefore counted in units (`uneven.rs`, invariants U1 to U8).
 //! *Stream*: who appends: one per (owner, [`Class`]), with at most one open segment. *Victim*: a segment whose living
 //! units the cleaner copies away. *Run*: units that were moved together.
 //! *Address*: (segment, unit) as it was when the block was appended, for ever; *place*: where the units lie now.
@@ -68,7 +70,8 @@
 //!
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
 //! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
-//! there is always a victim.
+//! there is always a victim. In groups with narrow segments it is taken of what can be reached as things lie (U5), and a narrow segment whose
+//! slots would complete what others have free is a victim even if all of it lives, once an eighth or less of what can be reached is left.
 //!
 //! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
 //! age itself), age counted in segments opened since; the cheapest only, when slots are short. The measuring instrument and
@@ -102,7 +105,9 @@ mod slots;
 mod space;
 mod stream;
 mod table;
+mod uneven;
 mod verify;
+mod widths;
 
 pub use accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 pub use cleaner::CleanReport;

@@ -40,6 +40,7 @@ impl Space {
         let mut state = self.write_state();
         let state = &mut *state;
         let mut loading = Loading::default();
+        state.table.loading = true;
         state.table.next_id = tail.next_segment;
         for (id, row) in &tail.rows {
             if !loading.rows.insert(*id) {

@@ -58,11 +58,11 @@ impl Space {
         let table = &mut state.table;
         // An eighth stays: what was admitted beside this commit is at most half of what is free, and the log a 32nd of the pool.
         let kept = table.metadata_slots() + table.total_of(Side::Normal) / 8;
-        if table.free_for(Class::Log) < kept + slots {
+        if table.free_of(Side::Normal) < kept + slots {
             return Vec::new();
         }
         for _ in 0..slots {
-            let Some(id) = table.allocate(DatasetId(0), Class::Log, kept) else { break };
+            let Some(id) = table.allocate(DatasetId(0), Class::Log, kept, 0) else { break };
             let units = table.capacity_units(&table.rows[&id]);
             table.extend(id, units);
             table.close(id);

@@ -22,7 +22,7 @@ use steadfast_vdev::{Layout, Summing, Written};
 
 use crate::Class;
 use crate::error::Error;
-use crate::groups::{self, Redundancy};
+use crate::groups::{self, Group, Redundancy};
 use crate::mend::Mended;
 use crate::redundant::checksum;
 use crate::sides::Side;
@@ -114,6 +114,7 @@ impl Table {
         row.place = place;
         row.group = group;
         let (now, live) = (row.clone(), u64::from(row.live));
+        self.reenter(&before, &now);
         self.groups[before.group].live_units -= live;
         self.groups[group].live_units += live;
         let parts = self.sum_parts(&before).max(self.sum_parts(&now));
@@ -178,13 +179,14 @@ impl Table {
 
     /// The group to which a segment should go so that all are filled alike; `None` if it may stay.
     fn emptier(&self, row: &Row) -> Option<usize> {
-        // What is spare, in segments, against all there is.
+        let slot = u64::from(self.geometry.slot_units());
+        // What is spare, less so many segments, against all there is.
         let share = |index: usize, less: u64| {
             let group = &self.groups[index];
             let lost: usize = group.devices.iter().map(|id| self.lost_on(*id)).sum();
             let lost = lost / (group.width as usize).max(1);
-            let free = u64::from(group.free) + lost as u64;
-            (u128::from(free.saturating_sub(less)) << 32) / u128::from(group.total.max(1))
+            let free = group.counts.free_units + lost as u64 * slot;
+            (u128::from(free.saturating_sub(less * slot)) << 32) / u128::from(group.counts.total_units.max(1))
         };
         // The pool's own metadata and the log are few, and move by themselves. Copies of metadata stay apart.
         if row.class.is_pool() || row.class == Class::Log {
@@ -196,7 +198,7 @@ impl Table {
             let group = &self.groups[*index];
             // Of special groups there is mostly one, and it takes both copies.
             let parity = parity || home == Side::Special;
-            *index != row.group && group.free > 0 && group.side() == home && parity
+            *index != row.group && group.counts.free_units > 0 && group.side() == home && parity
         };
         let best = (0..self.groups.len()).filter(fits).max_by_key(|&at| (share(at, 1), Reverse(at)))?;
         (home != self.side_of(row) || share(best, 1) > share(row.group, 0)).then_some(best)
@@ -263,24 +265,23 @@ impl Space {
     /// Bytes that live, and bytes that could if these devices and what lies on them were gone: what others have room for.
     #[must_use]
     pub fn room_without(&self, devices: &[DeviceId]) -> (u64, u64) {
-        let (live, slots) = {
+        let unit = u64::from(self.geometry.unit);
+        let (live, room) = {
             let table = &self.read_state().table;
-            let stays = |group: &&crate::groups::Group| !group.devices.iter().all(|id| devices.contains(id));
-            let slots_of = |side| {
-                let groups = table.groups.iter().filter(stays).filter(|group| group.side() == side);
-                groups.map(|group| u64::from(group.total)).sum::<u64>()
-            };
+            let stays = |group: &&Group| !group.devices.iter().all(|id| devices.contains(id));
+            let reachable = |group: &Group| group.reachable(self.geometry);
+            let room_of = |side| table.of_side(side).filter(stays).map(reachable).sum::<u64>();
             let movable: u64 = Class::ALL
                 .into_iter()
                 .filter(|class| class.may_be_special())
                 .map(|class| table.class_live_units(class))
                 .sum();
             // Segments lie whole, so of special slots a part stays empty.
-            let special = slots_of(Side::Special) * u64::from(self.geometry.slot_units()) / 2;
+            let special = room_of(Side::Special) / 2;
             let live = table.live_units - movable.min(special);
-            (live * u64::from(self.geometry.unit), slots_of(Side::Normal))
+            (live * unit, room_of(Side::Normal) * unit)
         };
-        (live, self.capacity_of(slots))
+        (live, self.capacity_of(room))
     }
 
     /// Columns that were left since the last commit: their slots come back with the next.
@@ -289,7 +290,8 @@ impl Space {
         self.read_state().table.lost.len()
     }
 
-    /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums. Sync context only (W3).
+    /// Moves a segment of a group that leaves to another group. `sums` are its stored checksums. One that holds more than any segment which
+    /// can be made there is left to the next commit's cleaner, which takes it apart. Sync context only (W3).
     pub fn evacuate(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]]) -> Result<Moved, Error> {
         let _sync = lock(&self.sync);
         let target = {
@@ -302,10 +304,14 @@ impl Space {
                 None => return Ok(Moved::Stays),
             }
         };
-        match target.filter(|group| self.has_room(*group)) {
-            Some(group) => self.transfer(id, sums, group),
-            None => Ok(Moved::NoRoom),
+        let Some(group) = target.filter(|group| self.has_room(*group)) else { return Ok(Moved::NoRoom) };
+        let moved = self.transfer(id, sums, group)?;
+        if moved == Moved::NoRoom {
+            let table = &mut self.write_state().table;
+            let narrow = table.is_narrow_group(group);
+            table.empty_leaving |= narrow;
         }
+        Ok(moved)
     }
 
     /// Moves a segment, or a column of it, if that evens out how full devices are; between groups only if that is asked for. Sync context
@@ -408,7 +414,7 @@ impl Space {
     fn transfer(&self, id: SegmentId, sums: &[[u8; Checksums::SIZE]], group: usize) -> Result<Moved, Error> {
         let row = self.read_state().table.rows[&id].clone();
         let Some(bytes) = self.gather(id, &row, sums) else { return Ok(Moved::Unreadable) };
-        let place = self.write_state().table.take_columns(group, row.class, id);
+        let place = self.write_state().table.take_columns(group, row.class, id, row.filled);
         let Some(place) = place else { return Ok(Moved::NoRoom) };
         match self.write_whole(id, &row, &place, group, &bytes)? {
             Some(sums) => {

@@ -54,12 +54,12 @@ impl Space {
     pub(crate) fn write_rows(&self, filling: &mut Filling, least: usize) -> Result<(), Error> {
         let segment = std::sync::Arc::clone(&filling.segment);
         let bytes = segment.bytes.read().expect("no append panics");
-        let slot_size = self.geometry.slot_size as usize;
+        let capacity = segment.capacity_units as usize * self.geometry.unit as usize;
         let whole = piece_bytes(&segment);
         while bytes.len() - filling.written >= least.max(1) {
             let end = bytes.len().min(filling.written + whole);
             // The last row of a segment may reach beyond its end, where it is zero.
-            let rows = if end == slot_size { end } else { end - (end - filling.written) % segment.row };
+            let rows = if end == capacity { end } else { end - (end - filling.written) % segment.row };
             if rows == filling.written {
                 break;
             }

@@ -48,6 +48,11 @@ pub(crate) fn node_units(geometry: Geometry) -> u64 {
     stored(NODE_BYTES, geometry) / u64::from(geometry.unit)
 }
 
+/// The same of a dataset's.
+pub(crate) fn leaf_units(geometry: Geometry) -> u64 {
+    stored(LEAF_BYTES, geometry) / u64::from(geometry.unit)
+}
+
 /// What can be admitted, as of one moment between two commits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CommitRoom {
@@ -57,6 +62,8 @@ pub struct CommitRoom {
     /// The same for operations that free: into what writers leave to further owners.
     pub removes: u64,
     geometry: Geometry,
+    /// Bytes of the smallest segment that metadata may come to lie in: a slot, but for narrow groups.
+    least_bytes: u64,
     /// Stored units of one copy of the datasets' metadata, and of the pool's.
     meta_units: u64,
     pool_units: u64,
@@ -78,7 +85,9 @@ impl CommitRoom {
     #[must_use]
     pub fn flat(content: u64, removes: u64) -> CommitRoom {
         let geometry = Geometry { slot_size: 1 << 30, unit: 512 };
-        CommitRoom { content, removes, geometry, meta_units: 0, pool_units: 0, tail_bytes: 0, shares: false }
+        let least_bytes = geometry.slot_size.into();
+        let (meta_units, pool_units, tail_bytes, shares) = (0, 0, 0, false);
+        CommitRoom { content, removes, geometry, least_bytes, meta_units, pool_units, tail_bytes, shares }
     }
 
     /// The same where blocks of content have rows of references in the pool's metadata, or come to have them.
@@ -137,11 +146,11 @@ impl CommitRoom {
     /// What `bytes` in nodes of `node` bytes take beyond a slot, with the rests of slots that no node fits into.
     fn beyond_slot(&self, bytes: u64, node: u64) -> u64 {
         let slot = u64::from(self.geometry.slot_size);
-        let rest = (stored(node, self.geometry) - u64::from(self.geometry.unit)).min(slot / 2);
+        let rest = (stored(node, self.geometry) - u64::from(self.geometry.unit)).min(self.least_bytes / 2);
         let usable = slot - rest;
         match bytes.saturating_sub(usable.saturating_sub(rest)) {
             0 => 0,
-            beyond => beyond + beyond.div_ceil(usable) * rest,
+            beyond => beyond + beyond.div_ceil(self.least_bytes - rest) * rest,
         }
     }
 }
@@ -158,6 +167,7 @@ impl Space {
             content,
             removes: left.max(0).unsigned_abs() * u64::from(self.geometry.unit),
             geometry: self.geometry,
+            least_bytes: table.least_segment_units() * u64::from(self.geometry.unit),
             meta_units: metadata_units(table, [Class::Meta0, Class::Meta1]),
             pool_units: metadata_units(table, [Class::Pool0, Class::Pool1]),
             tail_bytes: state.tail_bytes,

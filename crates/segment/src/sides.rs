@@ -23,7 +23,7 @@ use steadfast_format::GroupClass;
 
 use crate::Class;
 use crate::groups::Group;
-use crate::table::{Row, Table};
+use crate::table::{Row, Table, signed};
 
 /// Part of the special side that content in small blocks leaves to metadata. OpenZFS: `special_class_metadata_reserve_pct`, 25.
 const METADATA_SHARE: u32 = 4;
@@ -73,7 +73,7 @@ impl Class {
 }
 
 impl Table {
-    fn of_side(&self, side: Side) -> impl Iterator<Item = &Group> {
+    pub fn of_side(&self, side: Side) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(move |group| group.side() == side)
     }
 
@@ -83,11 +83,11 @@ impl Table {
     }
 
     pub fn free_of(&self, side: Side) -> u32 {
-        self.of_side(side).fold(0, |sum, group| group.free.saturating_add(sum))
+        self.of_side(side).fold(0, |sum, group| group.counts.free.saturating_add(sum))
     }
 
     pub fn total_of(&self, side: Side) -> u32 {
-        self.of_side(side).fold(0, |sum, group| group.total.saturating_add(sum))
+        self.of_side(side).fold(0, |sum, group| group.counts.total.saturating_add(sum))
     }
 
     pub fn live_units_of_side(&self, side: Side) -> u64 {
@@ -104,22 +104,13 @@ impl Table {
         self.groups[..index].iter().filter(|group| group.side() == side).count()
     }
 
-    /// Segments of a side whose slots come back with a commit.
-    pub fn emptied_of(&self, side: Side) -> u32 {
-        let count = match self.has_special() {
-            true => self.emptied.values().filter(|emptied| self.side_of(&emptied.row) == side).count(),
-            false if side == Side::Normal => self.emptied.len(),
-            false => 0,
-        };
-        u32::try_from(count).unwrap_or(u32::MAX)
-    }
-
-    /// Free slots that segments of a class can take.
-    pub fn free_for(&self, class: Class) -> u32 {
+    /// Units that segments of a class can take.
+    pub fn free_units_for(&self, class: Class) -> u64 {
+        let [normal, special] = [Side::Normal, Side::Special].map(|side| self.free_units_of(side));
         match class {
-            Class::Small => self.free_of(Side::Special),
-            _ if class.may_be_special() => self.free_slots(),
-            _ => self.free_of(Side::Normal),
+            Class::Small => special,
+            _ if class.may_be_special() => normal + special,
+            _ => normal,
         }
     }
 
@@ -130,13 +121,12 @@ impl Table {
         needed.max(self.total_of(Side::Special) / METADATA_SHARE)
     }
 
-    /// What is free on each side after a commit that gives back what was emptied, and a segment of one side that is being emptied.
-    pub fn after_commit(&self, headroom: Headroom, emptying: Option<Side>) -> Headroom {
-        let slot_units = i64::from(self.geometry.slot_units());
-        let back = |side| {
-            (i64::from(self.emptied_of(side)) + i64::from(emptying == Some(side)))
-                .min(i64::MAX / slot_units / 4)
-                * slot_units
+    /// What is free on each side after a commit that gives back what was emptied, and a segment of one side and so many units that is being
+    /// emptied.
+    pub fn after_commit(&self, headroom: Headroom, emptying: Option<(Side, u32)>) -> Headroom {
+        let back = |side: Side| {
+            let emptying = emptying.filter(|(of, _)| *of == side).map_or(0, |(_, units)| i64::from(units));
+            signed(self.emptied_units_of(side)) + emptying
         };
         Headroom {
             normal: headroom.normal + back(Side::Normal),

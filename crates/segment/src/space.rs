@@ -14,11 +14,11 @@ use steadfast_format::{
 use crate::accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 use crate::devices::{Devices, Handle};
 use crate::error::{Error, ReadError};
-use crate::groups::Redundancy;
+use crate::groups::{Group, Redundancy};
 use crate::redundant::{GivenUp, piece_bytes};
 use crate::sides::Side;
 use crate::stream::{Filling, OpenSegment, SpareBuffers, Stream};
-use crate::table::{Freed, Geometry, Piece, Row, Table, Unallocated};
+use crate::table::{Freed, Geometry, Piece, Row, Table, Unallocated, signed};
 use crate::{Class, SpaceChanges, SpaceTail};
 
 /// Pieces in which open segments go to a device: large enough to stream, small enough not to stall an append.
@@ -123,6 +123,8 @@ pub(crate) struct State {
     /// Living share of the victims of late: what a slot costs.
     pub victim_live: f64,
     pub cleaner_room: CleanerRoom,
+    /// Narrow segments were emptied by the last commit for what their slots are worth, so the next one may find more.
+    pub widening: bool,
     /// Bytes of the last tail at most.
     pub tail_bytes: u64,
     /// Devices that failed and were taken out of use.
@@ -141,6 +143,8 @@ pub(crate) struct CleanerRoom {
     pub pool_units: u32,
     /// The side on which it empties segments.
     pub emptying: Side,
+    /// Units that the segment holds which it is emptying: what comes back for what is copied.
+    pub emptying_units: u32,
 }
 
 /// A slot that a commit freed.
@@ -216,6 +220,7 @@ impl Space {
                 loading: None,
                 victim_live: 0.5,
                 cleaner_room: CleanerRoom::default(),
+                widening: false,
                 tail_bytes: 0,
                 given_up: Vec::new(),
             }),
@@ -263,6 +268,12 @@ impl Space {
             column: self.geometry.slot_size,
             members: vec![MemberSpec { id, slots, device: Some(device) }],
         })
+    }
+
+    /// Whether segments may have fewer columns than their group, where that uses what larger devices have (decision 0115). Known before
+    /// [`Space::bootstrap`].
+    pub fn set_uneven(&self, on: bool) {
+        self.write_state().table.set_uneven(on);
     }
 
     /// True if a device is known and neither written nor read. One that is about to be added is not.
@@ -655,6 +666,7 @@ impl Space {
         let mut state = self.write_state();
         state.table.seal_emptied();
         state.tail_bytes = bytes as u64;
+        state.table.note_tail(units);
         drop(state);
         Ok(tail)
     }
@@ -805,14 +817,26 @@ impl Space {
         self.read_state().table.free_slots()
     }
 
+    /// Units that new segments can hold now, and units that can live once what is dead was cleaned, the reserve among them: where either grows,
+    /// a commit got on.
+    #[must_use]
+    pub fn gains(&self) -> (u64, u64) {
+        let table = &self.read_state().table;
+        let sides = [Side::Normal, Side::Special];
+        let free = sides.map(|side| table.free_units_of(side)).iter().sum();
+        (free, sides.map(|side| table.reachable_of(side)).iter().sum())
+    }
+
     /// Bytes of file content that one sync can surely append if no block is larger than `block_bytes_max`: a segment may end
     /// with a rest that the next block does not fit into, and every owner fills a segment of its own.
     #[must_use]
     pub fn room_for_txg_bytes(&self, block_bytes_max: u32) -> u64 {
         self.block_units_max.store(block_bytes_max.div_ceil(self.geometry.unit), Ordering::Relaxed);
-        let (whole, begun) = {
+        let (whole, begun, narrow) = {
             let table = &self.read_state().table;
-            (table.content_headroom_units(Self::CLEANER_SLOTS), table.open_room_units(&[Class::Data]))
+            let begun = table.open_room_units(&[Class::Data]);
+            let narrow = table.narrow_segments(Side::Normal);
+            (table.content_headroom_units(Self::CLEANER_SLOTS), begun, narrow)
         };
         let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
         let rest = u64::from(block_bytes_max.next_multiple_of(self.geometry.unit)) - unit;
@@ -821,8 +845,13 @@ impl Space {
             // The slot that content has open was taken from what is kept, which it gets back with what is left of it.
             return begun.saturating_sub(whole.unsigned_abs() * unit);
         };
-        // Every slot may end with a rest; what is less than a slot counts the same way.
         let whole = whole * unit;
+        if let Some((least, most)) = narrow {
+            // So does every narrow segment, of which there are more.
+            let segments = whole.div_ceil((least * unit).max(1)).min(most);
+            return whole.saturating_sub(segments * rest) + begun;
+        }
+        // Every slot may end with a rest; what is less than a slot counts the same way.
         (whole / slot_size * slot_size.saturating_sub(rest))
             + (whole % slot_size).saturating_sub(rest)
             + begun
@@ -839,16 +868,21 @@ impl Space {
     pub fn accounting(&self) -> Accounting {
         let state = self.read_state();
         let table = &state.table;
-        let (unit, slot_size) = (u64::from(self.geometry.unit), u64::from(self.geometry.slot_size));
+        let unit = u64::from(self.geometry.unit);
         let slots = u64::from(table.total_slots());
         // Content lies on the normal side; what lives on the other takes nothing from it (S2).
-        let normal = u64::from(table.total_of(Side::Normal));
-        let reserve_slots = self.reserve_of(table, normal);
+        let normal = table.reachable_of(Side::Normal) * unit;
+        let reserve = self.reserve_of(table, normal);
         let special_live = table.live_units_of_side(Side::Special) * unit;
         let open: Vec<&Row> = table.open.values().map(|id| &table.rows[id]).collect();
-        let closed = (table.rows.len() - open.len()) as u64;
         let open_live: u64 = open.iter().map(|row| u64::from(row.live)).sum();
-        let open_filled: u64 = open.iter().map(|row| u64::from(row.filled)).sum();
+        let open_held: u64 = open.iter().map(|row| u64::from(table.capacity_units(row))).sum();
+        let open_room: u64 = open.iter().map(|row| u64::from(table.room_units(row))).sum();
+        let of_groups = |count: fn(&Group) -> u64| table.groups.iter().map(count).sum::<u64>();
+        let emptied = of_groups(|group| group.emptied_units);
+        let held: u64 =
+            table.groups.iter().map(|group| group.units_in(group.held_columns, self.geometry)).sum();
+        let closed = held.saturating_sub(emptied + open_held);
         let devices = table.devices.iter().map(|(&device, space)| DeviceUsage {
             device,
             slots: space.slots.total().into(),
@@ -861,30 +895,37 @@ impl Space {
             slots,
             free_slots: table.free_slots().into(),
             emptied_slots: table.emptied.len() as u64,
+            size_bytes: of_groups(|group| group.counts.total_units) * unit,
+            free_bytes: of_groups(|group| group.counts.free_units) * unit,
+            emptied_bytes: emptied * unit,
             open_slots: open.len() as u64,
-            capacity_bytes: normal.saturating_sub(reserve_slots) * slot_size + special_live,
-            reserve_bytes: reserve_slots.min(normal) * slot_size,
+            capacity_bytes: normal.saturating_sub(reserve) + special_live,
+            reserve_bytes: reserve.min(normal),
             live_bytes: table.live_units * unit,
-            dead_bytes: closed * slot_size - (table.live_units - open_live) * unit,
-            open_room_bytes: open.len() as u64 * slot_size - open_filled * unit,
+            dead_bytes: closed.saturating_sub(table.live_units - open_live) * unit,
+            open_room_bytes: open_room * unit,
             relocations: table.relocations.len() as u64,
             devices: devices.collect(),
         }
     }
 
-    /// max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of no
-    /// use to others.
-    fn reserve_of(&self, table: &Table, slots: u64) -> u64 {
+    /// Bytes kept of so many: max(12 slots, 5 %), and for every owner beyond the first the slots its streams may keep open: room in them is of
+    /// no use to others. Where there are narrow segments, also what streams of metadata may need because of their rests.
+    pub(crate) fn reserve_of(&self, table: &Table, bytes: u64) -> u64 {
+        let slot_size = u64::from(self.geometry.slot_size);
         let appendable = self.devices.values().all(|handle| handle.appendable);
         let least = if appendable { Self::RESERVE_SLOTS_MIN } else { Self::RESERVE_SLOTS_MIN_OBJECTS };
-        let others = u32::try_from(table.owners.len() - 1).unwrap_or(u32::MAX);
-        u64::from(least).max(slots / 20) + u64::from(others) * u64::from(Self::STREAMS_PER_OWNER)
+        let owners = table.owners.len() as u64;
+        let others = (owners - 1) * u64::from(Self::STREAMS_PER_OWNER);
+        let slots = u64::from(least).max(bytes / slot_size / 20) + others;
+        // Two of each owner, and the pool's own.
+        let streams = 2 * (owners + 1);
+        slots * slot_size + streams * table.spare_units().unsigned_abs() * u64::from(self.geometry.unit)
     }
 
-    /// Bytes that may live in a pool of so many slots.
-    pub(crate) fn capacity_of(&self, slots: u64) -> u64 {
-        let reserve = self.reserve_of(&self.read_state().table, slots);
-        slots.saturating_sub(reserve) * u64::from(self.geometry.slot_size)
+    /// Bytes that may live in a pool of so many.
+    pub(crate) fn capacity_of(&self, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.reserve_of(&self.read_state().table, bytes))
     }
 
     /// What was asked of each device, and how often it failed.
@@ -963,22 +1004,24 @@ impl Space {
     fn cleaner_headroom(&self, state: &State, class: Class, slot: i64) -> i64 {
         let (table, room) = (&state.table, &state.cleaner_room);
         let slot_units = i64::from(table.geometry.slot_units());
-        let kept = i64::from(table.idle_commit_slots(room.pool_units));
-        let [normal, special] = [Side::Normal, Side::Special].map(|side| i64::from(table.free_of(side)));
+        // Each of these slots may come in narrow segments, with a rest in each.
+        let kept = i64::from(table.idle_commit_slots(room.pool_units)) * (slot_units + table.rest_units());
+        let [normal, special] = [Side::Normal, Side::Special].map(|side| signed(table.free_units_of(side)));
         // What the commit needs beyond the special side's slots it takes of the normal ones.
         let free = match class {
             Class::Small => special - kept,
             _ if class.may_be_special() => normal + special - kept,
             _ => normal + (special - kept).min(0),
         };
-        let now = free * slot_units - slot;
+        let now = free - slot;
         if room.alone {
             return now;
         }
         let rest = i64::from(self.block_units_max.load(Ordering::Relaxed)) - 1;
         let begun = (table.open_room_units(&[Class::Data]) - rest).clamp(0, slot_units);
         let promised = (i64::from(room.promised_units) - begun).max(0);
-        let mut after = table.after_commit(table.content_headroom(Self::CLEANER_SLOTS), Some(room.emptying));
+        let emptying = Some((room.emptying, room.emptying_units));
+        let mut after = table.after_commit(table.content_headroom(Self::CLEANER_SLOTS), emptying);
         after.special -= 2 * i64::from(room.pool_units);
         let content = after.content() - promised;
         match class.may_be_special() && table.has_special() {
@@ -1013,19 +1056,20 @@ impl Space {
         for_cleaner: bool,
     ) -> Result<(), Error> {
         if let Some(filling) = &stream.open {
-            if self.geometry.slot_units() - filling.filled_units >= units {
+            if filling.segment.capacity_units - filling.filled_units >= units {
                 return Ok(());
             }
             self.close(stream)?;
         }
         let mut state = self.write_state();
         let floor = self.floor(&state, class, for_cleaner).ok_or(Error::NoSpace)?;
-        let id = state.table.allocate(owner, class, floor).ok_or(Error::NoSpace)?;
+        let id = state.table.allocate(owner, class, floor, units).ok_or(Error::NoSpace)?;
         let row = &state.table.rows[&id];
         let (place, column) = (row.place.clone(), state.table.groups[row.group].column);
+        let capacity_units = state.table.capacity_units(row);
         let row = (state.table.row_units(row) * self.geometry.unit) as usize;
         let bytes = RwLock::new(self.spare.take(self.geometry.slot_size));
-        let segment = Arc::new(OpenSegment { id, place, column, row, bytes });
+        let segment = Arc::new(OpenSegment { id, place, column, row, capacity_units, bytes });
         state.open.insert(id, Arc::clone(&segment));
         stream.open = Some(Filling { segment, filled_units: 0, written: 0 });
         Ok(())
@@ -1036,7 +1080,7 @@ impl Space {
         let filling = stream.open.as_mut().expect("something was pushed");
         filling.filled_units += units;
         self.write_state().table.extend(filling.segment.id, units);
-        if filling.filled_units == self.geometry.slot_units() {
+        if filling.filled_units == filling.segment.capacity_units {
             return self.close(stream);
         }
         let least = piece_bytes(&filling.segment);

@@ -14,6 +14,8 @@ pub(crate) struct OpenSegment {
     pub column: u32,
     /// Bytes of a row: what a redundant segment is written in.
     pub row: usize,
+    /// Units that it holds.
+    pub capacity_units: u32,
     /// Room for the whole segment, so that bytes never move; memory is touched as it fills.
     pub bytes: RwLock<Buffer>,
 }

@@ -10,11 +10,12 @@ use steadfast_format::{
 
 use crate::bitmap::DeadUnits;
 use crate::error::TableError;
-use crate::groups::{self, Group, Redundancy};
+use crate::groups::{self, Counts, Group, Redundancy};
 use crate::relocation::{Relocations, Run};
 use crate::sides::{Headroom, Side};
 use crate::slots::Slots;
 use crate::space::CleanerRoom;
+use crate::uneven::missing_of;
 use crate::{Class, SpaceChanges};
 
 /// A slot left to metadata whose open segment fills up during a commit, besides what is counted.
@@ -110,6 +111,8 @@ pub(crate) struct DeviceSpace {
     pub in_use: bool,
     /// What it holds is to be moved to others.
     pub leaving: bool,
+    /// Columns that rows lack and that will be built on it, as of when a device of its group last came or went.
+    pub owed: u32,
 }
 
 impl DeviceSpace {
@@ -149,6 +152,14 @@ pub(crate) struct Table {
     pub lost: Vec<Lost>,
     /// Segments appended to since the last commit.
     pub fresh: BTreeSet<SegmentId>,
+    /// New segments may have fewer columns than their group, where that uses more of its devices.
+    pub may_narrow: bool,
+    /// Units that narrow segments have to hold for the sake of tails.
+    pub tail_units: u32,
+    /// A segment of a group that leaves fits nowhere whole: the cleaner is to empty such ones.
+    pub empty_leaving: bool,
+    /// Rows are being loaded; groups are counted when all are there.
+    pub loading: bool,
 }
 
 /// An address at which nothing lives.
@@ -179,6 +190,10 @@ impl Table {
             sums_changed: BTreeSet::new(),
             lost: Vec::new(),
             fresh: BTreeSet::new(),
+            may_narrow: false,
+            tail_units: 0,
+            empty_leaving: false,
+            loading: false,
         }
     }
 
@@ -191,15 +206,18 @@ impl Table {
             width,
             column,
             devices,
-            free: 0,
-            total: 0,
+            counts: Counts::default(),
+            held_columns: 0,
+            emptied_units: 0,
+            narrow_rows: 0,
+            missing: 0,
             live_units: 0,
         });
         self.groups.len() - 1
     }
 
     pub fn add_device(&mut self, id: DeviceId, slots: u32, group: usize, in_use: bool) {
-        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false };
+        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false, owed: 0 };
         assert!(self.devices.insert(id, space).is_none(), "a device is added once");
         self.groups[group].devices.push(id);
         self.recount(group);
@@ -230,23 +248,7 @@ impl Table {
         let Some(space) = self.devices.get_mut(&id) else { return };
         space.in_use = in_use;
         let group = space.group;
-        self.recount(group);
-    }
-
-    /// Segments that a group can take, and that there could be on it.
-    fn count(&self, index: usize) -> (u32, u32) {
-        let group = &self.groups[index];
-        let here = || group.devices.iter().map(|id| &self.devices[id]);
-        let free: Vec<u32> = here().filter(|space| space.usable()).map(|space| space.slots.free()).collect();
-        let all: Vec<u32> = here().filter(|space| !space.leaving).map(|space| space.slots.total()).collect();
-        let free = group.width_of(free.len()).map_or(0, |width| groups::formable(&free, width));
-        (free, groups::formable(&all, group.width))
-    }
-
-    pub fn recount(&mut self, index: usize) {
-        let (free, total) = self.count(index);
-        let group = &mut self.groups[index];
-        (group.free, group.total) = (free, total);
+        self.count_owed(group);
     }
 
     /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
@@ -281,11 +283,11 @@ impl Table {
     }
 
     pub fn free_slots(&self) -> u32 {
-        self.groups.iter().fold(0, |sum, group| group.free.saturating_add(sum))
+        self.groups.iter().fold(0, |sum, group| group.counts.free.saturating_add(sum))
     }
 
     pub fn total_slots(&self) -> u32 {
-        self.groups.iter().fold(0, |sum, group| group.total.saturating_add(sum))
+        self.groups.iter().fold(0, |sum, group| group.counts.total.saturating_add(sum))
     }
 
     /// Where a segment lies whose slots are taken.
@@ -353,11 +355,15 @@ impl Table {
     pub fn set_column(&mut self, id: SegmentId, index: usize, column: Column) {
         self.lose_column(id, index);
         let row = self.rows.get_mut(&id).expect("nothing left the table meanwhile");
+        let group = row.group;
+        let lacked = missing_of(row);
         if let Placement::Mirror(columns) | Placement::Raidz { columns, .. } = &mut row.place {
             let mut all = columns.to_vec();
             all[index] = Some(column);
             *columns = all.into();
         }
+        let lacks = missing_of(row);
+        self.lack(group, lacks, lacked);
         self.changed.insert(id);
         // What was written there is not durable yet (R3).
         self.fresh.insert(id);
@@ -403,14 +409,13 @@ impl Table {
     /// Slots that a commit without file content takes at most, if `pool_units` are yet to come of each copy of the pool's own
     /// metadata: as above, but metadata of datasets has room enough in any open segment.
     pub fn idle_commit_slots(&self, pool_units: u32) -> u32 {
-        let slot_units = self.geometry.slot_units();
-        let short = |row: &Row| slot_units - row.filled < self.commit_units().max(pool_units);
-        let further = 2 * (pool_units / slot_units);
+        let short = |row: &Row| self.room_units(row) < self.commit_units().max(pool_units);
+        let further = 2 * (pool_units / self.geometry.slot_units());
         self.metadata_streams(|row| row.class.is_pool() && short(row)) + further
     }
 
     fn is_nearly_full(&self, row: &Row) -> bool {
-        self.geometry.slot_units() - row.filled < self.commit_units()
+        self.room_units(row) < self.commit_units()
     }
 
     /// Units below which an open segment of metadata may not hold the next commit's.
@@ -422,7 +427,7 @@ impl Table {
     /// if the stream's next slot is counted already.
     pub fn room_beside_commit(&self, id: SegmentId, beside: CleanerRoom) -> (u32, u32) {
         let row = &self.rows[&id];
-        let room = self.geometry.slot_units() - row.filled;
+        let room = self.room_units(row);
         let wanted = match row.class {
             Class::Pool0 | Class::Pool1 => self.commit_units().max(beside.pool_units),
             Class::Meta0 | Class::Meta1 => self.commit_units(),
@@ -445,18 +450,19 @@ impl Table {
     /// Units that streams of metadata can fill before each needs the slot after its next one: what a commit may take of free slots.
     pub fn metadata_units(&self) -> i64 {
         let slot_units = i64::from(self.geometry.slot_units());
-        // What fills up rows at the commit is taken as well.
+        // What fills up rows at the commit is taken as well, and rests of narrow segments are lost.
+        let spare = self.spare_units();
         let kept = |owner: DatasetId, class: Class| {
-            let stream =
-                self.open.get(&(owner, class)).map_or(slot_units, |id| i64::from(self.rows[id].filled));
-            stream + self.padding_units(class)
+            let open = self.open.get(&(owner, class));
+            let room = open.map_or(0, |id| i64::from(self.room_units(&self.rows[id])));
+            slot_units - room + self.padding_units(class) + spare
         };
         let meta: i64 =
             self.owners.iter().map(|&owner| kept(owner, Class::Meta0) + kept(owner, Class::Meta1)).sum();
         meta + kept(DatasetId(0), Class::Pool0) + kept(DatasetId(0), Class::Pool1)
     }
 
-    /// Free slots of each side, in units, less what is kept from file content: for each stream of metadata as much as it can fill
+    /// Free units of each side, less what is kept from file content: for each stream of metadata as much as it can fill
     /// before it needs the slot after its present one, and `others` slots. Smooth on purpose: when a stream of metadata takes a
     /// slot, its share of what is kept falls by as much.
     pub fn headroom(&self, others: u32) -> Headroom {
@@ -464,8 +470,8 @@ impl Table {
         let content = self.owners.len() as i64 * 2 * self.padding_units(Class::Data);
         let others = i64::from(others + COMMIT_MARGIN) * slot_units;
         Headroom {
-            normal: i64::from(self.free_of(Side::Normal)) * slot_units - content - others,
-            special: i64::from(self.free_of(Side::Special)) * slot_units - self.metadata_units(),
+            normal: signed(self.free_units_of(Side::Normal)) - content - others,
+            special: signed(self.free_units_of(Side::Special)) - self.metadata_units(),
         }
     }
 
@@ -481,7 +487,8 @@ impl Table {
     pub fn content_headroom(&self, others: u32) -> Headroom {
         let slot_units = i64::from(self.geometry.slot_units());
         let open = |owner| self.open.get(&(owner, Class::Clean));
-        let kept = |&owner| open(owner).map_or(slot_units, |id| i64::from(self.rows[id].filled));
+        let room = |id: &SegmentId| i64::from(self.room_units(&self.rows[id]));
+        let kept = |&owner| slot_units - open(owner).map_or(0, room);
         let headroom = self.headroom(others);
         Headroom { normal: headroom.normal - self.owners.iter().map(kept).sum::<i64>(), ..headroom }
     }
@@ -499,7 +506,7 @@ impl Table {
     /// Units that open segments of these classes still take.
     pub fn open_room_units(&self, classes: &[Class]) -> i64 {
         let rows = self.open.iter().filter(|((_, class), _)| classes.contains(class));
-        rows.map(|(_, id)| i64::from(self.geometry.slot_units() - self.rows[id].filled)).sum()
+        rows.map(|(_, id)| i64::from(self.room_units(&self.rows[id]))).sum()
     }
 
     /// Units in an address and a length, if they can lie within one segment.
@@ -513,15 +520,15 @@ impl Table {
             .ok_or(Unallocated)
     }
 
-    /// Opens a segment for a stream, unless no more than `floor` slots are free.
-    pub fn allocate(&mut self, owner: DatasetId, class: Class, floor: u32) -> Option<SegmentId> {
+    /// Opens a segment for a stream, unless no more than `floor` slots are free. It is to hold a block of so many units at least.
+    pub fn allocate(&mut self, owner: DatasetId, class: Class, floor: u32, units: u32) -> Option<SegmentId> {
         assert!(!self.open.contains_key(&(owner, class)), "a stream has one open segment");
-        if self.free_for(class) <= floor {
+        if self.free_units_for(class) <= u64::from(floor) * u64::from(self.geometry.slot_units()) {
             return None;
         }
         let group = self.choose_group(owner, class)?;
         let id = self.next_id;
-        let place = self.take_columns(group, class, id)?;
+        let place = self.take_columns(group, class, id, units)?;
         // (G2) An id is given out once.
         self.next_id = SegmentId(id.0.checked_add(1).expect("2^64 segments outlast any device"));
         if !matches!(place, Placement::Plain(_)) && !class.is_pool() && class != Class::Log {
@@ -529,6 +536,7 @@ impl Table {
         }
         let dead = DeadUnits::default();
         let row = Row { place, group, owner, class, filled: 0, live: 0, dead, open: true, unreadable: false };
+        self.enter(&row);
         let before = self.rows.insert(id, row);
         assert!(before.is_none());
         if class.is_pool() {
@@ -539,7 +547,7 @@ impl Table {
         Some(id)
     }
 
-    /// The group with the greatest share of free slots, of the first side that has any; for second copies, one that the first copies
+    /// The group with the greatest share of free space, of the first side that has any; for second copies, one that the first copies
     /// do not use if there is one. First copies prefer groups of even rank and second copies odd ones, so that copies stay
     /// apart when the cleaner moves them one by one.
     pub fn choose_group(&self, owner: DatasetId, class: Class) -> Option<usize> {
@@ -552,17 +560,18 @@ impl Table {
         let rank = |at: usize, group: &Group| {
             let apart = Some(at) != avoided;
             let parity = class.copy_index().is_none_or(|copy| self.rank_on_side(at) % 2 == copy);
-            let share = u64::from(group.free) * (1 << 32) / u64::from(group.total.max(1));
+            let Counts { free_units, total_units, .. } = group.counts;
+            let share = (u128::from(free_units) << 32) / u128::from(total_units.max(1));
             (apart, parity, share, std::cmp::Reverse(at))
         };
-        let with_room =
-            self.groups.iter().enumerate().filter(|(_, group)| group.free > 0 && group.side() == side);
+        let has_room = |group: &Group| group.counts.free_units > 0 && group.side() == side;
+        let with_room = self.groups.iter().enumerate().filter(|(_, group)| has_room(group));
         with_room.max_by_key(|&(at, group)| rank(at, group)).map(|(at, _)| at)
     }
 
     /// Takes a slot on each of the devices of a group that have the most free ones. Which of them holds which column is turned by
     /// the segment's number, so that parity is spread; columns for which there is no device are the last: parity is missed least.
-    pub fn take_columns(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
+    pub fn take_whole(&mut self, index: usize, class: Class, id: SegmentId) -> Option<Placement> {
         let group = &self.groups[index];
         let mut usable: Vec<(u32, DeviceId)> = group
             .devices
@@ -590,19 +599,15 @@ impl Table {
         Some(self.groups[index].placement(class, self.geometry, columns))
     }
 
-    /// Units that a segment takes.
-    pub fn capacity_units(&self, row: &Row) -> u32 {
-        self.groups[row.group].units_of(row.class, self.geometry)
-    }
-
     /// Fills up the last row of an open segment with units that are dead from birth; gives how many.
     pub fn pad(&mut self, id: SegmentId) -> u32 {
         let slot_units = self.geometry.slot_units();
+        let capacity = self.rows.get(&id).map_or(0, |row| self.capacity_units(row));
         let row = self.rows.get_mut(&id).expect("an open segment has a row");
         let end = row
             .filled
             .next_multiple_of(groups::row_units(&row.place, row.class, self.geometry))
-            .min(slot_units);
+            .min(capacity);
         let units = end - row.filled;
         if units > 0 {
             row.dead.kill(row.filled, units, slot_units);
@@ -648,15 +653,18 @@ impl Table {
             }
         };
         if let Some(column) = lost {
+            let group = row.group;
             self.lost.push(Lost { segment: id, column, committing: false });
             self.changed.insert(id);
+            self.lack(group, 1, 0);
         }
     }
 
     /// Notes that `units` more units of an open segment hold a block.
     pub fn extend(&mut self, id: SegmentId, units: u32) {
+        let capacity = self.rows.get(&id).map_or(0, |row| self.capacity_units(row));
         let row = self.rows.get_mut(&id).expect("an open segment has a row");
-        assert!(row.open && row.filled + units <= self.geometry.slot_units());
+        assert!(row.open && row.filled + units <= capacity);
         row.filled += units;
         row.live += units;
         self.fresh.insert(id);
@@ -765,6 +773,7 @@ impl Table {
         self.changed.insert(id);
         self.sums.remove(&id);
         self.sums_changed.extend((0..self.sum_parts(&row)).map(|part| (id, part)));
+        self.enter_emptied(&row);
         self.emptied.insert(id, Emptied { row, committing: false });
     }
 
@@ -939,6 +948,7 @@ impl Table {
         };
         for id in ids {
             let Emptied { row, .. } = self.emptied.remove(&id).expect("listed just now");
+            self.leave_emptied(&row);
             row.place.present().for_each(|(_, column)| free(self, id, column));
         }
         self.fresh.clear();
@@ -969,6 +979,10 @@ impl Table {
         }
         let group = self.check_place(segment, class, &stored.place)?;
         let units = stored.filled / unit;
+        let capacity = self.groups[group].capacity_of(&stored.place, class, self.geometry);
+        if units > capacity {
+            return Err(TableError::Filled { segment, filled: stored.filled, slot_size: capacity * unit });
+        }
         let dead = match &stored.dead {
             Some(bytes) => {
                 DeadUnits::from_bytes(bytes, units).ok_or(TableError::DeadUnits { segment, units })?
@@ -991,6 +1005,7 @@ impl Table {
         let place = stored.place.clone();
         let row =
             Row { place, group, owner, class, filled: units, live, dead, open: false, unreadable: false };
+        self.enter(&row);
         self.rows.insert(segment, row);
         if class.is_pool() {
             self.pool_rows.insert(segment);
@@ -999,7 +1014,7 @@ impl Table {
     }
 
     /// The group on which a stored segment lies: its devices are there and of one group, its slots exist, and its columns are
-    /// as many, as large and as far apart as they should be.
+    /// as many, as large and as far apart as they should be: of one with parity there may be fewer, which hold less (U1).
     pub fn check_place(
         &self,
         segment: SegmentId,
@@ -1026,14 +1041,18 @@ impl Table {
         if self.groups[group].side() == Side::Special && !class.may_be_special() {
             return Err(wrong("content or the log lies on a special group"));
         }
-        let Group { redundancy, column, .. } = self.groups[group];
+        let Group { redundancy, width, column, .. } = self.groups[group];
         let fits = match place {
             Placement::Plain(_) => column >= self.geometry.slot_size,
             Placement::Mirror(_) => class == Class::Log || column >= self.geometry.slot_size,
-            Placement::Raidz { .. } => match groups::layout(place) {
+            Placement::Raidz { parity, columns, .. } => match groups::layout(place) {
                 steadfast_vdev::Layout::Raidz(stripe) => {
-                    stripe.chunk() >= self.geometry.unit as usize
-                        && stripe.column_bytes(self.geometry.slot_size as usize) <= column as usize
+                    let whole = stripe.column_bytes(self.geometry.slot_size as usize) <= column as usize;
+                    let narrow = self.may_narrow
+                        && redundancy == Redundancy::Raidz(*parity)
+                        && columns.len() <= width as usize
+                        && (column as usize).is_multiple_of(stripe.chunk());
+                    stripe.chunk() >= self.geometry.unit as usize && (whole || narrow)
                 }
                 steadfast_vdev::Layout::Mirror => false,
             },
@@ -1048,10 +1067,11 @@ impl Table {
     pub fn load_tail_block(&mut self, address: Address, bytes: usize) -> Result<(), TableError> {
         let wrong = TableError::TailPlace { address };
         let (unit, units) = self.units_of(address, bytes).map_err(|Unallocated| wrong.clone())?;
-        let row = self.rows.get_mut(&address.segment).ok_or(wrong.clone())?;
-        if row.filled != unit {
+        let row = self.rows.get(&address.segment).ok_or(wrong.clone())?;
+        if row.filled != unit || units > self.room_units(row) {
             return Err(wrong);
         }
+        let row = self.rows.get_mut(&address.segment).expect("found just now");
         row.open = true;
         self.extend(address.segment, units);
         self.rows.get_mut(&address.segment).expect("extended just now").open = false;
@@ -1080,12 +1100,15 @@ impl Table {
     }
 
     /// All is loaded. What the tail said (`rows`, `runs`) is not in the meta tree yet and counts as changed; rows without
-    /// life are retired; ids skip what an uncommitted txg can have used, which is no more than there are slots.
+    /// life are retired; ids skip what an uncommitted txg can have used, which is no more than there are slots: of a narrow group no more
+    /// than those of all its devices, as a segment may leave what it has on each of them.
     pub fn finish_load(
         &mut self,
         rows: &BTreeSet<SegmentId>,
         runs: &BTreeSet<(SegmentId, u32)>,
     ) -> Result<(), TableError> {
+        self.loading = false;
+        self.recount_all();
         for run in self.relocations.iter() {
             if self.lives_natively(run) {
                 let ((from, from_unit), units) = (run.from, run.units);
@@ -1099,7 +1122,12 @@ impl Table {
         for id in empty {
             self.retire(id);
         }
-        let next = self.next_id.0.checked_add(u64::from(self.total_slots()));
+        (0..self.groups.len()).for_each(|index| self.count_owed(index));
+        let used = |group: &Group| match group.counts.narrow || group.narrow_rows > 0 {
+            true => group.devices.iter().map(|id| u64::from(self.devices[id].slots.total())).sum::<u64>(),
+            false => u64::from(group.counts.total),
+        };
+        let next = self.next_id.0.checked_add(self.groups.iter().map(used).sum());
         self.next_id =
             SegmentId(next.ok_or(TableError::FutureId { segment: self.next_id, next: self.next_id })?);
         Ok(())
@@ -1132,8 +1160,8 @@ impl Table {
             if id >= self.next_id {
                 return Err(format!("(G2) segment {id} has a future id"));
             }
-            if row.filled > self.geometry.slot_units() {
-                return Err(format!("(G3) segment {id} is overfull"));
+            if row.filled > self.capacity_units(row) {
+                return Err(format!("(G3) (U1) segment {id} is overfull"));
             }
             if self.side_of(row) == Side::Special && !row.class.may_be_special() {
                 return Err(format!("(S1) segment {id} of class {:?} lies on a special group", row.class));
@@ -1158,16 +1186,14 @@ impl Table {
             if live_by_group[index] != group.live_units {
                 return Err(format!("(G3) group {index} counts {} live units", group.live_units));
             }
-            if self.count(index) != (group.free, group.total) {
-                return Err(format!(
-                    "(G1) group {index} counts {} free segments of {}",
-                    group.free, group.total
-                ));
+            if self.count(index) != group.counts {
+                return Err(format!("(G1) group {index} counts {:?}", group.counts));
             }
         }
         if live_by_group.iter().sum::<u64>() != self.live_units {
             return Err(format!("(G3) the pool counts {} live units", self.live_units));
         }
+        self.check_uneven()?;
         for (id, row) in &self.rows {
             if row.class.is_pool() != self.pool_rows.contains(id) {
                 return Err(format!("(G4) the tail would not know segment {id}"));
@@ -1205,6 +1231,11 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// A count as what may be negative.
+pub(crate) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX / 8).min(i64::MAX / 8)
 }
 
 fn store_run(run: Run) -> RelocationRow {
