@@ -53,7 +53,7 @@ const TXG_BYTES_MIN: u64 = 2 << 20;
 const SPECIAL_SHARE: u32 = 8;
 /// Slots of the special side wanted whatever it costs are no more than this part of it.
 const SPECIAL_SPARE_SHARE: u32 = 8;
-/// Narrow segments are written anew for what their slots are worth where this part of what can be reached lives, in eighths.
+/// Narrow segments are written anew for what their slots are worth where this part of the capacity lives, in eighths.
 const WIDENING_EIGHTHS: u64 = 7;
 
 /// Room for what is written against what is wanted, in units.
@@ -330,12 +330,17 @@ impl Space {
         candidates.collect::<Vec<_>>().into()
     }
 
-    /// Whether nearly all that can be reached lives, and slots of some narrow segment are worth more than it holds: emptied, they complete
+    /// Whether nearly all that may live does, and slots of some narrow segment are worth more than it holds: emptied, they complete
     /// what others have free.
     fn may_widen(&self) -> bool {
         let table = &self.read_state().table;
-        let (live, reachable) = (table.live_units_of_side(Side::Normal), table.reachable_of(Side::Normal));
-        if live * 8 <= reachable * WIDENING_EIGHTHS || !table.has_narrow_rows() {
+        if !table.has_narrow_rows() {
+            return false;
+        }
+        let unit = u64::from(self.geometry.unit);
+        let reachable = table.reachable_of(Side::Normal) * unit;
+        let capacity = reachable.saturating_sub(self.reserve_of(table, reachable));
+        if table.live_units_of_side(Side::Normal) * unit * 8 <= capacity * WIDENING_EIGHTHS {
             return false;
         }
         let mut known = Worth::new();

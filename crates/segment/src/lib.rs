@@ -71,7 +71,7 @@
 //! So what was admitted finds room, a commit always ends, and the cleaner has a slot to copy into. Capacity leaves at least 12
 //! slots' worth of units free or dead (24 on whole objects, where every commit takes new slots for its metadata), so
 //! there is always a victim. In groups with narrow segments it is taken of what can be reached as things lie (U5), and a narrow segment whose
-//! slots would complete what others have free is a victim even if all of it lives, once an eighth or less of what can be reached is left.
+//! slots would complete what others have free is a victim even if all of it lives, once more than seven eighths of the capacity live.
 //!
 //! Choice of victims: by benefit over cost, (1 - u) / (1 + u) times the root of the age (Rosenblum and Ousterhout 1991 take the
 //! age itself), age counted in segments opened since; the cheapest only, when slots are short. The measuring instrument and

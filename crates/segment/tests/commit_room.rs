@@ -18,6 +18,7 @@ use world::{Nodes, Setting, World};
 fn commits_find_room_at_95_percent_when_a_tenth_is_hot() {
     let setting = Setting {
         slots: 256,
+        uneven: &[],
         slot_bytes: 4 << 20,
         block_bytes: 128 << 10,
         percent: 95,
@@ -39,6 +40,7 @@ fn commits_find_room_at_95_percent_when_a_tenth_is_hot() {
 fn no_write_waits_for_the_slots_that_the_cleaner_takes() {
     let setting = Setting {
         slots: 256,
+        uneven: &[],
         slot_bytes: 4 << 20,
         block_bytes: 128 << 10,
         percent: 95,
@@ -58,10 +60,23 @@ fn no_write_waits_for_the_slots_that_the_cleaner_takes() {
 
 /// A pool at so many hundredths of its capacity, metadata included, is overwritten and then emptied.
 fn overwrite_and_delete(slot_bytes: u32, slots: u32, block_bytes: u32, percent: u64, hot_tenths: u64) {
+    overwrite_and_delete_on(&[], slot_bytes, slots, block_bytes, percent, hot_tenths);
+}
+
+/// The same on one device, or on a raidz1 group of several.
+fn overwrite_and_delete_on(
+    uneven: &'static [u32],
+    slot_bytes: u32,
+    slots: u32,
+    block_bytes: u32,
+    percent: u64,
+    hot_tenths: u64,
+) {
     // Small blocks are many, and each of them changes nodes larger than itself.
     let fold = if block_bytes <= 4 << 10 { 0.03 } else { 0.3 };
     let setting = Setting {
         slots,
+        uneven,
         slot_bytes,
         block_bytes,
         percent,
@@ -112,4 +127,20 @@ fn commits_find_room_in_slots_of_4_mib() {
     grid(4 << 20, 64, 4 << 10);
     grid(4 << 20, 64, 16 << 10);
     grid(4 << 20, 128, 128 << 10);
+}
+
+/// Narrow segments hold half of a slot or a third, and each ends with a rest of its own.
+#[test]
+fn commits_find_room_on_devices_of_different_sizes() {
+    const HALVES: &[u32] = &[64, 192, 192];
+    const THIRDS: &[u32] = &[80, 120, 160, 200];
+    for (uneven, block_bytes, percent, hot_tenths) in [
+        (HALVES, 128 << 10, 95, 1),
+        (HALVES, 128 << 10, 98, 9),
+        (HALVES, 16 << 10, 95, 9),
+        (THIRDS, 128 << 10, 95, 1),
+        (THIRDS, 16 << 10, 95, 9),
+    ] {
+        overwrite_and_delete_on(uneven, 1 << 20, 0, block_bytes, percent, hot_tenths);
+    }
 }

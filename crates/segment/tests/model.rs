@@ -123,3 +123,17 @@ fn space_equals_the_model_on_mirrors_and_raidz() {
         });
     }
 }
+
+/// Narrow segments need slots that hold a tail in a part of them.
+#[test]
+fn space_equals_the_model_on_devices_of_different_sizes() {
+    let geometry = Geometry { slot_size: 64 << 10, unit: 512 };
+    for (parity, sizes) in [(1, &[8, 36, 36][..]), (2, &[8, 30, 30, 30][..])] {
+        explore(24, || {
+            let pool = MiniPool::with_uneven(geometry, sizes, Redundancy::Raidz(parity));
+            let whole = u64::from(*sizes.iter().min().expect("there are some"));
+            assert!(pool.space.accounting().slots > 2 * whole);
+            pool
+        });
+    }
+}

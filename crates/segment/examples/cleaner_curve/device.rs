@@ -28,7 +28,9 @@ impl Device for Blank {
         Ok(())
     }
 
-    fn read_segment(&self, _: Place, _: u32, _: &mut [u8]) -> Result<()> {
+    fn read_segment(&self, _: Place, _: u32, out: &mut [u8]) -> Result<()> {
+        // What was never written fits together, as groups with parity look at it.
+        out.fill(0);
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //!   --percent 10,50,90   what lives, in hundredths of the capacity              --slots 256 --slot-mib 4
 //!   --block-kib 128      stored bytes of a block                                --fold 10 --warm 4
 //!   --hot 9              tenths of the writes that go to a tenth of the blocks  --rate-mb 400 --flush-us 2000
+//!   --uneven 128,128,64  slots of devices of a raidz1 group in place of one device; what is written is counted with its parity
 //!   --clean-mib 8        bytes that the cleaner copies in a commit, in place of the pace of a pool
 //!   --longer-ms 200      tells of every write that waits longer, on standard error
 //! ```
@@ -34,6 +35,7 @@ fn options() -> Result<Options, String> {
         percents: PERCENTS.to_vec(),
         setting: Setting {
             slots: 256,
+            uneven: &[],
             slot_bytes: 4 << 20,
             block_bytes: 128 << 10,
             percent: 0,
@@ -63,6 +65,15 @@ fn options() -> Result<Options, String> {
                 options.percents = parsed.map_err(|error| format!("{name} {value}: {error}"))?;
             }
             "--slots" => setting.slots = number()?,
+            "--uneven" => {
+                let parsed: Result<Vec<u32>, _> = value.split(',').map(str::parse).collect();
+                let sizes = parsed.map_err(|error| format!("{name} {value}: {error}"))?;
+                let data = u32::try_from(sizes.len().max(2) - 1).map_err(|error| error.to_string())?;
+                let largest = sizes.iter().max().copied().unwrap_or(0);
+                // Segments of all but the largest, for the model.
+                setting.slots = (sizes.iter().sum::<u32>() - largest) / data;
+                setting.uneven = sizes.leak();
+            }
             "--slot-mib" => setting.slot_bytes = number()? << 20,
             "--block-kib" => setting.block_bytes = number()? << 10,
             "--fold" => options.fold = number()?.into(),

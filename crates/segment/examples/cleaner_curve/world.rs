@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use steadfast_device::SharedDevice;
 use steadfast_env::Env;
-use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, SegmentId, Txg};
-use steadfast_segment::{Class, CommitRoom, Geometry, Pace, Space};
+use steadfast_format::{Address, CommitTail, DatasetId, DeviceId, GroupClass, SegmentId, Txg};
+use steadfast_segment::{
+    Class, CommitRoom, DeviceCounts, Geometry, GroupSpec, MemberSpec, Pace, Redundancy, Space,
+};
 
 use crate::device::Blank;
 use crate::tree::Leaves;
@@ -55,6 +57,8 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 pub struct Setting {
     /// Slots of the device.
     pub slots: u32,
+    /// Slots of devices that form a raidz1 group instead, as far as the parity allows.
+    pub uneven: &'static [u32],
     /// Bytes of a slot.
     pub slot_bytes: u32,
     /// Bytes of a block as stored.
@@ -166,9 +170,34 @@ pub struct World {
 impl World {
     pub fn new(setting: Setting) -> World {
         let geometry = Geometry { slot_size: setting.slot_bytes, unit: 4096 };
-        let device: SharedDevice =
-            Arc::new(Blank { size_bytes: u64::from(setting.slots) * u64::from(setting.slot_bytes) });
-        let space = Space::new(geometry, vec![(DeviceId(1), setting.slots, device)], Env::seeded(1));
+        let device = |slots: u32| -> SharedDevice {
+            Arc::new(Blank { size_bytes: u64::from(slots) * u64::from(setting.slot_bytes) })
+        };
+        let space = match setting.uneven {
+            [] => {
+                let device = device(setting.slots);
+                Space::new(geometry, vec![(DeviceId(1), setting.slots, device)], Env::seeded(1))
+            }
+            sizes => {
+                let redundancy = Redundancy::Raidz(1);
+                let width = u32::try_from(sizes.len()).expect("a few devices");
+                let member = |(id, &slots): (u64, &u32)| MemberSpec {
+                    id: DeviceId(id),
+                    slots,
+                    device: Some(device(slots)),
+                };
+                let group = GroupSpec {
+                    redundancy,
+                    class: GroupClass::Normal,
+                    width,
+                    column: redundancy.column_bytes(width, geometry),
+                    members: (1..).zip(sizes).map(member).collect(),
+                };
+                let space = Space::with_groups(geometry, vec![group], Env::seeded(1));
+                space.set_uneven(true);
+                space
+            }
+        };
         World {
             setting,
             space,
@@ -227,12 +256,12 @@ impl World {
         };
         self.write((names as f64 * warm) as u64, pick)?;
         self.seen = Seen::default();
-        let (start_ns, before) = (self.now_ns, self.space.device_counts()[&DeviceId(1)]);
+        let (start_ns, before) = (self.now_ns, self.device_counts());
         for _ in 0..10 {
             self.write((names as f64 * fold / 10.0) as u64, pick)?;
             self.seen.relocations.push(self.space.accounting().relocations);
         }
-        let after = self.space.device_counts()[&DeviceId(1)];
+        let after = self.device_counts();
         self.seen.sums.device_written = after.written_bytes - before.written_bytes;
         self.seen.sums.device_read = after.read_bytes - before.read_bytes;
         self.seen.elapsed_ns = self.now_ns - start_ns;
@@ -242,6 +271,15 @@ impl World {
         self.seen.fragmentation = accounting.fragmentation_percent();
         self.space.check().expect("the table holds its invariants");
         Ok(std::mem::take(&mut self.seen))
+    }
+
+    /// What all devices were asked for: bytes.
+    fn device_counts(&self) -> DeviceCounts {
+        self.space.device_counts().values().fold(DeviceCounts::default(), |sum, counts| DeviceCounts {
+            read_bytes: sum.read_bytes + counts.read_bytes,
+            written_bytes: sum.written_bytes + counts.written_bytes,
+            ..sum
+        })
     }
 
     /// Bytes that are to live.
@@ -394,7 +432,7 @@ impl World {
 
     /// One commit; how long the device works on it.
     fn sync(&mut self, names: &[u64]) -> Outcome<u64> {
-        let before = self.space.device_counts()[&DeviceId(1)];
+        let before = self.device_counts();
         let held = names.len() as u64;
         let metadata = self.seen.sums.metadata;
         let device_rate = u128::from(self.setting.device_rate);
@@ -453,7 +491,7 @@ impl World {
             (self.setting.block_bytes, self.setting.clean_bytes.unwrap_or(self.pace.bytes()));
         self.limit = MEMORY_BYTES.min(self.space.txg_bytes_max(block, clean, self.need_thousandths));
         self.room = self.space.commit_room(block);
-        let after = self.space.device_counts()[&DeviceId(1)];
+        let after = self.device_counts();
         let bytes = after.written_bytes - before.written_bytes + after.read_bytes - before.read_bytes;
         let ns = transfer_ns(bytes) + FLUSHES * self.setting.flush_ns;
         self.pace.observe(bytes, ns);

@@ -59,7 +59,10 @@ pub struct Durable {
 
 pub struct MiniPool {
     pub geometry: Geometry,
-    pub slots: u32,
+    /// Slots of each device.
+    pub sizes: Vec<u32>,
+    /// Segments may have fewer columns than their group.
+    pub uneven: bool,
     pub devices: Vec<Arc<MemoryDevice>>,
     /// All devices are one group: how, and in how many columns.
     pub group: Option<(Redundancy, u32)>,
@@ -80,7 +83,8 @@ impl MiniPool {
             true => Arc::new(MemoryDevice::new("memory", 64 << 20)),
             false => Arc::new(MemoryDevice::whole_segments("objects", 64 << 20)),
         };
-        Self::of(geometry, slots, appendable.iter().map(device).collect(), None)
+        let sizes = vec![slots; appendable.len()];
+        Self::of(geometry, sizes, false, appendable.iter().map(device).collect(), None)
     }
 
     /// A pool of one group, on devices of `slots` slots each.
@@ -91,21 +95,31 @@ impl MiniPool {
         width: u32,
         devices: usize,
     ) -> MiniPool {
+        let sizes = vec![slots; devices];
         let devices = (0..devices).map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)));
-        Self::of(geometry, slots, devices.collect(), Some((redundancy, width)))
+        Self::of(geometry, sizes, false, devices.collect(), Some((redundancy, width)))
+    }
+
+    /// A pool of one group on devices of so many slots, with a column of a whole segment on each, where segments may be narrower.
+    pub fn with_uneven(geometry: Geometry, sizes: &[u32], redundancy: Redundancy) -> MiniPool {
+        let devices = sizes.iter().map(|_| Arc::new(MemoryDevice::new("memory", 64 << 20)));
+        let width = u32::try_from(sizes.len()).expect("a few devices");
+        Self::of(geometry, sizes.to_vec(), true, devices.collect(), Some((redundancy, width)))
     }
 
     fn of(
         geometry: Geometry,
-        slots: u32,
+        sizes: Vec<u32>,
+        uneven: bool,
         devices: Vec<Arc<MemoryDevice>>,
         group: Option<(Redundancy, u32)>,
     ) -> MiniPool {
         let gone = BTreeSet::new();
-        let space = Self::open(geometry, slots, &devices, group, &gone);
+        let space = Self::open(geometry, &sizes, uneven, &devices, group, &gone);
         let mut pool = MiniPool {
             geometry,
-            slots,
+            sizes,
+            uneven,
             devices,
             group,
             gone,
@@ -122,14 +136,15 @@ impl MiniPool {
 
     fn open(
         geometry: Geometry,
-        slots: u32,
+        sizes: &[u32],
+        uneven: bool,
         devices: &[Arc<MemoryDevice>],
         group: Option<(Redundancy, u32)>,
         gone: &BTreeSet<usize>,
     ) -> Space {
         let members = devices.iter().enumerate().map(|(at, device)| MemberSpec {
             id: DeviceId(at as u64 + 1),
-            slots,
+            slots: sizes[at],
             device: (!gone.contains(&at)).then(|| Arc::clone(device) as SharedDevice),
         });
         let groups = match group {
@@ -147,7 +162,9 @@ impl MiniPool {
                 })
                 .collect(),
         };
-        Space::with_groups(geometry, groups, Env::seeded(1))
+        let space = Space::with_groups(geometry, groups, Env::seeded(1));
+        space.set_uneven(uneven);
+        space
     }
 
     pub fn append_to(&mut self, owner: DatasetId, class: Class, len: usize) -> Result<Block, Error> {
@@ -310,7 +327,8 @@ impl MiniPool {
 
     pub fn import_with(&mut self, tail: &CommitTail) -> Result<(), TableError> {
         let durable = self.durable.clone();
-        let space = Self::open(self.geometry, self.slots, &self.devices, self.group, &self.gone);
+        let (sizes, devices) = (&self.sizes, &self.devices);
+        let space = Self::open(self.geometry, sizes, self.uneven, devices, self.group, &self.gone);
         let pointer = self.tail_pointer();
         space.bootstrap(&pointer, durable.places.clone())?;
         for address in pointer.copies {
