@@ -73,7 +73,8 @@ pub enum GroupKind {
     Raidz(u8),
 }
 
-/// Leaves that keep segments together, as every label lists them.
+/// Leaves that keep segments together, as every label lists them. With the feature `uneven_devices` a segment of a raidz group may have fewer
+/// columns than `width`.
 ///
 /// | off | len | field    | meaning                                                        |
 /// |-----|-----|----------|----------------------------------------------------------------|

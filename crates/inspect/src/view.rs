@@ -262,6 +262,7 @@ impl View {
         });
         let space = Arc::new(Space::with_groups(geometry, groups.collect(), request.env.clone()));
         space.set_healing(false);
+        space.set_uneven(config.features.iter().any(|feature| feature.name == "uneven_devices"));
         let blockio = BlockIo::new(Arc::clone(&space), request.env.clone(), front.config.pool, 0);
         let known = |column: Column| config.leaves.iter().any(|leaf| leaf.id == column.device);
         let places = uberblock.tail_places.clone();

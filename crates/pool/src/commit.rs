@@ -196,7 +196,7 @@ impl Inner {
             }
             return Next::Park(open, patience);
         }
-        let free_before = self.space.free_slots();
+        let before = self.space.gains();
         let began_ns = self.env.clock.monotonic_ns();
         if let Err(error) = self.commit() {
             self.suspend(&error);
@@ -211,7 +211,8 @@ impl Inner {
                 self.resilver_if_needed();
             }
         }
-        let gained = self.space.free_slots() > free_before;
+        let after = self.space.gains();
+        let gained = after.0 > before.0 || after.1 > before.1;
         if !self.is_suspended()
             && let Err(error) = self.background_step()
         {

@@ -127,21 +127,23 @@ impl Plan {
         leaves: &[Arc<Leaf>],
         memory: Memory,
     ) -> (Arc<Space>, Arc<BlockIo>) {
-        Plan::space_for(env, config.pool, config.ashift, config.slot_size, &config.groups, leaves, memory)
+        let uneven = config.features.iter().any(|feature| feature.name == crate::groups::UNEVEN);
+        let geometry = Geometry { slot_size: config.slot_size, unit: 1 << config.ashift };
+        Plan::space_for(env, config.pool, geometry, uneven, &config.groups, leaves, memory)
     }
 
     pub fn space_for(
         env: &Env,
         guid: PoolGuid,
-        ashift: u8,
-        slot_size: u32,
+        geometry: Geometry,
+        uneven: bool,
         groups: &[GroupConfig],
         leaves: &[Arc<Leaf>],
         memory: Memory,
     ) -> (Arc<Space>, Arc<BlockIo>) {
-        let geometry = Geometry { slot_size, unit: 1 << ashift };
-        let groups = group_specs(slot_size, groups, leaves);
+        let groups = group_specs(geometry.slot_size, groups, leaves);
         let space = Arc::new(Space::with_groups(geometry, groups, env.clone()));
+        space.set_uneven(uneven);
         let blockio = Arc::new(BlockIo::new(Arc::clone(&space), env.clone(), guid, memory.block_cache_bytes));
         (space, blockio)
     }
@@ -312,9 +314,9 @@ impl Pool {
             name => !Feature::STRUCTURAL.contains(&name),
         };
         let features = features.filter(wanted);
-        let features = features.filter_map(Feature::known).collect();
-        let (space, blockio) =
-            Plan::space_for(env, guid, spec.ashift, slot_size, &groups, &leaves, spec.memory);
+        let features: Vec<Feature> = features.filter_map(Feature::known).collect();
+        let uneven = features.iter().any(|feature| feature.name == crate::groups::UNEVEN);
+        let (space, blockio) = Plan::space_for(env, guid, geometry, uneven, &groups, &leaves, spec.memory);
         let created_ns = u64::try_from(env.clock.wall_ns()).unwrap_or(0);
         let table = Table::new(&spec.name, DatasetId(1));
         let plan = Plan {

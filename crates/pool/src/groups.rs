@@ -36,6 +36,8 @@ use crate::scan::FoundPool;
 pub(crate) const FEATURE: &str = "redundancy";
 /// Feature of pools that have had special groups.
 pub(crate) const SPECIAL: &str = "special_devices";
+/// Feature of pools whose segments may have fewer columns than their group.
+pub(crate) const UNEVEN: &str = "uneven_devices";
 
 /// Greatest number of a device of a group: uberblocks have two bytes for it.
 const DEVICE_ID_MAX: u64 = u16::MAX as u64;

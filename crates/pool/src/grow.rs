@@ -166,6 +166,10 @@ impl Inner {
             head.allow_overlays(self.has_feature("overlays"));
         }
         self.references.enable(self.has_feature(references::FEATURE));
+        if name == groups::UNEVEN {
+            self.space.set_uneven(self.has_feature(name));
+            self.update_limits();
+        }
         let open: Vec<_> = self.heads().into_iter().map(|head| (head.id(), head)).collect();
         open.iter().for_each(|(id, head)| {
             self.connect_log(*id, head);

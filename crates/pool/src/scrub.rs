@@ -679,6 +679,14 @@ impl Inner {
         }
     }
 
+    /// Whether what lives, and what was let in, has room if a device had so many slots. Where devices of a group differ, a smaller one can
+    /// hold all columns of the old one and still take room from segments of the others.
+    fn fits_with(&self, device: DeviceId, slots: u32) -> bool {
+        let live = self.space.accounting().live_bytes;
+        let needed = live.saturating_add(self.txgs.budget.reserved().space);
+        self.space.capacity_with(device, slots).is_none_or(|capacity| needed <= capacity)
+    }
+
     /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
     /// then the old one leaves. Begun when it returns.
     pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
@@ -705,6 +713,9 @@ impl Inner {
         }
         let slots = medium::slot_count(bytes, self.column_of(&config));
         if u64::from(slots) < self.space.columns_on(config.id).max(1) {
+            return Err(Error::TooSmall { path: new.path, bytes });
+        }
+        if slots < config.slots && !self.fits_with(config.id, slots) {
             return Err(Error::TooSmall { path: new.path, bytes });
         }
         if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {

@@ -928,6 +928,19 @@ impl Space {
         bytes.saturating_sub(self.reserve_of(&self.read_state().table, bytes))
     }
 
+    /// Bytes that may live in the pool if a device had so many slots, and all were written anew; `None` of a device whose group is not of those
+    /// that make narrow segments.
+    #[must_use]
+    pub fn capacity_with(&self, device: DeviceId, slots: u32) -> Option<u64> {
+        let unit = u64::from(self.geometry.unit);
+        let (bytes, special) = {
+            let table = &self.read_state().table;
+            let units = table.reachable_with(device, slots)?;
+            (units * unit, table.live_units_of_side(Side::Special) * unit)
+        };
+        Some(self.capacity_of(bytes) + special)
+    }
+
     /// What was asked of each device, and how often it failed.
     #[must_use]
     pub fn device_counts(&self) -> BTreeMap<DeviceId, DeviceCounts> {

@@ -342,6 +342,22 @@ impl Table {
         self.of_side(side).map(|group| group.reachable(self.geometry)).sum()
     }
 
+    /// The same of the normal side, if a device of a group there had so many slots and all was written anew; `None` of a device whose group is
+    /// not of those that make narrow segments.
+    pub fn reachable_with(&self, device: DeviceId, slots: u32) -> Option<u64> {
+        let index = self.devices.get(&device)?.group;
+        let group = &self.groups[index];
+        let widths = self.widths(group).filter(|_| group.side() == Side::Normal)?;
+        let stays = group.devices.iter().filter(|id| **id != device).map(|id| &self.devices[id]);
+        let mut all: Vec<u32> =
+            stays.filter(|space| !space.leaving).map(|space| space.slots.total()).collect();
+        all.push(slots);
+        let others = self.groups.iter().enumerate();
+        let others = others.filter(|(at, group)| *at != index && group.side() == Side::Normal);
+        let others: u64 = others.map(|(_, group)| group.reachable(self.geometry)).sum();
+        Some(others + group.units_in(widths.best(&all).columns, self.geometry))
+    }
+
     /// Units of each stream of metadata that may be lost to rests of narrow segments, beside the one of a whole segment: no node goes across
     /// the end of one. 0 if there are no narrow groups.
     pub fn rest_units(&self) -> i64 {

@@ -449,7 +449,7 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
         properties.insert(name.clone(), Value { value: value.clone(), source: Source::Local });
     }
     let accounting = &measured.accounting;
-    let size = accounting.slots * u64::from(accounting.slot_size);
+    let size = accounting.size_bytes;
     let live = accounting.live_bytes;
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
@@ -563,7 +563,7 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
         _ => Health::Faulted,
     };
     // As ZFS says: what a mirror holds and could hold is that once, what raidz does is all of it with its parity. Of what lives each device
-    // is told its share.
+    // is told its share. Where devices differ, some segments have fewer columns and more parity for what they hold, which is not counted here.
     let sizes = children.iter().map(|child| child.size);
     let live: u64 = children.iter().map(|child| child.allocated).sum();
     let (size, allocated) = match redundancy {
