@@ -726,6 +726,24 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     assert!(classes(&house).iter().any(|class| class.ends_with(".vdev_autoexpand")));
 }
 
+/// A slot of a device of raidz holds a column, which is smaller than a segment: the gain was told k times too large.
+#[test]
+fn what_a_grown_device_of_raidz_adds_is_told_in_its_own_bytes() {
+    let house = House::new("expand-raidz");
+    let devices = ["a.img", "b.img", "c.img"].map(|name| house.image(name)).to_vec();
+    let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Raidz1, devices }];
+    house.create_pool(PoolCreate { vdevs, ..house.create_request("tank", "a.img") }).unwrap();
+    let expandsize = || {
+        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        pools[0].properties["expandsize"].value.clone()
+    };
+    assert_eq!(expandsize(), "-");
+    for (name, grown) in [("a.img", 64_u64 << 20), ("b.img", 128 << 20)] {
+        File::options().write(true).open(house.folder.join(name)).unwrap().set_len(128 << 20).unwrap();
+        assert_eq!(expandsize(), grown.to_string());
+    }
+}
+
 #[test]
 fn a_device_that_vanishes_while_in_use_is_told() {
     let house = House::new("vanish");

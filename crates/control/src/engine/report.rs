@@ -453,8 +453,15 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     let live = accounting.live_bytes;
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
-    let growth = measured.leaves.iter().map(|leaf| u64::from(leaf.growth.fits - leaf.growth.slots));
-    let gain: u64 = growth.sum::<u64>() * u64::from(accounting.slot_size);
+    // A slot of a device holds a column, which in raidz is smaller than a segment.
+    let column = |group: u8| {
+        let listed = measured.groups.iter().find(|listed| listed.id == group);
+        u64::from(listed.map_or(accounting.slot_size, |listed| listed.column))
+    };
+    let growth = measured.leaves.iter();
+    let growth =
+        growth.map(|leaf| u64::from(leaf.growth.fits - leaf.growth.slots) * column(leaf.config.group));
+    let gain: u64 = growth.sum();
     let values: [(&str, String); 10] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
