@@ -649,7 +649,8 @@ impl Space {
     pub fn tail(&self) -> Result<SpaceTail, Error> {
         let owner = DatasetId(0);
         // Two more rows at most come in when segments are opened for the tail.
-        let bytes = tail_bytes_max(&self.tail_now()) + 2 * ROW_BYTES_MAX;
+        let columns = self.read_state().table.columns_max() as usize;
+        let bytes = tail_bytes_max(&self.tail_now()) + 2 * (ROW_BYTES_MAX + columns * Column::ENCODED_SIZE);
         if bytes > self.geometry.slot_size as usize {
             return Err(Error::TooLarge { bytes, slot_size: self.geometry.slot_size });
         }
@@ -1280,16 +1281,18 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Bytes between two blocks that are read with them: a device takes longer to begin another transfer than to read these.
 pub const READ_GAP_MAX: u32 = 16 << 10;
 
-/// Stored bytes of a change of one row, at most.
-const ROW_BYTES_MAX: usize = 12 + SegmentRow::LAYOUT.size() + 16 + SegmentRow::DEAD_BYTES_MAX;
+/// Stored bytes of a change of one row, at most, without its columns.
+const ROW_BYTES_MAX: usize = 12 + SegmentRow::LAYOUT.size() + SegmentRow::DEAD_BYTES_MAX;
 
 /// Stored bytes of a tail, at most: encoded, not compressed, sealed.
 fn tail_bytes_max(tail: &SpaceTail) -> usize {
-    let dead = |row: &Option<SegmentRow>| row.as_ref().and_then(|row| row.dead.as_ref()).map_or(0, Vec::len);
-    let maps: usize = tail.changes.rows.iter().map(|(_, row)| dead(row)).sum();
+    let length = |row: &SegmentRow| {
+        row.place.columns().count() * Column::ENCODED_SIZE + row.dead.as_ref().map_or(0, Vec::len)
+    };
+    let lengths: usize = tail.changes.rows.iter().filter_map(|(_, row)| row.as_ref()).map(length).sum();
     let rows = tail.changes.rows.len() * (ROW_BYTES_MAX - SegmentRow::DEAD_BYTES_MAX);
     let runs = CommitTail::encoded_size_max(0, tail.changes.runs.len());
-    runs + rows + maps + SEAL_BYTES_MAX
+    runs + rows + lengths + SEAL_BYTES_MAX
 }
 
 /// Bytes to be filled. What is small goes through the page cache, where alignment is of no use.
@@ -1307,4 +1310,53 @@ fn same_places(left: &[Located], right: &[Located]) -> bool {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of this lock panics")
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_format::{RelocationRow, Txg};
+
+    use super::*;
+
+    /// The columns of a row were taken for one, so tails with many rows of wide groups came out longer than what room was made for.
+    #[test]
+    fn a_tail_is_no_longer_than_what_room_is_made_for() {
+        let column = |id: u64| Column { device: DeviceId(id), slot: 7 };
+        for width in [1, 2, 6, 32] {
+            let place = match width {
+                1 => Placement::Plain(column(1)),
+                _ => Placement::Raidz {
+                    parity: 1,
+                    chunk_shift: 12,
+                    columns: (1..=width).map(|id| Some(column(id))).collect(),
+                },
+            };
+            let row = |dead: Option<Vec<u8>>| SegmentRow {
+                class: Class::Pool0 as u8,
+                owner: DatasetId(0),
+                filled: 1 << 20,
+                place: place.clone(),
+                dead,
+            };
+            let rows = (1..=300).map(|id| match id % 3 {
+                0 => (SegmentId(id), None),
+                1 => (SegmentId(id), Some(row(None))),
+                _ => (SegmentId(id), Some(row(Some(vec![0x55; 32])))),
+            });
+            let run = RelocationRow { segment: SegmentId(9), unit: 3, units: 2 };
+            let runs = (0..50).map(|unit| ((SegmentId(5), unit), (unit % 2 == 0).then_some(run)));
+            let changes = SpaceChanges { rows: rows.collect(), runs: runs.collect(), sums: Vec::new() };
+            let tail = SpaceTail { changes: changes.clone(), next_segment: SegmentId(400) };
+            let encoded = CommitTail {
+                txg: Txg(1),
+                next_segment: tail.next_segment,
+                next_dataset: DatasetId(1),
+                next_history: 1,
+                rows: changes.rows,
+                runs: changes.runs,
+            };
+            let (length, bound) = (encoded.encode().len() + SEAL_BYTES_MAX, tail_bytes_max(&tail));
+            assert!(length <= bound, "{width} columns: {length} bytes, and room for {bound}");
+        }
+    }
 }

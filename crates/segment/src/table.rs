@@ -386,6 +386,11 @@ impl Table {
         groups::row_units(&row.place, row.class, self.geometry)
     }
 
+    /// Columns of a segment at most.
+    pub fn columns_max(&self) -> u32 {
+        self.groups.iter().map(|group| group.width).max().unwrap_or(1)
+    }
+
     /// Units with which a segment of a class may be filled up at a commit, at most, on any group.
     pub fn padding_units(&self, class: Class) -> i64 {
         let of = |group: &Group| match group.redundancy {
