@@ -55,4 +55,4 @@ pub use explore::{Broken, Counts, Explorer};
 pub use recover::recover;
 pub use steadfast_env::Bug;
 pub use workload::{Base, Number, Set};
-pub use world::{SETTINGS, Setting};
+pub use world::{SETTINGS, SHORT_SLOTS, Setting};

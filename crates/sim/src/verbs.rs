@@ -22,7 +22,7 @@ use crate::draw::Draw;
 use crate::pages::Image;
 use crate::tree::Tree;
 use crate::workload::Failure;
-use crate::world::{self, Disks, SETTINGS, Setting};
+use crate::world::{self, Disks, SETTINGS, SHORT_SLOTS, Setting};
 
 /// Opens file systems that verbs seal.
 pub(crate) const KEY: [u8; 32] = [7; 32];
@@ -36,6 +36,8 @@ pub struct Verb {
     pub groups: &'static [(Redundancy, usize)],
     /// Devices that do not belong to it in the beginning.
     pub spare: usize,
+    /// One of its devices that has so many slots only, however many fit.
+    pub short: Option<(usize, u32)>,
     /// Done before: what it does is not cut.
     pub before: fn(&Machine, &Pool) -> Result<(), Failure>,
     /// Done, and cut at any write.
@@ -71,6 +73,7 @@ pub const VERBS: &[Verb] = &[
         name: "attach to a single device",
         groups: &[(Redundancy::None, 1)],
         spare: 1,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 1),
     },
@@ -78,6 +81,7 @@ pub const VERBS: &[Verb] = &[
         name: "attach to a mirror",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 2),
     },
@@ -85,6 +89,7 @@ pub const VERBS: &[Verb] = &[
         name: "widen raidz1",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 3),
     },
@@ -92,6 +97,7 @@ pub const VERBS: &[Verb] = &[
         name: "detach from a mirror",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
     },
@@ -99,6 +105,7 @@ pub const VERBS: &[Verb] = &[
         name: "replace in raidz1",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.replace(pool, 1, 3),
     },
@@ -106,6 +113,7 @@ pub const VERBS: &[Verb] = &[
         name: "replace a single device",
         groups: &[(Redundancy::None, 1)],
         spare: 1,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.replace(pool, 0, 1),
     },
@@ -113,6 +121,7 @@ pub const VERBS: &[Verb] = &[
         name: "detach the new half of a replacement",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
+        short: None,
         before: |machine, pool| {
             let new = machine.handle(2);
             pool.replace(&machine.path(1), new, false).map_err(said)
@@ -129,6 +138,7 @@ pub const VERBS: &[Verb] = &[
         name: "remove a mirror",
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.remove(pool, 0),
     },
@@ -136,6 +146,7 @@ pub const VERBS: &[Verb] = &[
         name: "remove a single device",
         groups: &[(Redundancy::None, 2)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |machine, pool| machine.remove(pool, 0),
     },
@@ -143,6 +154,7 @@ pub const VERBS: &[Verb] = &[
         name: "add a mirror and rebalance",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 2,
+        short: None,
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Normal)?;
@@ -154,6 +166,7 @@ pub const VERBS: &[Verb] = &[
         name: "add a special mirror, and fill it",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 2,
+        short: None,
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
@@ -165,6 +178,7 @@ pub const VERBS: &[Verb] = &[
         name: "remove a special mirror",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 2,
+        short: None,
         before: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
             pool.set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
@@ -176,6 +190,7 @@ pub const VERBS: &[Verb] = &[
         name: "replace a special device",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 3,
+        short: None,
         before: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
             machine.change(pool)
@@ -186,6 +201,7 @@ pub const VERBS: &[Verb] = &[
         name: "a spare steps in",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
+        short: None,
         before: |machine, pool| pool.add_spares(vec![machine.handle(3)], false, false).map_err(said),
         act: |machine, pool| {
             machine.fail(1);
@@ -197,6 +213,7 @@ pub const VERBS: &[Verb] = &[
         name: "a spare is sent back",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
+        short: None,
         before: |machine, pool| {
             pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
@@ -209,6 +226,7 @@ pub const VERBS: &[Verb] = &[
         name: "a spare is kept for good",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
+        short: None,
         before: |machine, pool| {
             pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
@@ -221,6 +239,7 @@ pub const VERBS: &[Verb] = &[
         name: "split",
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 3)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },
@@ -257,6 +276,7 @@ pub const VERBS: &[Verb] = &[
         name: "reguid",
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |_, pool| {
             pool.reguid().map_err(said)?;
@@ -267,6 +287,7 @@ pub const VERBS: &[Verb] = &[
         name: "resilver what was missed",
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             pool.offline(&machine.path(0)).map_err(said)?;
             pool.offline(&machine.path(3)).map_err(said)?;
@@ -279,6 +300,75 @@ pub const VERBS: &[Verb] = &[
             machine.finish(pool)
         },
     },
+    Verb {
+        name: "write to uneven raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 0,
+        short: Some((0, SHORT_SLOTS)),
+        before: nothing,
+        act: |machine, pool| {
+            machine.change(pool)?;
+            let moved = pool.rebalance(ScrubCommand::Start).map_err(said);
+            moved.and_then(|()| machine.finish(pool))
+        },
+    },
+    Verb {
+        name: "replace the small device of uneven raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        short: Some((0, SHORT_SLOTS)),
+        before: |machine, pool| machine.change(pool),
+        act: |machine, pool| machine.replace(pool, 0, 3),
+    },
+    Verb {
+        name: "replace a large device of uneven raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        short: Some((0, SHORT_SLOTS)),
+        before: |machine, pool| machine.change(pool),
+        act: |machine, pool| machine.replace(pool, 1, 3),
+    },
+    Verb {
+        name: "widen uneven raidz1",
+        groups: &[(Redundancy::Raidz(1), 3)],
+        spare: 1,
+        short: Some((0, SHORT_SLOTS)),
+        before: |machine, pool| machine.change(pool),
+        act: |machine, pool| machine.attach(pool, 0, 3),
+    },
+    Verb {
+        name: "remove an uneven group",
+        groups: &[(Redundancy::Raidz(1), 3), (Redundancy::Mirror, 2)],
+        spare: 0,
+        short: Some((0, SHORT_SLOTS)),
+        before: |machine, pool| machine.change(pool),
+        act: |machine, pool| machine.remove(pool, 0),
+    },
+    Verb {
+        name: "remove a mirror beside an uneven group",
+        groups: &[(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 3)],
+        spare: 0,
+        short: Some((2, SHORT_SLOTS)),
+        before: |machine, pool| machine.change(pool),
+        act: |machine, pool| machine.remove(pool, 0),
+    },
+    Verb {
+        name: "resilver what was missed of uneven raidz2",
+        groups: &[(Redundancy::Raidz(2), 4)],
+        spare: 0,
+        short: Some((1, SHORT_SLOTS)),
+        before: |machine, pool| {
+            pool.offline(&machine.path(0)).map_err(said)?;
+            pool.offline(&machine.path(1)).map_err(said)?;
+            machine.change(pool)
+        },
+        act: |machine, pool| {
+            let open = || -> steadfast_pool::Result<Arc<dyn Device>> { unreachable!("it is open") };
+            pool.online(&machine.path(0), &open).map_err(said)?;
+            pool.online(&machine.path(1), &open).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
 ];
 
 /// Verbs of snapshots, which are cut too: a commit or a few, so there are few states.
@@ -287,6 +377,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "take a snapshot",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: nothing,
         act: |_, pool| take(pool, "a"),
     },
@@ -294,6 +385,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "take a snapshot of what changes",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)
@@ -304,6 +396,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "destroy a snapshot between others",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             for name in ["a", "b", "c"] {
                 take(pool, name)?;
@@ -320,6 +413,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "destroy all snapshots",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             for name in ["a", "b"] {
                 take(pool, name)?;
@@ -336,6 +430,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "roll back",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)?;
@@ -352,6 +447,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "clone a snapshot",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)
@@ -362,6 +458,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "promote a clone",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: with_clone,
         act: |machine, pool| {
             pool.promote("tank/c").map_err(said)?;
@@ -372,6 +469,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "promote a clone back",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             with_clone(machine, pool)?;
             pool.promote("tank/c").map_err(said)?;
@@ -386,6 +484,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "destroy a clone",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: with_clone,
         act: |machine, pool| {
             pool.destroy_with_snapshots("tank/c").map_err(said)?;
@@ -396,6 +495,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "destroy the last clone of a snapshot that waits for it",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             with_clone(machine, pool)?;
             pool.destroy_snapshots(&["tank@b".into()], true).map_err(said)
@@ -409,6 +509,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         name: "roll back a clone",
         groups: &[(Redundancy::None, 1)],
         spare: 0,
+        short: None,
         before: |machine, pool| {
             with_clone(machine, pool)?;
             machine.change_of(pool, "tank/c", 0x4)
@@ -471,7 +572,7 @@ pub(crate) fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
 impl Verb {
     fn setting(&self) -> Setting {
         let disks = self.groups.iter().map(|(_, count)| count).sum::<usize>() + self.spare;
-        Setting { disks, redundancy: self.groups[0].0, ..SETTINGS[0] }
+        Setting { disks, redundancy: self.groups[0].0, short: self.short, ..SETTINGS[0] }
     }
 
     /// The pool with files in it, and what it holds after `before`.
@@ -584,6 +685,7 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
         name: "a second fault during a resilver",
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 1,
+        short: None,
         before: nothing,
         act: nothing,
     };
@@ -620,7 +722,7 @@ pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure>
 ///
 /// # Errors
 /// What is not so.
-pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> {
+pub fn old_content(redundancy: Redundancy, count: usize, short: Option<(usize, u32)>) -> Result<(), Failure> {
     let groups: &'static [(Redundancy, usize)] = match (redundancy, count) {
         (Redundancy::Mirror, 3) => &[(Redundancy::Mirror, 3)],
         (Redundancy::Raidz(1), 4) => &[(Redundancy::Raidz(1), 4)],
@@ -628,8 +730,8 @@ pub fn old_content(redundancy: Redundancy, count: usize) -> Result<(), Failure> 
         (Redundancy::Raidz(3), 6) => &[(Redundancy::Raidz(3), 6)],
         other => return Err(format!("no such group here: {other:?}")),
     };
-    let verb =
-        Verb { name: "a device returns with old content", groups, spare: 0, before: nothing, act: nothing };
+    let name = "a device returns with old content";
+    let verb = Verb { name, groups, spare: 0, short, before: nothing, act: nothing };
     let (machine, pool) = verb.begin(0)?;
     let old = machine.disks.images();
     for _ in 0..4 {

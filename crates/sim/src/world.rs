@@ -6,7 +6,7 @@ use steadfast_anchor::AnchorRecord;
 use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::{Bug, Env, Job, TaskHandle, Tasks};
-use steadfast_format::{GroupClass, KeyFormat};
+use steadfast_format::{GroupClass, KeyFormat, LabelConfig, medium};
 use steadfast_pool::{
     AnchorWish, CreateSpec, DatasetHandle, DeviceHandle, Error, FoundPool, GroupHandles, ImportSpec, Memory,
     NewKey, Pool, Redundancy, new_user_key, scan,
@@ -36,6 +36,8 @@ pub struct Setting {
     pub redundancy: Redundancy,
     /// How many of the devices, the last ones, are a mirror for metadata and small blocks.
     pub special: usize,
+    /// A device of a group that has so many slots only, so that segments soon have fewer columns than the group has.
+    pub short: Option<(usize, u32)>,
     /// Devices of the intent log's own.
     pub logs: usize,
     /// They are a mirror.
@@ -76,6 +78,7 @@ const PLAIN: Setting = Setting {
     disks: 1,
     redundancy: Redundancy::None,
     special: 0,
+    short: None,
     logs: 0,
     log_mirror: false,
     ashift: 12,
@@ -207,7 +210,18 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
+    Setting {
+        name: "uneven raidz1, journal=ordered",
+        disks: 3,
+        redundancy: Redundancy::Raidz(1),
+        short: Some((0, SHORT_SLOTS)),
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
 ];
+
+/// Slots of a device that is full as soon as a pool was made and opened once more.
+pub const SHORT_SLOTS: u32 = 10;
 
 impl Setting {
     /// How thoroughly the states of its workloads are enumerated.
@@ -284,6 +298,22 @@ impl Disks {
     #[must_use]
     pub fn blank(setting: &Setting) -> Disks {
         Disks::new(setting, &vec![Image::blank(DISK_BYTES); setting.images()])
+    }
+
+    /// The pool on them, which is exported, uses so many slots of a device from now on, however many fit.
+    fn shorten(&self, disk: usize, slots: u32) {
+        for device in &self.all[..self.setting.disks] {
+            for copy in 0..medium::LABELS {
+                let label = device.read_label(copy).ok();
+                let label = label.and_then(|area| LabelConfig::decode(&area, steadfast_crypto::hash).ok());
+                // Those that are left over have none.
+                let Some(mut label) = label else { continue };
+                label.leaves[disk].slots = slots;
+                let area = label.encode(steadfast_crypto::hash).expect("no longer than it was");
+                device.write_label(copy, &area).expect("nothing fails yet");
+            }
+            device.flush().expect("nothing fails yet");
+        }
     }
 
     /// Handles as a pool wants them, those of its log behind the others.
@@ -365,7 +395,7 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
             Some(NewKey { user: Arc::new(user) })
         }
     };
-    Pool::create(
+    let pool = Pool::create(
         env,
         CreateSpec {
             name: "tank".into(),
@@ -379,7 +409,12 @@ pub fn create_of(env: &Env, disks: &Disks, groups: Vec<GroupHandles>) -> Result<
             host: "sim".into(),
             memory: MEMORY,
         },
-    )
+    )?;
+    let Some((disk, slots)) = setting.short else { return Ok(pool) };
+    pool.export()?;
+    drop(pool);
+    disks.shorten(disk, slots);
+    import(env, disks)
 }
 
 /// Imports the pool.

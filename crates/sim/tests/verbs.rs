@@ -2,6 +2,7 @@
 
 use steadfast_device::Operation;
 use steadfast_pool::Redundancy;
+use steadfast_sim::SHORT_SLOTS;
 use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults, old_content};
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 
@@ -71,12 +72,14 @@ fn a_second_fault_during_a_resilver_loses_nothing() {
 
 #[test]
 fn devices_that_return_with_old_content_are_not_believed() {
-    for (redundancy, count) in [
-        (Redundancy::Mirror, 3),
-        (Redundancy::Raidz(1), 4),
-        (Redundancy::Raidz(2), 5),
-        (Redundancy::Raidz(3), 6),
+    for (redundancy, count, short) in [
+        (Redundancy::Mirror, 3, None),
+        (Redundancy::Raidz(1), 4, None),
+        (Redundancy::Raidz(2), 5, None),
+        (Redundancy::Raidz(3), 6, None),
+        (Redundancy::Raidz(1), 4, Some((0, SHORT_SLOTS))),
+        (Redundancy::Raidz(2), 5, Some((1, SHORT_SLOTS))),
     ] {
-        old_content(redundancy, count).unwrap_or_else(|what| panic!("{what}"));
+        old_content(redundancy, count, short).unwrap_or_else(|what| panic!("{what}"));
     }
 }
