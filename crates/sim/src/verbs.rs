@@ -349,7 +349,8 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 3)],
         spare: 0,
         short: Some((2, SHORT_SLOTS)),
-        before: |machine, pool| machine.change(pool),
+        // More than half a segment, which fits into no narrow one: the cleaner has to take it apart.
+        before: |machine, pool| (0..3).try_for_each(|_| machine.change(pool)),
         act: |machine, pool| machine.remove(pool, 0),
     },
     Verb {
