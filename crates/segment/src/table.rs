@@ -261,10 +261,15 @@ impl Table {
 
     /// Gives back a slot of a device.
     pub fn release_slot(&mut self, column: Column) {
+        let group = self.free_slot(column);
+        self.recount(group);
+    }
+
+    /// The same, but its group, which is given, is to be counted anew.
+    fn free_slot(&mut self, column: Column) -> usize {
         let space = self.devices.get_mut(&column.device).expect("a row's device exists");
         space.slots.release(column.slot);
-        let group = space.group;
-        self.recount(group);
+        space.group
     }
 
     /// Takes a free slot for a moment, if it is free.
@@ -945,11 +950,11 @@ impl Table {
         let ids: Vec<SegmentId> =
             self.emptied.iter().filter(|(_, emptied)| emptied.committing).map(|(&id, _)| id).collect();
         let count = ids.len();
-        let mut freed = Vec::with_capacity(count);
+        let (mut freed, mut groups) = (Vec::with_capacity(count), BTreeSet::new());
         let mut free = |table: &mut Table, segment: SegmentId, column: Column| {
-            table.release_slot(column);
-            let slot_size = table.groups[table.devices[&column.device].group].column;
-            freed.push(Freed { segment, column, slot_size });
+            let group = table.free_slot(column);
+            groups.insert(group);
+            freed.push(Freed { segment, column, slot_size: table.groups[group].column });
         };
         for id in ids {
             let Emptied { row, .. } = self.emptied.remove(&id).expect("listed just now");
@@ -964,6 +969,8 @@ impl Table {
                 self.lost.push(lost);
             }
         }
+        // Once each, as counting costs more than freeing.
+        groups.into_iter().for_each(|group| self.recount(group));
         (count, freed)
     }
 
