@@ -1059,15 +1059,13 @@ impl Table {
             Placement::Mirror(_) => class == Class::Log || column >= self.geometry.slot_size,
             Placement::Raidz { parity, columns, .. } => match groups::layout(place) {
                 steadfast_vdev::Layout::Raidz(stripe) => {
-                    let whole = stripe.column_bytes(self.geometry.slot_size as usize) <= column as usize;
+                    let fit = |bytes: u32| stripe.column_bytes(bytes as usize) <= column as usize;
                     let units = self.groups[group].capacity_of(place, class, self.geometry);
-                    let holds = units as usize * self.geometry.unit as usize;
                     let narrow = self.may_narrow
                         && redundancy == Redundancy::Raidz(*parity)
                         && columns.len() <= width as usize
-                        && (column as usize).is_multiple_of(stripe.chunk())
-                        && holds <= stripe.data() * column as usize;
-                    stripe.chunk() >= self.geometry.unit as usize && (whole || narrow)
+                        && fit(units * self.geometry.unit);
+                    stripe.chunk() >= self.geometry.unit as usize && (fit(self.geometry.slot_size) || narrow)
                 }
                 steadfast_vdev::Layout::Mirror => false,
             },
