@@ -220,7 +220,7 @@ impl Table {
         let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false, owed: 0 };
         assert!(self.devices.insert(id, space).is_none(), "a device is added once");
         self.groups[group].devices.push(id);
-        self.recount(group);
+        self.count_owed(group);
     }
 
     pub fn grow_device(&mut self, id: DeviceId, slots: u32) -> u32 {
@@ -256,7 +256,7 @@ impl Table {
         let Some(space) = self.devices.get_mut(&id) else { return };
         space.leaving = leaving;
         let group = space.group;
-        self.recount(group);
+        self.count_owed(group);
     }
 
     /// Gives back a slot of a device.

@@ -142,7 +142,8 @@ impl Table {
     /// The devices on which the next segment may have a column, those with most free slots first. Of as many as are lacking to a whole segment
     /// those that are away count as if they were there (U7). What rows lack is kept free where it will be built: on those that are away,
     /// or on those that came back. What lies on devices that leave, or for which a spare stands in, comes to the newest of those that
-    /// are there, which were added in their stead.
+    /// are there, which were added in their stead; of what has to leave the rest comes to any. Of a device that is away and that others make up
+    /// for, as there are more of them than columns, no more is kept than the newest have: nobody may be waiting for it.
     fn members(&self, index: usize) -> Vec<Member> {
         let group = &self.groups[index];
         let of = |wanted: fn(&DeviceSpace) -> bool, here: bool| -> Vec<Member> {
@@ -155,15 +156,19 @@ impl Table {
         fullest_first(&mut away);
         away.truncate((group.width as usize).saturating_sub(here.len()));
         let stays = |id: &DeviceId| here.iter().chain(&away).any(|member| member.device == *id);
-        let others: Vec<&DeviceSpace> =
-            group.devices.iter().filter(|id| !stays(id)).map(|id| &self.devices[id]).collect();
-        let taken = |space: &&DeviceSpace| u64::from(space.slots.total() - space.slots.free());
-        let moving: u64 = others.iter().map(taken).sum();
+        let others: Vec<DeviceId> = group.devices.iter().copied().filter(|id| !stays(id)).collect();
+        // Without what was built elsewhere since the last commit: that has its slots already.
+        let lies = |id: &DeviceId| {
+            let slots = &self.devices[id].slots;
+            u64::from(slots.total() - slots.free()).saturating_sub(self.lost_on(*id) as u64)
+        };
+        let moving: u64 = others.iter().map(lies).sum();
+        let leaving: u64 = others.iter().filter(|id| self.devices[*id].leaving).map(lies).sum();
         here.sort_unstable_by_key(|member| Reverse(member.device));
         let newest = others.len().min(here.len());
         let room: u64 = here[..newest].iter().map(|member| u64::from(member.free)).sum();
         lower(&mut here[..newest], moving.min(room));
-        lower(&mut here, moving.saturating_sub(room));
+        lower(&mut here, leaving.saturating_sub(room));
         let mut missing = group.missing;
         for member in &mut here {
             let owed = self.devices[&member.device].owed.min(missing);
@@ -297,6 +302,8 @@ impl Table {
         self.hold(now, true);
         self.lack(before.group, 0, missing_of(before));
         self.lack(now.group, missing_of(now), 0);
+        // What it left of a device that leaves does not have to move any more.
+        self.recount(before.group);
     }
 
     fn hold(&mut self, row: &Row, more: bool) {
@@ -734,6 +741,38 @@ mod tests {
                 table.check().unwrap();
             }
         }
+    }
+
+    /// Slots that were left for others are free with the next commit only. Until then they are not kept free twice.
+    #[test]
+    fn what_was_built_on_the_new_device_is_not_kept_free_again() {
+        let mut table = of(GROUPS[0]);
+        (0..20).for_each(|_| _ = fill(&mut table));
+        commit(&mut table);
+        table.add_device(DeviceId(100), 23, 0, true);
+        table.set_leaving(DeviceId(1), true);
+        let told = free(&table);
+        assert_eq!(told, 3, "on the new device, beside what comes from the old one");
+        mend(&mut table);
+        assert_eq!(free(&table), told, "before the commit");
+        table.check().unwrap();
+        commit(&mut table);
+        assert_eq!(free(&table), told);
+        table.check().unwrap();
+    }
+
+    /// In a group of more devices than columns nobody need build elsewhere what lies on one that is away.
+    #[test]
+    fn a_group_of_more_devices_than_columns_is_written_without_one() {
+        let mut table = table(1, 4, &[60, 60, 60, 12, 12]);
+        (0..40).for_each(|_| _ = fill(&mut table));
+        commit(&mut table);
+        assert!(table.groups[0].counts.narrow);
+        assert_eq!(free(&table), 40, "20 segments of two columns of data");
+        table.set_in_use(DeviceId(1), false);
+        assert_eq!(free(&table), 20, "20 of one");
+        assert_eq!(fill_all(&mut table).len(), 20);
+        table.check().unwrap();
     }
 
     #[test]
