@@ -34,7 +34,8 @@ use crate::sides::Side;
 use crate::table::{DeviceSpace, Geometry, Row, Table, signed};
 use crate::widths::{Widths, lowered};
 
-/// A group has narrow segments if they add this part of what whole ones come to: less is what the log leaves of devices that are alike.
+/// A group has narrow segments if they add this part of what whole ones come to, and more than a whole one: less is what the log leaves of
+/// devices that are alike, or what they have beyond whole segments if there are more of them than columns.
 const GAIN_SHARE: u64 = 64;
 /// A narrow segment holds this part of a slot at least: a block may be as long as a quarter, and each segment may end with a rest of one.
 const NARROW_SHARE: u32 = 3;
@@ -82,7 +83,7 @@ impl Table {
         let alike = all.len() == group.width as usize && all.iter().all(|slots| *slots == all[0]);
         if let Some(widths) = self.widths(group).filter(|_| width.is_some() && !alike) {
             let (best, whole) = (widths.best(&all).columns, u64::from(total) * data);
-            if best > whole + whole / GAIN_SHARE {
+            if best > whole + (whole / GAIN_SHARE).max(data) {
                 let free_columns = widths.best(&self.free_of_members(index)).columns;
                 let [free_units, total_units] =
                     [free_columns, best].map(|columns| group.units_in(columns, self.geometry));
@@ -667,8 +668,8 @@ mod tests {
     fn groups_of_devices_that_are_alike_have_whole_segments_only() {
         for width in 2..=9_u32 {
             for parity in 1..width.min(4) {
-                for more in 0..2 {
-                    let sizes = vec![300; (width + more) as usize];
+                for (more, slots) in [(0, 7), (0, 300), (1, 7), (1, 300), (2, 20), (3, 100)] {
+                    let sizes = vec![slots; (width + more) as usize];
                     let uneven = table(parity as u8, width, &sizes);
                     let counts = uneven.groups[0].counts;
                     let whole = groups::formable(&sizes, width);
