@@ -154,6 +154,11 @@ impl Table {
         };
         let mut here = of(DeviceSpace::usable, true);
         let mut away = of(|space| !space.in_use && !space.leaving, false);
+        // Slots that rows lost since the last commit are among what is missing, and free with the next.
+        for member in &mut away {
+            let lost = u32::try_from(self.lost_on(member.device)).unwrap_or(u32::MAX);
+            member.free = member.free.saturating_add(lost);
+        }
         fullest_first(&mut away);
         away.truncate((group.width as usize).saturating_sub(here.len()));
         let stays = |id: &DeviceId| here.iter().chain(&away).any(|member| member.device == *id);
@@ -718,6 +723,26 @@ mod tests {
                     commit(&mut table);
                     table.check().unwrap();
                 }
+            }
+        }
+    }
+
+    /// (U7) What was written since the last commit loses its columns on it, whose slots are free with the next one.
+    #[test]
+    fn a_device_that_fails_amid_a_commit_changes_no_figure() {
+        for group in GROUPS {
+            for gone in (1..).take(group.1.len()).map(DeviceId) {
+                let mut table = of(group);
+                (0..9).for_each(|_| _ = fill(&mut table));
+                let before = (free(&table), reachable(&table));
+                table.set_in_use(gone, false);
+                table.lose_fresh(gone);
+                assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone}");
+                assert!(table.groups[0].missing > 0, "{group:?} {gone}");
+                table.check().unwrap();
+                commit(&mut table);
+                assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone}, committed");
+                table.check().unwrap();
             }
         }
     }
