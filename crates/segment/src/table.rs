@@ -536,9 +536,14 @@ impl Table {
         if self.free_units_for(class) <= u64::from(floor) * u64::from(self.geometry.slot_units()) {
             return None;
         }
-        let group = self.choose_group(owner, class)?;
+        let first = self.choose_group(owner, class)?;
         let id = self.next_id;
-        let place = self.take_columns(group, class, id, units)?;
+        // What is too long for the narrow segments of one group may find a wide one in another.
+        let sides = self.sides_for(class);
+        let fits = |at: &usize| *at != first && sides.contains(&self.groups[*at].side());
+        let others: Vec<usize> = (0..self.groups.len()).filter(fits).collect();
+        let mut tried = std::iter::once(first).chain(others);
+        let (group, place) = tried.find_map(|at| Some((at, self.take_columns(at, class, id, units)?)))?;
         // (G2) An id is given out once.
         self.next_id = SegmentId(id.0.checked_add(1).expect("2^64 segments outlast any device"));
         if !matches!(place, Placement::Plain(_)) && !class.is_pool() && class != Class::Log {

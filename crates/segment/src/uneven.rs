@@ -881,6 +881,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_long_for_narrow_segments_goes_to_another_group() {
+        let mut table = of((1, &[40, 40, 10]));
+        while table.devices[&DeviceId(3)].slots.free() > 0 {
+            fill(&mut table).expect("there is room");
+        }
+        let other = table.add_group(Redundancy::None, GroupClass::Normal, 1, GEOMETRY.slot_size);
+        table.add_device(DeviceId(50), 10, other, true);
+        (1..10).for_each(|slot| assert!(table.claim_slot(Column { device: DeviceId(50), slot })));
+        assert_eq!(table.choose_group(OWNER, Class::Data), Some(0), "more of it is free");
+        let id = table.allocate(OWNER, Class::Data, 0, GEOMETRY.slot_units()).expect("a whole slot");
+        assert_eq!(table.rows[&id].group, other);
+    }
+
+    #[test]
     fn rows_that_hold_too_much_for_their_columns_are_refused() {
         let mut full = of((1, &[40, 40, 10]));
         let ids = fill_all(&mut full);
