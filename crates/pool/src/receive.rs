@@ -335,7 +335,7 @@ impl Inner {
         };
         let (id, pin) = self.hide_upon(&mut table, name, target, receiving, Default::default())?;
         drop(table);
-        self.open_head(id)?;
+        self.open_to_receive(id)?;
         self.commit_changes()?;
         Ok((id, Some(pin)))
     }
@@ -404,7 +404,7 @@ impl Inner {
         };
         let (id, pin) = self.hide_upon(&mut table, name, parent, receiving, (props, received))?;
         drop(table);
-        self.open_head(id)?;
+        self.open_to_receive(id)?;
         self.commit_changes()?;
         Ok((id, Some(pin)))
     }

@@ -141,8 +141,21 @@ impl Inner {
             receiving.active = true;
         }
         drop(table);
-        self.open_head(hidden)?;
+        self.open_to_receive(hidden)?;
         Ok((hidden, pin))
+    }
+
+    /// Opens what somebody has begun to receive into. Into what cannot be opened nobody receives: it can be gone on with, or given up,
+    /// as soon as it can.
+    pub(crate) fn open_to_receive(&self, hidden: DatasetId) -> Result<()> {
+        let opened = self.open_head(hidden);
+        if opened.is_err()
+            && let Some(receiving) =
+                self.table.write().get_mut(hidden).and_then(|entry| entry.receiving.as_mut())
+        {
+            receiving.active = false;
+        }
+        opened.map(drop)
     }
 
     /// Frees what was received into a hidden dataset. Durable when it returns; its space comes back in the background.

@@ -424,6 +424,27 @@ fn encrypted_datasets_are_sent_open_and_received_under_their_own_keys() {
 }
 
 #[test]
+fn what_could_not_go_on_without_its_key_goes_on_when_it_is_there() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    let full = one.send("one/fs@a", None);
+    let key = common::key(&two.env, &[2; 32]);
+    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    let keep = ReceiveSpec { target: "second/safe/copy".into(), keep: true, ..ReceiveSpec::default() };
+    two.receive_as(&keep, &full[..full.len() / 2]).expect_err("cut");
+    let Partial { position, .. } = two.pool.partial_receive("second/safe/copy").expect("kept");
+    let rest = one.send_from("one/fs@a", None, Some(position));
+    two.pool.unload_key("second/safe").expect("unloaded");
+    let error = two.receive_as(&keep, &rest).expect_err("it cannot be opened");
+    assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
+    two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
+    two.receive_as(&keep, &rest).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/safe/copy"), "at the end");
+}
+
+#[test]
 fn a_crash_at_any_write_leaves_all_of_a_snapshot_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
     one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
