@@ -89,6 +89,17 @@ pub(crate) enum Next {
     Stop,
 }
 
+/// A txg that was closed.
+struct Closed {
+    txg: Txg,
+    /// Operations that deleted, up to its end.
+    removes: u64,
+    /// Where the log goes on behind it.
+    log: LogStart,
+    /// What was frozen.
+    heads: Vec<Arc<Dataset>>,
+}
+
 /// Suspends the pool if a task of it ends by a panic: nobody would ever wake those who wait for a commit, or keep the promise.
 pub(crate) struct Watch<'a>(pub &'a Inner);
 
@@ -245,17 +256,8 @@ impl Inner {
         self.note_given_up();
         self.finish_leaving();
         self.move_log_away();
-        // 1: whoever holds the gate exclusively sees whole operations only.
-        let heads = self.heads();
-        for head in &heads {
-            head.flush_ahead()?;
-        }
-        let (txg, removes, log) = self.txgs.gate.advance(|txg| -> Result<(Txg, u64, LogStart)> {
-            for head in &heads {
-                head.freeze(txg)?;
-            }
-            Ok((txg, self.admission.removes.load(Ordering::Relaxed), self.log.head()))
-        })?;
+        // 1
+        let Closed { txg, removes, log, heads } = self.close_txg()?;
         let (begun_ns, before) = (self.env.clock.monotonic_ns(), self.device_bytes());
         self.write_txg(txg, log, &heads)?;
         self.pace.observe(self.device_bytes() - before, self.env.clock.monotonic_ns() - begun_ns);
@@ -276,6 +278,28 @@ impl Inner {
         self.begin_log(txg);
         self.txgs.commits.note_committed(txg);
         Ok(())
+    }
+
+    /// Closes the open txg: whoever holds the gate exclusively sees whole operations only. Heads are asked for in that moment, too: one
+    /// that was opened while others flushed ahead has operations of the txg that closes, and who waits for it waits for these.
+    fn close_txg(&self) -> Result<Closed> {
+        loop {
+            for head in self.heads() {
+                head.flush_ahead()?;
+            }
+            let closed = self.txgs.gate.try_advance(|txg| -> Option<Result<Closed>> {
+                // Who has the table may wait for the gate, so the gate does not wait for the table.
+                let heads = self.table.try_read()?.open_heads();
+                let frozen = heads.iter().try_for_each(|head| head.freeze(txg));
+                let removes = self.admission.removes.load(Ordering::Relaxed);
+                let closed = Closed { txg, removes, log: self.log.head(), heads };
+                Some(frozen.map(|()| closed).map_err(Error::from))
+            });
+            match closed {
+                Some(closed) => return closed,
+                None => drop(self.table.read()),
+            }
+        }
     }
 
     /// Stores some content of the open txg that is not going to change, as far as one can tell, so that its commit has less to

@@ -263,9 +263,7 @@ impl Inner {
 
     /// Open heads, parents before children.
     pub fn heads(&self) -> Vec<Arc<Dataset>> {
-        let table = self.table.read();
-        let living = table.iter_all().filter(|(_, entry)| !entry.row.destroying);
-        living.filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head))).collect()
+        self.table.read().open_heads()
     }
 
     pub fn has_changes(&self) -> bool {

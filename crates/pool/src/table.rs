@@ -212,6 +212,12 @@ impl Table {
         self.entries.iter_mut().map(|(id, entry)| (*id, entry))
     }
 
+    /// Open heads, parents before children.
+    pub fn open_heads(&self) -> Vec<Arc<Dataset>> {
+        let living = self.iter_all().filter(|(_, entry)| !entry.row.destroying);
+        living.filter_map(|(_, entry)| Some(Arc::clone(&entry.open.as_ref()?.head))).collect()
+    }
+
     /// Ids from the root dataset down to `id`; none for what is gone, as a dataset may be that was named before the table was held.
     pub fn ancestry(&self, id: DatasetId) -> Vec<DatasetId> {
         if !self.entries.contains_key(&id) {

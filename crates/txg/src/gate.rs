@@ -52,6 +52,14 @@ impl Gate {
         *open = open.next();
         result
     }
+
+    /// The same if `freeze` gives something; else the txg stays open.
+    pub fn try_advance<R>(&self, freeze: impl FnOnce(Txg) -> Option<R>) -> Option<R> {
+        let mut open = self.open.write();
+        let result = freeze(*open)?;
+        *open = open.next();
+        Some(result)
+    }
 }
 
 impl Hold<'_> {

@@ -47,6 +47,15 @@ fn freeze_sees_whole_operations_only() {
 }
 
 #[test]
+fn a_txg_whose_freeze_gives_nothing_stays_open() {
+    let txgs = txgs(1 << 20, Arc::new(Unlimited));
+    assert_eq!(txgs.gate.try_advance(|_| None::<Txg>), None);
+    assert_eq!(txgs.gate.open_txg(), Txg(1));
+    assert_eq!(txgs.gate.try_advance(Some), Some(Txg(1)));
+    assert_eq!(txgs.gate.enter().txg(), Txg(2));
+}
+
+#[test]
 fn reserved_falls_only_by_settling_or_release() {
     let txgs = txgs(1 << 20, Arc::new(Unlimited));
     let mut operation = txgs.begin(AdmitKind::Write, cost(1000)).expect("admitted");
