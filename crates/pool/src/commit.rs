@@ -488,7 +488,8 @@ impl Inner {
     fn table_items(&self, txg: Txg) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let mut items = BTreeMap::new();
         let mut table = self.table.write();
-        for (id, entry) in table.iter_mut() {
+        // (D6) What came when heads were frozen already is stored by the next commit.
+        for (id, entry) in table.iter_mut().filter(|(_, entry)| !entry.unborn) {
             if std::mem::take(&mut entry.row_dirty) {
                 items.insert(MetaKey::Dataset(id).encode(), Some(entry.row.encode()));
             }

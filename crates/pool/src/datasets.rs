@@ -109,6 +109,7 @@ impl Inner {
         let mut table = self.table.write();
         let Some(entry) = table.get_mut(id) else { return };
         let counters = result.counters;
+        entry.unborn = false;
         let row = &mut entry.row;
         let before = row.clone();
         row.names = result.names_root;
@@ -401,7 +402,7 @@ impl Inner {
         let dirty = props.keys().cloned().collect();
         let mut entry = Entry::new(row, props);
         entry.keys = keys.clone();
-        entry.row_dirty = true;
+        (entry.unborn, entry.row_dirty) = (true, true);
         entry.props_dirty = dirty;
         entry.received = received;
         entry.receive_dirty = receiving.is_some();

@@ -348,9 +348,9 @@ impl Inner {
         for request in asked {
             let mut table = self.table.write();
             let taken = |(id, _): &(DatasetId, String)| {
-                table.get(*id).is_some_and(|entry| entry.snapshots.contains_key(&txg))
+                table.get(*id).is_some_and(|entry| entry.unborn || entry.snapshots.contains_key(&txg))
             };
-            // A commit takes one snapshot of a dataset.
+            // A commit takes one snapshot of a dataset, and none of what it does not store.
             if request.open > txg || request.of.iter().any(taken) {
                 drop(table);
                 self.asked.lock().push(request);

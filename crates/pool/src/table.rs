@@ -6,6 +6,7 @@
 //! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
 //! (D5) A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
 //! (D4) Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import
+//! (D6) A row is stored with its trees or after them, and nothing is put below what has none stored.  `table_items`, `check_parent`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Entry {
     pub open: Option<OpenDataset>,
     /// Mounts and other users of the open dataset.
     pub uses: Arc<AtomicUsize>,
+    /// It is new, and no commit has stored its trees: none stores its row yet, which would lead to nothing. (D6)
+    pub unborn: bool,
     pub row_dirty: bool,
     /// What came with streams.
     pub received: ReceivedProps,
@@ -91,6 +94,7 @@ impl Entry {
             raw_keys: None,
             open: None,
             uses: Arc::default(),
+            unborn: false,
             row_dirty: false,
             received: ReceivedProps::default(),
             props_dirty: BTreeSet::new(),
@@ -325,5 +329,47 @@ impl Table {
             self.iter_all().map(|(id, _)| id).filter(|id| self.encryption_root(*id) == Some(root)).collect();
         ids.sort_by_key(|id| (*id != root, *id));
         ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_device::{Device, MemoryDevice};
+    use steadfast_env::Env;
+    use steadfast_format::MetaKey;
+
+    use super::*;
+    use crate::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, Memory, Pool};
+
+    #[test]
+    fn a_dataset_that_comes_amid_a_commit_is_stored_by_the_next_one() {
+        let device = Arc::new(MemoryDevice::new("a", 128 << 20));
+        let handle = DeviceHandle { path: "a".into(), device: device as Arc<dyn Device> };
+        let spec = CreateSpec {
+            name: "tank".into(),
+            groups: GroupHandles::alone(vec![handle]),
+            ashift: 12,
+            force: false,
+            pool_props: Local::new(),
+            root_props: Local::new(),
+            key: None,
+            anchor: AnchorWish::default(),
+            host: "host".into(),
+            memory: Memory::default(),
+        };
+        let pool = Pool::create(&Env::simulated(1), spec).expect("a pool");
+        let inner = &pool.inner;
+        let id = inner.add_dataset(ROOT, "fs", Local::new(), None, None).expect("made");
+        let stored = || inner.meta.get(&MetaKey::Dataset(id).encode()).expect("read");
+        // As if all heads had been frozen before this one was there.
+        let open = inner.table.write().get_mut(id).expect("just made").open.take();
+        inner.commit().expect("committed");
+        assert!(stored().is_none(), "a row without trees");
+        assert!(matches!(inner.place_for("tank/fs/below"), Err(Error::NoParent { .. })));
+        inner.table.write().get_mut(id).expect("just made").open = open;
+        inner.commit().expect("committed");
+        let row = DatasetRow::decode(&stored().expect("it is stored")).expect("a row");
+        assert!(row.names.is_some());
+        assert!(inner.place_for("tank/fs/below").is_ok());
     }
 }

@@ -118,9 +118,12 @@ impl Inner {
 impl Table {
     /// Refuses a parent that has no names to put another below.
     pub fn check_parent(&self, parent: DatasetId) -> Result<()> {
-        match self.get(parent).is_some_and(|entry| entry.row.volume) {
-            true => Err(Error::VolumeParent { parent: self.full_name(parent) }),
-            false => Ok(()),
+        let named = || self.full_name(parent);
+        match self.get(parent) {
+            Some(entry) if entry.row.volume => Err(Error::VolumeParent { parent: named() }),
+            // (D6) It is being made at this moment.
+            Some(entry) if entry.unborn => Err(Error::NoParent { parent: named() }),
+            _ => Ok(()),
         }
     }
 }
