@@ -171,6 +171,7 @@ impl Inner {
             let _turn = self.sync_turn.lock();
             let _figures = self.figures.write();
             let mut table = self.table.write();
+            check_place(&table, hidden, name)?;
             // Everything that can fail comes before the first change: what is replaced stays if this one is not seen.
             let missing = || Error::NoSuchDataset { name: name.to_owned() };
             let origin = self.origin_to_be(&table, hidden)?;
@@ -205,5 +206,18 @@ impl Inner {
         };
         self.update_quotas(None);
         self.await_answer(&answer)
+    }
+}
+
+/// Refuses a hidden dataset the name that another one beside it has. That is not always one of `name`, by which it is received: what it is
+/// below may have been given another name since. (D2)
+fn check_place(table: &Table, hidden: DatasetId, name: &str) -> Result<()> {
+    let beside = table.get(hidden).and_then(|entry| {
+        let (last, _) = entry.receiving.as_ref()?.row.name.split_once('@')?;
+        table.child(entry.row.parent, last)
+    });
+    match beside.filter(|other| table.find(name).ok() != Some(*other)) {
+        Some(other) => Err(Error::DestinationExists { name: table.full_name(other) }),
+        None => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ## Invariants
 //! (D1) Every entry but the root has a parent in the table.                        assert: `insert`
-//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, not yet at import
+//! (D2) Names are unique among the children of one parent.                         checked: `create_dataset`, `rename_dataset`, `become_visible`, not yet at import
 //! (D3) A dataset id is never used again: `next_id` only grows, and is stored in every commit tail.
 //! (D5) A clone's origin is older than the clone's own snapshots; so origins form no circle.        checked: import
 //! (D4) Parents form no circle. A parent may be younger than its child, if it was moved.    checked: `rename_dataset`, import

@@ -10,7 +10,26 @@ use std::collections::BTreeMap;
 use common::{Dice, MIB, ROOT, mount, noise, write_file};
 use hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
 use steadfast_format::KeyFormat;
-use steadfast_pool::{Error, Partial, ReceiveSpec, SendSpec};
+use steadfast_pool::{Error, Partial, Pool, ReceiveSpec, ReceiveWatch, SendSpec};
+
+/// While something arrives, gives what it is to be below another name, and makes something of the name it is to have.
+struct Meddler<'p> {
+    pool: &'p Pool,
+    done: bool,
+}
+
+impl ReceiveWatch for Meddler<'_> {
+    fn before(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn after(&mut self, _: &str) {}
+    fn progress(&mut self, _: &str, _: u64) {
+        if !std::mem::replace(&mut self.done, true) {
+            self.pool.rename_dataset("second/a", "second/b").expect("renamed");
+            self.pool.create_dataset("second/b/copy", BTreeMap::new(), None).expect("made");
+        }
+    }
+}
 
 #[test]
 fn a_snapshot_and_its_increments_arrive_as_they_were() {
@@ -442,6 +461,23 @@ fn what_could_not_go_on_without_its_key_goes_on_when_it_is_there() {
     two.pool.load_key("second/safe", &[2; 32], false).expect("loaded");
     two.receive_as(&keep, &rest).expect("received");
     same((&one.pool, "one/fs"), (&two.pool, "second/safe/copy"), "at the end");
+}
+
+#[test]
+fn what_arrives_below_a_new_name_does_not_get_the_name_of_another() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    let full = one.send("one/fs@a", None);
+    two.pool.create_dataset("second/a", BTreeMap::new(), None).expect("made");
+    let spec = ReceiveSpec { target: "second/a/copy".into(), ..ReceiveSpec::default() };
+    let mut meddler = Meddler { pool: &two.pool, done: false };
+    let error = two.pool.receive(&spec, &mut &full[..], &mut meddler).expect_err("its name is taken");
+    assert!(matches!(&error, Error::DestinationExists { name } if name == "second/b/copy"), "{error}");
+    assert!(meddler.done);
+    assert_eq!(two.pool.datasets(), ["second", "second/b", "second/b/copy"]);
+    two.check();
 }
 
 #[test]
