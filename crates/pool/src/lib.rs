@@ -69,6 +69,8 @@ mod spares;
 mod split;
 mod stream_io;
 mod table;
+#[cfg(test)]
+mod test_pool;
 mod trim;
 mod verbs;
 mod volumes;

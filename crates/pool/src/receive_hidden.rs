@@ -174,7 +174,15 @@ impl Inner {
             let _turn = self.sync_turn.lock();
             let _figures = self.figures.write();
             let mut table = self.table.write();
+            let name = table.full_name(hidden);
             let Some(entry) = table.get_mut(hidden) else { return Ok(()) };
+            match &entry.receiving {
+                // Somebody else gave it up meanwhile: the cells that it has by now are what is to be freed of it.
+                None => return Ok(()),
+                // Or goes on with it.
+                Some(receiving) if receiving.active => return Err(Error::Busy { name }),
+                Some(_) => {}
+            }
             if let Some((txg, _)) = base {
                 let forgotten = self.forget_shared(entry, txg);
                 if let Err(error) = &forgotten {
@@ -333,4 +341,36 @@ impl Inner {
 /// Name of a row that has none yet.
 pub(crate) fn hidden_name(id: DatasetId) -> String {
     format!("receive:{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_goes_on_with_or_has_given_up_is_not_given_up_by_another() {
+        let pool = crate::test_pool::tank();
+        let inner = &pool.inner;
+        let row = ReceiveRow {
+            target: DatasetId(0),
+            base: None,
+            guid: 7,
+            position: (InodeId(0), 0),
+            kept: true,
+            clone: false,
+            packed: false,
+            name: "copy@a".into(),
+        };
+        let receiving = Receiving::new(row, true);
+        let hidden = inner.add_hidden(ROOT, Default::default(), [1; 16], receiving, false, false);
+        let hidden = hidden.expect("made");
+        inner.commit_changes().expect("committed");
+        // Who gives it up looked before who goes on with it came.
+        assert!(matches!(inner.discard(hidden), Err(Error::Busy { .. })));
+        assert!(inner.partial("tank/copy").is_some());
+        inner.broke_off(hidden).expect("kept");
+        inner.discard(hidden).expect("given up");
+        inner.discard(hidden).expect("it was given up");
+        assert!(inner.partial("tank/copy").is_none());
+    }
 }

@@ -334,30 +334,13 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_device::{Device, MemoryDevice};
-    use steadfast_env::Env;
     use steadfast_format::MetaKey;
 
     use super::*;
-    use crate::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, Memory, Pool};
 
     #[test]
     fn a_dataset_that_comes_amid_a_commit_is_stored_by_the_next_one() {
-        let device = Arc::new(MemoryDevice::new("a", 128 << 20));
-        let handle = DeviceHandle { path: "a".into(), device: device as Arc<dyn Device> };
-        let spec = CreateSpec {
-            name: "tank".into(),
-            groups: GroupHandles::alone(vec![handle]),
-            ashift: 12,
-            force: false,
-            pool_props: Local::new(),
-            root_props: Local::new(),
-            key: None,
-            anchor: AnchorWish::default(),
-            host: "host".into(),
-            memory: Memory::default(),
-        };
-        let pool = Pool::create(&Env::simulated(1), spec).expect("a pool");
+        let pool = crate::test_pool::tank();
         let inner = &pool.inner;
         let id = inner.add_dataset(ROOT, "fs", Local::new(), None, None).expect("made");
         let stored = || inner.meta.get(&MetaKey::Dataset(id).encode()).expect("read");
