@@ -145,9 +145,11 @@ impl Inner {
             return Err(Error::KeyNotLoaded { name: name.to_owned() });
         }
         let busy = |table: &crate::table::Table| {
-            let ids = table.keyed_by(root);
-            let used = |id: &&DatasetId| table.get(**id).is_some_and(Entry::is_in_use);
-            ids.iter().find(used).map(|id| table.full_name(*id))
+            let keyed = table.keyed_by(root);
+            let used = |entry: &&Entry| entry.is_in_use() || entry.is_arriving();
+            let found = keyed.iter().filter_map(|id| table.get(*id)).find(used)?;
+            let row = &found.row;
+            Some(table.full_name(if found.is_hidden() { row.parent } else { row.id }))
         };
         if let Some(name) = busy(&self.table.read()) {
             return Err(Error::Busy { name });

@@ -63,6 +63,11 @@ impl Entry {
         self.receiving.is_some()
     }
 
+    /// True while somebody receives into it. He writes through what is open now: what is opened anew does not have all of it.
+    pub fn is_arriving(&self) -> bool {
+        self.receiving.as_ref().is_some_and(|receiving| receiving.active)
+    }
+
     /// The item of the meta tree that a commit of `txg` writes or removes for it.
     pub fn receive_item(&mut self, txg: Txg) -> Option<Option<Vec<u8>>> {
         let settled = self.receiving.as_mut().is_some_and(|receiving| receiving.settle(txg));

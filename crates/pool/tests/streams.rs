@@ -480,6 +480,42 @@ fn what_arrives_below_a_new_name_does_not_get_the_name_of_another() {
     two.check();
 }
 
+/// While something arrives, tries to unload the key that it is sealed with.
+struct Locker<'p> {
+    pool: &'p Pool,
+    tried: Option<Result<(), Error>>,
+}
+
+impl ReceiveWatch for Locker<'_> {
+    fn before(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn after(&mut self, _: &str) {}
+    fn progress(&mut self, _: &str, _: u64) {
+        if self.tried.is_none() {
+            self.tried = Some(self.pool.unload_key("second/safe"));
+        }
+    }
+}
+
+#[test]
+fn a_key_is_not_unloaded_while_something_arrives_that_it_seals() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    let full = one.send("one/fs@a", None);
+    let key = common::key(&two.env, &[2; 32]);
+    two.pool.create_dataset("second/safe", BTreeMap::new(), Some(key)).expect("made");
+    let spec = ReceiveSpec { target: "second/safe/copy".into(), ..ReceiveSpec::default() };
+    let mut locker = Locker { pool: &two.pool, tried: None };
+    two.pool.receive(&spec, &mut &full[..], &mut locker).expect("received");
+    let tried = locker.tried.expect("it is long enough");
+    assert!(matches!(&tried, Err(Error::Busy { name }) if name == "second/safe"), "{tried:?}");
+    same((&one.pool, "one/fs"), (&two.pool, "second/safe/copy"), "at the end");
+    two.pool.unload_key("second/safe").expect("nothing arrives any more");
+}
+
 #[test]
 fn a_crash_at_any_write_leaves_all_of_a_snapshot_or_nothing() {
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
