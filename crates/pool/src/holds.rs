@@ -91,7 +91,8 @@ impl Inner {
             for name in names {
                 let (id, txg) = table.find_snapshot(name)?;
                 let entry = table.get(id).expect("just found");
-                if entry.snapshot(to).is_some_and(|other| other != txg) {
+                let is_there = entry.snapshot(to).is_some_and(|other| other != txg);
+                if is_there || found.iter().any(|&(of, other)| of == id && other != txg) {
                     let name = format!("{}@{to}", table.full_name(id));
                     return Err(Error::SnapshotExists { name });
                 }
@@ -197,5 +198,23 @@ impl Inner {
             snapshot.row.deferred = true;
             entry.snapshots_dirty.insert(txg);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::Error;
+
+    #[test]
+    fn two_snapshots_of_a_dataset_do_not_get_one_name() {
+        let pool = crate::test_pool::tank();
+        let both = ["tank@a".to_owned(), "tank@b".to_owned()];
+        for name in &both {
+            pool.take_snapshots(std::slice::from_ref(name), &Default::default()).expect("taken");
+        }
+        assert!(matches!(pool.rename_snapshots(&both, "c"), Err(Error::SnapshotExists { .. })));
+        assert_eq!(pool.snapshot_names("tank").expect("listed"), ["a", "b"]);
+        pool.rename_snapshots(&both[..1], "c").expect("renamed");
+        assert_eq!(pool.snapshot_names("tank").expect("listed"), ["c", "b"]);
     }
 }
