@@ -247,7 +247,9 @@ impl Dataset {
             txgs.commits.request_sync(changed);
             answer(txgs.commits.wait_committed(changed).map_err(Into::into));
         });
-        match self.journal.read().clone().filter(|_| self.is_tracked()) {
+        // Not in the scrutinee: the lock would be held until the journal is done, which may wait for a commit.
+        let journal = self.journal.read().clone().filter(|_| self.is_tracked());
+        match journal {
             Some(journal) => journal.make_durable_later(self, inode, answer),
             None => answer(Durable::CommitInstead),
         }

@@ -1,0 +1,65 @@
+//! What the file system asks of its journal, with a journal that is a script.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use steadfast_dataset::{Answer, Dataset, Durable, Inode, Journal, JournalMode, Settings};
+use steadfast_env::Env;
+use support::World;
+
+/// How long somebody is waited for who is not to wait: only a test that fails takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// While it makes something durable, an operator takes it away from its dataset.
+#[derive(Default)]
+struct TakenAway {
+    dataset: OnceLock<Arc<Dataset>>,
+    /// He was not kept waiting.
+    is_gone: AtomicBool,
+}
+
+impl Journal for TakenAway {
+    fn make_durable(&self, _: &Dataset, _: &Arc<Inode>, _: Duration, _: &dyn Fn() -> bool) -> Durable {
+        let dataset = Arc::clone(self.dataset.get().expect("the test sets it"));
+        let (tell, hear) = channel();
+        std::thread::spawn(move || {
+            dataset.set_journal(None, JournalMode::Off);
+            // Who waited in vain hears it no more.
+            tell.send(()).ok();
+        });
+        self.is_gone.store(hear.recv_timeout(PATIENCE).is_ok(), Ordering::Relaxed);
+        Durable::Yes
+    }
+
+    fn log_pending(&self, _: &Dataset) -> Durable {
+        Durable::CommitInstead
+    }
+
+    fn make_durable_later(&self, dataset: &Dataset, inode: &Arc<Inode>, answer: Answer) {
+        answer(self.make_durable(dataset, inode, PATIENCE, &|| true));
+    }
+}
+
+#[test]
+fn the_journal_can_be_changed_while_somebody_waits_for_it() {
+    for later in [false, true] {
+        let world = World::new(Env::seeded(1), Settings::default());
+        let journal = Arc::new(TakenAway::default());
+        assert!(journal.dataset.set(Arc::clone(world.fs.dataset())).is_ok());
+        world.fs.dataset().set_journal(Some(Arc::clone(&journal) as _), JournalMode::Ordered);
+        let file = world.file("f");
+        if later {
+            let (tell, hear) = channel();
+            world.fs.fsync_later(file, move |durable| tell.send(durable).expect("heard"));
+            assert_eq!(hear.recv().expect("answered"), Ok(()));
+        } else {
+            assert_eq!(world.fs.fsync(file), Ok(()));
+        }
+        assert!(journal.is_gone.load(Ordering::Relaxed), "later: {later}");
+        assert_eq!(world.fs.dataset().journal_mode(), JournalMode::Off);
+    }
+}
