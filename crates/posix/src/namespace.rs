@@ -332,9 +332,12 @@ impl FileSystem {
         self.settle(parent)
     }
 
-    /// True if `below` is `above` or lies under it. Directories have one parent each (X2).
+    /// True if `below` is `above` or lies under it. Directories have one parent each (X2), but a stream may have brought a
+    /// circle of them: whoever goes up there must come to an end.
     fn is_within(&self, below: InodeId, above: InodeId) -> Result<bool> {
         let mut at = below;
+        // Where the walk was after the last power of two of steps: in a circle it comes there again.
+        let (mut before, mut steps, mut again) = (below, 0_u64, 1_u64);
         loop {
             if at == above {
                 return Ok(true);
@@ -344,6 +347,13 @@ impl FileSystem {
                 return Ok(false);
             }
             at = parent;
+            if at == before {
+                return Err(Errno::EIO);
+            }
+            steps += 1;
+            if steps == again {
+                (before, again) = (at, 2 * again);
+            }
         }
     }
 

@@ -1,0 +1,44 @@
+//! Inodes that no file system of ours leaves behind, but a stream of anybody's may bring: they harm nobody but themselves.
+
+mod support;
+
+use steadfast_dataset::{InodeRecord, Settings};
+use steadfast_env::Env;
+use steadfast_format::InodeId;
+use steadfast_posix::{Errno, RENAME_EXCHANGE};
+use steadfast_txg::AdmitKind;
+use support::{ROOT, World};
+
+/// Changes what an inode says of itself.
+fn forge(world: &World, ino: u64, change: impl FnOnce(&mut InodeRecord)) {
+    let dataset = world.fs.dataset();
+    let inode = dataset.inode(InodeId(ino)).expect("there");
+    let op = dataset.begin(AdmitKind::Write).expect("admitted");
+    dataset.change(&op, &inode, change);
+}
+
+#[test]
+fn a_circle_of_folders_has_an_end() {
+    for length in 2..7 {
+        let world = World::new(Env::seeded(1), Settings::default());
+        let made = |above: u64, name: &str| {
+            world.fs.mkdir(ROOT, above, name.as_bytes(), 0o755).expect("made").ino
+        };
+        let mut folders = vec![made(1, "first")];
+        (1..length).for_each(|_| folders.push(made(*folders.last().expect("some"), "next")));
+        let (first, last) = (folders[0], folders[length - 1]);
+        let other = made(1, "other");
+        // From outside into the circle: two steps before it, so that the walk begins on no part of it.
+        let way = made(made(last, "way"), "in");
+        made(way, "there");
+        forge(&world, first, |record| record.parent = InodeId(last));
+        for to in [last, way] {
+            assert_eq!(world.fs.rename(1, b"other", to, b"moved", 0), Err(Errno::EIO), "{length}");
+        }
+        assert_eq!(world.fs.rename(1, b"other", way, b"there", RENAME_EXCHANGE), Err(Errno::EIO), "{length}");
+        assert_eq!(world.fs.rename(1, b"first", last, b"below", 0), Err(Errno::EINVAL), "within itself");
+        // Others go on.
+        world.fs.rename(1, b"other", 1, b"another", 0).expect("renamed");
+        assert_eq!(world.fs.lookup(1, b"another").expect("there").ino, other);
+    }
+}
