@@ -284,7 +284,8 @@ impl FileSystem {
     fn unlinked(&self, op: &Operation<'_>, inode: &Arc<Inode>) {
         let now = self.now();
         self.dataset.change(op, inode, |record| {
-            record.nlink = if is_directory(record) { 0 } else { record.nlink - 1 };
+            // A stream may have brought a name of something that says it has none.
+            record.nlink = if is_directory(record) { 0 } else { record.nlink.saturating_sub(1) };
             record.ctime = now;
         });
     }

@@ -42,3 +42,25 @@ fn a_circle_of_folders_has_an_end() {
         assert_eq!(world.fs.lookup(1, b"another").expect("there").ino, other);
     }
 }
+
+#[test]
+fn a_name_of_what_says_it_has_none_can_be_removed() {
+    let mut world = World::new(Env::seeded(1), Settings::default());
+    let empty = world.blocks.live();
+    for step in 0..2 {
+        let file = world.file("f");
+        world.fs.write(file, 0, &[7; 50_000], false).expect("written");
+        world.commit();
+        forge(&world, file, |record| record.nlink = 0);
+        if step == 0 {
+            world.fs.unlink(1, b"f").expect("removed");
+        } else {
+            world.file("g");
+            world.fs.rename(1, b"g", 1, b"f", 0).expect("replaced");
+            world.fs.unlink(1, b"f").expect("removed");
+        }
+        assert_eq!(world.fs.getattr(file), Err(Errno::ESTALE), "it is gone");
+        world.check();
+        assert_eq!(world.blocks.live(), empty, "with all it had");
+    }
+}
