@@ -138,6 +138,8 @@ impl Dataset {
                     LogRecord::Gone { inode } => self.replay_gone(op.txg(), *inode)?,
                     LogRecord::Inode { inode, record } => {
                         self.replay_inode(op.txg(), *inode, record)?;
+                        // Whatever is said to be next, what is there is not made again.
+                        self.next_inode.fetch_max(inode.0.saturating_add(1), Ordering::Relaxed);
                     }
                     LogRecord::Counters { files, next_inode } => {
                         self.files.store(*files, Ordering::Relaxed);

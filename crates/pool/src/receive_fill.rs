@@ -23,6 +23,8 @@ use crate::stream_io::StreamReader;
 const TYPE_BITS: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
+/// Inodes have numbers below this: a mount shows those of snapshots above.
+const NUMBERS_END: u64 = 1 << 48;
 /// Items that a span takes away at once.
 const DOOMED_AT_ONCE: usize = 4_096;
 
@@ -242,6 +244,12 @@ impl Inner {
                 NamesKey::Inode(_) => Err("an inode is removed like an item".into()),
                 _ => Ok(()),
             },
+            LogRecord::Inode { inode: InodeId(number), .. } if *number >= NUMBERS_END => {
+                Err(format!("inode {number} has a number that is none"))
+            }
+            LogRecord::Counters { next_inode, .. } if *next_inode > NUMBERS_END => {
+                Err(format!("the next inode is {next_inode}, which is no number of an inode"))
+            }
             LogRecord::Inode { inode, record } => {
                 let largest = self.block_bytes_max.ilog2();
                 if u32::from(record.record_shift) > largest {

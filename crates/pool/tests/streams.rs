@@ -8,8 +8,9 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use common::{Dice, MIB, ROOT, mount, noise, write_file};
-use hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, furnish, same, tree};
-use steadfast_format::KeyFormat;
+use hosts::{Cuts, Host, WRITES, WRITES_AND_FLUSHES, disturb, frames, furnish, joined, same, tree};
+use steadfast_format::stream::FrameKind;
+use steadfast_format::{InodeId, KeyFormat, LogRecord};
 use steadfast_pool::{Error, Partial, Pool, ReceiveSpec, ReceiveWatch, SendSpec};
 
 /// While something arrives, gives what it is to be below another name, and makes something of the name it is to have.
@@ -198,6 +199,42 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     two.check();
     assert!(two.live() <= live + (1 << 20));
+}
+
+#[test]
+fn numbers_that_are_none_of_an_inode_are_refused() {
+    let (one, two) = (Host::new("one", 128), Host::new("second", 128));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    let stream = one.send("one/fs@a", None);
+    let good = frames(&stream);
+    assert_eq!(joined(&good), stream);
+    let at = good.iter().position(|(kind, _)| *kind == FrameKind::Names).expect("a frame");
+    let mut rest = &good[at].1[..];
+    let record = loop {
+        let (record, taken) = LogRecord::decode(rest).expect("a record");
+        if let LogRecord::Inode { record, .. } = record {
+            break record;
+        }
+        rest = &rest[taken..];
+    };
+    let end = 1 << 48;
+    let wrong = [
+        LogRecord::Inode { inode: InodeId(end), record },
+        LogRecord::Inode { inode: InodeId(u64::MAX), record },
+        LogRecord::Counters { files: 1, next_inode: end + 1 },
+        LogRecord::Counters { files: 1, next_inode: u64::MAX },
+    ];
+    for wrong in wrong {
+        let mut bad = good.clone();
+        wrong.encode(&mut bad[at].1);
+        let error = two.receive("second/copy", &joined(&bad)).expect_err("refused");
+        assert!(matches!(error, Error::StreamDamaged { .. }), "{wrong:?}: {error}");
+        assert_eq!(two.pool.datasets(), ["second"], "{wrong:?}");
+    }
+    two.receive("second/copy", &stream).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "at the end");
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use steadfast_dataset::{InodeRecord, Settings};
 use steadfast_env::Env;
-use steadfast_format::InodeId;
+use steadfast_format::{InodeId, LogRecord};
 use steadfast_posix::{Errno, RENAME_EXCHANGE};
 use steadfast_txg::AdmitKind;
 use support::{ROOT, World};
@@ -63,4 +63,20 @@ fn a_name_of_what_says_it_has_none_can_be_removed() {
         world.check();
         assert_eq!(world.blocks.live(), empty, "with all it had");
     }
+}
+
+#[test]
+fn a_number_that_was_brought_is_not_given_again() {
+    let world = World::new(Env::seeded(1), Settings::default());
+    let file = world.file("f");
+    let dataset = world.fs.dataset();
+    let record = dataset.inode(InodeId(file)).expect("there").record();
+    let brought = file + 3;
+    let records = [
+        LogRecord::Inode { inode: InodeId(brought), record },
+        LogRecord::Counters { files: 3, next_inode: 2 },
+    ];
+    dataset.receive(&records).expect("received");
+    let made: Vec<u64> = (0..5).map(|n| world.file(&format!("new {n}"))).collect();
+    assert!(made.iter().all(|ino| *ino > brought), "{made:?} beside {brought}");
 }
