@@ -202,8 +202,13 @@ impl Dataset {
     pub fn set_journal(&self, journal: Option<Arc<dyn Journal>>, mode: JournalMode) {
         let mode = if journal.is_some() { mode } else { JournalMode::Off };
         *self.journal.write() = journal;
-        let before = self.journal_mode.swap(mode as u8, Ordering::AcqRel);
-        if before == JournalMode::Off as u8 && mode != JournalMode::Off {
+        let begins = mode != JournalMode::Off && !self.is_tracked();
+        if begins {
+            // Before anybody can be told that what was not noted is logged.
+            self.tracked_from.store(u64::MAX, Ordering::Release);
+        }
+        self.journal_mode.store(mode as u8, Ordering::Release);
+        if begins {
             // Operations of the open txg may have been under way before the switch.
             self.tracked_from.store(self.txgs.gate.open_txg().0, Ordering::Release);
         }

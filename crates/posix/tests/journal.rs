@@ -7,8 +7,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use steadfast_dataset::{Answer, Dataset, Durable, Inode, Journal, JournalMode, Settings};
+use steadfast_dataset::{Answer, Dataset, Drafted, Durable, Inode, Journal, JournalMode, Settings};
 use steadfast_env::Env;
+use steadfast_format::InodeId;
 use support::World;
 
 /// How long somebody is waited for who is not to wait: only a test that fails takes so long.
@@ -62,4 +63,29 @@ fn the_journal_can_be_changed_while_somebody_waits_for_it() {
         assert!(journal.is_gone.load(Ordering::Relaxed), "later: {later}");
         assert_eq!(world.fs.dataset().journal_mode(), JournalMode::Off);
     }
+}
+
+#[test]
+fn what_was_done_before_a_journal_came_is_not_said_to_be_in_it() {
+    let mut world = World::new(Env::seeded(1), Settings::default());
+    let file = world.file("f");
+    let dataset = Arc::clone(world.fs.dataset());
+    let asked = [dataset.inode(InodeId(file)).expect("there")];
+    let draft = || dataset.draft(Some(&asked), 1 << 20).expect("readable");
+    // Who brings it is held at the gate, when others see it already.
+    let brings = world.txgs.gate.still(|_| {
+        let (to, journal) = (Arc::clone(&dataset), Arc::new(TakenAway::default()));
+        let brings = std::thread::spawn(move || to.set_journal(Some(journal), JournalMode::Ordered));
+        while dataset.journal_mode() == JournalMode::Off {
+            std::thread::yield_now();
+        }
+        assert!(matches!(draft(), Drafted::CommitInstead), "nothing was noted of it");
+        brings
+    });
+    brings.join().expect("no panic");
+    let drafted = world.txgs.gate.still(|_| draft());
+    assert!(matches!(drafted, Drafted::CommitInstead), "until it is committed");
+    world.commit();
+    world.fs.write(file, 0, b"noted", false).expect("written");
+    assert!(matches!(world.txgs.gate.still(|_| draft()), Drafted::Group(_)));
 }
