@@ -28,7 +28,8 @@ fn with_mirror(test: &str) -> Option<Host> {
     for name in ["a.img", "b.img", "c.img", "d.img"] {
         host.image(name, 64 * MIB);
     }
-    let create = "zpool create -m $PWD/t -O journal=ordered tank $PWD/tank.img log mirror $PWD/a.img $PWD/b.img";
+    let create =
+        "zpool create -m $PWD/t -O journal=ordered tank $PWD/tank.img log mirror $PWD/a.img $PWD/b.img";
     host.shell(create).ok();
     Some(host)
 }

@@ -55,7 +55,10 @@ fn a_file_system_goes_to_another_pool_and_its_changes_follow() {
 
     // What cannot be is refused with a way out, and changes nothing.
     host.shell("zfs receive safe/home < home.stream").fails(1).says("STREAM-EXISTS");
-    host.shell("zfs receive safe/no/home < home.stream").fails(1).says("FS-PARENT").says("zfs create -p safe/no");
+    host.shell("zfs receive safe/no/home < home.stream")
+        .fails(1)
+        .says("FS-PARENT")
+        .says("zfs create -p safe/no");
     host.shell("zfs send -i d tank/home@a > nothing").fails(1).says("STREAM-BASE");
     host.shell("zfs send tank/home@none > nothing").fails(1).says("SNAP-ABSENT");
     host.shell("echo no stream, only a few words of somebody who wants to see what happens then | zfs receive safe/x").fails(1).says("STREAM-NONE");
@@ -336,7 +339,10 @@ fn what_is_noted_on_snapshots_goes_along() {
     host.shell("zfs set org:what=first tank/n@1 && zfs hold -r keep tank/n@1 && zfs hold year tank/n@1").ok();
     // Without -h no tags; with it, unless the receiver wants none.
     host.shell("zfs send -R tank/n@1 > plain && zfs send -R -h tank/n@1 > held").ok();
-    host.shell("zfs receive safe/plain < plain && zfs receive safe/held < held && zfs receive -h safe/free < held").ok();
+    host.shell(
+        "zfs receive safe/plain < plain && zfs receive safe/held < held && zfs receive -h safe/free < held",
+    )
+    .ok();
     let tags = |fs: &str| host.shell(&format!("zfs holds -rH {fs}@1 | cut -f 1,2 | LC_ALL=C sort")).ok().out;
     assert_eq!((tags("safe/plain"), tags("safe/free")), (String::new(), String::new()));
     assert_eq!(tags("safe/held"), "safe/held/sub@1\tkeep\nsafe/held@1\tkeep\nsafe/held@1\tyear\n");
@@ -353,7 +359,10 @@ fn what_is_noted_on_snapshots_goes_along() {
     assert_eq!((told("safe/held@1"), told("safe/plain@1")), (both.into(), both.into()));
     assert_eq!(told("tank/n@1"), "org:who\tann\t-\tlocal\norg:what\tfirst\t-\tlocal\n");
     host.shell("zfs set org:who=bob safe/held@1 && zfs set org:what=all safe/held && zfs inherit org:what safe/held@1").ok();
-    assert_eq!(told("safe/held@1"), "org:who\tbob\tann\tlocal\norg:what\tall\tfirst\tinherited from safe/held\n");
+    assert_eq!(
+        told("safe/held@1"),
+        "org:who\tbob\tann\tlocal\norg:what\tall\tfirst\tinherited from safe/held\n"
+    );
     host.shell("zfs send -b safe/held@1 | zfs receive tank/back").ok();
     assert_eq!(told("tank/back@1"), both);
     host.shell("zfs inherit -S org:who safe/held@1 && zfs inherit -rS org:what safe/held").ok();
@@ -366,7 +375,10 @@ fn what_is_noted_on_snapshots_goes_along() {
     host.shell("head -c 32 /dev/urandom > key && zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key tank/sealed").ok();
     host.shell("head -c 5000000 /dev/urandom > t/sealed/noise && zfs snapshot -o org:who=eve tank/sealed@1 && zfs hold keep tank/sealed@1").ok();
     host.shell("zfs send -w -p -h tank/sealed@1 | head -c 3000000 | zfs receive -s safe/sealed").fails(1);
-    host.shell("zfs send -h -p -t $(zfs get -Ho value receive_resume_token safe/sealed) | zfs receive safe/sealed").ok();
+    host.shell(
+        "zfs send -h -p -t $(zfs get -Ho value receive_resume_token safe/sealed) | zfs receive safe/sealed",
+    )
+    .ok();
     host.shell("zfs get -Ho value,source org:who safe/sealed@1").ok().says("eve\treceived\n");
     host.shell("zfs holds -H safe/sealed@1 | cut -f 2").ok().says("keep\n");
     host.shell("zfs snapshot -o org:who=next tank/n@2 && zfs hold more tank/n@2 && zfs send -ph -i 1 tank/n@2 | zfs receive -F safe/free").ok();
@@ -389,8 +401,10 @@ fn what_is_noted_on_snapshots_goes_along() {
 #[test]
 fn a_tree_is_sent_whole_or_says_what_it_leaves_out() {
     let Some(host) = host("left_out_of_streams") else { return };
-    host.shell("for name in a a/deep b c c/deep; do zfs create -p tank/w/$name && date > t/w/$name/file; done")
-        .ok();
+    host.shell(
+        "for name in a a/deep b c c/deep; do zfs create -p tank/w/$name && date > t/w/$name/file; done",
+    )
+    .ok();
     host.shell("zfs snapshot -r tank/w@1 && zfs create tank/w/young && zfs destroy tank/w/a@1").ok();
     // What was there and lacks it is told; what was made later was no part of it.
     host.shell("zfs send -R tank/w@1 > nothing").fails(1).says("tank/w/a@1").says("SNAP-ABSENT");
@@ -439,7 +453,8 @@ fn copies_by_reference_go_once_and_arrive_so() {
     // As it is compressed, and half of it.
     host.shell("zfs send -c -R tank/r@1 | zfs receive safe/c && diff -r t/r s/c").ok();
     host.shell("head -c 3000000 tree | zfs receive -s safe/half").fails(1).says("receive_resume_token");
-    host.shell("zfs send -t $(zfs get -Ho value receive_resume_token safe/half) | zfs receive safe/half").ok();
+    host.shell("zfs send -t $(zfs get -Ho value receive_resume_token safe/half) | zfs receive safe/half")
+        .ok();
     host.shell("diff -r t/r s/half --exclude sub").ok();
     host.shell("zpool export safe && zpool export tank").ok();
     host.run("inspect check {}/safe.img").ok().says("leaked_units=0");

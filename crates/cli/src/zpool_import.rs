@@ -19,7 +19,10 @@ const REFUSED: [(char, &str); 3] = [
         "-F: the last commit is always whole, so that no older root has to be gone back to; what was lost beside it is given up by \
          --accept-lost-log, --accept-lost-anchor and --accept-rollback, each by name",
     ),
-    ('t', "-t: a new name is written to the devices and stays; export the pool and import it under its old name to give it that back"),
+    (
+        't',
+        "-t: a new name is written to the devices and stays; export the pool and import it under its old name to give it that back",
+    ),
 ];
 
 /// Lists or imports.

@@ -238,14 +238,8 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
     assert!(machine.ok("zpool status -gL tank").contains("\n\t  7 "));
     assert_eq!(machine.ok("zpool list -gLHv -o name,health"), "tank\tONLINE\n  7\tONLINE\n");
     assert!(!machine.ok("zpool status -e tank").contains(&image));
-    let damaged = DataError {
-        dataset: "tank".into(),
-        mountpoint: None,
-        path: None,
-        inode: 7,
-        offset: 0,
-        length: 1,
-    };
+    let damaged =
+        DataError { dataset: "tank".into(), mountpoint: None, path: None, inode: 7, offset: 0, length: 1 };
     machine.host.damage("tank", damaged);
     assert!(machine.ok("zpool status -e tank").contains(&image));
     assert!(machine.json("zpool status -ej")["pools"]["tank"]["vdevs"]["tank"]["vdevs"][&image].is_object());

@@ -1181,7 +1181,7 @@ fn what_went_with_its_last_clone_is_not_missed() {
             FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
         house.host().fs_snapshot(&caller(), request).unwrap();
     };
-    let destroy = |defer| {
+    let destroy = |defer: bool| {
         let request = FsSnapshotDestroy {
             name: "tank/a".into(),
             snapshots: "two".into(),
@@ -1488,7 +1488,10 @@ fn what_waits_for_a_key_keeps_nobody_else_from_the_snapshots_of_its_policy() {
     assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("1".into(), "0".into()));
     // When it is there the missing one is taken, within the same hour.
     let key = passphrase("correct horse");
-    house.host().fs_load_key(&caller(), FsLoadKey { name: "tank/sealed".into(), key, dry_run: false }).unwrap();
+    house
+        .host()
+        .fs_load_key(&caller(), FsLoadKey { name: "tank/sealed".into(), key, dry_run: false })
+        .unwrap();
     clock.wall_seconds.store(NOW + 60, Ordering::SeqCst);
     house.host().snapshot_by_policy();
     assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("2".into(), "1".into()));

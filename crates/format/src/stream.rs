@@ -877,7 +877,8 @@ mod tests {
         assert!(!StreamNotes { tags: many, ..notes.clone() }.fits() && notes.fits());
         let numbers: Vec<String> = (0..=StreamNotes::COUNT_MAX).map(|at| format!("{at:04}")).collect();
         let ended = |texts: &[String], end: &str| texts.join(end) + end;
-        for (props, tags) in [(ended(&numbers, "=\0"), String::new()), (String::new(), ended(&numbers, "\0"))] {
+        for (props, tags) in [(ended(&numbers, "=\0"), String::new()), (String::new(), ended(&numbers, "\0"))]
+        {
             assert!(StreamNotes::decode(&text(&props, &tags)).is_err(), "one too many");
         }
         let most = text(&ended(&numbers[1..], "=\0"), &ended(&numbers[1..], "\0"));

@@ -48,9 +48,8 @@ impl Places {
         let used = config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
         let mut mirrors: Vec<Vec<&AuxConfig>> = Vec::new();
         for aux in used {
-            let same = |mirror: &&mut Vec<&AuxConfig>| {
-                aux.log.mirror != 0 && mirror[0].log.mirror == aux.log.mirror
-            };
+            let same =
+                |mirror: &&mut Vec<&AuxConfig>| aux.log.mirror != 0 && mirror[0].log.mirror == aux.log.mirror;
             match mirrors.iter_mut().find(same) {
                 Some(mirror) => mirror.push(aux),
                 None => mirrors.push(vec![aux]),
@@ -269,8 +268,7 @@ fn finding_of(damage: &Damage, places: &Places) -> Finding {
 fn lack_of(lack: &Lack, places: &Places) -> Option<Finding> {
     let (segment, _) = lack.place;
     let is_mirror = matches!(places.parts[segment], Part::Slot(..));
-    let finding =
-        || Finding::LogCopy { place: places.name_of(segment, lack.copy), sequence: lack.sequence };
+    let finding = || Finding::LogCopy { place: places.name_of(segment, lack.copy), sequence: lack.sequence };
     (is_mirror && lack.was_durable).then(finding)
 }
 

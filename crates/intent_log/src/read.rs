@@ -403,13 +403,7 @@ mod tests {
             unreachable!("reading writes nothing")
         }
 
-        fn read(
-            &self,
-            segment: usize,
-            copy: usize,
-            offset: u32,
-            out: &mut [u8],
-        ) -> Result<(), MediumError> {
+        fn read(&self, segment: usize, copy: usize, offset: u32, out: &mut [u8]) -> Result<(), MediumError> {
             match self.0[copy].0.is_empty() {
                 true => Err("it is gone".into()),
                 false => self.0[copy].read(segment, 0, offset, out),

@@ -582,7 +582,9 @@ pub enum Error {
         bytes: u64,
     },
     /// A move would charge a dataset with more than it may have.
-    #[error("'{dataset}' with all below it is charged with {bytes} bytes, which goes beyond the quota of {name}, {quota}")]
+    #[error(
+        "'{dataset}' with all below it is charged with {bytes} bytes, which goes beyond the quota of {name}, {quota}"
+    )]
     RenameOverQuota {
         /// Dataset that was to be moved.
         dataset: String,

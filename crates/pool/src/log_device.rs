@@ -406,12 +406,8 @@ fn fault(found: &FoundPool, aux: &AuxConfig) -> Option<&'static str> {
 /// Finds the log devices that a pool's labels list.
 pub(crate) fn find(env: &Env, events: &Arc<Events>, found: &FoundPool) -> FoundLogs {
     let listed = &found.config.aux;
-    let mut logs = FoundLogs {
-        devices: Vec::new(),
-        aux: listed.clone(),
-        missing: Vec::new(),
-        returning: Vec::new(),
-    };
+    let mut logs =
+        FoundLogs { devices: Vec::new(), aux: listed.clone(), missing: Vec::new(), returning: Vec::new() };
     for aux in &mut logs.aux {
         if aux.class != AuxClass::Log || aux.given_up {
             continue;

@@ -22,9 +22,7 @@ use std::sync::atomic::Ordering;
 
 use steadfast_device::Device;
 use steadfast_device::inject::Injector;
-use steadfast_format::{
-    AuxClass, AuxConfig, Feature, LabelConfig, LogOut, LogPart, Placement, PoolState,
-};
+use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, LogOut, LogPart, Placement, PoolState};
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};

@@ -715,6 +715,7 @@ mod tests {
                 logical: 0,
                 data: 0,
                 filesystems: 2,
+                snapshots: 0,
                 by_refreservation: 15 * MIB,
                 available: 19 * MIB
             }

@@ -351,9 +351,10 @@ fn a_side_that_fails_in_use_costs_a_commit_and_nothing_else() {
             assert!(pool.state().txg > txg, "what the log could not take was committed");
             assert!(side(&pool, &failing).given_up && is_used(&pool, &left), "{operation:?} {effect:?}");
             assert!(pool.suspended().is_none());
-            let told = pool.take_events().into_iter().filter(
-                |event| matches!(&event.kind, EventKind::LogFailed { path, .. } if *path == failing),
-            );
+            let told = pool
+                .take_events()
+                .into_iter()
+                .filter(|event| matches!(&event.kind, EventKind::LogFailed { path, .. } if *path == failing));
             assert_eq!(told.count(), 1, "told once");
             // The other one goes on, and is enough from then on; the one that failed is not.
             pool.sync().expect("committed");
@@ -413,11 +414,8 @@ fn devices_are_attached_detached_replaced_and_taken_out_in_use() {
     let pool = machine.import(&[0, 1, 2], false).expect("imported");
     // Groups that come later have other numbers.
     let more = [MemoryDevice::new("m0", 64 * MIB), MemoryDevice::new("m1", 64 * MIB)].map(Arc::new);
-    let group = GroupHandles {
-        redundancy: Redundancy::Mirror,
-        class: GroupClass::Normal,
-        devices: handles(&more),
-    };
+    let group =
+        GroupHandles { redundancy: Redundancy::Mirror, class: GroupClass::Normal, devices: handles(&more) };
     pool.add_groups(vec![group], false, false).expect("added");
     assert_eq!(pool.state().groups.iter().map(|group| group.id).collect::<Vec<_>>(), [2]);
     // One goes, and belongs to nobody.
@@ -504,9 +502,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(refused.to_string(), "invalid vdev specification: unsupported 'log' device: raidz");
     let one = add(Redundancy::Mirror, vec![extra(2)]).expect_err("one is no mirror");
     assert!(matches!(one, Error::GroupSize { devices: 1, least: 2, .. }), "{one}");
-    let five: Vec<DeviceHandle> = (0..5)
-        .map(|at| handle(&Arc::new(MemoryDevice::new(&format!("x{at}"), 64 * MIB))))
-        .collect();
+    let five: Vec<DeviceHandle> =
+        (0..5).map(|at| handle(&Arc::new(MemoryDevice::new(&format!("x{at}"), 64 * MIB)))).collect();
     assert!(matches!(add(Redundancy::Mirror, five), Err(Error::GroupSize { devices: 5, .. })));
     assert!(matches!(add(Redundancy::Mirror, vec![extra(2), extra(2)]), Err(Error::Twice { .. })));
     assert!(matches!(add(Redundancy::Mirror, vec![extra(2), extra(0)]), Err(Error::Twice { .. })));

@@ -21,9 +21,8 @@ fn forge(world: &World, ino: u64, change: impl FnOnce(&mut InodeRecord)) {
 fn a_circle_of_folders_has_an_end() {
     for length in 2..7 {
         let world = World::new(Env::seeded(1), Settings::default());
-        let made = |above: u64, name: &str| {
-            world.fs.mkdir(ROOT, above, name.as_bytes(), 0o755).expect("made").ino
-        };
+        let made =
+            |above: u64, name: &str| world.fs.mkdir(ROOT, above, name.as_bytes(), 0o755).expect("made").ino;
         let mut folders = vec![made(1, "first")];
         (1..length).for_each(|_| folders.push(made(*folders.last().expect("some"), "next")));
         let (first, last) = (folders[0], folders[length - 1]);

@@ -84,11 +84,7 @@ pub const HISTORIES: &[History] = &[
         logs: &[1, 2],
         steps: &[Promise, Promise, Commit, Promise, Promise, Commit, Promise],
     },
-    History {
-        name: "a log mirror of three",
-        logs: &[1, 2, 3],
-        steps: &[Promise, Promise, Commit, Promise],
-    },
+    History { name: "a log mirror of three", logs: &[1, 2, 3], steps: &[Promise, Promise, Commit, Promise] },
     History {
         name: "a side fails and is brought back",
         logs: &[1, 2],
@@ -104,16 +100,8 @@ pub const HISTORIES: &[History] = &[
         logs: &[1],
         steps: &[Promise, Attach(1, 2), Promise, Promise],
     },
-    History {
-        name: "a side is detached",
-        logs: &[1, 2],
-        steps: &[Promise, Detach(1), Promise, Promise],
-    },
-    History {
-        name: "a side is replaced",
-        logs: &[1, 2],
-        steps: &[Promise, Replace(1, 3), Promise, Promise],
-    },
+    History { name: "a side is detached", logs: &[1, 2], steps: &[Promise, Detach(1), Promise, Promise] },
+    History { name: "a side is replaced", logs: &[1, 2], steps: &[Promise, Replace(1, 3), Promise, Promise] },
     History {
         name: "sides are out of use in turn",
         logs: &[1, 2],
@@ -207,8 +195,7 @@ impl History {
         let group = GroupHandles { redundancy, class: GroupClass::Normal, devices };
         pool.add_log_groups(vec![group], false, false).map_err(said)?;
         let (fs, handle) = world::files(&pool, "tank").map_err(said)?;
-        let mut work =
-            Work { machine, handles, pool, fs, files: Files::new(), draw: Draw(seed ^ 0x10_6517) };
+        let mut work = Work { machine, handles, pool, fs, files: Files::new(), draw: Draw(seed ^ 0x10_6517) };
         work.take(Promise)?;
         work.pool.sync().map_err(said)?;
         let images = work.machine.disks.images().into_iter().map(Image::into_base).collect();

@@ -248,6 +248,7 @@ pub const VERBS: &[Verb] = &[
         name: "attach beside a log device",
         groups: &[(Redundancy::None, 1)],
         spare: 2,
+        short: None,
         before: |machine, pool| machine.add_logs(pool, &[2]),
         act: |machine, pool| machine.attach(pool, 0, 1),
     },
@@ -255,6 +256,7 @@ pub const VERBS: &[Verb] = &[
         name: "a spare steps in beside a log mirror",
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 3,
+        short: None,
         before: |machine, pool| {
             machine.add_logs(pool, &[4, 5])?;
             pool.add_spares(vec![machine.handle(3)], false, false).map_err(said)
@@ -269,6 +271,7 @@ pub const VERBS: &[Verb] = &[
         name: "split beside a log device",
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
+        short: None,
         before: |machine, pool| machine.add_logs(pool, &[2]),
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },

@@ -81,6 +81,12 @@ pub(crate) fn early(
     }
 }
 
+/// How many rounds figures are of, of an experiment that ended early: as many as the one with most has. None of them stands for more.
+pub(crate) fn rounds<'v>(values: impl IntoIterator<Item = &'v Vec<f64>>) -> u32 {
+    let most = values.into_iter().map(Vec::len).max().unwrap_or(0).max(1);
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
 /// Writes `report.json` and `report.html`, and the table and pictures into a document: not those of an experiment that
 /// ended `early`, which is an error all the same.
 pub(crate) fn write<R: Serialize>(
@@ -135,6 +141,7 @@ mod tests {
             "{kept}"
         );
         assert!(fs::read_to_string(dir.path().join("report.html")).unwrap().contains("This ended early"));
+        assert_eq!(rounds(whole.rows.iter().flat_map(|row| row.values.values())), 1);
         // Half a run never takes the place of a whole one.
         assert_eq!(fs::read_to_string(&document).unwrap(), "# Notes\n");
     }

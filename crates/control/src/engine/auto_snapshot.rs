@@ -105,7 +105,8 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
     for period in Period::ALL {
         loop {
             let missing = due.iter().filter(|due| due.missing && due.period == period);
-            let missing = missing.filter(|due| !is_full(&full, &due.dataset) && !unfit.contains(&due.dataset));
+            let missing =
+                missing.filter(|due| !is_full(&full, &due.dataset) && !unfit.contains(&due.dataset));
             let missing: Vec<String> = missing.map(|due| format!("{}@{}", due.dataset, due.label)).collect();
             if missing.is_empty() {
                 break;

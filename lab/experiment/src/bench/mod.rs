@@ -135,6 +135,9 @@ pub fn run(
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();
     let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     report.goals = judge(&report.rows);
     report.summary = figures::goals::summary(&report.goals);
     report.commands = columns::fio_lines(request.seconds)

@@ -152,6 +152,9 @@ pub fn run(
     report.conditions.seconds = clock.elapsed().as_secs_f64();
     report.rows.retain(|row| !row.values.is_empty());
     let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     report.goals = request.load.judge(&report.rows);
     report.charts = charts(&report);
     report.summary = summary(&report);

@@ -147,6 +147,9 @@ pub fn run(
     });
     progress.end();
     let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     report.charts = charts(&report, &phases);
     report.conditions.started = machine::stamp(started);
     report.conditions.seconds = clock.elapsed().as_secs_f64();

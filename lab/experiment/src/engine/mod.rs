@@ -127,6 +127,9 @@ pub fn run(
     drop(arms);
     let measured = !report.rows.is_empty() || !report.charts.is_empty();
     let early = results::early(done, measured, &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     report.conditions = Conditions {
         started: machine::stamp(started),
         seconds: clock.elapsed().as_secs_f64(),

@@ -190,6 +190,9 @@ pub fn run(
     report.conditions.seconds = clock.elapsed().as_secs_f64();
     let measured = report.rows.iter().any(|row| !row.values.is_empty());
     let early = results::early(done, measured, &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     report.goals = judge(&report);
     report.charts = charts(&report);
     report.summary = summary(&report);

@@ -210,6 +210,9 @@ pub fn run(
     }
     let measured = !report.rows.is_empty();
     let early = results::early(done, measured, &mut report.notes)?;
+    if early.is_some() {
+        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
+    }
     let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
     let figures = engine::markdown::figures(&whole, &heading);
     results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
