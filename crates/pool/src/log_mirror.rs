@@ -338,7 +338,7 @@ impl Inner {
             Offline { .. } => Some(LogOut::Offline),
         };
         let is_out = log.given_up || log.log.out == Some(LogOut::Offline);
-        if is_out && !(how.as_failed && !log.given_up) {
+        if is_out && (log.given_up || !how.as_failed) {
             return Ok(());
         }
         self.change_logs(vec![LogChange::Out { guid: log.guid, out }])

@@ -34,6 +34,9 @@ use crate::received::{Brought, ReceivedProps};
 use crate::stream_io::StreamReader;
 use crate::table::{Entry, Table};
 
+/// A frame of a stream: its kind and payload.
+type Frame = (FrameKind, Vec<u8>);
+
 /// Feature of pools that receive.
 pub(crate) const FEATURE: &str = "receives";
 /// Feature of pools that receive clones.
@@ -166,7 +169,7 @@ impl Inner {
         (begin, brought, came): (&StreamBegin, &Brought, &Came),
         reader: &mut StreamReader<'_>,
         watch: &mut dyn ReceiveWatch,
-    ) -> Result<((FrameKind, Vec<u8>), Vec<String>)> {
+    ) -> Result<(Frame, Vec<String>)> {
         let (hidden, pin) = match begin.resumed {
             true => self.go_on(name, begin)?,
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
@@ -579,7 +582,7 @@ fn names(
 }
 
 /// Reads a snapshot's frames without making anything of them.
-fn skip(reader: &mut StreamReader<'_>, begin: &StreamBegin) -> Result<(FrameKind, Vec<u8>)> {
+fn skip(reader: &mut StreamReader<'_>, begin: &StreamBegin) -> Result<Frame> {
     loop {
         let (kind, payload) = reader.next()?;
         if kind == FrameKind::End {

@@ -162,12 +162,12 @@ impl Inner {
 
     /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came so is opened as a whole.
     fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
-        (spec.packed || spec.raw) && !self.is_raw(id) && !(spec.raw && self.is_sealed(id))
+        (spec.packed || spec.raw) && !(self.is_raw(id) || spec.raw && self.is_sealed(id))
     }
 
     /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
     fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
-        !self.is_raw(id) && !(spec.raw && self.is_sealed(id))
+        !(self.is_raw(id) || spec.raw && self.is_sealed(id))
     }
 
     /// The base is a snapshot of what it is a clone of.

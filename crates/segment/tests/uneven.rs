@@ -33,7 +33,7 @@ fn fill(pool: &mut MiniPool, mut name: u64) -> u64 {
             Ok(()) => {
                 name += 1;
                 refused = 0;
-                if name % 256 == 0 {
+                if name.is_multiple_of(256) {
                     pool.commit();
                 }
             }
