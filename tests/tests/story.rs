@@ -130,3 +130,12 @@ fn the_story_of_two_pools_can_be_typed() {
     host.shell(&format!("truncate -s 128M safe.img && zpool create -m {at} safe $PWD/safe.img")).ok();
     assert!(type_it(&host, "A story of two pools").len() > 10);
 }
+
+#[test]
+fn the_story_of_a_log_mirror_can_be_typed() {
+    if let Some(why) = no_fuse() {
+        return skip("the_story_of_a_log_mirror_can_be_typed", &why);
+    }
+    let host = Host::new();
+    assert!(type_it(&host, "A story of a log mirror").len() > 10);
+}

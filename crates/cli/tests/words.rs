@@ -502,7 +502,7 @@ fn help_is_asked_for_and_given() {
     let help = machine.ok("zfs create --help");
     assert!(
         help.contains(
-            "usage:\n    zfs create [-pnuvs] [-o property=value] [-V size] [-b blocksize] filesystem|volume"
+            "usage:\n    zfs create [-pnuvPs] [-o property=value] [-V size] [-b blocksize] filesystem|volume"
         ),
         "{help}"
     );
