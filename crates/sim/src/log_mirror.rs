@@ -389,7 +389,7 @@ fn judge(beginning: &[Image], images: &[Image], allowed: &[Files], turn: u64) ->
 
 /// Opens a pool without some disks, and looks at what it holds; with `lives` goes on from there.
 fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Result<u64, Failure> {
-    let (machine, pool) = import(images, lost)?;
+    let (machine, pool) = import(images, lost, 1)?;
     hold(&files_of(&pool)?, allowed)?;
     if !lives {
         return Ok(1);
@@ -403,7 +403,7 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
     let images = machine.disks.images();
     // (M4)
     let kept: Vec<usize> = (1..=LOGS).filter(|disk| !lost.contains(disk)).collect();
-    match try_import(&images, &kept) {
+    match try_import(&images, &kept, 2) {
         (_, Err(Error::LogMissing { .. })) => {}
         (_, Err(error)) => return Err(format!("without those that were left: {error}")),
         (_, Ok(pool)) => {
@@ -413,27 +413,28 @@ fn open(images: &[Image], lost: &[usize], allowed: &[Files], lives: bool) -> Res
         }
     }
     // (M5)
-    let (machine, pool) = import(&images, &[]).map_err(|what| format!("with all again: {what}"))?;
+    let (machine, pool) = import(&images, &[], 3).map_err(|what| format!("with all again: {what}"))?;
     let told = |what: Failure| format!("with all again: {what}");
     hold(&files_of(&pool)?, std::slice::from_ref(&lived)).map_err(told)?;
     pool.export().map_err(|error| format!("export: {error}"))?;
     drop(pool);
     machine.inspect()?;
-    let (_, pool) = import(&machine.disks.images(), &[]).map_err(|what| format!("at last: {what}"))?;
+    let (_, pool) = import(&machine.disks.images(), &[], 4).map_err(|what| format!("at last: {what}"))?;
     hold(&files_of(&pool)?, std::slice::from_ref(&lived)).map_err(|what| format!("at last: {what}"))?;
     Ok(4)
 }
 
-fn try_import(images: &[Image], lost: &[usize]) -> (Machine, Result<Pool, Error>) {
-    let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(&setting(), images) };
+/// Imports a pool without some disks. Each import of one pool has a `number` of its own: what it draws, the epoch of its log, is drawn by no other.
+fn try_import(images: &[Image], lost: &[usize], number: u64) -> (Machine, Result<Pool, Error>) {
+    let machine = Machine { env: world::env(0xc0f + number, None), disks: Disks::new(&setting(), images) };
     let handles = machine.disks.handles().into_iter().enumerate();
     let handles = handles.filter(|(disk, _)| !lost.contains(disk)).map(|(_, handle)| handle).collect();
     let pool = world::import_of(&machine.env, &machine.disks, handles);
     (machine, pool)
 }
 
-fn import(images: &[Image], lost: &[usize]) -> Result<(Machine, Pool), Failure> {
-    let (machine, pool) = try_import(images, lost);
+fn import(images: &[Image], lost: &[usize], number: u64) -> Result<(Machine, Pool), Failure> {
+    let (machine, pool) = try_import(images, lost, number);
     let pool = pool.map_err(|error| format!("import: {error}"))?;
     Ok((machine, pool))
 }
