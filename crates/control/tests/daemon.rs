@@ -302,10 +302,18 @@ fn bad_words_are_refused_before_a_pool_hears_of_them() {
     assert_eq!(with(&cache_mirror), Code::Later);
     let log_mirror =
         |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Mirror);
-    assert_eq!(with(&log_mirror), Code::Later);
+    assert_eq!(with(&log_mirror), Code::VdevGroup, "of one");
+    let log_raidz =
+        |r: &mut PoolCreate| (r.vdevs[0].class, r.vdevs[0].kind) = (VdevClass::Log, VdevKind::Raidz1);
+    assert_eq!(with(&log_raidz), Code::VdevLog);
     // A log, a cache or an anchor alone holds no data.
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Cache), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Log), Code::VdevMissing);
+    let logs_alone = |r: &mut PoolCreate| {
+        log_mirror(r);
+        r.vdevs[0].devices.push(place.folder.join("other.img"));
+    };
+    assert_eq!(with(&logs_alone), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].class = VdevClass::Anchor), Code::VdevMissing);
     assert_eq!(with(&|r| r.vdevs[0].devices = vec!["disk.img".into()]), Code::ApiRequest);
     assert_eq!(with(&|r| r.vdevs.push(r.vdevs[0].clone())), Code::VdevTwice);
