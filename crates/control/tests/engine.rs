@@ -1,5 +1,8 @@
 //! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
 
+#[path = "engine/mounts.rs"]
+mod mounts;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -458,78 +461,6 @@ fn images_that_hold_no_pool_are_refused_by_import() {
     assert!(house.import("tank", None).is_err());
     std::fs::write(house.folder.join("a.img"), &whole).unwrap();
     house.import("tank", None).unwrap();
-}
-
-#[test]
-fn mountpoints_must_be_empty_and_follow_the_properties() {
-    let house = House::new("mountpoints");
-    let full = house.folder.join("full");
-    std::fs::create_dir_all(full.join("something")).unwrap();
-    let mut request = house.create_request("tank", "a.img");
-    request.mountpoint = Some(full.display().to_string());
-    assert_eq!(house.create_pool(request.clone()).unwrap_err().code, Code::FsMountpoint);
-    request.mountpoint = Some("none".into());
-    house.create_pool(request).unwrap();
-    assert!(house.mounted().is_empty());
-    house.create_fs("tank/a", &[], None).unwrap();
-    assert!(house.mounted().is_empty(), "none is inherited");
-    let here = house.folder.join("here");
-    house.set("tank", "mountpoint", &here.display().to_string()).unwrap();
-    assert_eq!(house.mounted(), [here.display().to_string(), here.join("a").display().to_string()]);
-    assert_eq!(
-        house.set("tank", "mountpoint", &full.display().to_string()).unwrap_err().code,
-        Code::FsMountpoint
-    );
-    assert_eq!(house.get("tank", "mountpoint"), here.display().to_string());
-    house.set("tank/a", "readonly", "on").unwrap();
-    assert!(house.stage.mounts.lock().unwrap()[&here.join("a")].read_only);
-    house.set("tank/a", "canmount", "off").unwrap();
-    assert_eq!(house.mounted(), [here.display().to_string()]);
-    house.stage.busy.lock().unwrap().push(here.clone());
-    assert_eq!(house.set("tank", "mountpoint", "none").unwrap_err().code, Code::FsBusy);
-    assert_eq!(house.get("tank", "mountpoint"), here.display().to_string());
-    assert_eq!(house.export("tank", false).unwrap_err().code, Code::PoolBusy);
-    assert_eq!(house.host().shutdown(false).unwrap_err().code, Code::PoolBusy);
-    assert_eq!(house.mounted(), [here.display().to_string()], "what refuses leaves all as it was");
-    house.export("tank", true).unwrap();
-}
-
-#[test]
-fn a_mount_inside_a_mount_that_cannot_be_is_told_with_the_way_out() {
-    let house = House::new("nested");
-    house.stage.alone.store(true, Ordering::SeqCst);
-    house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    let outcome = house.create_fs("tank/a", &[], None).unwrap();
-    assert_eq!(outcome.warnings[0].code, Code::FuseNested);
-    let elsewhere = house.folder.join("elsewhere").display().to_string();
-    assert!(house.set("tank/a", "mountpoint", &elsewhere).unwrap().warnings.is_empty());
-    assert_eq!(house.mounted().len(), 2);
-}
-
-#[test]
-fn a_file_system_is_listed_where_it_is_mounted() {
-    let house = House::new("legacy");
-    house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    house.create_fs("tank/leg", &[("mountpoint", "legacy")], None).unwrap();
-    let at = house.folder.join("there");
-    let mount = |options: &[&str]| {
-        let options = options.iter().map(|o| (*o).to_owned()).collect();
-        let request = FsMount { name: "tank/leg".into(), at: Some(at.clone()), options, overlay: true };
-        house.host().fs_mount(&caller(), request)
-    };
-    assert_eq!(mount(&["sideways"]).unwrap_err().code, Code::PropValue);
-    mount(&["ro", "noexec"]).unwrap();
-    let settings = house.stage.mounts.lock().unwrap()[&at].clone();
-    assert!(settings.read_only && !settings.exec && settings.setuid);
-    let listed = house.host().fs_list(&caller(), FsList::default()).unwrap();
-    assert_eq!(listed[1].mounted_at.as_deref(), Some(at.as_path()));
-    assert_eq!(listed[1].value("mountpoint"), "legacy");
-    assert_eq!(mount(&[]).unwrap_err().code, Code::FsMounted);
-    mount(&["remount", "rw", "nosuid"]).unwrap();
-    let settings = house.stage.mounts.lock().unwrap()[&at].clone();
-    assert!(!settings.read_only && settings.exec && !settings.setuid);
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
-    assert_eq!(mount(&["remount", "ro"]).unwrap_err().code, Code::FsNotMounted);
 }
 
 #[test]
@@ -1215,57 +1146,6 @@ fn what_went_with_its_last_clone_is_not_missed() {
         assert_eq!(house.mounted(), ["tank", "tank/a"]);
         assert_eq!(house.get("tank/a", "snapshot_count"), "1");
     }
-}
-
-#[test]
-fn what_is_mounted_stays_so_when_options_and_places_are_set() {
-    let house = House::new("options");
-    house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    house.create_fs("tank/a", &[("canmount", "off")], None).unwrap();
-    for (name, canmount) in [("tank/a/x", "on"), ("tank/a/y", "on"), ("tank/a/z", "noauto")] {
-        house.create_fs(name, &[("canmount", canmount)], None).unwrap();
-    }
-    let mount = |name: &str, at: Option<PathBuf>, options: &str| {
-        let options = options.split(',').map(str::to_owned).collect();
-        let request = FsMount { name: name.into(), at, options, overlay: false };
-        house.host().fs_mount(&caller(), request).unwrap();
-    };
-    // One elsewhere than its mountpoint says, one that does not mount by itself.
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a/y".into(), force: false }).unwrap();
-    mount("tank/a/y", Some(house.folder.join("elsewhere")), "rw,noexec");
-    mount("tank/a/z", None, "ro");
-    let before = house.mounted();
-    assert_eq!(before.len(), 4);
-    // The file system that it is set on is not mounted itself.
-    assert!(house.set("tank/a", "atime", "off").unwrap().warnings.is_empty());
-    assert_eq!(house.mounted(), before);
-    let atimes: Vec<bool> =
-        house.stage.mounts.lock().unwrap().values().map(|settings| settings.atime).collect();
-    assert_eq!(atimes.iter().filter(|atime| **atime).count(), 1, "only of the top: {atimes:?}");
-    let count = |is_it: fn(&MountSettings) -> bool| {
-        house.stage.mounts.lock().unwrap().values().filter(|settings| is_it(settings)).count()
-    };
-    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (1, 1), "as they were mounted");
-    // A place that is set with what cannot be.
-    let place = house.folder.join("place").display().to_string();
-    let set = |more: &[(&str, &str)]| {
-        let mut properties = Properties::from([("mountpoint".to_owned(), place.clone())]);
-        properties.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let request = FsSet { name: "tank/a".into(), properties, no_mount: false };
-        let Request::FsSet(request) = check(Request::FsSet(request)).unwrap() else { unreachable!() };
-        house.host().fs_set(&caller(), request).map(drop).map_err(|refusal| refusal.code)
-    };
-    assert_eq!(set(&[("reservation", "10T")]), Err(Code::PropSpace));
-    assert_eq!(house.mounted(), before);
-    // And with what can: they follow, and what is elsewhere stays there.
-    assert_eq!(set(&[]), Ok(()));
-    let there: Vec<PathBuf> = house.stage.mounts.lock().unwrap().keys().cloned().collect();
-    let at = |name: &str| there.contains(&house.folder.join(name));
-    assert!(at("place/x") && at("place/z") && at("elsewhere") && there.len() == 4, "{there:?}");
-    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (1, 1), "and there too");
-    // An option that said what the property said is none.
-    house.set("tank/a", "readonly", "on").unwrap();
-    assert_eq!((count(|it| it.read_only), count(|it| !it.exec)), (3, 1));
 }
 
 #[test]

@@ -292,16 +292,13 @@ impl Engine {
         }
         let mut warnings = Vec::new();
         if place {
-            warnings = self.mount_below(&held, name);
-            // What does not mount by itself, and what is below it elsewhere, was mounted all the same.
-            left.retain(|placed| match placed.at {
-                Some(_) => placed.name != name,
-                None => {
-                    self.value(&held, &placed.name, "canmount").is_ok_and(|value| value == "noauto")
-                        && self.mountpoint(&held, &placed.name).is_ok_and(|own| own.is_some())
-                }
-            });
-            warnings.extend(self.mount_placed(&held, left));
+            // Whoever sets where it belongs wants it there, or nowhere.
+            let is_off = self.value(&held, name, "canmount").is_ok_and(|value| value == "off");
+            let moves = touches(&["mountpoint"]) || touches(&["canmount"]) && is_off;
+            for placed in left.iter_mut().filter(|placed| moves && placed.name == name) {
+                placed.at = None;
+            }
+            warnings = self.mount_below_again(&held, name, left);
         } else if touches(&OPTIONS) && !no_mount {
             warnings = self.remount(&held, name);
         }

@@ -4,7 +4,7 @@ use super::{Engine, Held, refuse};
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -434,35 +434,60 @@ impl Engine {
     /// Mounts everything at and below `name` that mounts by itself and whose key is loaded. What fails is told as
     /// warnings.
     pub(super) fn mount_below(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
+        self.mount_below_again(held, name, Vec::new())
+    }
+
+    /// The same after some of it was left, as [`Engine::leave`] gives it: that is mounted as it was, where it was if that is not where its
+    /// mountpoint says, and also what does not mount by itself.
+    pub(super) fn mount_below_again(&self, held: &Arc<Held>, name: &str, left: Vec<Placed>) -> Vec<Refusal> {
         let below = format!("{name}/");
         let names = held.pool.datasets().into_iter().filter(|n| n == name || n.starts_with(&below));
+        self.mount_these(held, names, left)
+    }
+
+    /// Mounts those of some file systems that mount by themselves or were left.
+    pub(super) fn mount_these(
+        &self,
+        held: &Arc<Held>,
+        names: impl Iterator<Item = String>,
+        left: Vec<Placed>,
+    ) -> Vec<Refusal> {
+        let mut left: BTreeMap<String, Placed> =
+            left.into_iter().map(|placed| (placed.name.clone(), placed)).collect();
         let mut warnings = Vec::new();
-        let mut planned: Vec<(PathBuf, String)> = Vec::new();
+        let mut planned: Vec<(PathBuf, FsMount)> = Vec::new();
         for name in names {
+            let was = left.remove(&name);
+            let elsewhere = was.as_ref().and_then(|placed| placed.at.clone());
             let wanted = || -> Result<Option<PathBuf>, Refusal> {
                 let info = held.pool.dataset_info(&name).map_err(refuse::pool)?;
                 let locked = info.encryption_root.is_some() && !info.key_loaded;
                 let hidden = info.volume.is_some() && self.value(held, &name, "volmode")? == "none";
-                if locked
-                    || hidden
-                    || held.mounted_at(&name).is_some()
-                    || self.value(held, &name, "canmount")? != "on"
-                {
+                if locked || hidden || held.mounted_at(&name).is_some() {
                     return Ok(None);
                 }
-                self.mountpoint(held, &name)
+                match (elsewhere.clone(), self.value(held, &name, "canmount")?.as_str()) {
+                    (Some(at), _) => Ok(Some(at)),
+                    (None, "on") => self.mountpoint(held, &name),
+                    (None, "noauto") if was.is_some() => self.mountpoint(held, &name),
+                    (None, _) => Ok(None),
+                }
             };
             match wanted() {
-                Ok(Some(at)) => planned.push((at, name)),
+                Ok(Some(at)) => {
+                    let options = was.map(|placed| placed.options).unwrap_or_default();
+                    let overlay = elsewhere.is_some();
+                    planned.push((at, FsMount { name, at: elsewhere, options, overlay }));
+                }
                 Ok(None) => {}
                 Err(refusal) => warnings.push(refusal),
             }
         }
-        planned.sort();
-        for (_, name) in planned {
-            let request = FsMount { name: name.clone(), at: None, options: Vec::new(), overlay: false };
+        // By place: what is mounted inside another comes after it.
+        planned.sort_by(|(at, one), (place, other)| (at, &one.name).cmp(&(place, &other.name)));
+        for (_, request) in planned {
             if let Err(mut refusal) = self.mount(held, &request) {
-                refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
+                refusal.what = format!("'{}' is not mounted: {}", request.name, refusal.what);
                 warnings.push(refusal);
             }
         }

@@ -50,9 +50,10 @@ impl Engine {
         };
         let mut warnings: Vec<Refusal> =
             missing.iter().filter_map(|parent| filesystems::give(&held, parent, caller).err()).collect();
-        for parent in missing.iter().filter(|parent| held.pool.datasets().contains(parent)) {
-            warnings.extend(self.mount_below(&held, parent));
-        }
+        // Only these: what was moved below them is mounted as it was, if it was.
+        let there = held.pool.datasets();
+        let parents = missing.into_iter().filter(|parent| there.contains(parent));
+        warnings.extend(self.mount_these(&held, parents, Vec::new()));
         if request.no_remount && moved.is_ok() {
             held.rename_mounts(name, to);
         }
