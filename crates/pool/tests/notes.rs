@@ -35,6 +35,8 @@ fn info(host: &Host, name: &str) -> SnapshotInfo {
     host.pool.snapshot_infos(fs, Some(snapshot)).expect("there").remove(0)
 }
 
+type Frame = (FrameKind, Vec<u8>);
+
 /// What counts on a snapshot by itself, which of that came with a stream, and all that did.
 type Noted = (Local, Vec<String>, Local);
 
@@ -271,13 +273,13 @@ fn notes_that_no_sender_writes_are_refused_and_leave_nothing() {
     assert_eq!((good[0].0, good[1].0), (FrameKind::Begin, FrameKind::Notes));
     let notes = StreamNotes::decode(&good[1].1).expect("notes");
     let header = StreamHeader { notes: true, ..StreamHeader::default() };
-    let refused = |header: StreamHeader, frames: &[(FrameKind, Vec<u8>)], what: &str| {
+    let refused = |header: StreamHeader, frames: &[Frame], what: &str| {
         let error = two.receive("second/copy", &joined_behind(header, frames)).expect_err(what);
         assert!(matches!(error, Error::StreamDamaged { .. }), "{what}: {error}");
         assert_eq!(two.pool.datasets(), ["second"], "{what}");
     };
     refused(StreamHeader::default(), &good, "a header that does not say so");
-    let changed = |change: &dyn Fn(&mut Vec<(FrameKind, Vec<u8>)>)| {
+    let changed = |change: &dyn Fn(&mut Vec<Frame>)| {
         let mut frames = good.clone();
         change(&mut frames);
         frames
