@@ -39,6 +39,8 @@ struct Stage {
 struct Scene {
     stage: Arc<Stage>,
     at: PathBuf,
+    /// What lay in the folder when it was mounted over.
+    covered: Vec<PathBuf>,
     ended: AtomicBool,
     _dataset: DatasetHandle,
 }
@@ -68,7 +70,9 @@ impl Front for StageFront {
         self.0.owners.lock().unwrap().insert(settings.source.clone(), (top.uid, top.gid));
         self.0.mounts.lock().unwrap().insert(at.to_owned(), settings.clone());
         let stage = Arc::clone(&self.0);
-        Ok(Box::new(Scene { stage, at: at.to_owned(), ended: AtomicBool::new(false), _dataset: dataset }))
+        let covered = std::fs::read_dir(at).unwrap().map(|inside| inside.unwrap().path()).collect();
+        let ended = AtomicBool::new(false);
+        Ok(Box::new(Scene { stage, at: at.to_owned(), covered, ended, _dataset: dataset }))
     }
 
     fn may_allow_other(&self) -> bool {
@@ -95,7 +99,9 @@ impl Mounted for Scene {
         self.stage.mounts.lock().unwrap().remove(&self.at);
         // What lay inside a mounted file system is out of sight with it; on this stage it lay in the folder itself.
         for inside in std::fs::read_dir(&self.at).into_iter().flatten().flatten() {
-            std::fs::remove_dir_all(inside.path()).expect("mountpoints of inner file systems");
+            if !self.covered.contains(&inside.path()) {
+                std::fs::remove_dir_all(inside.path()).expect("mountpoints of inner file systems");
+            }
         }
         self.ended.store(true, Ordering::SeqCst);
         Ok(())

@@ -96,7 +96,9 @@ pub trait Mounted: Send + Sync {
 /// A file system that is or was mounted.
 pub(super) struct Placed {
     pub name: String,
-    /// Where, if that is not where its mountpoint says.
+    /// Where it was.
+    pub was: PathBuf,
+    /// The same, if that is not where its mountpoint says.
     pub at: Option<PathBuf>,
     /// With what that differs from its properties.
     pub options: Vec<String>,
@@ -475,8 +477,8 @@ impl Engine {
             };
             match wanted() {
                 Ok(Some(at)) => {
+                    let overlay = was.as_ref().is_some_and(|placed| placed.was == at);
                     let options = was.map(|placed| placed.options).unwrap_or_default();
-                    let overlay = elsewhere.is_some();
                     planned.push((at, FsMount { name, at: elsewhere, options, overlay }));
                 }
                 Ok(None) => {}

@@ -58,19 +58,13 @@ impl Engine {
             held.rename_mounts(name, to);
         }
         let mut remounted = Vec::new();
-        for Placed { name: old, at, options } in mounted {
-            let name = renamed(&old);
-            if held.mounted_at(&name).is_some() {
-                continue;
-            }
-            let overlay = at.is_some();
-            let request = FsMount { name: name.clone(), at, options, overlay };
-            match self.mount(&held, &request) {
-                Ok(()) => remounted.push(name),
-                Err(mut refusal) => {
-                    refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
-                    warnings.push(refusal);
-                }
+        for mut placed in mounted {
+            placed.name = renamed(&placed.name);
+            let name = placed.name.clone();
+            match self.mount_again(&held, placed) {
+                Ok(true) => remounted.push(name),
+                Ok(false) => {}
+                Err(refusal) => warnings.push(refusal),
             }
         }
         moved.map_err(refuse::pool)?;
@@ -80,30 +74,34 @@ impl Engine {
 
     /// Mounts again what was mounted, where and as it was.
     pub(super) fn mount_placed(&self, held: &Arc<Held>, placed: Vec<Placed>) -> Vec<Refusal> {
-        let mut warnings = Vec::new();
-        for Placed { name, at, options } in placed {
-            if held.mounted_at(&name).is_some() {
-                continue;
-            }
-            let overlay = at.is_some();
-            let request = FsMount { name: name.clone(), at, options, overlay };
-            if let Err(mut refusal) = self.mount(held, &request) {
-                refusal.what = format!("'{name}' is not mounted: {}", refusal.what);
-                warnings.push(refusal);
-            }
+        placed.into_iter().filter_map(|placed| self.mount_again(held, placed).err()).collect()
+    }
+
+    /// Mounts one again, unless it is mounted by now. What lay below it where it was does so still.
+    fn mount_again(&self, held: &Arc<Held>, placed: Placed) -> Result<bool, Refusal> {
+        let Placed { name, was, at, options } = placed;
+        if held.mounted_at(&name).is_some() {
+            return Ok(false);
         }
-        warnings
+        let own = || self.mountpoint(held, &name).ok().flatten();
+        let overlay = at.is_some() || own().is_some_and(|own| own == was);
+        let request = FsMount { name, at, options, overlay };
+        self.mount(held, &request).map(|()| true).map_err(|mut refusal| {
+            refusal.what = format!("'{}' is not mounted: {}", request.name, refusal.what);
+            refusal
+        })
     }
 
     /// What is mounted at and below a name, outermost first, and where, if that is not where its mountpoint says.
     pub(super) fn placed_below(&self, held: &Arc<Held>, name: &str) -> Vec<Placed> {
         let placed = |name: String| {
+            let was = held.mounted_at(&name)?;
             let own = self.mountpoint(held, &name).ok().flatten();
-            let at = held.mounted_at(&name).filter(|at| Some(at) != own.as_ref());
+            let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref());
             let options = held.options_of(&name);
-            Placed { name, at, options }
+            Some(Placed { name, was, at, options })
         };
-        held.mounted_below(name).into_iter().map(placed).collect()
+        held.mounted_below(name).into_iter().filter_map(placed).collect()
     }
 
     pub(super) fn change_key(&self, caller: &Caller, request: &FsChangeKey) -> Result<Outcome, Refusal> {

@@ -196,3 +196,38 @@ fn what_moves_below_parents_that_are_made_for_it_is_mounted_as_it_was() {
     assert_eq!(at("tank/d/a/x"), Some(PathBuf::from(&elsewhere)));
     assert_eq!((at("tank/d/a/z"), at("tank/d/a").is_some()), (None, true));
 }
+
+#[test]
+fn what_is_mounted_over_something_is_so_again_where_it_was() {
+    let house = House::new("over");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a".into(), force: false }).unwrap();
+    let tank = house.folder.join("home/steadfast/tank");
+    for name in ["a", "b"] {
+        std::fs::create_dir_all(tank.join(name).join("something")).unwrap();
+    }
+    let mount = |overlay: bool| {
+        let request = FsMount { name: "tank/a".into(), at: None, options: Vec::new(), overlay };
+        house.host().fs_mount(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(mount(false), Err(Code::FsMountpoint));
+    mount(true).unwrap();
+    for (property, value) in [("atime", "off"), ("canmount", "noauto"), ("canmount", "on")] {
+        let warnings = house.set("tank/a", property, value).unwrap().warnings;
+        assert!(warnings.is_empty(), "{property}={value}: {warnings:?}");
+        assert_eq!(house.mounted(), ["tank", "tank/a"]);
+    }
+    // Nobody agreed to what lies in the place that a new name leads to.
+    let request = FsRename {
+        name: "tank/a".into(),
+        to: "tank/b".into(),
+        parents: false,
+        force: false,
+        no_remount: false,
+    };
+    let warnings = house.host().fs_rename(&caller(), request).unwrap().warnings;
+    assert_eq!(warnings.iter().map(|refusal| refusal.code).collect::<Vec<_>>(), [Code::FsMountpoint]);
+    assert_eq!(house.mounted(), ["tank"]);
+    assert!(["a", "b"].iter().all(|name| tank.join(name).join("something").is_dir()));
+}
