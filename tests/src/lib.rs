@@ -255,6 +255,28 @@ impl Host {
         })
     }
 
+    /// Kills the daemon and waits until it is gone with all that it held open, which may be a moment after the signal. Mounts stay, and answer
+    /// nothing.
+    ///
+    /// # Panics
+    /// If no daemon runs, or it does not end.
+    pub fn kill_daemon(&self) {
+        let pid = std::fs::read_to_string(self.at("run/daemon.lock")).expect("a daemon runs");
+        self.exec("kill", &["-9", pid.trim()], b"").ok();
+        let process = Path::new("/proc").join(pid.trim());
+        let started = Instant::now();
+        // Nobody may come to ask how it ended: then a last thread stays, a zombie, and holds nothing.
+        let is_gone = || {
+            let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+            let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+            threads == 0 || (threads == 1 && status.contains("State:\tZ"))
+        };
+        while !is_gone() {
+            assert!(started.elapsed() < PATIENCE, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Runs a line of shell with `steadfast`, `zpool` and `zfs` on its path.
     pub fn shell(&self, line: &str) -> Ran {
         let compat = self.at("compat");

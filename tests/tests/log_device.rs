@@ -1,6 +1,6 @@
 //! Log devices through the command line: made, added, shown, inspected, lost, exchanged, damaged, taken away.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
@@ -39,8 +39,7 @@ fn promise(host: &Host, name: &str) {
 
 /// Kills the daemon, and makes what it held forgotten, so that the next command imports nothing by itself.
 fn kill(host: &Host) {
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t").ok();
 }
 

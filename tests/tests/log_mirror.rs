@@ -1,6 +1,6 @@
 //! Mirrors of log devices through the command line: made, shown, without one of them, damaged, changed in use, taken away.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
@@ -43,8 +43,7 @@ fn promise(host: &Host, name: &str) {
 
 /// Kills the daemon.
 fn kill(host: &Host) {
-    let pid = fs::read_to_string(host.at("run/daemon.lock")).expect("a daemon runs");
-    host.exec("kill", &["-9", pid.trim()], b"").ok();
+    host.kill_daemon();
     host.shell("umount -l t").ok();
 }
 
