@@ -266,7 +266,7 @@ impl Space {
         let emptied = state.table.emptied.values().map(|emptied| &emptied.row);
         let named = |row: &&Row| row.place.present().any(|(_, column)| column.device == device);
         let rows = state.table.rows.values().chain(emptied).filter(named).count();
-        (rows + state.table.lost_on(device)) as u64
+        rows as u64 + u64::from(state.table.lost_on(device))
     }
 
     /// Columns on a device that rows name in memory: what else [`Space::columns_on`] counts is gone with the next commits.

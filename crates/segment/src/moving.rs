@@ -27,7 +27,7 @@ use crate::mend::Mended;
 use crate::redundant::checksum;
 use crate::sides::Side;
 use crate::space::{Space, lock};
-use crate::table::{Lost, Row, Table};
+use crate::table::{Row, Table};
 
 type Sums = Vec<[u8; Checksums::SIZE]>;
 
@@ -92,8 +92,7 @@ impl Table {
 
     /// Slots of a device that are free, or will be with the next commit.
     fn spare(&self, device: DeviceId) -> u32 {
-        let lost = u32::try_from(self.lost_on(device)).unwrap_or(u32::MAX);
-        self.devices.get(&device).map_or(0, |space| space.slots.free().saturating_add(lost))
+        self.devices.get(&device).map_or(0, |space| space.slots.free().saturating_add(space.lost))
     }
 
     /// The group of a device is of another kind or width from now on.
@@ -109,12 +108,18 @@ impl Table {
         let row = self.rows.get_mut(&id).expect("nothing left the table meanwhile");
         let kept: Vec<Column> = place.present().map(|(_, column)| column).collect();
         let left = row.place.present().map(|(_, column)| column).filter(|column| !kept.contains(column));
-        self.lost.extend(left.map(|column| Lost { segment: id, column, committing: false }));
+        let left: Vec<Column> = left.collect();
         let before = row.clone();
         row.place = place;
         row.group = group;
         let (now, live) = (row.clone(), u64::from(row.live));
+        left.into_iter().for_each(|column| self.leave_column(id, column));
+        self.forget_all_meant(id);
         self.reenter(&before, &now);
+        self.assign_missing(id);
+        if self.meant.contains_key(&id) {
+            self.recount(group);
+        }
         self.groups[before.group].live_units -= live;
         self.groups[group].live_units += live;
         let parts = self.sum_parts(&before).max(self.sum_parts(&now));
@@ -183,9 +188,8 @@ impl Table {
         // What is spare, less so many segments, against all there is.
         let share = |index: usize, less: u64| {
             let group = &self.groups[index];
-            let lost: usize = group.devices.iter().map(|id| self.lost_on(*id)).sum();
-            let lost = lost / (group.width as usize).max(1);
-            let free = group.counts.free_units + lost as u64 * slot;
+            let lost: u64 = group.devices.iter().map(|id| u64::from(self.lost_on(*id))).sum();
+            let free = group.counts.free_units + lost / u64::from(group.width.max(1)) * slot;
             (u128::from(free.saturating_sub(less * slot)) << 32) / u128::from(group.counts.total_units.max(1))
         };
         // The pool's own metadata and the log are few, and move by themselves. Copies of metadata stay apart.

@@ -111,8 +111,10 @@ pub(crate) struct DeviceSpace {
     pub in_use: bool,
     /// What it holds is to be moved to others.
     pub leaving: bool,
-    /// Columns that rows lack and that will be built on it, as of when a device of its group last came or went.
+    /// Columns that rows lack and that are to be built on it ([`Table::meant`]).
     pub owed: u32,
+    /// Slots of it that only the last committed root names.
+    pub lost: u32,
 }
 
 impl DeviceSpace {
@@ -150,6 +152,8 @@ pub(crate) struct Table {
     pub sums_changed: BTreeSet<(SegmentId, u32)>,
     /// Slots of columns that rows do not name any more.
     pub lost: Vec<Lost>,
+    /// Devices on which columns are to be built that rows of groups with narrow segments lack.
+    pub meant: BTreeMap<SegmentId, Vec<DeviceId>>,
     /// Segments appended to since the last commit.
     pub fresh: BTreeSet<SegmentId>,
     /// New segments may have fewer columns than their group, where that uses more of its devices.
@@ -189,6 +193,7 @@ impl Table {
             sums: BTreeMap::new(),
             sums_changed: BTreeSet::new(),
             lost: Vec::new(),
+            meant: BTreeMap::new(),
             fresh: BTreeSet::new(),
             may_narrow: false,
             tail_units: 0,
@@ -217,29 +222,38 @@ impl Table {
     }
 
     pub fn add_device(&mut self, id: DeviceId, slots: u32, group: usize, in_use: bool) {
-        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false, owed: 0 };
+        let space = DeviceSpace { slots: Slots::new(slots), group, in_use, leaving: false, owed: 0, lost: 0 };
         assert!(self.devices.insert(id, space).is_none(), "a device is added once");
         self.groups[group].devices.push(id);
-        self.count_owed(group);
+        self.settle_owed(group);
     }
 
     pub fn grow_device(&mut self, id: DeviceId, slots: u32) -> u32 {
         let Some(space) = self.devices.get_mut(&id) else { return 0 };
         let (gained, group) = (space.slots.grow(slots), space.group);
-        self.recount(group);
+        // It may have narrow segments from now on.
+        self.settle_owed(group);
         gained
     }
 
     /// Slots of a device that only the last committed root names.
-    pub fn lost_on(&self, id: DeviceId) -> usize {
-        self.lost.iter().filter(|lost| lost.column.device == id).count()
+    pub fn lost_on(&self, id: DeviceId) -> u32 {
+        self.devices.get(&id).map_or(0, |space| space.lost)
+    }
+
+    /// A slot is named by the last committed root only.
+    pub fn leave_column(&mut self, segment: SegmentId, column: Column) {
+        self.lost.push(Lost { segment, column, committing: false });
+        if let Some(space) = self.devices.get_mut(&column.device) {
+            space.lost += 1;
+        }
     }
 
     /// Forgets a device on which nothing lies.
     pub fn remove_device(&mut self, id: DeviceId) {
         if let Some(space) = self.devices.remove(&id) {
             self.groups[space.group].devices.retain(|device| *device != id);
-            self.recount(space.group);
+            self.settle_owed(space.group);
         }
     }
 
@@ -248,7 +262,7 @@ impl Table {
         let Some(space) = self.devices.get_mut(&id) else { return };
         space.in_use = in_use;
         let group = space.group;
-        self.count_owed(group);
+        self.settle_owed(group);
     }
 
     /// What a device holds is to be moved to others, and nothing new is placed on it; or not any more.
@@ -256,7 +270,7 @@ impl Table {
         let Some(space) = self.devices.get_mut(&id) else { return };
         space.leaving = leaving;
         let group = space.group;
-        self.count_owed(group);
+        self.settle_owed(group);
     }
 
     /// Gives back a slot of a device.
@@ -339,8 +353,8 @@ impl Table {
         self.rows.values().any(needs)
     }
 
-    /// Takes a slot for a column of a segment, on the device with the most free slots among those of its group that are in use and
-    /// hold no other column of it.
+    /// Takes a slot for a column of a segment, on a device of its group that is in use and holds no other column of it: one that was meant for
+    /// it, or that with the most free slots which are not kept for others.
     pub fn take_spare_column(&mut self, id: SegmentId) -> Option<Column> {
         let row = self.rows.get(&id)?;
         let taken: Vec<DeviceId> = row.place.present().map(|(_, column)| column.device).collect();
@@ -348,7 +362,12 @@ impl Table {
             let space = &self.devices[id];
             space.usable() && space.slots.free() > 0 && !taken.contains(id)
         };
-        let most = |id: &&DeviceId| (self.devices[id].slots.free(), std::cmp::Reverse(**id));
+        let meant = self.meant.get(&id);
+        let most = |id: &&DeviceId| {
+            let (space, is_meant) = (&self.devices[id], meant.is_some_and(|meant| meant.contains(id)));
+            let free = space.slots.free();
+            (is_meant, free.saturating_sub(space.owed), free, std::cmp::Reverse(**id))
+        };
         let device = *self.groups[row.group].devices.iter().filter(fits).max_by_key(most)?;
         let slot = self.devices.get_mut(&device)?.slots.take()?;
         let group = self.devices[&device].group;
@@ -358,7 +377,10 @@ impl Table {
 
     /// A column of a segment lies elsewhere from now on; the slot where it was is free after the next commit.
     pub fn set_column(&mut self, id: SegmentId, index: usize, column: Column) {
-        self.lose_column(id, index);
+        let left = self.take_column(id, index);
+        if left.is_none() {
+            self.forget_meant(id, column.device);
+        }
         let row = self.rows.get_mut(&id).expect("nothing left the table meanwhile");
         let group = row.group;
         let lacked = missing_of(row);
@@ -369,6 +391,12 @@ impl Table {
         }
         let lacks = missing_of(row);
         self.lack(group, lacks, lacked);
+        if left.is_some() && self.meant.get(&id).is_some_and(|meant| meant.contains(&column.device)) {
+            // It took the place of another that was to be built there.
+            self.forget_meant(id, column.device);
+            self.assign_missing(id);
+            self.recount(group);
+        }
         self.changed.insert(id);
         // What was written there is not durable yet (R3).
         self.fresh.insert(id);
@@ -552,8 +580,13 @@ impl Table {
         let dead = DeadUnits::default();
         let row = Row { place, group, owner, class, filled: 0, live: 0, dead, open: true, unreadable: false };
         self.enter(&row);
+        let missing = missing_of(&row);
         let before = self.rows.insert(id, row);
         assert!(before.is_none());
+        if missing > 0 {
+            self.assign_missing(id);
+            self.recount(group);
+        }
         if class.is_pool() {
             self.pool_rows.insert(id);
         }
@@ -653,26 +686,34 @@ impl Table {
 
     /// A column of a segment is not what it should be: its row does without it from now on.
     pub fn lose_column(&mut self, id: SegmentId, index: usize) {
-        let Some(row) = self.rows.get_mut(&id) else { return };
-        let lose = |columns: &[Option<Column>]| {
-            let mut columns = columns.to_vec();
-            let lost = columns.get_mut(index).and_then(Option::take);
-            (columns.into(), lost)
-        };
-        let lost = match &mut row.place {
+        if let Some(column) = self.take_column(id, index) {
+            match self.is_awaited(column.device) {
+                true => self.mean(id, column.device),
+                false => self.assign_missing(id),
+            }
+            if self.meant.contains_key(&id) {
+                self.recount(self.rows[&id].group);
+            }
+        }
+    }
+
+    /// Takes a column out of a segment's row.
+    fn take_column(&mut self, id: SegmentId, index: usize) -> Option<Column> {
+        let row = self.rows.get_mut(&id)?;
+        let column = match &mut row.place {
             Placement::Plain(_) => None,
             Placement::Mirror(columns) | Placement::Raidz { columns, .. } => {
-                let lost;
-                (*columns, lost) = lose(columns);
-                lost
+                let mut all = columns.to_vec();
+                let taken = all.get_mut(index).and_then(Option::take);
+                *columns = all.into();
+                taken
             }
-        };
-        if let Some(column) = lost {
-            let group = row.group;
-            self.lost.push(Lost { segment: id, column, committing: false });
-            self.changed.insert(id);
-            self.lack(group, 1, 0);
-        }
+        }?;
+        let group = row.group;
+        self.leave_column(id, column);
+        self.changed.insert(id);
+        self.lack(group, 1, 0);
+        Some(column)
     }
 
     /// Notes that `units` more units of an open segment hold a block.
@@ -788,6 +829,7 @@ impl Table {
         self.changed.insert(id);
         self.sums.remove(&id);
         self.sums_changed.extend((0..self.sum_parts(&row)).map(|part| (id, part)));
+        self.forget_all_meant(id);
         self.enter_emptied(&row);
         self.emptied.insert(id, Emptied { row, committing: false });
     }
@@ -926,7 +968,7 @@ impl Table {
         }
     }
 
-    fn store_row(&self, row: &Row) -> SegmentRow {
+    pub fn store_row(&self, row: &Row) -> SegmentRow {
         SegmentRow {
             class: row.class as u8,
             owner: row.owner,
@@ -969,6 +1011,8 @@ impl Table {
         self.fresh.clear();
         for lost in std::mem::take(&mut self.lost) {
             if lost.committing {
+                let space = self.devices.get_mut(&lost.column.device);
+                space.expect("a device is removed when nothing is on it").lost -= 1;
                 free(self, lost.segment, lost.column);
             } else {
                 self.lost.push(lost);
@@ -1140,7 +1184,7 @@ impl Table {
         for id in empty {
             self.retire(id);
         }
-        (0..self.groups.len()).for_each(|index| self.count_owed(index));
+        (0..self.groups.len()).for_each(|index| self.settle_owed(index));
         let used = |group: &Group| match group.counts.narrow || group.narrow_rows > 0 {
             true => group.devices.iter().map(|id| u64::from(self.devices[id].slots.total())).sum::<u64>(),
             false => u64::from(group.counts.total),
@@ -1194,7 +1238,10 @@ impl Table {
             return Err(format!("(G3) the classes count {:?} live units", self.class_live));
         }
         for (&id, space) in &self.devices {
-            let lost = self.lost_on(id);
+            let lost = self.lost.iter().filter(|lost| lost.column.device == id).count();
+            if lost != space.lost as usize {
+                return Err(format!("(G1) device {id} counts {} slots that rows have left", space.lost));
+            }
             let taken_here = taken.keys().filter(|(device, _)| *device == id).count() + lost;
             if taken_here + space.slots.free() as usize != space.slots.total() as usize {
                 return Err(format!("(G1) device {id} has taken slots without a segment"));

@@ -11,15 +11,15 @@
 //! (U1) A segment with parity has between parity + 1 and `width` columns on as many devices, and is filled to what these hold at most.
 //!                                                                    `Table::check_place`, `Table::load_row`; assert: `Table::check`
 //! (U2) Placing a segment lowers what its group counts as free by what that segment holds, in columns of data; but for the log, for a tail that
-//!      fits into wide segments only, and while several devices are away or one is replaced.                       test
+//!      fits into wide segments only, and while a device is replaced.                                              test
 //! (U3) A commit that frees a segment raises it by that at least.                                                  test
 //! (U4) A segment lacks columns only for devices that are away, and no more than its parity: a narrow one survives what any other does.
 //!                                                                                                  `Table::take_narrow`; test
 //! (U5) What is kept out of the capacity is free or dead, as capacity is what can be reached, less that.            `Table::reachable_of`
 //! (U6) Every narrow segment takes any block, and any tail: it holds a third of a slot at least, and twice the last tail. `Table::widths`
-//! (U7) In a group of as many devices as columns one that fails changes nothing that admission counts, and finds room for every column that was
-//!      written without it when it is back, whoever writes first. A device that comes in the stead of another has room for what that one held.
-//!                                                                                                     `Table::members`; test
+//! (U7) In a group of as many devices as columns those that fail change nothing that admission counts, and find room for every column that was
+//!      written without them when they are back, whoever writes first. A device that comes in the stead of another has room for what that one held.
+//!                                                                                    `Table::members`, `Table::meant`; test
 //! (U8) Without the feature, and in groups that hold no more by it, the table decides as it did before there were narrow segments.
 
 use std::cmp::Reverse;
@@ -141,8 +141,8 @@ impl Table {
     }
 
     /// The devices on which the next segment may have a column, those with most free slots first. Of as many as are lacking to a whole segment
-    /// those that are away count as if they were there (U7). What rows lack is kept free where it will be built: on those that are away,
-    /// or on those that came back. What lies on devices that leave, or for which a spare stands in, comes to the newest of those that
+    /// those that are away count as if they were there (U7). What rows lack is kept free where it is to be built.
+    /// What lies on devices that leave, or for which a spare stands in, comes to the newest of those that
     /// are there, which were added in their stead; of what has to leave the rest comes to any. Of a device that is away and that others make up
     /// for, as there are more of them than columns, no more is kept than the newest have: nobody may be waiting for it.
     fn members(&self, index: usize) -> Vec<Member> {
@@ -154,10 +154,10 @@ impl Table {
         };
         let mut here = of(DeviceSpace::usable, true);
         let mut away = of(|space| !space.in_use && !space.leaving, false);
-        // Slots that rows lost since the last commit are among what is missing, and free with the next.
         for member in &mut away {
-            let lost = u32::try_from(self.lost_on(member.device)).unwrap_or(u32::MAX);
-            member.free = member.free.saturating_add(lost);
+            // Slots that rows lost since the last commit are among what is owed, and free with the next.
+            let space = &self.devices[&member.device];
+            member.free = member.free.saturating_add(space.lost).saturating_sub(space.owed);
         }
         fullest_first(&mut away);
         away.truncate((group.width as usize).saturating_sub(here.len()));
@@ -166,7 +166,7 @@ impl Table {
         // Without what was built elsewhere since the last commit: that has its slots already.
         let lies = |id: &DeviceId| {
             let slots = &self.devices[id].slots;
-            u64::from(slots.total() - slots.free()).saturating_sub(self.lost_on(*id) as u64)
+            u64::from((slots.total() - slots.free()).saturating_sub(self.lost_on(*id)))
         };
         let moving: u64 = others.iter().map(lies).sum();
         let leaving: u64 = others.iter().filter(|id| self.devices[*id].leaving).map(lies).sum();
@@ -175,42 +175,112 @@ impl Table {
         let room: u64 = here[..newest].iter().map(|member| u64::from(member.free)).sum();
         lower(&mut here[..newest], moving.min(room));
         lower(&mut here, leaving.saturating_sub(room));
-        let mut missing = group.missing;
         for member in &mut here {
-            let owed = self.devices[&member.device].owed.min(missing);
-            member.free = member.free.saturating_sub(owed);
-            missing -= owed;
+            // If it came back before the next commit, a part of what is owed gets slots that it lost.
+            let space = &self.devices[&member.device];
+            member.free = member.free.saturating_sub(space.owed.saturating_sub(space.lost));
         }
+        let owed: u32 = here.iter().chain(&away).map(|member| self.devices[&member.device].owed).sum();
         let lacking = if away.is_empty() { &mut here } else { &mut away };
-        lower(lacking, missing.into());
+        lower(lacking, group.missing.saturating_sub(owed).into());
         here.append(&mut away);
         fullest_first(&mut here);
         here
     }
 
-    /// Counts on which devices columns that rows lack will be built: on those that have most free slots and no other column of the row, as
-    /// [`Table::take_spare_column`] does it. When a device comes or goes, and at import: a pass over all rows.
-    pub fn count_owed(&mut self, index: usize) {
-        let group = &self.groups[index];
-        let mut owed: BTreeMap<DeviceId, u32> = group.devices.iter().map(|id| (*id, 0)).collect();
-        let rows = self.rows.values().filter(|row| group.missing > 0 && row.group == index);
-        for (row, missing) in rows.map(|row| (row, missing_of(row))).filter(|(_, missing)| *missing > 0) {
-            let holds = |id: DeviceId| row.place.present().any(|(_, column)| column.device == id);
-            let here = group.devices.iter().map(|id| (*id, &self.devices[id]));
-            let fit = here.filter(|(id, space)| space.usable() && !holds(*id));
-            let mut fit: Vec<(Reverse<u32>, DeviceId)> =
-                fit.map(|(id, space)| (Reverse(space.slots.free()), id)).collect();
-            fit.sort_unstable();
-            for (_, id) in fit.into_iter().take(missing as usize) {
-                *owed.entry(id).or_default() += 1;
-            }
-        }
-        for (id, count) in owed {
-            if let Some(space) = self.devices.get_mut(&id) {
-                space.owed = count;
-            }
-        }
+    /// Sees to it that of each column that rows of a group with narrow segments lack it is known where it is to be built. When a device comes,
+    /// goes or grows, and at import: a pass over all rows, if any is missing. Those with least choice go first.
+    pub fn settle_owed(&mut self, index: usize) {
         self.recount(index);
+        if self.loading || self.groups[index].missing == 0 || !self.is_narrow_group(index) {
+            return;
+        }
+        let group = &self.groups[index];
+        let gone = |id: &DeviceId| !self.is_awaited(*id);
+        let mut lacking: Vec<(usize, SegmentId)> = Vec::new();
+        let mut moot: Vec<(SegmentId, DeviceId)> = Vec::new();
+        for (id, row) in self.rows.iter().filter(|(_, row)| row.group == index) {
+            let missing = missing_of(row) as usize;
+            if missing == 0 {
+                continue;
+            }
+            let meant = self.meant.get(id).map_or(&[][..], Vec::as_slice);
+            moot.extend(meant.iter().filter(|device| gone(device)).map(|device| (*id, *device)));
+            if meant.len() < missing || meant.iter().any(gone) {
+                let choice = group.devices.len().saturating_sub(row.place.columns().count());
+                lacking.push((choice, *id));
+            }
+        }
+        moot.into_iter().for_each(|(id, device)| self.forget_meant(id, device));
+        lacking.sort_unstable();
+        lacking.into_iter().for_each(|(_, id)| self.assign_missing(id));
+        self.recount(index);
+    }
+
+    /// Finds devices for columns that a row lacks: those that are away, for which it was made so, or else others; those with most slots that
+    /// nobody waits for. The log is not mended. The group is counted anew by the caller.
+    pub fn assign_missing(&mut self, id: SegmentId) {
+        let Some(row) = self.rows.get(&id).filter(|row| row.class != Class::Log) else { return };
+        let missing = missing_of(row) as usize;
+        if missing == 0 || self.loading || !self.is_narrow_group(row.group) {
+            return;
+        }
+        let known = self.meant.get(&id).map_or(&[][..], Vec::as_slice);
+        let holds = |id: &DeviceId| row.place.present().any(|(_, column)| column.device == *id);
+        let others = self.groups[row.group].devices.iter().filter(|id| !holds(id) && !known.contains(id));
+        let mut fit: Vec<(bool, Reverse<u32>, DeviceId)> = others
+            .map(|id| (*id, &self.devices[id]))
+            .filter(|(id, _)| self.is_awaited(*id))
+            .map(|(id, space)| {
+                let free = space.slots.free().saturating_add(space.lost).saturating_sub(space.owed);
+                (space.in_use, Reverse(free), id)
+            })
+            .collect();
+        fit.sort_unstable();
+        let chosen: Vec<DeviceId> =
+            fit.into_iter().take(missing.saturating_sub(known.len())).map(|(.., device)| device).collect();
+        chosen.into_iter().for_each(|device| self.mean(id, device));
+    }
+
+    /// Whether columns may be built on a device, now or when it is back: not if it leaves, or is away and others make up for it.
+    pub fn is_awaited(&self, device: DeviceId) -> bool {
+        let Some(space) = self.devices.get(&device).filter(|space| !space.leaving) else { return false };
+        let group = &self.groups[space.group];
+        let usable = || group.devices.iter().filter(|id| self.devices[id].usable()).count();
+        space.in_use || usable() < group.width as usize
+    }
+
+    /// A column that a row lacks is to be built on a device. Its group is counted anew by the caller.
+    pub fn mean(&mut self, id: SegmentId, device: DeviceId) {
+        let narrow = |row: &Row| row.class != Class::Log && self.is_narrow_group(row.group);
+        if !self.rows.get(&id).is_some_and(narrow) {
+            return;
+        }
+        self.meant.entry(id).or_default().push(device);
+        if let Some(space) = self.devices.get_mut(&device) {
+            space.owed += 1;
+        }
+    }
+
+    /// A column of a row was built on a device, or is not waited for there any more.
+    pub fn forget_meant(&mut self, id: SegmentId, device: DeviceId) {
+        let Some(meant) = self.meant.get_mut(&id) else { return };
+        // If it was built elsewhere, one of those is not needed.
+        let at = meant.iter().position(|meant| *meant == device).unwrap_or(meant.len() - 1);
+        let device = meant.swap_remove(at);
+        if meant.is_empty() {
+            self.meant.remove(&id);
+        }
+        if let Some(space) = self.devices.get_mut(&device) {
+            space.owed -= 1;
+        }
+    }
+
+    /// A row lacks nothing that is to be built, or is gone.
+    pub fn forget_all_meant(&mut self, id: SegmentId) {
+        while let Some(device) = self.meant.get(&id).and_then(|meant| meant.first().copied()) {
+            self.forget_meant(id, device);
+        }
     }
 
     fn free_of_members(&self, index: usize) -> Vec<u32> {
@@ -461,6 +531,23 @@ impl Table {
                 return Err(format!("(U5) group {index} counts {known:?}, and there are {found:?}"));
             }
         }
+        let mut owed: BTreeMap<DeviceId, u32> = BTreeMap::new();
+        for (id, meant) in &self.meant {
+            let lacks = self.rows.get(id).map_or(0, missing_of) as usize;
+            let holds = |device| {
+                let row = self.rows.get(id);
+                row.is_some_and(|row| row.place.present().any(|(_, column)| column.device == device))
+            };
+            if meant.is_empty() || meant.len() > lacks || meant.iter().any(|device| holds(*device)) {
+                return Err(format!("(U7) segment {id} lacks {lacks} columns, which are to be on {meant:?}"));
+            }
+            meant.iter().for_each(|device| *owed.entry(*device).or_default() += 1);
+        }
+        for (id, space) in &self.devices {
+            if space.owed != owed.get(id).copied().unwrap_or(0) {
+                return Err(format!("(U7) device {id} counts {} columns that are to come", space.owed));
+            }
+        }
         let helpless = |row: &Row| missing_of(row) as usize > row.place.redundancy();
         match self.rows.iter().find(|(_, row)| helpless(row)) {
             Some((id, _)) => Err(format!("(U4) segment {id} lacks more columns than it can do without")),
@@ -511,6 +598,8 @@ fn lower(members: &mut [Member], count: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use steadfast_format::{DatasetId, GroupClass, SegmentRow};
 
     use super::*;
@@ -695,33 +784,124 @@ mod tests {
 
     /// (U7)
     #[test]
-    fn a_device_that_fails_changes_no_figure_and_finds_room_when_it_is_back() {
+    fn devices_that_fail_change_no_figure_and_find_room_when_they_are_back() {
         for group in GROUPS {
-            for gone in (1..).take(group.1.len()).map(DeviceId) {
+            for gone in spared(group) {
                 for filled in [0, 5, 17] {
                     let mut table = of(group);
                     (0..filled).for_each(|_| _ = fill(&mut table));
                     commit(&mut table);
                     let before = (free(&table), reachable(&table));
-                    table.set_in_use(gone, false);
-                    assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone}");
+                    gone.iter().for_each(|gone| table.set_in_use(*gone, false));
+                    assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone:?}");
                     let mut told = before.0;
                     while let Some(id) = fill(&mut table) {
                         told -= data_of(&table, id);
-                        assert_eq!(free(&table), told, "{group:?} {gone}");
+                        assert_eq!(free(&table), told, "{group:?} {gone:?}");
                         table.check().unwrap();
                         if told < before.0 / 3 {
                             break;
                         }
                     }
-                    table.set_in_use(gone, true);
-                    assert_eq!(free(&table), told, "{group:?} {gone}");
-                    // Whoever writes first, what was written without it finds room on it.
+                    for back in &gone {
+                        table.set_in_use(*back, true);
+                        assert_eq!(free(&table), told, "{group:?} {gone:?}");
+                    }
+                    // Whoever writes first, what was written without them finds room on them.
                     fill_all(&mut table);
                     mend(&mut table);
-                    assert_eq!(table.groups[0].missing, 0, "{group:?} {gone}");
+                    assert_eq!(table.groups[0].missing, 0, "{group:?} {gone:?}");
                     commit(&mut table);
                     table.check().unwrap();
+                }
+            }
+        }
+    }
+
+    /// Sets of devices that a group can do without.
+    fn spared((parity, sizes): (u8, &[u32])) -> Vec<Vec<DeviceId>> {
+        let sets = (1_u32..1 << sizes.len()).filter(|set| set.count_ones() <= u32::from(parity));
+        let ids = |set: u32| {
+            (0..sizes.len() as u64).filter(move |at| set >> at & 1 == 1).map(|at| DeviceId(at + 1))
+        };
+        sets.map(|set| ids(set).collect()).collect()
+    }
+
+    /// (U7) Several devices are mended side by side: what is kept free on each is what is to come there still.
+    #[test]
+    fn what_was_built_is_not_kept_free_again_while_others_wait() {
+        let mut table = of(GROUPS[2]);
+        let gone = [DeviceId(1), DeviceId(4)];
+        gone.iter().for_each(|gone| table.set_in_use(*gone, false));
+        while free(&table) > 20 {
+            fill(&mut table).expect("there is room");
+        }
+        gone.iter().for_each(|gone| table.set_in_use(*gone, true));
+        let told = free(&table);
+        let ids: Vec<SegmentId> = table.meant.keys().copied().collect();
+        assert!(ids.len() > 10);
+        for id in ids {
+            while missing_of(&table.rows[&id]) > 0 {
+                let index = table.rows[&id].place.columns().position(|column| column.is_none());
+                let column = table.take_spare_column(id).expect("what was kept free for it");
+                table.set_column(id, index.expect("one is missing"), column);
+                assert_eq!(free(&table), told);
+                table.check().unwrap();
+            }
+        }
+        assert!(table.meant.is_empty() && gone.iter().all(|gone| table.devices[gone].owed == 0));
+    }
+
+    /// (U7) A device that was away for a moment: its slots of what was written since the last commit come back with the next one, and are what
+    /// is owed to it.
+    #[test]
+    fn a_device_that_is_back_before_the_commit_changes_no_figure() {
+        for group in GROUPS {
+            for gone in (1..).take(group.1.len()).map(DeviceId) {
+                let mut table = of(group);
+                (0..9).for_each(|_| _ = fill(&mut table));
+                let before = (free(&table), reachable(&table));
+                table.set_in_use(gone, false);
+                table.lose_fresh(gone);
+                table.set_in_use(gone, true);
+                assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone}");
+                table.check().unwrap();
+                commit(&mut table);
+                assert_eq!((free(&table), reachable(&table)), before, "{group:?} {gone}, committed");
+                fill_all(&mut table);
+                mend(&mut table);
+                assert_eq!(table.groups[0].missing, 0, "{group:?} {gone}");
+                table.check().unwrap();
+            }
+        }
+    }
+
+    /// (U7) After an import nobody knows for which device a row lacks a column: those with least choice are given one first.
+    #[test]
+    fn what_rows_lack_finds_room_after_an_import() {
+        for group in GROUPS {
+            for gone in spared(group) {
+                let mut table = of(group);
+                gone.iter().for_each(|gone| table.set_in_use(*gone, false));
+                while free(&table) > 8 {
+                    fill(&mut table).expect("there is room");
+                }
+                commit(&mut table);
+                for here in [false, true] {
+                    let mut again = of(group);
+                    gone.iter().for_each(|gone| again.set_in_use(*gone, here));
+                    again.loading = true;
+                    again.next_id = table.next_id;
+                    for (id, row) in &table.rows {
+                        again.load_row(*id, &table.store_row(row)).unwrap();
+                    }
+                    again.finish_load(&BTreeSet::new(), &BTreeSet::new()).unwrap();
+                    again.check().unwrap();
+                    gone.iter().for_each(|gone| again.set_in_use(*gone, true));
+                    fill_all(&mut again);
+                    mend(&mut again);
+                    assert_eq!(again.groups[0].missing, 0, "{group:?} {gone:?}");
+                    again.check().unwrap();
                 }
             }
         }
