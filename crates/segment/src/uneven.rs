@@ -16,7 +16,8 @@
 //! (U4) A segment lacks columns only for devices that are away, and no more than its parity: a narrow one survives what any other does.
 //!                                                                                                  `Table::take_narrow`; test
 //! (U5) What is kept out of the capacity is free or dead, as capacity is what can be reached, less that.            `Table::reachable_of`
-//! (U6) Every narrow segment takes any block, and any tail: it holds a third of a slot at least, and twice the last tail. `Table::widths`
+//! (U6) Every narrow segment takes any block, and a tail: it holds a third of a slot at least, and in groups without narrow rows twice the last
+//!      tail, so that none come to be where tails are longer. Where there are some such a tail takes a wider segment.  `Table::widths`
 //! (U7) In a group of as many devices as columns those that fail change nothing that admission counts, and find room for every column that was
 //!      written without them when they are back, whoever writes first. A device that comes in the stead of another has room for what that one held.
 //!                                                                                    `Table::members`, `Table::meant`; test
@@ -80,27 +81,38 @@ impl Table {
         let all: Vec<u32> = here().filter(|space| !space.leaving).map(|space| space.slots.total()).collect();
         let total = groups::formable(&all, group.width);
         let width = group.width_of(free.len());
-        let alike = all.len() == group.width as usize && all.iter().all(|slots| *slots == all[0]);
-        if let Some(widths) = self.widths(group).filter(|_| width.is_some() && !alike) {
-            let (best, whole) = (widths.best(&all).columns, u64::from(total) * data);
-            if best > whole + (whole / GAIN_SHARE).max(data) {
-                let free_columns = widths.best(&self.free_of_members(index)).columns;
+        let free = width.map_or(0, |width| groups::formable(&free, width));
+        let (free_columns, whole) = (u64::from(free) * data, u64::from(total) * data);
+        if let Some(widths) =
+            self.widths(group).filter(|_| width.is_some() && self.may_be_narrow(group, &all))
+        {
+            let best = widths.best(&all).columns;
+            let columns = widths.best(&self.free_of_members(index)).columns;
+            let stays = group.narrow_rows > 0 || group.counts.narrow && columns > free_columns;
+            if stays || is_gain(best, whole, data) {
                 let [free_units, total_units] =
-                    [free_columns, best].map(|columns| group.units_in(columns, self.geometry));
+                    [columns, best].map(|columns| group.units_in(columns, self.geometry));
                 let [free, total] =
                     [free_units, total_units].map(|units| u32::try_from(units / slot).unwrap_or(u32::MAX));
-                return Counts { free, total, free_units, total_units, free_columns, narrow: true };
+                return Counts { free, total, free_units, total_units, free_columns: columns, narrow: true };
             }
         }
-        let free = width.map_or(0, |width| groups::formable(&free, width));
         Counts {
             free,
             total,
             free_units: u64::from(free) * slot,
             total_units: u64::from(total) * slot,
-            free_columns: u64::from(free) * data,
+            free_columns,
             narrow: false,
         }
+    }
+
+    /// False if devices of so many slots gain nothing by narrow segments, and there are none. A narrow group stays one until it has no narrow
+    /// rows, and what is free is in whole segments: else what a commit gives back of narrow ones, or what already lives in them, would count
+    /// for nothing once devices are alike.
+    fn may_be_narrow(&self, group: &Group, all: &[u32]) -> bool {
+        let alike = all.len() == group.width as usize && all.iter().all(|slots| *slots == all[0]);
+        !alike || group.counts.narrow || group.narrow_rows > 0
     }
 
     /// The widths that segments of a group may have; `None` if only whole ones.
@@ -110,8 +122,11 @@ impl Table {
         if !self.may_narrow || group.width <= parity {
             return None;
         }
-        // (U6)
-        let tail = self.data_for(group, self.tail_units.min(self.geometry.slot_units()));
+        // (U6) What lives in narrow rows has to count, whatever becomes of the tail.
+        let tail = match group.narrow_rows {
+            0 => self.data_for(group, self.tail_units.min(self.geometry.slot_units())),
+            _ => 0,
+        };
         let least = parity + group.data().div_ceil(NARROW_SHARE).max(tail).min(group.data());
         Some(Widths { parity, least, most: group.width })
     }
@@ -128,8 +143,8 @@ impl Table {
         self.widths(group).filter(|_| group.counts.narrow)
     }
 
-    /// A tail took so many units: narrow segments have to hold twice as much (U6). In powers of two, and with some play, so that what groups
-    /// count seldom changes because of it.
+    /// A tail took so many units: narrow segments of groups that have none yet will have to hold twice as much (U6). In powers of two, and with
+    /// some play, so that what groups count seldom changes because of it.
     pub fn note_tail(&mut self, units: u32) {
         let wanted = units.saturating_mul(2).checked_next_power_of_two().unwrap_or(u32::MAX);
         if wanted > self.tail_units || wanted < self.tail_units / 2 {
@@ -349,6 +364,10 @@ impl Table {
     /// Counts a segment with its group.
     pub fn enter(&mut self, row: &Row) {
         self.hold(row, true);
+        if self.groups[row.group].narrow_rows == 1 && self.is_narrow(row) {
+            // Others may be as narrow as it from now on.
+            self.recount(row.group);
+        }
         self.lack(row.group, missing_of(row), 0);
     }
 
@@ -438,7 +457,10 @@ impl Table {
         let others = self.groups.iter().enumerate();
         let others = others.filter(|(at, group)| *at != index && group.side() == Side::Normal);
         let others: u64 = others.map(|(_, group)| group.reachable(self.geometry)).sum();
-        Some(others + group.units_in(widths.best(&all).columns, self.geometry))
+        let (best, data) = (widths.best(&all).columns, u64::from(group.data()));
+        let whole = u64::from(groups::formable(&all, group.width)) * data;
+        let columns = if group.narrow_rows > 0 || is_gain(best, whole, data) { best } else { whole };
+        Some(others + group.units_in(columns, self.geometry))
     }
 
     /// Units of each stream of metadata that may be lost to rests of narrow segments, beside the one of a whole segment: no node goes across
@@ -577,6 +599,11 @@ impl Group {
             total_units
         }
     }
+}
+
+/// Whether a group holds so much more with narrow segments than with whole ones, in columns of data, that it has some.
+fn is_gain(best: u64, whole: u64, data: u64) -> bool {
+    best > whole + (whole / GAIN_SHARE).max(data)
 }
 
 /// Columns that a segment lacks.
@@ -1058,6 +1085,135 @@ mod tests {
         table.note_tail(10);
         assert_eq!((table.groups[0].counts.narrow, free(&table)), (true, all));
         table.check().unwrap();
+    }
+
+    /// A long tail took narrow segments from a group that had some: it counted as full, as more lives there than whole ones hold.
+    #[test]
+    fn a_long_tail_takes_nothing_from_a_group_that_has_narrow_rows() {
+        for group in GROUPS {
+            let mut table = of(group);
+            while table.groups[0].narrow_rows == 0 || free(&table) > 10 {
+                fill(&mut table).expect("there is room");
+            }
+            let before = table.groups[0].counts;
+            for units in [17, 33, 65, 128, 3] {
+                table.note_tail(units);
+                assert_eq!(table.groups[0].counts, before, "{group:?}");
+                table.check().unwrap();
+            }
+        }
+        // Where there were none it is the first that changes what the next may be.
+        let mut table = table(1, 6, &[20, 20, 20, 20, 8, 8]);
+        table.note_tail(30);
+        while table.groups[0].narrow_rows == 0 {
+            fill(&mut table).expect("there is room");
+            table.check().unwrap();
+        }
+        assert!(fill_all(&mut table).len() > 5);
+    }
+
+    /// (U2), (U3) whatever devices grow to: once they are alike, or nearly, narrow rows give back what they hold all the same.
+    #[test]
+    fn narrow_rows_give_back_what_they_hold_however_devices_grow() {
+        let (mut narrowed, mut widened) = (0, 0);
+        for (at, (parity, sizes)) in GROUPS.into_iter().chain([(1, &[24, 18, 18][..])]).enumerate() {
+            let largest = *sizes.iter().max().unwrap();
+            for (first, others) in [
+                (largest, largest),
+                (largest + 8, largest),
+                (largest + 1, largest),
+                (largest, largest - 1),
+                (largest, largest - 2),
+                (largest, 30),
+            ] {
+                let mut table = of((parity, sizes));
+                let mut ids = fill_all(&mut table);
+                commit(&mut table);
+                for (id, slots) in (1..).map(DeviceId).zip(sizes) {
+                    let slots = if id == DeviceId(1) { first } else { others.max(*slots) };
+                    table.grow_device(id, slots);
+                }
+                let mut seed = at as u64;
+                for _ in 0..300 {
+                    let (told, most) = (free(&table), reachable(&table));
+                    match random(&mut seed, 5) {
+                        0 | 1 if !ids.is_empty() => {
+                            let at = random(&mut seed, ids.len() as u64) as usize;
+                            empty(&mut table, ids.swap_remove(at));
+                        }
+                        2 => {
+                            let (units, owed) =
+                                (table.free_units_of(Side::Normal), table.emptied_units_of(Side::Normal));
+                            commit(&mut table);
+                            let now = table.free_units_of(Side::Normal);
+                            assert!(
+                                now >= units + owed,
+                                "{sizes:?} {first} {others}: {units} + {owed}, {now}"
+                            );
+                        }
+                        _ => {
+                            if let Some(id) = fill(&mut table) {
+                                assert_eq!(free(&table) + data_of(&table, id), told, "{sizes:?} {first}");
+                                narrowed += u32::from(columns(&table, id) < sizes.len());
+                                ids.push(id);
+                            }
+                        }
+                    }
+                    assert!(reachable(&table) >= most, "{sizes:?} {first} {others}");
+                    table.check().unwrap();
+                }
+                // Written anew all is in whole segments again, if devices are alike.
+                let give_back = |table: &mut Table, id: SegmentId| {
+                    empty(table, id);
+                    let (units, owed) =
+                        (table.free_units_of(Side::Normal), table.emptied_units_of(Side::Normal));
+                    commit(table);
+                    let now = table.free_units_of(Side::Normal);
+                    assert!(now >= units + owed, "{sizes:?} {first} {others}: {units} + {owed}, {now}");
+                };
+                let mut left = 1000;
+                while let Some(at) =
+                    ids.iter().position(|id| columns(&table, *id) < sizes.len()).filter(|_| left > 0)
+                {
+                    ids.append(&mut fill_all(&mut table));
+                    give_back(&mut table, ids.swap_remove(at));
+                    left -= 1;
+                }
+                ids.into_iter().for_each(|id| give_back(&mut table, id));
+                let all_alike = table.devices.values().all(|space| space.slots.total() == largest);
+                if all_alike {
+                    widened += 1;
+                    assert!(!table.groups[0].counts.narrow, "{sizes:?}");
+                }
+            }
+        }
+        assert!(narrowed > 0 && widened > 3, "{narrowed}, {widened}");
+    }
+
+    /// What is told before a device is replaced is what there is afterwards: less than a 64th more is not had by narrow segments.
+    #[test]
+    fn what_another_device_would_bring_is_counted_as_it_will_be() {
+        for (sizes, slots) in [
+            (&[640, 640, 320][..], 650),
+            (&[640, 640, 320], 640),
+            (&[640, 640, 320], 600),
+            (&[64, 64, 20], 62),
+        ] {
+            let mut table = of((1, sizes));
+            let old = DeviceId(3);
+            let told = table.reachable_with(old, slots).expect("a raidz group");
+            table.add_device(DeviceId(9), slots, 0, true);
+            table.set_leaving(old, true);
+            table.remove_device(old);
+            assert_eq!(reachable(&table), told, "{sizes:?} {slots}");
+        }
+        // With narrow rows the group stays what it is.
+        let mut table = of((1, &[640, 640, 320]));
+        fill_all(&mut table);
+        let told = table.reachable_with(DeviceId(3), 636).expect("a raidz group");
+        table.grow_device(DeviceId(3), 636);
+        let counts = table.groups[0].counts;
+        assert_eq!((counts.narrow, counts.total_units), (true, told));
     }
 
     #[test]
