@@ -27,7 +27,7 @@ use crate::mend::Mended;
 use crate::redundant::checksum;
 use crate::sides::Side;
 use crate::space::{Space, lock};
-use crate::table::{Row, Table};
+use crate::table::{DeviceSpace, Row, Table};
 
 type Sums = Vec<[u8; Checksums::SIZE]>;
 
@@ -90,9 +90,11 @@ impl Table {
         space.is_some_and(|space| !space.leaving || self.is_group_leaving(space.group))
     }
 
-    /// Slots of a device that are free, or will be with the next commit.
-    fn spare(&self, device: DeviceId) -> u32 {
-        self.devices.get(&device).map_or(0, |space| space.slots.free().saturating_add(space.lost))
+    /// Slots of a device that are free, or will be with the next commit, and are not kept for what rows lack.
+    pub fn spare(&self, device: DeviceId) -> u32 {
+        let spare =
+            |space: &DeviceSpace| space.slots.free().saturating_add(space.lost).saturating_sub(space.owed);
+        self.devices.get(&device).map_or(0, spare)
     }
 
     /// The group of a device is of another kind or width from now on.

@@ -246,10 +246,7 @@ impl Table {
         let mut fit: Vec<(bool, Reverse<u32>, DeviceId)> = others
             .map(|id| (*id, &self.devices[id]))
             .filter(|(id, _)| self.is_awaited(*id))
-            .map(|(id, space)| {
-                let free = space.slots.free().saturating_add(space.lost).saturating_sub(space.owed);
-                (space.in_use, Reverse(free), id)
-            })
+            .map(|(id, space)| (space.in_use, Reverse(self.spare(id)), id))
             .collect();
         fit.sort_unstable();
         let chosen: Vec<DeviceId> =
