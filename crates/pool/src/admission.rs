@@ -3,7 +3,7 @@
 //! The figures are those of the last commit, which is enough: what happened since is reserved (txg's T5), and a
 //! reservation ends only with the commit that makes its real usage part of these figures.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
@@ -11,6 +11,10 @@ use steadfast_segment::CommitRoom;
 use steadfast_txg::{AdmitKind, Cost, Room, Space, Verdict};
 
 use crate::events::Events;
+
+/// Looks without more capacity after which nobody waits any longer for segments to become wider. A victim that holds more than one commit copies takes
+/// a few.
+const WIDENING_LOOKS_MAX: u32 = 16;
 
 /// Figures of the last commit.
 #[derive(Default)]
@@ -32,6 +36,11 @@ pub(crate) struct Admission {
     pub stalled: AtomicBool,
     /// A deletion goes on from commit to commit, and the last one freed something of it.
     pub freeing: AtomicBool,
+    /// Narrow segments become wider from commit to commit, and capacity grows by it.
+    pub widening: AtomicBool,
+    /// The greatest capacity since they began, and how many looks ago that was.
+    widest: AtomicU64,
+    looks: AtomicU32,
     /// Who hears of what was refused for want of space.
     pub events: OnceLock<Arc<Events>>,
 }
@@ -40,6 +49,24 @@ impl Admission {
     /// True if a deletion was let in that is not committed.
     pub fn is_deleting(&self) -> bool {
         self.removes.load(Ordering::Relaxed) != self.removes_committed.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what may live at most now, and whether segments are to become wider. Whoever finds no room waits for that as long as it gets
+    /// on: in a group that has just got a larger device a large copy would end in the middle otherwise, though there is room for it.
+    pub fn note_capacity(&self, capacity: u64, widens: bool) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        let looks = if !widens || capacity > self.widest.load(Ordering::Relaxed) {
+            self.widest.store(capacity, Ordering::Relaxed);
+            0
+        } else {
+            self.looks.load(Ordering::Relaxed).saturating_add(1)
+        };
+        if looks >= WIDENING_LOOKS_MAX {
+            // What grows from here on counts again, should devices have gone.
+            self.widest.store(capacity, Ordering::Relaxed);
+        }
+        self.looks.store(looks, Ordering::Relaxed);
+        self.widening.store(widens && looks < WIDENING_LOOKS_MAX, Ordering::Relaxed);
     }
 
     /// Refuses for want of space, which is news.
@@ -91,7 +118,9 @@ impl Space for Admission {
                 }
             }
             (false, _) => Verdict::Admit,
-            (true, _) if self.freeing.load(Ordering::Relaxed) => Verdict::AfterCleaning,
+            (true, _) if self.freeing.load(Ordering::Relaxed) || self.widening.load(Ordering::Relaxed) => {
+                Verdict::AfterCleaning
+            }
             // What others reserved is a worst case, and what was deleted comes back: the commit will tell.
             (true, true) => Verdict::AfterCommit,
             (true, false) => self.refuse(),
@@ -171,6 +200,28 @@ mod tests {
         assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::AfterCleaning);
         pool.freeing.store(false, Ordering::Relaxed);
         assert_eq!(pool.admit(AdmitKind::Write, space(5), space(5)), Verdict::NoSpace);
+    }
+
+    #[test]
+    fn wider_segments_are_waited_for_as_long_as_capacity_grows() {
+        let pool = pool(100, 100, 20);
+        let verdict = || pool.admit(AdmitKind::Write, space(5), space(5));
+        pool.note_capacity(100, true);
+        for _ in 1..WIDENING_LOOKS_MAX {
+            assert_eq!(verdict(), Verdict::AfterCleaning);
+            pool.note_capacity(99, true);
+        }
+        assert_eq!(verdict(), Verdict::AfterCleaning);
+        pool.note_capacity(100, true);
+        assert_eq!(verdict(), Verdict::NoSpace, "it does not get on");
+        pool.note_capacity(100, true);
+        assert_eq!(verdict(), Verdict::NoSpace);
+        pool.note_capacity(101, true);
+        assert_eq!(verdict(), Verdict::AfterCleaning, "it does again");
+        pool.note_capacity(105, true);
+        assert_eq!(verdict(), Verdict::Admit);
+        pool.note_capacity(104, false);
+        assert_eq!(verdict(), Verdict::NoSpace);
     }
 
     #[test]

@@ -336,7 +336,7 @@ impl Inner {
     pub fn update_limits(&self) {
         let accounting = self.space.accounting();
         self.admission.live.store(accounting.live_bytes, Ordering::Relaxed);
-        self.admission.capacity.store(accounting.capacity_bytes, Ordering::Relaxed);
+        self.admission.note_capacity(accounting.capacity_bytes, self.space.may_widen());
         let autotrim = self.props.read().values.get("autotrim").is_none_or(|value| value != "off");
         self.space.set_discarding(autotrim);
         *self.admission.room.write() = self.commit_room();

@@ -160,6 +160,32 @@ fn a_pool_of_uneven_devices_is_filled_loses_one_and_gets_a_larger_one() {
     check(&fs, file, all);
 }
 
+/// Nobody has to try again: what is there after a larger device has come is there for one long copy.
+#[test]
+fn a_copy_goes_on_while_segments_become_wider() {
+    let env = Env::real();
+    let (mut first, large) = (devices("small", &[64]), devices("large", &[192, 192, 192]));
+    first.extend_from_slice(&large[..2]);
+    let pool = create(&env, vec![group(Redundancy::Raidz(1), &first)]);
+    let begun = capacity(&pool);
+    let (fs, _open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let records = fill(&pool, &fs, file, 0, 95);
+    pool.replace("small0", handle(&large[2]), false).expect("begun");
+    finish(&pool);
+    let goal = (begun + 100 * MIB) / RECORD;
+    assert!(records < goal);
+    for record in records..goal {
+        let wrote = fs.write(file, record * RECORD, &noise(record, RECORD as usize), false);
+        wrote.unwrap_or_else(|error| {
+            panic!("record {record} of {goal}: {error:?}, {:?}", pool.state().accounting)
+        });
+    }
+    pool.sync().expect("committed");
+    check(&fs, file, goal);
+    scrub(&pool);
+}
+
 #[test]
 fn an_uneven_group_is_removed_and_takes_what_others_held() {
     let env = Env::seeded(7);

@@ -332,7 +332,8 @@ impl Space {
 
     /// Whether nearly all that may live does, and slots of some narrow segment are worth more than it holds: emptied, they complete
     /// what others have free.
-    fn may_widen(&self) -> bool {
+    #[must_use]
+    pub fn may_widen(&self) -> bool {
         let table = &self.read_state().table;
         if !table.has_narrow_rows() {
             return false;
