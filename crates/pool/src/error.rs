@@ -595,6 +595,9 @@ pub enum Error {
         /// Bytes that would be charged anew.
         bytes: u64,
     },
+    /// What arrives goes beyond a quota.
+    #[error("what arrives goes beyond the quota of where it is to lie, or of something above that")]
+    ReceiveOverQuota,
     /// A clone is encrypted as its origin is.
     #[error("'{name}' cannot be cloned to '{to}': {reason}")]
     CloneBorder {

@@ -10,7 +10,8 @@
 //! used(d)    = max(own(d), refreservation(d)) + kept by its snapshots + sum of charged(c) over its children c
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
-//! These are the sums of ZFS's `dsl_dir`.
+//! These are the sums of ZFS's `dsl_dir`. What is being received, or is kept of a receive that broke off, is a dataset below what it is
+//! received into, or below what it is to lie in: it counts with what it has beyond its base.
 //!
 //! ## Invariants
 //! (Q1) An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
@@ -95,6 +96,8 @@ struct Node {
     /// Bytes of content before compression and on devices, here and below.
     logical: u64,
     data: u64,
+    /// Nobody sees it: something is received into it.
+    hidden: bool,
     /// Datasets below it.
     below: u64,
     /// Snapshots, here and below.
@@ -187,22 +190,23 @@ impl Quotas {
         let mut old = std::mem::take(&mut tree.nodes);
         let mut limited = false;
         tree.reserving = false;
-        for (id, entry) in table.iter() {
+        for (id, entry) in table.iter_charged() {
             let limits = Limits::of(&entry.props);
             limited |= !limits.is_none();
             tree.reserving |= limits.reservation > 0 || limits.refreservation > 0;
             let known = old.remove(&id).unwrap_or_default();
             let mut promised_in = known.promised_in;
             done.iter().for_each(|txg| promised_in[slot(*txg)] = 0);
+            let Own { referenced, shared, shared_logical, kept, kept_logical } = own_of(table, entry);
             let node = Node {
                 parent: (id != ROOT).then_some(entry.row.parent),
                 limits,
-                referenced: referenced(entry),
-                shared: entry.row.lineage.shared,
-                kept: entry.row.lineage.kept,
-                logical: (entry.row.logical + entry.row.lineage.kept_logical)
-                    .saturating_sub(entry.row.lineage.shared_logical),
-                data: (entry.row.data + entry.row.lineage.kept).saturating_sub(entry.row.lineage.shared),
+                referenced,
+                shared,
+                kept,
+                logical: (entry.row.logical + kept_logical).saturating_sub(shared_logical),
+                data: (entry.row.data + kept).saturating_sub(shared),
+                hidden: entry.is_hidden(),
                 promised: known.promised,
                 promised_in,
                 snapshots: entry.snapshots.len() as u64,
@@ -210,6 +214,9 @@ impl Quotas {
                 ..Node::default()
             };
             tree.nodes.insert(id, node);
+        }
+        for (id, entry) in table.iter_charged() {
+            tree.expect(id, entry);
         }
         tree.sum_up();
         self.limited.store(limited, Ordering::Release);
@@ -313,9 +320,40 @@ impl Quotas {
     }
 }
 
-/// Bytes that a dataset refers to, without what is its origin's.
-fn referenced(entry: &Entry) -> u64 {
-    entry.row.used.saturating_sub(entry.row.lineage.shared)
+/// What a dataset is charged with.
+struct Own {
+    /// Bytes that it refers to, without what is its origin's, or its base's.
+    referenced: u64,
+    /// Bytes that it refers to and that are those.
+    shared: u64,
+    shared_logical: u64,
+    /// Bytes that only its snapshots hold.
+    kept: u64,
+    kept_logical: u64,
+}
+
+fn own_of(table: &Table, entry: &Entry) -> Own {
+    let (row, lineage) = (&entry.row, &entry.row.lineage);
+    let base = entry.receiving.as_ref().and_then(|receiving| {
+        let (txg, _) = receiving.row.base?;
+        table.get(receiving.row.target)?.snapshots.get(&txg)
+    });
+    let (shared, shared_logical, kept, kept_logical) = match base {
+        // What it let go of its base lives on in that. (R2)
+        Some(base) => (
+            base.row.used.saturating_sub(lineage.kept),
+            base.row.logical.saturating_sub(lineage.kept_logical),
+            0,
+            0,
+        ),
+        None => (lineage.shared, lineage.shared_logical, lineage.kept, lineage.kept_logical),
+    };
+    Own { referenced: row.used.saturating_sub(shared), shared, shared_logical, kept, kept_logical }
+}
+
+/// The one of two limits that lets more in; 0 is none.
+fn looser(a: u64, b: u64) -> u64 {
+    if a == 0 || b == 0 { 0 } else { a.max(b) }
 }
 
 fn slot(txg: Txg) -> usize {
@@ -323,6 +361,23 @@ fn slot(txg: Txg) -> usize {
 }
 
 impl Tree {
+    /// What is received into a dataset is held to its limits, or to those that come with it: where they are wider, what it lies below is, too.
+    fn expect(&mut self, id: DatasetId, entry: &Entry) {
+        let Some(receiving) = entry.receiving.as_ref().filter(|receiving| receiving.is_increment()) else {
+            return;
+        };
+        let Some(target) = self.nodes.get_mut(&receiving.row.target) else { return };
+        if let Some(props) = &receiving.expected {
+            let expected = Limits::of(props);
+            target.limits.quota = looser(target.limits.quota, expected.quota);
+            target.limits.refquota = looser(target.limits.refquota, expected.refquota);
+        }
+        let refquota = target.limits.refquota;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.limits.refquota = refquota;
+        }
+    }
+
     /// Computes what depends on what lies below.
     fn sum_up(&mut self) {
         let ids: Vec<DatasetId> = self.nodes.keys().copied().collect();
@@ -343,7 +398,7 @@ impl Tree {
             node.promised_below += node.all_promised();
             let (charged, promised, freeing) = (node.charged(), node.promised_below, node.freeing);
             let settled = node.charged_settled();
-            let (logical, data, below) = (node.logical, node.data, node.below + 1);
+            let (logical, data, below) = (node.logical, node.data, node.below + u64::from(!node.hidden));
             let snapshots = node.snapshots;
             let Some(parent) = node.parent.and_then(|parent| self.nodes.get_mut(&parent)) else { continue };
             parent.children += charged;
@@ -538,7 +593,11 @@ impl Inner {
     pub(crate) fn update_quotas(&self, done: Option<Txg>) {
         let accounting = self.space.accounting();
         let table = self.table.read();
-        let datasets: u64 = table.iter().map(|(_, entry)| referenced(entry) + entry.row.lineage.kept).sum();
+        let charged = |entry| {
+            let own = own_of(&table, entry);
+            own.referenced + own.kept
+        };
+        let datasets: u64 = table.iter_charged().map(|(_, entry)| charged(entry)).sum();
         let other = accounting.live_bytes.saturating_sub(datasets);
         let room = accounting.capacity_bytes.saturating_sub(other);
         self.admission.for_datasets.store(room, Ordering::Relaxed);

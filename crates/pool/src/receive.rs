@@ -174,6 +174,7 @@ impl Inner {
             true => self.go_on(name, begin)?,
             false => self.begin(spec, (name, snapshot), (begin, brought))?,
         };
+        self.expect_props(hidden, brought);
         // What follows is read first: a stream that is damaged anywhere up to there changes nothing.
         let filled = self.fill(hidden, (begin, came), reader, watch);
         let filled = filled.and_then(|notes| Ok((notes, reader.next()?)));
@@ -181,8 +182,8 @@ impl Inner {
             drop(pin);
             let (notes, left_out) = self.notes_taken(spec, notes);
             let target = self.table.read().get(hidden).and_then(|entry| {
-                let row = &entry.receiving.as_ref()?.row;
-                (row.target.0 != 0 && !row.clone).then_some(row.target)
+                let receiving = entry.receiving.as_ref()?;
+                receiving.is_increment().then_some(receiving.row.target)
             });
             match target {
                 Some(target) => {

@@ -25,8 +25,8 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 /// Inodes have numbers below this: a mount shows those of snapshots above.
 const NUMBERS_END: u64 = 1 << 48;
-/// Items that a span takes away at once.
-const DOOMED_AT_ONCE: usize = 4_096;
+/// Records that are taken at once. Each is promised a node, so that much of a quota has to be left for a frame of small files.
+const RECORDS_AT_ONCE: usize = 256;
 
 impl Inner {
     /// Takes frames into a hidden dataset up to the end of its snapshot. Gives what is noted on that.
@@ -103,7 +103,7 @@ impl Inner {
                     for record in &records {
                         self.check_name(record, begin.volume).map_err(|reason| reader.misplaced(reason))?;
                     }
-                    dataset.receive(&records).map_err(|error| self.receive_error(reader, error))?;
+                    self.take_records(dataset, &records, reader)?;
                     drop(records);
                     reader.reuse(payload);
                 }
@@ -119,9 +119,7 @@ impl Inner {
                     if records.iter().any(|record| matches!(record, LogRecord::Gone { inode: InodeId(1) })) {
                         return Err(reader.misplaced("it takes the root away".into()));
                     }
-                    for records in records.chunks(DOOMED_AT_ONCE) {
-                        dataset.receive(records).map_err(|error| self.receive_error(reader, error))?;
-                    }
+                    self.take_records(dataset, &records, reader)?;
                     reader.reuse(payload);
                 }
                 FrameKind::Content => {
@@ -132,7 +130,7 @@ impl Inner {
                         position =
                             check_content(dataset, record).map_err(|reason| reader.misplaced(reason))?;
                     }
-                    dataset.receive(&records).map_err(|error| self.receive_error(reader, error))?;
+                    self.take_records(dataset, &records, reader)?;
                     repeats.came_to(self, position);
                     drop(records);
                     reader.reuse(payload);
@@ -166,6 +164,19 @@ impl Inner {
                 _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
             }
         }
+    }
+
+    /// Takes the records of a frame.
+    fn take_records(
+        &self,
+        dataset: &Dataset,
+        records: &[LogRecord<'_>],
+        reader: &StreamReader<'_>,
+    ) -> Result<()> {
+        records
+            .chunks(RECORDS_AT_ONCE)
+            .try_for_each(|records| dataset.receive(records))
+            .map_err(|error| self.receive_error(reader, error))
     }
 
     /// Takes the records of a frame, if all that are compressed become what they are said to become. Gives the position behind them.
@@ -220,9 +231,8 @@ impl Inner {
             steadfast_dataset::Error::NoInode(inode) => {
                 reader.misplaced(format!("it speaks of inode {inode}, which is not there"))
             }
-            steadfast_dataset::Error::Refused(Refusal::NoSpace | Refusal::OverQuota) => {
-                Error::NoSpace { pool: self.name() }
-            }
+            steadfast_dataset::Error::Refused(Refusal::NoSpace) => Error::NoSpace { pool: self.name() },
+            steadfast_dataset::Error::Refused(Refusal::OverQuota) => Error::ReceiveOverQuota,
             error => error.into(),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use steadfast_format::stream::StreamBegin;
 use steadfast_format::{DatasetId, InodeId, MetaKey, ReceiveRow, Txg, meta_keys};
+use steadfast_property::Local;
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -30,13 +31,20 @@ pub(crate) struct Receiving {
     pub row: ReceiveRow,
     /// Somebody receives into it now.
     pub active: bool,
+    /// Properties that the dataset will have for which it is an increment, while somebody receives it.
+    pub expected: Option<Local>,
     /// Positions, each with the txg that was open when it was reached.
     steps: VecDeque<(Txg, (InodeId, u64))>,
 }
 
 impl Receiving {
     pub(crate) fn new(row: ReceiveRow, active: bool) -> Receiving {
-        Receiving { row, active, steps: VecDeque::new() }
+        Receiving { row, active, expected: None, steps: VecDeque::new() }
+    }
+
+    /// It is for a dataset that is there.
+    pub(crate) fn is_increment(&self) -> bool {
+        self.row.target.0 != 0 && !self.row.clone
     }
 
     pub(crate) fn reached(&mut self, open: Txg, position: (InodeId, u64)) {
@@ -119,6 +127,7 @@ impl Inner {
             let Some(entry) = table.get_mut(hidden) else { return Ok(()) };
             let Some(receiving) = &mut entry.receiving else { return Ok(()) };
             receiving.active = false;
+            receiving.expected = None;
             receiving.row.kept
         };
         if kept { self.commit_changes() } else { self.discard(hidden) }

@@ -20,7 +20,7 @@ use steadfast_property::{
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive::ReceiveSpec;
-use crate::table::Entry;
+use crate::table::{Entry, Table};
 
 /// Feature of pools that keep what was received apart from what is set.
 pub(crate) const FEATURE: &str = "received_properties";
@@ -245,6 +245,22 @@ impl Inner {
             .collect();
         self.check_edits(id, &edits)?;
         Ok(!edits.is_empty())
+    }
+
+    /// What is received is held to the limits that come with it.
+    pub(crate) fn expect_props(&self, hidden: DatasetId, brought: &Brought) {
+        {
+            let mut table = self.table.write();
+            let receiving = |table: &Table| Some(table.get(hidden)?.receiving.as_ref()?.row.target);
+            let Some(entry) = receiving(&table).and_then(|target| table.get(target)) else { return };
+            let (mut props, mut received) = (entry.props.clone(), entry.received.clone());
+            brought.apply(&mut props, &mut received);
+            let entry = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut());
+            if let Some(receiving) = entry.filter(|receiving| receiving.is_increment()) {
+                receiving.expected = Some(props);
+            }
+        }
+        self.update_quotas(None);
     }
 
     /// `zfs inherit -S`: a property goes back to what was received, or to what the parent has. Durable when it returns.

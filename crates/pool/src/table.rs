@@ -207,6 +207,11 @@ impl Table {
         self.iter_all().filter(|(_, entry)| !entry.row.destroying && !entry.is_hidden())
     }
 
+    /// All but those being destroyed: what counts for quotas.
+    pub fn iter_charged(&self) -> impl Iterator<Item = (DatasetId, &Entry)> {
+        self.iter_all().filter(|(_, entry)| !entry.row.destroying)
+    }
+
     /// All.
     pub fn iter_all(&self) -> impl Iterator<Item = (DatasetId, &Entry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry))

@@ -233,3 +233,65 @@ fn properties_come_with_their_snapshot_wherever_the_power_goes() {
         is_new
     });
 }
+
+#[test]
+fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts() {
+    const MIB: u64 = 1 << 20;
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    let used = |two: &Host, fs: &str| two.pool.dataset_info(fs).expect("there").used;
+    let fill = |file: &str, seed: u64| {
+        let (fs, _handle) = mount(&one.pool, "one/fs");
+        write_file(&fs, ROOT, file.as_bytes(), &noise(seed, 4 << 20));
+        fs.syncfs().expect("committed");
+    };
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    set(&one, "one/fs", "refquota", Some("5000000"));
+    fill("first", 1);
+    one.snapshot("one/fs@1");
+    let first = send(&one, "one/fs@1", None, false);
+
+    two.pool.create_dataset("second/box", BTreeMap::new(), None).expect("made");
+    let empty = used(&two, "second/box");
+    set(&two, "second/box", "quota", Some("2097152"));
+    let refused = |two: &Host, spec: &ReceiveSpec, stream: &[u8]| {
+        let error = two.receive_as(spec, stream).expect_err("there is no room for it");
+        assert!(matches!(error, Error::ReceiveOverQuota), "{error}");
+    };
+    refused(&two, &into("second/box/copy"), &first);
+    two.check();
+    assert_eq!(used(&two, "second/box"), empty, "all of it came back");
+
+    // What is kept counts, is bounded, and comes back when it is given up.
+    let kept = ReceiveSpec { keep: true, ..into("second/box/copy") };
+    refused(&two, &kept, &first);
+    let part = used(&two, "second/box");
+    assert!((MIB..=2 * MIB + (64 << 10)).contains(&part), "{part}");
+    let info = two.pool.dataset_info("second/box").expect("there");
+    assert_eq!((info.filesystems, info.used_by_children), (0, part - empty), "and it is no file system yet");
+    let two = two.crash();
+    assert_eq!(used(&two, "second/box"), part);
+    two.pool.abort_receive("second/box/copy").expect("given up");
+    two.check();
+    assert_eq!(used(&two, "second/box"), empty);
+
+    // What is reserved for others is theirs.
+    two.pool.create_dataset("second/kept", BTreeMap::new(), None).expect("made");
+    let room = two.pool.dataset_info("second").expect("there").available;
+    set(&two, "second/kept", "reservation", Some(&(room - 2 * MIB).to_string()));
+    let error = two.receive("second/copy", &first).expect_err("it is reserved");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    set(&two, "second/kept", "reservation", Some("0"));
+
+    // An increment goes up to what the dataset refers to at most, or may refer to once it is there.
+    set(&two, "second/box", "quota", Some("0"));
+    two.receive("second/box/copy", &first).expect("received");
+    set(&one, "one/fs", "refquota", Some("30000000"));
+    fill("second", 2);
+    one.snapshot("one/fs@2");
+    refused(&two, &into("second/box/copy"), &one.send("one/fs@2", Some("one/fs@1")));
+    two.receive("second/box/copy", &send(&one, "one/fs@2", Some("one/fs@1"), false)).expect("received");
+    let refquota = shown(&two.pool, "second/box/copy", "refquota");
+    assert_eq!(refquota, of("30000000", Source::Received, Some("30000000")));
+    assert!(used(&two, "second/box") > 8 * MIB);
+    two.check();
+}

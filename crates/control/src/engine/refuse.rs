@@ -106,6 +106,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::PromoteOverQuota { name, .. } | Error::RenameOverQuota { name, .. } => {
             with(Code::PropSpace).with("fs", name)
         }
+        Error::ReceiveOverQuota => with(Code::PropSpace),
         Error::CloneBorder { to, .. } => with(Code::FsPlace).with("fs", to),
         Error::KeyNeeded { name, datasets } => {
             with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
