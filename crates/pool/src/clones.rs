@@ -187,7 +187,7 @@ impl Inner {
         if let Some(reason) = crate::rename::clone_border(table, of, parent) {
             return Err(Error::CloneBorder { name: snapshot.to_owned(), to: name.to_owned(), reason });
         }
-        let locked = || Error::KeyNotLoaded { name: table.full_name(of) };
+        let locked = || Error::KeyNotLoaded { name: table.key_name(of) };
         let origin = table.get(of).expect("just found");
         let keys = match &origin.row.encryption {
             None => None,
@@ -428,7 +428,7 @@ impl Inner {
             table.check_no_hidden(id)?;
             let entry = table.get(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
             let base = entry.base;
-            let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+            let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: table.key_name(id) })?;
             // Everything that can fail by reading comes before the first change.
             let mut own: Vec<CellPlace> = Vec::new();
             for root in [entry.row.names, entry.row.extents] {

@@ -282,14 +282,14 @@ impl Inner {
         let held = self.holds_log_of(id);
         let turn = held.then(|| self.sync_turn.lock());
         let mut table = self.table.write();
-        let name = table.full_name(id);
+        let (name, key) = (table.full_name(id), table.key_name(id));
         let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.clone() })?;
         if let Some(open) = &entry.open {
             return Ok(Arc::clone(&open.head));
         }
         let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
         if entry.is_encrypted() && keys.is_none() {
-            return Err(Error::KeyNotLoaded { name });
+            return Err(Error::KeyNotLoaded { name: key });
         }
         let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
@@ -552,7 +552,7 @@ impl Inner {
             }
             let alone = table.owned_alone(id).is_some() && table.origin_of(id).is_none();
             if entry.is_encrypted() && entry.keys.is_none() && !alone {
-                return Err(Error::KeyNotLoaded { name: name.clone() });
+                return Err(Error::KeyNotLoaded { name: table.key_name(id) });
             }
         }
         self.check_origins(&table, &ids)
@@ -580,7 +580,7 @@ impl Inner {
             let entry = table.get(id).expect("just found");
             if entry.open.is_none() && !alone {
                 if entry.is_encrypted() && entry.keys.is_none() {
-                    return Err(Error::KeyNotLoaded { name: name.to_owned() });
+                    return Err(Error::KeyNotLoaded { name: table.key_name(id) });
                 }
                 drop((table, figures));
                 self.open_head(id)?;

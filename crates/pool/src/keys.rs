@@ -210,7 +210,7 @@ impl Inner {
             // Everything that can fail comes before the first change.
             let mut wrapped = Vec::new();
             for &follower in &followers {
-                let locked = || Error::KeyNotLoaded { name: table.full_name(follower) };
+                let locked = || Error::KeyNotLoaded { name: table.key_name(follower) };
                 let keys = table.get(follower).and_then(|entry| entry.keys.as_ref()).ok_or_else(locked)?;
                 let aad = wrap_aad(self.guid, follower);
                 wrapped.push(steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random));

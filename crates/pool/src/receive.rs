@@ -285,7 +285,10 @@ impl Inner {
             true => self.need_feature(crate::raw::FEATURE)?,
             false => self.check_not_raw(parent, parent_name)?,
         }
-        self.check_filesystem_limits(parent, None)?;
+        // What is replaced makes room.
+        if self.table.read().find(name).is_err() {
+            self.check_filesystem_limits(parent, None)?;
+        }
         self.check_snapshot_limits(&self.table.read(), &[(parent, 1)], &[])?;
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
@@ -441,7 +444,7 @@ impl Inner {
         if let (Some(encryption), Some(keys)) = (&mut row.encryption, &mut keys) {
             let root = encryption.root;
             let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
-            let user = loaded.ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+            let user = loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })?;
             let random = |out: &mut [u8]| self.env.random.fill(out);
             let aad = crate::keys::wrap_aad(self.guid, row.id);
             encryption.wrapped = steadfast_crypto::wrap(&user, keys.blocks.master(), &aad, &random);

@@ -336,7 +336,7 @@ impl Inner {
     /// Refuses a snapshot that would not hold what was promised.
     fn check_snapshot(&self, id: DatasetId) -> Result<()> {
         if self.holds_log_of(id) {
-            return Err(Error::KeyNotLoaded { name: self.dataset_name(id) });
+            return Err(Error::KeyNotLoaded { name: self.table.read().key_name(id) });
         }
         Ok(())
     }

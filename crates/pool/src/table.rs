@@ -316,6 +316,11 @@ impl Table {
         Some(self.entries.get(&id)?.row.encryption.as_ref()?.root)
     }
 
+    /// Whose key opens a dataset: its encryption root, or itself.
+    pub fn key_name(&self, id: DatasetId) -> String {
+        self.full_name(self.encryption_root(id).filter(|root| self.get(*root).is_some()).unwrap_or(id))
+    }
+
     /// The owner of an encrypted dataset's segments, if no other dataset's blocks lie in them.
     pub fn owned_alone(&self, id: DatasetId) -> Option<DatasetId> {
         let owner = |entry: &Entry| entry.row.encryption.as_ref().map(|encryption| encryption.owner);

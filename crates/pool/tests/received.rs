@@ -295,3 +295,18 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     assert!(used(&two, "second/box") > 8 * MIB);
     two.check();
 }
+
+#[test]
+fn what_is_replaced_makes_room_for_what_replaces_it() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    one.snapshot("one/fs@1");
+    two.pool.create_dataset("second/box", BTreeMap::new(), None).expect("made");
+    two.pool.create_dataset("second/box/copy", BTreeMap::new(), None).expect("made");
+    set(&two, "second/box", "filesystem_limit", Some("1"));
+    let stream = one.send("one/fs@1", None);
+    let error = two.receive("second/box/other", &stream).expect_err("there is one");
+    assert!(matches!(error, Error::FilesystemLimit { .. }), "{error}");
+    two.receive_as(&ReceiveSpec { force: true, ..into("second/box/copy") }, &stream).expect("replaced");
+    two.check();
+}

@@ -90,7 +90,10 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::SnapshotExists { name } => with(Code::SnapshotExists).with("snapshot", name),
         Error::SnapshotTwice { name } => with(Code::SnapshotTwice).with("fs", name),
         Error::SnapshotHeld { name, tags } => {
-            with(Code::SnapshotHeld).with("snapshot", name).with("tag", tags.join(" "))
+            // One tag is released at a time.
+            with(Code::SnapshotHeld)
+                .with("snapshot", name)
+                .with("tag", tags.first().cloned().unwrap_or_default())
         }
         Error::HoldExists { name, tag } => with(Code::HoldExists).with("snapshot", name).with("tag", tag),
         Error::NoSuchHold { name, tag } => with(Code::HoldAbsent).with("snapshot", name).with("tag", tag),
