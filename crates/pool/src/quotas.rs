@@ -11,7 +11,8 @@
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
 //! These are the sums of ZFS's `dsl_dir`. What is being received, or is kept of a receive that broke off, is a dataset below what it is
-//! received into, or below what it is to lie in: it counts with what it has beyond its base.
+//! received into, or below what it is to lie in: it counts with what it has beyond its base. Limits of the dataset itself that came with a
+//! stream do not hold what arrives for it: its sender kept to them, to the last byte, and here an operation's worst case has to fit.
 //!
 //! ## Invariants
 //! (Q1) An operation that may take more is admitted only if afterwards own(d) and what it shares <= refquota(d), used(a) <= quota(a)
@@ -47,6 +48,7 @@ use steadfast_txg::{Account, AdmitKind, Verdict};
 use crate::admission::Admission;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::received::ReceivedProps;
 use crate::table::{Entry, ROOT, Table};
 
 /// Txgs that can hold promises at once (as in the budget).
@@ -98,6 +100,8 @@ struct Node {
     data: u64,
     /// Nobody sees it: something is received into it.
     hidden: bool,
+    /// What it is received into, and the quota of that which holds what arrives; 0 is none.
+    held_by: Option<(DatasetId, u64)>,
     /// Datasets below it.
     below: u64,
     /// Snapshots, here and below.
@@ -191,8 +195,17 @@ impl Quotas {
         let mut limited = false;
         tree.reserving = false;
         for (id, entry) in table.iter_charged() {
-            let limits = Limits::of(&entry.props);
+            let mut limits = Limits::of(&entry.props);
             limited |= !limits.is_none();
+            let mut held_by = None;
+            if let Some(receiving) = &entry.receiving {
+                let own = Expected::of(&entry.props, &entry.received);
+                (limits.quota, limits.refquota) = (own.quota, own.refquota);
+                if let Some(expected) = receiving.expected {
+                    limits.refquota = expected.refquota;
+                    held_by = Some((receiving.row.target, expected.quota));
+                }
+            }
             tree.reserving |= limits.reservation > 0 || limits.refreservation > 0;
             let known = old.remove(&id).unwrap_or_default();
             let mut promised_in = known.promised_in;
@@ -207,6 +220,7 @@ impl Quotas {
                 logical: (entry.row.logical + kept_logical).saturating_sub(shared_logical),
                 data: (entry.row.data + kept).saturating_sub(shared),
                 hidden: entry.is_hidden(),
+                held_by,
                 promised: known.promised,
                 promised_in,
                 snapshots: entry.snapshots.len() as u64,
@@ -214,9 +228,6 @@ impl Quotas {
                 ..Node::default()
             };
             tree.nodes.insert(id, node);
-        }
-        for (id, entry) in table.iter_charged() {
-            tree.expect(id, entry);
         }
         tree.sum_up();
         self.limited.store(limited, Ordering::Release);
@@ -247,6 +258,7 @@ impl Quotas {
     /// Bytes that can still be written to a dataset as far as quotas are concerned; `None` without one.
     fn room(&self, id: DatasetId) -> Option<u64> {
         let tree = self.tree.lock();
+        let held_by = tree.nodes.get(&id).and_then(|node| node.held_by);
         let mut room = None;
         let mut at = Some(id);
         while let Some(node) = at.and_then(|id| tree.nodes.get(&id)) {
@@ -259,7 +271,7 @@ impl Quotas {
             if at == Some(id) {
                 limit(node.limits.refquota, node.own() + node.shared);
             }
-            limit(node.limits.quota, node.used());
+            limit(quota_for(at, node, held_by), node.used());
             at = node.parent;
         }
         room
@@ -320,6 +332,22 @@ impl Quotas {
     }
 }
 
+/// Limits of a dataset that hold what arrives for it; 0 is none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Expected {
+    quota: u64,
+    refquota: u64,
+}
+
+impl Expected {
+    /// Of properties as they will be.
+    pub fn of(props: &Local, received: &ReceivedProps) -> Expected {
+        let Limits { quota, refquota, .. } = Limits::of(props);
+        let held = |name: &str, limit: u64| if received.counts(name) { 0 } else { limit };
+        Expected { quota: held("quota", quota), refquota: held("refquota", refquota) }
+    }
+}
+
 /// What a dataset is charged with.
 struct Own {
     /// Bytes that it refers to, without what is its origin's, or its base's.
@@ -351,9 +379,9 @@ fn own_of(table: &Table, entry: &Entry) -> Own {
     Own { referenced: row.used.saturating_sub(shared), shared, shared_logical, kept, kept_logical }
 }
 
-/// The one of two limits that lets more in; 0 is none.
-fn looser(a: u64, b: u64) -> u64 {
-    if a == 0 || b == 0 { 0 } else { a.max(b) }
+/// The quota of a node that holds what is written there or below, by one that is held so.
+fn quota_for(at: Option<DatasetId>, node: &Node, held_by: Option<(DatasetId, u64)>) -> u64 {
+    held_by.filter(|(id, _)| Some(*id) == at).map_or(node.limits.quota, |(_, quota)| quota)
 }
 
 fn slot(txg: Txg) -> usize {
@@ -361,23 +389,6 @@ fn slot(txg: Txg) -> usize {
 }
 
 impl Tree {
-    /// What is received into a dataset is held to its limits, or to those that come with it: where they are wider, what it lies below is, too.
-    fn expect(&mut self, id: DatasetId, entry: &Entry) {
-        let Some(receiving) = entry.receiving.as_ref().filter(|receiving| receiving.is_increment()) else {
-            return;
-        };
-        let Some(target) = self.nodes.get_mut(&receiving.row.target) else { return };
-        if let Some(props) = &receiving.expected {
-            let expected = Limits::of(props);
-            target.limits.quota = looser(target.limits.quota, expected.quota);
-            target.limits.refquota = looser(target.limits.refquota, expected.refquota);
-        }
-        let refquota = target.limits.refquota;
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.limits.refquota = refquota;
-        }
-    }
-
     /// Computes what depends on what lies below.
     fn sum_up(&mut self) {
         let ids: Vec<DatasetId> = self.nodes.keys().copied().collect();
@@ -415,8 +426,13 @@ impl Tree {
     /// Says whether limits can be set as ZFS does: not below what is used or reserved already, and reserving no more than
     /// there is.
     fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
-        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
+        // What arrives for it comes with the limit, and its sender kept to that.
+        let is_for = |other: &&Node| other.held_by.is_some_and(|(target, _)| target == id);
+        let arriving: u64 = self.nodes.values().filter(is_for).map(Node::charged).sum();
+        let used = used - arriving;
+        let node = self.nodes.get_mut(&id).expect("it was there");
         // What is there to be reserved follows from the new quota. No sum depends on it.
         node.limits.quota = new.quota;
         let above = match node.parent {
@@ -505,6 +521,7 @@ impl Tree {
     /// (Q1): where so many bytes more would not fit, and whether that is for want of a quota.
     fn obstacle(&self, id: DatasetId, space: u64, pool_bytes: u64) -> Option<(&Node, bool)> {
         let mut node = self.nodes.get(&id)?;
+        let (mut at, held_by) = (Some(id), node.held_by);
         let own = node.own() + space;
         if own + node.shared > bound(node.limits.refquota) {
             return Some((node, true));
@@ -512,9 +529,10 @@ impl Tree {
         let mut used = node.used_if(own, node.children);
         loop {
             let more = used - node.used();
-            if more > 0 && used > bound(node.limits.quota) {
+            if more > 0 && used > bound(quota_for(at, node, held_by)) {
                 return Some((node, true));
             }
+            at = node.parent;
             let charged = used.max(node.limits.reservation);
             match node.parent.and_then(|parent| self.nodes.get(&parent)) {
                 Some(parent) => {

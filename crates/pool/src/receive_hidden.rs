@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use steadfast_format::stream::StreamBegin;
 use steadfast_format::{DatasetId, InodeId, MetaKey, ReceiveRow, Txg, meta_keys};
-use steadfast_property::Local;
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::quotas::Expected;
 use crate::table::{Entry, ROOT, Table};
 
 /// What is kept of a receive that broke off.
@@ -31,8 +31,8 @@ pub(crate) struct Receiving {
     pub row: ReceiveRow,
     /// Somebody receives into it now.
     pub active: bool,
-    /// Properties that the dataset will have for which it is an increment, while somebody receives it.
-    pub expected: Option<Local>,
+    /// What holds an increment, while somebody receives it.
+    pub expected: Option<Expected>,
     /// Positions, each with the txg that was open when it was reached.
     steps: VecDeque<(Txg, (InodeId, u64))>,
 }

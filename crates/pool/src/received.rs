@@ -19,6 +19,7 @@ use steadfast_property::{
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::quotas::Expected;
 use crate::receive::ReceiveSpec;
 use crate::table::{Entry, Table};
 
@@ -247,7 +248,7 @@ impl Inner {
         Ok(!edits.is_empty())
     }
 
-    /// What is received is held to the limits that come with it.
+    /// What arrives for a dataset is held to the limits that are set for that, or will be.
     pub(crate) fn expect_props(&self, hidden: DatasetId, brought: &Brought) {
         {
             let mut table = self.table.write();
@@ -257,7 +258,7 @@ impl Inner {
             brought.apply(&mut props, &mut received);
             let entry = table.get_mut(hidden).and_then(|entry| entry.receiving.as_mut());
             if let Some(receiving) = entry.filter(|receiving| receiving.is_increment()) {
-                receiving.expected = Some(props);
+                receiving.expected = Some(Expected::of(&props, &received));
             }
         }
         self.update_quotas(None);

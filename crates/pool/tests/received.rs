@@ -238,7 +238,7 @@ fn properties_come_with_their_snapshot_wherever_the_power_goes() {
 fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts() {
     const MIB: u64 = 1 << 20;
     let (one, two) = (Host::new("one", 64), Host::new("second", 64));
-    let used = |two: &Host, fs: &str| two.pool.dataset_info(fs).expect("there").used;
+    let below = |two: &Host| two.pool.dataset_info("second/box").expect("there").used_by_children;
     let fill = |file: &str, seed: u64| {
         let (fs, _handle) = mount(&one.pool, "one/fs");
         write_file(&fs, ROOT, file.as_bytes(), &noise(seed, 4 << 20));
@@ -251,7 +251,6 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     let first = send(&one, "one/fs@1", None, false);
 
     two.pool.create_dataset("second/box", BTreeMap::new(), None).expect("made");
-    let empty = used(&two, "second/box");
     set(&two, "second/box", "quota", Some("2097152"));
     let refused = |two: &Host, spec: &ReceiveSpec, stream: &[u8]| {
         let error = two.receive_as(spec, stream).expect_err("there is no room for it");
@@ -259,20 +258,20 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     };
     refused(&two, &into("second/box/copy"), &first);
     two.check();
-    assert_eq!(used(&two, "second/box"), empty, "all of it came back");
+    assert_eq!(below(&two), 0, "all of it came back");
 
     // What is kept counts, is bounded, and comes back when it is given up.
     let kept = ReceiveSpec { keep: true, ..into("second/box/copy") };
     refused(&two, &kept, &first);
-    let part = used(&two, "second/box");
+    let part = below(&two);
     assert!((MIB..=2 * MIB + (64 << 10)).contains(&part), "{part}");
     let info = two.pool.dataset_info("second/box").expect("there");
-    assert_eq!((info.filesystems, info.used_by_children), (0, part - empty), "and it is no file system yet");
+    assert_eq!((info.filesystems, info.used > part), (0, true), "and it is no file system yet");
     let two = two.crash();
-    assert_eq!(used(&two, "second/box"), part);
+    assert_eq!(below(&two), part);
     two.pool.abort_receive("second/box/copy").expect("given up");
     two.check();
-    assert_eq!(used(&two, "second/box"), empty);
+    assert_eq!(below(&two), 0);
 
     // What is reserved for others is theirs.
     two.pool.create_dataset("second/kept", BTreeMap::new(), None).expect("made");
@@ -282,17 +281,52 @@ fn what_arrives_is_held_to_quotas_and_reservations_and_what_is_kept_of_it_counts
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     set(&two, "second/kept", "reservation", Some("0"));
 
-    // An increment goes up to what the dataset refers to at most, or may refer to once it is there.
+    // An increment goes up to what is set here, or is set with it. What comes with it holds its sender.
     set(&two, "second/box", "quota", Some("0"));
     two.receive("second/box/copy", &first).expect("received");
     set(&one, "one/fs", "refquota", Some("30000000"));
     fill("second", 2);
     one.snapshot("one/fs@2");
-    refused(&two, &into("second/box/copy"), &one.send("one/fs@2", Some("one/fs@1")));
-    two.receive("second/box/copy", &send(&one, "one/fs@2", Some("one/fs@1"), false)).expect("received");
-    let refquota = shown(&two.pool, "second/box/copy", "refquota");
-    assert_eq!(refquota, of("30000000", Source::Received, Some("30000000")));
-    assert!(used(&two, "second/box") > 8 * MIB);
+    let second = one.send("one/fs@2", Some("one/fs@1"));
+    for limit in ["quota", "refquota"] {
+        set(&two, "second/box/copy", limit, Some("6000000"));
+        refused(&two, &into("second/box/copy"), &second);
+        set(&two, "second/box/copy", limit, None);
+    }
+    set(&two, "second/box/copy", "refquota", Some("6000000"));
+    let wider = BTreeMap::from([("refquota".into(), "30000000".into())]);
+    two.receive_as(&ReceiveSpec { props: wider, ..into("second/box/copy") }, &second).expect("received");
+    assert!(below(&two) > 8 * MIB);
+    two.check();
+}
+
+#[test]
+fn what_its_sender_filled_to_its_quotas_arrives_with_them() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    let limit = |host: &Host, more: u64| {
+        let used = host.pool.dataset_info("one/fs").expect("there").used + more;
+        for property in ["quota", "refquota"] {
+            set(host, "one/fs", property, Some(&used.to_string()));
+        }
+    };
+    let mut base = None;
+    for (round, name) in ["1", "2"].iter().enumerate() {
+        let snapshot = format!("one/fs@{name}");
+        {
+            let (fs, _handle) = mount(&one.pool, "one/fs");
+            set(&one, "one/fs", "quota", Some("0"));
+            set(&one, "one/fs", "refquota", Some("0"));
+            write_file(&fs, ROOT, name.as_bytes(), &noise(round as u64, 3 << 20));
+            fs.syncfs().expect("committed");
+        }
+        one.snapshot(&snapshot);
+        // Less than an operation is promised, and more than trees may differ.
+        limit(&one, 64 << 10);
+        two.receive("second/copy", &send(&one, &snapshot, base.as_deref(), false)).expect("received");
+        assert_eq!(shown(&two.pool, "second/copy", "quota").1, Source::Received);
+        base = Some(snapshot);
+    }
     two.check();
 }
 
