@@ -2,6 +2,8 @@
 
 #[path = "engine/mounts.rs"]
 mod mounts;
+#[path = "engine/streams.rs"]
+mod streams;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -156,10 +156,11 @@ impl StreamHost for Engine {
             told: begun,
             turn: None,
             placed: Vec::new(),
+            refused: None,
             warnings: Vec::new(),
         };
         let received = held.pool.receive(&spec, &mut input, &mut watch);
-        let Watch { warnings, .. } = watch;
+        let Watch { warnings, refused, .. } = watch;
         let nanos = self.env.clock.monotonic_ns().saturating_sub(begun);
         let mut receipt = Receipt { parts: Vec::new(), warnings };
         if !request.dry_run {
@@ -172,7 +173,14 @@ impl StreamHost for Engine {
                 }
             }
         }
-        for part in received.map_err(refuse::pool)? {
+        let told = |error| {
+            let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
+            let mut refusal = refused.filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
+            // `receive -f` is no word.
+            refusal.action = refusal.action.replace("add -f", "add -M");
+            refusal
+        };
+        for part in received.map_err(told)? {
             let (snapshot, from) = (part.snapshot, part.from);
             if !request.dry_run {
                 held.note_snapshots([snapshot.split('@').next().unwrap_or(&snapshot)]);
@@ -268,6 +276,8 @@ struct Watch<'e> {
     /// While a dataset changes no other verb does anything.
     turn: Option<MutexGuard<'e, ()>>,
     placed: Vec<Placed>,
+    /// Why it could not be unmounted.
+    refused: Option<Refusal>,
     warnings: Vec<Refusal>,
 }
 
@@ -283,8 +293,9 @@ impl ReceiveWatch for Watch<'_> {
                 self.placed = left;
                 Ok(())
             }
-            Err(_) => {
+            Err(refusal) => {
                 self.turn = None;
+                self.refused = Some(refusal);
                 Err(steadfast_pool::Error::Busy { name: dataset.to_owned() })
             }
         }
