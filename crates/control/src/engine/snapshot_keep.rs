@@ -1,5 +1,7 @@
 //! Going back to snapshots, holding them, their names and properties.
 
+use std::collections::BTreeSet;
+
 use super::filesystems::Edit;
 use super::{Engine, refuse, touched};
 use crate::api::{Caller, FsHold, FsHolds, FsInherit, FsRollback, FsSnapshotRename, HeldBy, Outcome};
@@ -111,10 +113,14 @@ impl Engine {
     }
 
     pub(super) fn list_holds(&self, request: &FsHolds) -> Result<Vec<HeldBy>, Refusal> {
-        let mut holds = Vec::new();
+        let (mut holds, mut seen) = (Vec::new(), BTreeSet::new());
         for name in &request.names {
             let held = self.held(super::snapshots::halves(name)?.0)?;
             for snapshot in self.in_tree(name, request.recursive)? {
+                // One name may lie below another.
+                if !seen.insert(snapshot.clone()) {
+                    continue;
+                }
                 for (tag, time) in held.pool.holds(&snapshot).map_err(refuse::pool)? {
                     holds.push(HeldBy { snapshot: snapshot.clone(), tag, time });
                 }

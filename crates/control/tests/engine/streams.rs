@@ -69,3 +69,18 @@ fn a_receive_into_what_is_in_use_says_what_is_and_how_it_goes_on() {
     house.receive(FsReceive { unmount: true, ..into("tank/copy") }, &increment).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/copy", "tank/fs"]);
 }
+
+#[test]
+fn a_hold_is_listed_once_though_one_name_lies_below_another() {
+    let house = House::new("holds_once");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/fs", "tank/fs/c"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    let names = vec!["tank/fs@2".to_owned(), "tank/fs/c@2".to_owned()];
+    house.snapshot(&["tank/fs@2", "tank/fs/c@2"]);
+    let (tag, recursive) = ("keep".to_owned(), false);
+    house.host().fs_hold(&caller(), FsHold { names: names.clone(), tag, recursive, release: false }).unwrap();
+    let holds = house.host().fs_holds(&caller(), FsHolds { names: names.clone(), recursive: true }).unwrap();
+    assert_eq!(holds.into_iter().map(|hold| hold.snapshot).collect::<Vec<_>>(), names);
+}
