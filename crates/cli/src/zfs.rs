@@ -729,7 +729,9 @@ fn mount_tree(session: &mut Session<'_, '_>, parsed: &Parsed, options: &[String]
         load_keys_below(session, name)?;
     }
     let overlay = parsed.has('O');
-    if found.iter().all(|fs| fs.mounted_at.is_none()) {
+    // What only holds others is passed over.
+    let is_place = |fs: &FsInfo| fs.value("canmount") != "off" && fs.value("mountpoint").starts_with('/');
+    if found.iter().all(|fs| fs.mounted_at.is_none() && is_place(fs)) {
         let request = FsMount { name: name.clone(), at: None, options: options.to_vec(), overlay };
         let outcome = session.ask(request).doing(doing)?;
         session.warn(&format!("'{name}' is mounted, but"), &outcome.warnings);

@@ -767,6 +767,15 @@ fn a_tree_is_mounted_from_its_top() {
     machine.ok("zfs unmount tank/a/b");
     assert!(machine.ok("zfs mount -Rv tank").contains("tank/c at /tank/c"));
     assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b", "tank/c"]);
+    // What only holds others is passed over.
+    machine.ok("zfs create -u -o canmount=off tank/off");
+    machine.ok("zfs create -u tank/off/in");
+    machine.ok("zfs create -u -o mountpoint=none tank/no");
+    machine.ok("zfs create -u -o mountpoint=/in tank/no/in");
+    for name in ["tank/off", "tank/no"] {
+        assert_eq!(machine.ok(&format!("zfs mount -R {name}")), "");
+    }
+    assert_eq!(mounted(), ["tank", "tank/a", "tank/a/b", "tank/c", "tank/no/in", "tank/off/in"]);
     machine.fails("zfs mount -R", 2);
     machine.fails("zfs mount -aR tank", 2);
     assert!(machine.fails("zfs mount -R tank/none", 1).contains("FS-ABSENT"));
