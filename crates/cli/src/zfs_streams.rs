@@ -334,6 +334,10 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         for part in &receipt.parts {
             let kind = if part.increment { "incremental" } else { "full" };
             let (from, snapshot) = (tame(&part.from), tame(&part.snapshot));
+            if part.there {
+                session.line(format!("snap {snapshot} already exists; ignoring"));
+                continue;
+            }
             let size = nice_bytes(part.bytes);
             session.line(format!("{would} {kind} stream of {from} into {snapshot}, {size}"));
         }

@@ -121,6 +121,9 @@ pub struct ReceivedPart {
     pub bytes: u64,
     /// How long it took, in nanoseconds.
     pub nanos: u64,
+    /// It was there already, and was passed over.
+    #[serde(default)]
+    pub there: bool,
 }
 
 /// What was received, or would be.

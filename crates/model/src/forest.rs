@@ -193,7 +193,7 @@ impl Forest {
     }
 
     /// Sends a snapshot, all of it or what is new since an older one, and makes it the youngest of a file system: a new one, or one that has the
-    /// older snapshot. With `force` it goes back to that first, or is replaced.
+    /// older snapshot. With `force` it goes back to that first, or is replaced. What it has of what is new stays as it is.
     pub fn receive(&mut self, snapshot: &str, base: Option<&str>, target: &str, force: bool) -> Done {
         let (from, at) = self.find(snapshot)?;
         let (name, now) = self.lines[&from].snapshots[at].clone();
@@ -211,7 +211,8 @@ impl Forest {
         let base = base.split('@').nth(1).ok_or(Refused::Absent)?;
         let line = self.lines.get(target).ok_or(Refused::Absent)?;
         if line.position(&name).is_some() {
-            return Err(Refused::Exists);
+            // It is passed over.
+            return Ok(());
         }
         let upon = line.position(base).ok_or(Refused::Absent)?;
         if upon + 1 < line.snapshots.len() && !force {

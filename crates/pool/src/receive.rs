@@ -93,6 +93,8 @@ pub struct Received {
     pub bytes: u64,
     /// Properties of the stream that are none here, or have no such value.
     pub left_out: Vec<String>,
+    /// It was there already, and was passed over.
+    pub there: bool,
 }
 
 /// Accompanies a receive.
@@ -139,15 +141,23 @@ impl Inner {
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
             let before = reader.bytes;
             let new = begin.base == 0 || self.table.read().find(&name).is_err();
-            let mut brought = self.brought(spec, &begin, begin.name.split('@').next() == Some(&top), new);
-            frame = match spec.dry_run {
-                true => skip(&mut reader, &begin)?,
+            let is_top = begin.name.split('@').next() == Some(&top);
+            let there = self.is_there((&name, &snapshot), &begin, is_top);
+            let mut brought = match there {
+                true => Brought::default(),
+                false => self.brought(spec, &begin, is_top, new),
+            };
+            frame = match spec.dry_run || there {
+                true => {
+                    came.push(None);
+                    skip(&mut reader, &begin)?
+                }
                 false => {
                     let called = (name.as_str(), snapshot.as_str());
                     let (next, left_out) =
                         self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch)?;
                     brought.left_out.extend(left_out);
-                    came.push((begin.guid, format!("{name}@{snapshot}")));
+                    came.push(Some((begin.guid, format!("{name}@{snapshot}"))));
                     next
                 }
             };
@@ -157,8 +167,21 @@ impl Inner {
                 increment: begin.base != 0,
                 bytes: reader.bytes - before,
                 left_out: brought.left_out,
+                there,
             });
         }
+    }
+
+    /// A replication that broke off is caught up: what came then is not taken again. A whole snapshot of the first dataset is refused, as it
+    /// may be of anything.
+    fn is_there(&self, (name, snapshot): (&str, &str), begin: &StreamBegin, is_top: bool) -> bool {
+        if begin.resumed || begin.base == 0 && is_top {
+            return false;
+        }
+        let table = self.table.read();
+        let entry = table.find(name).ok().and_then(|id| table.get(id));
+        let Some(entry) = entry.filter(|entry| entry.row.raw == begin.raw) else { return false };
+        entry.snapshots.values().any(|known| known.row.guid == begin.guid && known.row.name == snapshot)
     }
 
     /// Receives a snapshot. Gives the frame that follows it, and names of properties noted on it that are none here.

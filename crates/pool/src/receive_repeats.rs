@@ -24,8 +24,9 @@ const WAITING_MAX: usize = 4_096;
 /// Bytes that are copied at once where nothing can be shared.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Snapshots that a stream brought, in its order: guids, and full names.
-pub(crate) type Came = Vec<(u64, String)>;
+/// Snapshots of a stream, in its order: guids and full names of those that it brought. What was there already is not to be named: whoever
+/// sends its guid need not have it.
+pub(crate) type Came = Vec<Option<(u64, String)>>;
 
 /// A snapshot that is named.
 struct Named {
@@ -134,7 +135,12 @@ impl<'c> Repeats<'c> {
         }
         let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         let unknown = || reader.misplaced(format!("it repeats snapshot {number}, which did not come"));
-        let (guid, name) = at.and_then(|at| self.came.get(at)).ok_or_else(unknown)?;
+        let came = at.and_then(|at| self.came.get(at)).ok_or_else(unknown)?;
+        let passed = || {
+            let what = "which was here before: send what is upon the youngest that is here";
+            reader.misplaced(format!("it repeats snapshot {number}, {what}"))
+        };
+        let (guid, name) = came.as_ref().ok_or_else(passed)?;
         let (id, pin) = inner.pin(name)?;
         // It may have another name by now, and something else its own.
         if pin.row.guid != *guid {

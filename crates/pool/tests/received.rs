@@ -187,8 +187,18 @@ fn what_is_no_property_here_is_left_out_and_told_and_a_limit_that_cannot_be_kept
     let without = ReceiveSpec { exclude: vec!["quota".into()], ..into("second/copy") };
     two.receive_as(&without, &tight).expect("received");
     assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1", "2"]);
-    let refused = two.receive_as(&without, &tight);
+    let again = two.receive_as(&without, &tight).expect("it is there");
+    assert!(again[0].there && again[0].left_out.is_empty(), "{again:?}");
+    // Another one of that name is not.
+    let mut begin = StreamBegin::decode(&frames[0].1).expect("one");
+    begin.guid += 1;
+    frames[0].1 = begin.encode();
+    let refused = two.receive_as(&without, &hosts::joined(&frames));
+    assert!(matches!(refused, Err(Error::BaseNotYoungest { .. })), "{refused:?}");
+    let named = ReceiveSpec { target: "second/copy@1".into(), force: true, ..without };
+    let refused = two.receive_as(&named, &hosts::joined(&frames));
     assert!(matches!(refused, Err(Error::SnapshotExists { .. })), "{refused:?}");
+    two.check();
 }
 
 #[test]
@@ -342,5 +352,55 @@ fn what_is_replaced_makes_room_for_what_replaces_it() {
     let error = two.receive("second/box/other", &stream).expect_err("there is one");
     assert!(matches!(error, Error::FilesystemLimit { .. }), "{error}");
     two.receive_as(&ReceiveSpec { force: true, ..into("second/box/copy") }, &stream).expect("replaced");
+    two.check();
+}
+
+#[test]
+fn a_replication_that_broke_off_anywhere_is_caught_up() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    let both = ["one/top", "one/top/below"];
+    let spec = |snapshot: String, base: Option<String>| SendSpec { snapshot, base, ..SendSpec::default() };
+    let stream = |plan: &[SendSpec]| {
+        let mut out = Vec::new();
+        one.pool.send(plan, &mut out, &mut |_, _| ()).expect("sent");
+        out
+    };
+    for fs in both {
+        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+        one.snapshot(&format!("{fs}@0"));
+    }
+    two.receive("second/copy", &stream(&both.map(|fs| spec(format!("{fs}@0"), None)))).expect("received");
+    one.pool.create_dataset("one/top/new", BTreeMap::new(), None).expect("made");
+    let mut plan = Vec::new();
+    for (from, fs) in ["one/top", "one/top/below", "one/top/new"].into_iter().enumerate() {
+        for at in 1..=3 {
+            let seed = (from * 3 + at) as u64;
+            write_file(&mount(&one.pool, fs).0, ROOT, format!("{at}").as_bytes(), &noise(seed, 50_000));
+            one.snapshot(&format!("{fs}@{at}"));
+            let base = (at > 1 || from < 2).then(|| format!("{fs}@{}", at - 1));
+            plan.push(spec(format!("{fs}@{at}"), base));
+        }
+    }
+    let whole = stream(&plan);
+    let mut there = 0;
+    for part in 1..9 {
+        two.receive("second/copy", &whole[..whole.len() * part / 9]).expect_err("it breaks off");
+        let count: usize =
+            two.pool.datasets().iter().map(|fs| two.pool.snapshot_names(fs).unwrap().len()).sum();
+        assert!(count >= there, "{part}");
+        there = count;
+    }
+    assert!(there > 6, "some of it came: {there}");
+    let received = two.receive("second/copy", &whole).expect("caught up");
+    let passed: Vec<bool> = received.iter().map(|part| part.there).collect();
+    assert_eq!((passed.len(), passed.iter().filter(|there| **there).count()), (9, there - 2));
+    for fs in ["", "/below", "/new"] {
+        let (from, to) = (format!("one/top{fs}"), format!("second/copy{fs}"));
+        hosts::same((&one.pool, &from), (&two.pool, &to), fs);
+        assert_eq!(two.pool.snapshot_names(&to).unwrap()[usize::from(fs != "/new")..], ["1", "2", "3"]);
+    }
+    // A whole snapshot of the first one may be of anything.
+    let again = two.receive("second/copy", &one.send("one/top@0", None));
+    assert!(matches!(again, Err(Error::DestinationExists { .. })), "{again:?}");
     two.check();
 }

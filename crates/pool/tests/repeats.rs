@@ -381,3 +381,28 @@ fn change(host: &Host, dice: &mut Dice) {
     }
     fs.forget(ino, 1);
 }
+
+#[test]
+fn what_was_there_before_is_passed_over_and_not_named() {
+    let (one, two) = (one(), Host::new("second", 128));
+    one.snapshot("one/fs@1");
+    two.receive("second/copy", &send(&one, &[spec("one/fs@1", None)])).expect("received");
+    copy(&one, "one/fs", b"a", b"x");
+    write_file(&mount(&one.pool, "one/fs").0, ROOT, b"new", &noise(2, BYTES));
+    one.snapshot("one/fs@2");
+    copy(&one, "one/fs", b"new", b"again");
+    one.snapshot("one/fs@3");
+    let plan = [spec("one/fs@2", Some("one/fs@1")), spec("one/fs@3", Some("one/fs@2"))];
+    let both = send(&one, &plan);
+    assert!(repeated(&both) >= BYTES as u64);
+    two.receive("second/copy", &send(&one, &plan[..1])).expect("received");
+    let error = two.receive("second/copy", &both).expect_err("it names what did not come with it");
+    assert!(matches!(error, Error::StreamDamaged { .. }), "{error}");
+    assert!(error.to_string().contains("which was here before"), "{error}");
+    assert_eq!(two.pool.snapshot_names("second/copy").unwrap(), ["1", "2"]);
+    two.receive("second/copy", &send(&one, &plan[1..])).expect("received");
+    same((&one.pool, "one/fs"), (&two.pool, "second/copy"), "caught up");
+    let all = two.receive("second/copy", &both).expect("all of it is there");
+    assert!(all.iter().all(|part| part.there));
+    two.check();
+}

@@ -292,10 +292,19 @@ impl History {
                 if is_clone && matches!(real, Err(Error::TargetIsClone { .. })) {
                     return Ok(false);
                 }
+                let name = snapshot.split('@').nth(1).unwrap_or_default();
+                let is_there = base.is_some()
+                    && self.forest.lines().any(|(known, line)| {
+                        *known == *target && line.snapshots.iter().any(|(known, _)| known == name)
+                    });
                 let mut model = self.forest.receive(snapshot, base.as_deref(), target, *force);
                 if model == Err(Refused::Modified) && real.is_ok() && !self.forest.is_changed(target) {
                     // It was about to change, and nothing came of it.
                     model = self.forest.receive(snapshot, base.as_deref(), target, true);
+                }
+                if is_there && model.is_ok() && real.is_ok() {
+                    // Nothing was done, so nothing is durable by it.
+                    return Ok(false);
                 }
                 if model.is_ok() {
                     // Nodes keep their numbers, and older snapshots may have some that the newest has no more.

@@ -191,8 +191,8 @@ impl StreamHost for Engine {
                 );
                 receipt.warnings.push(Refusal::new(Code::PropUnknown, what).with("property", &property));
             }
-            let (increment, bytes) = (part.increment, part.bytes);
-            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos });
+            let (increment, bytes, there) = (part.increment, part.bytes, part.there);
+            receipt.parts.push(ReceivedPart { snapshot, from, increment, bytes, nanos, there });
         }
         if !request.dry_run {
             self.log(&held, caller);

@@ -792,7 +792,8 @@ impl StreamHost for FakeHost {
         let stream = std::io::read_to_string(&mut descriptor).expect("somebody writes it");
         let snapshot = format!("{}@{}", request.target.split('@').next().unwrap_or_default(), stream.trim());
         let (bytes, nanos) = (stream.len() as u64, 1_000_000_000);
-        let part = ReceivedPart { snapshot, from: "far/fs@s".into(), increment: false, bytes, nanos };
+        let part =
+            ReceivedPart { snapshot, from: "far/fs@s".into(), increment: false, bytes, nanos, there: false };
         Ok(Receipt { parts: vec![part], warnings: Vec::new() })
     }
 
