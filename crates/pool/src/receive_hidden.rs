@@ -276,6 +276,20 @@ impl Inner {
         Some(Partial { guid: row.guid, base, position, raw: entry.row.raw, packed: row.packed })
     }
 
+    /// Names of file systems of which a part is kept, and that are not there yet.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        let table = self.table.read();
+        let name = |entry: &Entry| {
+            let receiving = entry.receiving.as_ref().filter(|r| r.row.kept && !r.is_increment())?;
+            let last = receiving.row.name.split('@').next()?;
+            Some(format!("{}/{last}", table.full_name(entry.row.parent)))
+        };
+        let mut names: Vec<String> = table.iter_all().filter_map(|(_, entry)| name(entry)).collect();
+        names.retain(|name| table.find(name).is_err());
+        names.sort();
+        names
+    }
+
     /// Refuses to destroy what something is received upon. (R3)
     pub(crate) fn check_receives(
         &self,

@@ -255,6 +255,12 @@ impl Pool {
         self.inner.partial(name)
     }
 
+    /// Names of file systems that are not there yet, and of which a receive that broke off has left something.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<String> {
+        self.inner.unfinished()
+    }
+
     /// Bytes that a dataset refers to and a snapshot of it does not.
     pub fn written_since(&self, dataset: &str, snapshot: &str) -> Result<u64> {
         self.inner.written_since_name(dataset, snapshot)

@@ -188,6 +188,16 @@ impl SnapshotHost for Engine {
                     }
                 }
             }
+            // Nobody sees those, but who asks for what they have.
+            let is_asked = request.wanted.iter().any(|name| name == "receive_resume_token");
+            for name in held.pool.unfinished().into_iter().filter(|_| is_asked && request.filesystems) {
+                let depth = name.strip_prefix(&below).map(|tail| tail.matches('/').count() + 1);
+                let within = |depth| request.depth.is_none_or(|most| depth <= most as usize);
+                let token = Engine::resume_token(&held, &name).filter(|_| depth.is_some_and(within));
+                if let Some(token) = token {
+                    add(&mut found, super::report::unfinished(&name, token));
+                }
+            }
         }
         Ok(found)
     }

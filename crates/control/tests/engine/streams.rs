@@ -84,3 +84,33 @@ fn a_hold_is_listed_once_though_one_name_lies_below_another() {
     let holds = house.host().fs_holds(&caller(), FsHolds { names: names.clone(), recursive: true }).unwrap();
     assert_eq!(holds.into_iter().map(|hold| hold.snapshot).collect::<Vec<_>>(), names);
 }
+
+#[test]
+fn a_part_of_what_is_not_there_yet_is_listed_to_who_asks_for_its_token() {
+    let house = House::new("unfinished");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/box", "tank/fs"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    house.snapshot(&["tank/fs@1"]);
+    let stream = house.send(of("tank/fs@1", None));
+    let keep = FsReceive { keep: true, ..into("tank/box/new") };
+    house.receive(keep, &stream[..stream.len() - 10]).unwrap_err();
+    let listed = |start: &str, depth: Option<u32>, wanted: &str| -> Vec<String> {
+        let request = FsListAll {
+            names: vec![start.to_owned()],
+            depth,
+            filesystems: true,
+            wanted: vec![wanted.to_owned()],
+            ..FsListAll::default()
+        };
+        house.host().fs_list_all(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
+    };
+    let token = "receive_resume_token";
+    assert_eq!(listed("tank", None, token), ["tank", "tank/box", "tank/fs", "tank/box/new"]);
+    assert_eq!(listed("tank", None, "used"), ["tank", "tank/box", "tank/fs"]);
+    assert_eq!(listed("tank", Some(1), token), ["tank", "tank/box", "tank/fs"]);
+    assert_eq!(listed("tank/box", Some(1), token), ["tank/box", "tank/box/new"]);
+    assert_eq!(listed("tank/fs", None, token), ["tank/fs"]);
+    assert_eq!(listed("tank/box/new", Some(0), token), ["tank/box/new"]);
+}
