@@ -154,8 +154,12 @@ impl Inner {
                 }
                 false => {
                     let called = (name.as_str(), snapshot.as_str());
-                    let (next, left_out) =
-                        self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch)?;
+                    let between = self.make_between(spec, &name, &begin)?;
+                    let one = self.receive_one(spec, called, (&begin, &brought, &came), &mut reader, watch);
+                    if one.is_err() && self.table.read().hidden_for(&name).is_none() {
+                        self.unmake(&between);
+                    }
+                    let (next, left_out) = one?;
                     brought.left_out.extend(left_out);
                     came.push(Some((begin.guid, format!("{name}@{snapshot}"))));
                     next
@@ -182,6 +186,42 @@ impl Inner {
         let entry = table.find(name).ok().and_then(|id| table.get(id));
         let Some(entry) = entry.filter(|entry| entry.row.raw == begin.raw) else { return false };
         entry.snapshots.values().any(|known| known.row.guid == begin.guid && known.row.name == snapshot)
+    }
+
+    /// With `-d` the file systems are made that are missing between what is given and what comes. Gives their names, what lies above first.
+    fn make_between(&self, spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<Vec<String>> {
+        let mut made = Vec::new();
+        let is_new = begin.base == 0 || begin.clone || spec.origin.is_some();
+        let tail = name.strip_prefix(spec.target.as_str()).and_then(|tail| tail.strip_prefix('/'));
+        let Some(tail) = tail.filter(|_| is_new && !begin.resumed && spec.naming == Naming::WithoutPool)
+        else {
+            return Ok(made);
+        };
+        for (at, _) in tail.match_indices('/') {
+            let between = &name[..spec.target.len() + 1 + at];
+            if self.table.read().find(between).is_ok() {
+                continue;
+            }
+            if let Err(error) = self.create_dataset(between, Local::new(), None) {
+                self.unmake(&made);
+                return Err(error);
+            }
+            made.push(between.to_owned());
+        }
+        Ok(made)
+    }
+
+    /// What was made for what did not come goes again, unless somebody uses it by now.
+    fn unmake(&self, made: &[String]) {
+        for name in made.iter().rev().filter(|_| !self.is_suspended()) {
+            let unused = {
+                let table = self.table.read();
+                table.find(name).and_then(|id| table.check_no_hidden(id))
+            };
+            if unused.and_then(|()| self.destroy_dataset(name, false)).is_err() {
+                return;
+            }
+        }
     }
 
     /// Receives a snapshot. Gives the frame that follows it, and names of properties noted on it that are none here.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use common::{Dice, ROOT, mount, noise, write_file};
 use hosts::{Cuts, Host, WRITES_AND_FLUSHES};
 use steadfast_format::stream::{FrameKind, StreamBegin};
-use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec};
+use steadfast_pool::{Error, Naming, Pool, ReceiveSpec, SendSpec};
 use steadfast_property::Source;
 
 fn send(host: &Host, snapshot: &str, base: Option<&str>, backup: bool) -> Vec<u8> {
@@ -402,5 +402,36 @@ fn a_replication_that_broke_off_anywhere_is_caught_up() {
     // A whole snapshot of the first one may be of anything.
     let again = two.receive("second/copy", &one.send("one/top@0", None));
     assert!(matches!(again, Err(Error::DestinationExists { .. })), "{again:?}");
+    two.check();
+}
+
+#[test]
+fn what_lies_between_is_made_with_its_pool_left_out_and_goes_if_nothing_comes() {
+    let (one, two) = (Host::new("one", 64), Host::new("second", 64));
+    for fs in ["one/a", "one/a/b", "one/a/b/c"] {
+        one.pool.create_dataset(fs, BTreeMap::new(), None).expect("made");
+    }
+    write_file(&mount(&one.pool, "one/a/b/c").0, ROOT, b"file", &noise(1, 2 << 20));
+    one.snapshot("one/a/b/c@1");
+    let stream = one.send("one/a/b/c@1", None);
+    let below = ReceiveSpec { naming: Naming::WithoutPool, ..into("second") };
+    let part = &stream[..stream.len() / 2];
+    two.receive_as(&below, part).expect_err("it breaks off");
+    two.check();
+    assert_eq!(two.pool.datasets(), ["second"]);
+    let missing = two.receive_as(&ReceiveSpec { target: "second/no".into(), ..below.clone() }, &stream);
+    assert!(matches!(missing, Err(Error::NoParent { .. })), "{missing:?}");
+    let plain = two.receive("second/a/b", &stream);
+    assert!(matches!(plain, Err(Error::NoParent { .. })), "{plain:?}");
+    // What is kept needs them.
+    two.receive_as(&ReceiveSpec { keep: true, ..below.clone() }, part).expect_err("it breaks off");
+    assert_eq!(two.pool.datasets(), ["second", "second/a", "second/a/b"]);
+    assert_eq!(two.pool.unfinished(), ["second/a/b/c"]);
+    let two = two.crash();
+    assert_eq!(two.pool.unfinished(), ["second/a/b/c"]);
+    let at = two.pool.partial_receive("second/a/b/c").expect("kept").position;
+    two.receive_as(&below, &one.send_from("one/a/b/c@1", None, Some(at))).expect("received");
+    assert!(two.pool.unfinished().is_empty());
+    hosts::same((&one.pool, "one/a/b/c"), (&two.pool, "second/a/b/c"), "whole");
     two.check();
 }
