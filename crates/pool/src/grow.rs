@@ -142,6 +142,7 @@ impl Inner {
         };
         self.commit_changes()?;
         self.update_limits();
+        self.even_out(leaf.config().group);
         Ok(u64::from(gained) * u64::from(self.column_of(&leaf.config())))
     }
 

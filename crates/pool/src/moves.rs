@@ -6,7 +6,8 @@
 //! | job       | moves                                                    | begun by                              |
 //! |-----------|----------------------------------------------------------|---------------------------------------|
 //! | remove    | segments of groups that leave to others                  | `remove`                              |
-//! | expand    | columns to devices of their group that hold fewer        | `attach` to a raidz group             |
+//! | expand    | columns to devices of their group that hold fewer        | `attach` to a raidz group; there, a   |
+//! |           |                                                          | device that grew or is a larger one   |
 //! | rebalance | segments to groups that are emptier, and columns as above | `rebalance`                          |
 //!
 //! ## Invariants
@@ -27,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_format::{
-    Checksums, DeviceId, GroupClass, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId,
+    Checksums, DeviceId, GroupClass, GroupKind, LeafState, MetaKey, ScanKind, ScanRow, ScanState, SegmentId,
 };
 use steadfast_segment::Moved;
 
@@ -251,6 +252,36 @@ impl Inner {
         if kind == ScanKind::Remove { self.space.filled_bytes(id) } else { self.space.stored_bytes(id) }
     }
 
+    /// A device of a group has more slots than it had, or than the one before it. Where a raidz group has more devices than columns segments
+    /// can be placed there only as far as the others have room, too: columns are evened out as after `attach`. Any job that is under way is
+    /// let go on.
+    pub(crate) fn even_out(&self, group: u8) {
+        let width = {
+            let groups = self.groups.read();
+            let Some(listed) = groups.iter().find(|listed| listed.id == group) else { return };
+            if !matches!(listed.kind, GroupKind::Raidz(_)) {
+                return;
+            }
+            usize::from(listed.width)
+        };
+        let stays = |leaf: &&Arc<Leaf>| {
+            let config = leaf.config();
+            config.group == group && config.state != LeafState::Leaving
+        };
+        if self.leaves().iter().filter(stays).count() <= width {
+            return;
+        }
+        {
+            let mut moving = self.moving.lock();
+            let under_way = |scan: &Scan| matches!(scan.row.state, ScanState::Active | ScanState::Paused);
+            if moving.as_ref().is_some_and(under_way) {
+                return;
+            }
+            *moving = Some(self.begin_move(ScanKind::Expand, 0));
+        }
+        self.note_scan("expand", "start");
+    }
+
     /// A group that leaves according to the labels is emptied, whatever was stored of the job (Y1). At import.
     pub(crate) fn resume_moves(&self) {
         let leaves = self.leaves();
@@ -440,6 +471,12 @@ impl Inner {
         let stays = self.take_back(&leaf);
         if !stays {
             self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
+        }
+        // The newest of its group came in its stead.
+        let members = || self.leaves().into_iter().filter(|other| other.config().group == group);
+        let newest = members().max_by_key(|other| other.id());
+        if !stays && newest.is_some_and(|newest| newest.config().slots > leaf.config().slots) {
+            self.even_out(group);
         }
         let is_parted = leaf.config().state == LeafState::Parted;
         if is_parted && !stays {

@@ -9,7 +9,7 @@ use common::{ME, MIB, ROOT, handle, handles, import, mount, noise, read_file, sp
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LabelConfig};
-use steadfast_pool::{CreateSpec, GroupHandles, Pool, Redundancy, ScanState, ScrubCommand};
+use steadfast_pool::{CreateSpec, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand};
 use steadfast_posix::{Errno, FileSystem};
 
 const RECORD: u64 = 128 << 10;
@@ -219,6 +219,44 @@ fn an_uneven_group_is_removed_and_takes_what_others_held() {
             assert!(read_file(&fs, ROOT, name.as_bytes()) == noise(file, 10 << 20), "{name}");
         }
     }
+}
+
+/// A group of more devices than columns is full, and one of them is replaced by a larger one, which grows then: what that has to itself is no
+/// room until columns have moved there, and they move by themselves.
+#[test]
+fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
+    let env = Env::seeded(7);
+    let (first, more) = (devices("first", &[96, 96, 96]), devices("more", &[64, 128]));
+    let pool = create(&env, vec![group(Redundancy::Raidz(1), &first)]);
+    pool.attach("first0", handle(&more[0]), false).expect("begun");
+    finish(&pool);
+    let (fs, _open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let full = fill(&pool, &fs, file, 0, 98);
+    let before = capacity(&pool);
+    let evened = |pool: &Pool| {
+        finish(pool);
+        let moving = pool.state().moving.expect("a job");
+        assert_eq!((moving.kind, moving.state), (ScanKind::Expand, ScanState::Finished));
+        assert!(moving.rebuilt > 0, "columns moved: {moving:?}");
+    };
+    pool.replace("more0", handle(&more[1]), false).expect("begun");
+    assert!(capacity(&pool) < before + 24 * MIB, "not at once: {:?}", pool.state().accounting);
+    evened(&pool);
+    let replaced = capacity(&pool);
+    assert!(replaced > before + 28 * MIB, "{replaced} after {before}");
+    let records = fill(&pool, &fs, file, full, 98);
+    assert!(records * RECORD > replaced / 10 * 9, "{records} records of {replaced} bytes");
+
+    more[1].grow(192 * MIB);
+    assert!(pool.expand("more1").expect("it has grown") > 0);
+    evened(&pool);
+    let grown = capacity(&pool);
+    assert!(grown > replaced + 4 * MIB, "{grown} after {replaced}");
+    let records = fill(&pool, &fs, file, records, 98);
+    assert!(records * RECORD > grown / 10 * 9, "{records} records of {grown} bytes");
+    check(&fs, file, records);
+    scrub(&pool);
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub(crate) struct Counts {
     pub free_columns: u64,
     /// New segments may have fewer columns than `width`, because the group holds more so.
     pub narrow: bool,
+    /// It has parity, and more devices than columns: what one of them has free is of use only beside what others have.
+    pub surplus: bool,
 }
 
 impl Group {

@@ -21,7 +21,8 @@
 //! (U7) In a group of as many devices as columns those that fail change nothing that admission counts, and find room for every column that was
 //!      written without them when they are back, whoever writes first. A device that comes in the stead of another has room for what that one held.
 //!                                                                                    `Table::members`, `Table::meant`; test
-//! (U8) Without the feature, and in groups that hold no more by it, the table decides as it did before there were narrow segments.
+//! (U8) Without the feature, and in groups that hold no more by it, the table decides as it did before there were narrow segments. (What a
+//!      group of more devices than columns can come to is counted as it lies in any case.)
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -81,6 +82,7 @@ impl Table {
         let all: Vec<u32> = here().filter(|space| !space.leaving).map(|space| space.slots.total()).collect();
         let total = groups::formable(&all, group.width);
         let width = group.width_of(free.len());
+        let surplus = matches!(group.redundancy, Redundancy::Raidz(_)) && all.len() > group.width as usize;
         let free = width.map_or(0, |width| groups::formable(&free, width));
         let (free_columns, whole) = (u64::from(free) * data, u64::from(total) * data);
         if let Some(widths) =
@@ -94,7 +96,15 @@ impl Table {
                     [columns, best].map(|columns| group.units_in(columns, self.geometry));
                 let [free, total] =
                     [free_units, total_units].map(|units| u32::try_from(units / slot).unwrap_or(u32::MAX));
-                return Counts { free, total, free_units, total_units, free_columns: columns, narrow: true };
+                return Counts {
+                    free,
+                    total,
+                    free_units,
+                    total_units,
+                    free_columns: columns,
+                    narrow: true,
+                    surplus,
+                };
             }
         }
         Counts {
@@ -104,6 +114,7 @@ impl Table {
             total_units: u64::from(total) * slot,
             free_columns,
             narrow: false,
+            surplus,
         }
     }
 
@@ -589,8 +600,10 @@ impl Table {
 impl Group {
     /// Units that its segments can come to, as they lie.
     pub fn reachable(&self, geometry: Geometry) -> u64 {
-        let Counts { free_columns, total_units, narrow, .. } = self.counts;
-        if narrow || self.narrow_rows > 0 {
+        let Counts { free_columns, total_units, narrow, surplus, .. } = self.counts;
+        // Where there are more devices than columns free slots may all be on one of them, as after it took the place of a smaller one: until
+        // columns have moved there (`Space::level`) nothing can be placed on them.
+        if narrow || surplus || self.narrow_rows > 0 {
             total_units.min(self.units_in(self.held_columns + free_columns, geometry))
         } else {
             total_units
@@ -804,6 +817,32 @@ mod tests {
         assert_eq!(fill_all(&mut table).len(), 12);
         assert!(table.rows.values().all(|row| row.place.columns().count() == 3));
         table.check().unwrap();
+    }
+
+    /// (U5)
+    #[test]
+    fn what_one_device_has_to_itself_beside_full_ones_is_not_counted_as_room() {
+        for (uneven, more) in [(true, 12), (true, 60), (false, 60)] {
+            let mut table = table(1, 3, &[40, 40, 40]);
+            table.set_uneven(uneven);
+            let ids = fill_all(&mut table);
+            let full = reachable(&table);
+            assert_eq!(full, 40 * u64::from(GEOMETRY.slot_units()));
+            table.add_device(DeviceId(4), more, 0, true);
+            // Four devices, three columns: nothing can be placed on one alone.
+            assert!(fill(&mut table).is_none());
+            assert_eq!(reachable(&table), full, "{more}");
+            assert!(table.groups[0].counts.total > 40);
+            // What is freed comes back, and with it what the newest has.
+            ids.iter().step_by(3).for_each(|id| empty(&mut table, *id));
+            commit(&mut table);
+            assert!(reachable(&table) > full, "{more}");
+            let before = reachable(&table);
+            fill_all(&mut table);
+            let held: u64 = table.rows.values().map(|row| u64::from(table.capacity_units(row))).sum();
+            assert_eq!((held, reachable(&table)), (before, before), "{more}");
+            table.check().unwrap();
+        }
     }
 
     /// (U7)
