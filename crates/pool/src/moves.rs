@@ -253,8 +253,8 @@ impl Inner {
     }
 
     /// A device of a group has more slots than it had, or than the one before it. Where a raidz group has more devices than columns segments
-    /// can be placed there only as far as the others have room, too: columns are evened out as after `attach`. Any job that is under way is
-    /// let go on.
+    /// can be placed there only as far as the others have room, too: columns are evened out as after `attach`, from the beginning if that is
+    /// under way. Any other job, and one that was paused, is let go on.
     pub(crate) fn even_out(&self, group: u8) {
         let width = {
             let groups = self.groups.read();
@@ -273,8 +273,12 @@ impl Inner {
         }
         {
             let mut moving = self.moving.lock();
-            let under_way = |scan: &Scan| matches!(scan.row.state, ScanState::Active | ScanState::Paused);
-            if moving.as_ref().is_some_and(under_way) {
+            let goes_on = |row: &ScanRow| match row.state {
+                ScanState::Active => row.kind != ScanKind::Expand,
+                ScanState::Paused => true,
+                ScanState::Finished | ScanState::Canceled => false,
+            };
+            if moving.as_ref().is_some_and(|scan| goes_on(&scan.row)) {
                 return;
             }
             *moving = Some(self.begin_move(ScanKind::Expand, 0));
@@ -472,10 +476,12 @@ impl Inner {
         if !stays {
             self.events.note(EventKind::DeviceRemoved { path: leaf.path() });
         }
-        // The newest of its group came in its stead.
-        let members = || self.leaves().into_iter().filter(|other| other.config().group == group);
-        let newest = members().max_by_key(|other| other.id());
-        if !stays && newest.is_some_and(|newest| newest.config().slots > leaf.config().slots) {
+        // One that is newer came in its stead.
+        let newer = |other: &Arc<Leaf>| {
+            let other = other.config();
+            other.group == group && other.id > id && other.slots > leaf.config().slots
+        };
+        if self.leaves().iter().any(newer) {
             self.even_out(group);
         }
         let is_parted = leaf.config().state == LeafState::Parted;
