@@ -7,8 +7,8 @@ use crate::table::{render, tame};
 use crate::zpool::{device_path, get_columns, get_fields, get_row};
 use serde_json::{Map, json};
 use std::path::Path;
+use steadfast_control::Refusal;
 use steadfast_control::api::{PoolStatus, Source, Value, VdevReport};
-use steadfast_control::{Code, Refusal};
 use steadfast_property::nice_bytes;
 
 /// What is known of a device, by the names of vdevprops(7).
@@ -66,9 +66,7 @@ pub(crate) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
         let named = |(vdev, _): &&Vdev| word == ALL || is_called(session, vdev, word);
         let named: Vec<&Vdev> = all.iter().filter(named).collect();
         if named.is_empty() && word != ALL {
-            let what = format!("{word} is no device of the pool '{pool}'");
-            let refusal = Refusal::new(Code::VdevMissing, what).with("device", word);
-            return Err(refusal).doing(|| doing(pool));
+            return Err(Refusal::no_device(pool, word)).doing(|| doing(pool));
         }
         found.extend(named);
     }

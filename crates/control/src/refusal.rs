@@ -363,6 +363,9 @@ impl<'de> Deserialize<'de> for Code {
     }
 }
 
+/// What to do if a pool has no such device.
+pub(crate) const SHOWS_DEVICES: &str = "`zpool status {pool}` shows its devices.";
+
 /// A wish that is not granted: what is wrong, what that means, what to do.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what} [{code}]")]
@@ -388,6 +391,21 @@ impl Refusal {
     pub fn new(code: Code, what: impl Into<String>) -> Refusal {
         let (meaning, action) = (code.meaning().to_owned(), code.action().to_owned());
         Refusal { code, what: what.into(), meaning, action, fields: BTreeMap::new() }
+    }
+
+    /// Another action than the catalogue's, in which fields that are added afterwards fill words in braces.
+    #[must_use]
+    pub fn advising(mut self, action: &str) -> Refusal {
+        action.clone_into(&mut self.action);
+        self
+    }
+
+    /// What was named is no device of a pool.
+    #[must_use]
+    pub fn no_device(pool: &str, device: impl fmt::Display) -> Refusal {
+        let what = format!("{device} is no device of the pool '{pool}'");
+        let refusal = Refusal::new(Code::VdevMissing, what).advising(SHOWS_DEVICES);
+        refusal.with("pool", pool).with("device", device)
     }
 
     /// Adds a field, and puts it into the action where that names it.
@@ -441,6 +459,13 @@ mod tests {
         assert!(refusal.advice().contains("`zpool export tank`"), "{}", refusal.advice());
         let bare = Refusal::new(Code::PoolExists, "x");
         assert!(bare.advice().contains("`zpool export POOL`"), "{}", bare.advice());
+    }
+
+    #[test]
+    fn who_names_no_device_of_a_pool_is_told_where_to_see_them() {
+        let refusal = Refusal::no_device("tank", "/d/none.img");
+        assert_eq!(refusal.what, "/d/none.img is no device of the pool 'tank'");
+        assert_eq!(refusal.advice(), "`zpool status tank` shows its devices.");
     }
 
     #[test]

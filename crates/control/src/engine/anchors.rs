@@ -271,6 +271,5 @@ fn device_named(held: &Held, pool: &str, device: &Path) -> Result<Target, Refusa
     if let Some(cache) = state.caches.into_iter().find(|cache| same(&cache.path)) {
         return Ok(Target::Cache(cache.path));
     }
-    let what = format!("{} is no device of the pool '{pool}'", device.display());
-    Err(Refusal::new(Code::VdevMissing, what).with("device", device.display()))
+    Err(Refusal::no_device(pool, device.display()))
 }

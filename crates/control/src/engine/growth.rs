@@ -126,10 +126,7 @@ impl Engine {
             devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
         };
         let found = paths.clone().find(|path| named(path)).or_else(|| paths.clone().find(|path| same(path)));
-        found.map(str::to_owned).ok_or_else(|| {
-            let what = format!("{} is no device of the pool '{pool}'", device.display());
-            Refusal::new(Code::VdevMissing, what).with("device", device.display())
-        })
+        found.map(str::to_owned).ok_or_else(|| Refusal::no_device(pool, device.display()))
     }
 
     pub(super) fn online(&self, caller: &Caller, request: &PoolOnline) -> Result<Outcome, Refusal> {

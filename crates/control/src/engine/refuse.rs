@@ -1,6 +1,6 @@
 //! The pool's errors as refusals: one table, each line with its code.
 
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, Refusal, SHOWS_DEVICES};
 use steadfast_pool::Error;
 
 /// The refusal that goes with an error of a pool.
@@ -47,7 +47,10 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::LogHeld { pool, .. } => with(Code::LogHeld).with("pool", pool),
         Error::LogUnfit { path, .. } => with(Code::VdevIo).with("device", path),
         Error::SpareInUse { pool, path } => with(Code::SpareInUse).with("pool", pool).with("device", path),
-        Error::NoSuchLog { pool, path } => with(Code::VdevMissing).with("pool", pool).with("device", path),
+        Error::NoSuchLog { pool, path } | Error::NoSuchAnchor { pool, path } => {
+            let refusal = with(Code::VdevMissing).advising(SHOWS_DEVICES);
+            refusal.with("pool", pool).with("device", path)
+        }
         Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
         Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),
         Error::FeatureOff { pool, feature } => {
@@ -170,7 +173,6 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::AnchorThere { pool, register } => {
             with(Code::AnchorExists).with("pool", pool).with("register", register)
         }
-        Error::NoSuchAnchor { pool, path } => with(Code::VdevMissing).with("pool", pool).with("device", path),
         Error::AnchorUnusable { pool, source } => with(anchor(&source)).with("pool", pool),
         Error::Anchor(source) => with(anchor(&source)),
         Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => with(Code::VdevIo),
