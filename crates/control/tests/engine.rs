@@ -712,6 +712,27 @@ fn a_device_that_vanishes_while_in_use_is_told() {
 }
 
 #[test]
+fn a_group_that_does_without_a_device_that_vanished_says_so() {
+    let house = House::new("vanishmirror");
+    let mut request = house.create_request("tank", "a.img");
+    request.vdevs[0].devices.push(house.image("b.img"));
+    request.vdevs[0].kind = VdevKind::Mirror;
+    house.create_pool(request).unwrap();
+    let messages = || {
+        let request = PoolStatus { names: vec!["tank".into()] };
+        house.host().pool_status(&caller(), request).unwrap().remove(0).messages
+    };
+    std::fs::remove_file(house.folder.join("a.img")).unwrap();
+    let told = messages();
+    assert_eq!((told.len(), told[0].code), (1, Code::VdevDegraded), "{told:?}");
+    assert!(told[0].what.contains("a.img") && told[0].what.contains("does without"), "{}", told[0].what);
+    std::fs::remove_file(house.folder.join("b.img")).unwrap();
+    let told: Vec<Code> = messages().iter().map(|message| message.code).collect();
+    assert_eq!(told, [Code::VdevGone, Code::VdevGone]);
+    house.export("tank", true).unwrap();
+}
+
+#[test]
 fn a_new_device_that_was_refused_is_tried_again() {
     let house = House::new("autoreplace");
     let devices = ["a.img", "b.img"].map(|name| house.image(name)).to_vec();

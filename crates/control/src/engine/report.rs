@@ -404,7 +404,27 @@ pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
     vdevs
 }
 
-/// What is to be said of a device that was removed or cut short.
+/// Whether a group does without so many of its devices as are out of use.
+fn does_without(measured: &Measured, id: u8) -> bool {
+    let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return false };
+    let spared = steadfast_pool::redundancy_of(group).spared(group.width.into());
+    let of_use = |leaf: &LeafStatus| matches!(leaf_health(leaf).0, Health::Online | Health::Degraded);
+    let members = measured.leaves.iter().filter(|leaf| leaf.config.group == id);
+    members.filter(|leaf| !of_use(leaf)).count() <= spared as usize
+}
+
+/// What is to be said of a device that was removed or cut short, which others of its group may make up for.
+fn lost_device(measured: &Measured, pool: &str, leaf: &LeafStatus) -> Refusal {
+    let mut refusal = gone(pool, leaf);
+    if does_without(measured, leaf.config.group) {
+        refusal.what.push_str(", and its group does without");
+        let (what, device) = (refusal.what, &leaf.config.path);
+        return Refusal::new(Code::VdevDegraded, what).with("device", device).with("pool", pool);
+    }
+    refusal
+}
+
+/// What is to be said of a device that was removed or cut short, where nothing makes up for it.
 fn gone(pool: &str, leaf: &LeafStatus) -> Refusal {
     let note = leaf_health(leaf).1.unwrap_or_default();
     let what = format!("the device {} {note}", leaf.config.path);
@@ -624,7 +644,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         let what = format!("{devices} out of use ({}), and the pool does without", out.join(", "));
         messages.push(Refusal::new(Code::VdevDegraded, what).with("pool", name).with("device", out[0]));
     }
-    messages.extend(measured.leaves.iter().filter(lost).map(|leaf| gone(name, leaf)));
+    messages.extend(measured.leaves.iter().filter(lost).map(|leaf| lost_device(&measured, name, leaf)));
     for log in &measured.log_devices {
         let (state, why) = log_health(log);
         if matches!(state, Health::Unavail | Health::Faulted | Health::Removed | Health::Offline) {
