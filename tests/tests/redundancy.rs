@@ -147,6 +147,8 @@ fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced()
     let Some(host) = Host::with_images("spares", 4, 128 * MIB) else { return };
     host.shell("zpool create -m $PWD/t tank mirror $PWD/d1.img $PWD/d2.img spare $PWD/d3.img").ok();
     host.shell("zpool status tank").ok().says("spares").says("AVAIL");
+    let listed = host.shell("zpool list -v tank").ok().out;
+    assert!(listed.lines().any(|line| line.starts_with("spare ")), "{listed}");
     host.shell("zpool add tank spare $PWD/d3.img").fails(1);
     for file in 0..10 {
         fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");

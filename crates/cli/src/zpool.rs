@@ -788,6 +788,8 @@ fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) 
                     VdevClass::Special => Some("special"),
                     VdevClass::Log => Some("logs"),
                     VdevClass::Cache => Some("cache"),
+                    VdevClass::Spare => Some("spare"),
+                    VdevClass::Anchor => Some("anchor"),
                     _ => None,
                 };
                 if let Some(heading) = heading.filter(|_| heading != section) {

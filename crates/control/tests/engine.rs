@@ -589,6 +589,28 @@ fn classes(house: &House) -> Vec<String> {
 }
 
 #[test]
+fn spares_are_listed_where_pools_could_be_imported() {
+    let house = House::new("listspares");
+    let mut request = house.create_request("tank", "a.img");
+    request.vdevs[0].devices.push(house.image("b.img"));
+    request.vdevs[0].kind = VdevKind::Mirror;
+    let (class, kind, devices) = (VdevClass::Spare, VdevKind::Plain, vec![house.image("s.img")]);
+    request.vdevs.push(VdevSpec { class, kind, devices });
+    house.create_pool(request).unwrap();
+    house.export("tank", false).unwrap();
+    let told = || {
+        let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
+        let found = house.host().pool_import_scan(&caller(), request).unwrap().remove(0);
+        assert_eq!((found.state, found.vdevs.len()), (Health::Online, 2), "{:?}", found.vdevs);
+        let spare = &found.vdevs[1];
+        (spare.class, spare.name.ends_with("s.img"), spare.state)
+    };
+    assert_eq!(told(), (VdevClass::Spare, true, Health::Avail));
+    std::fs::remove_file(house.folder.join("s.img")).unwrap();
+    assert_eq!(told(), (VdevClass::Spare, true, Health::Unavail));
+}
+
+#[test]
 fn a_pool_grows_by_devices_and_keeps_them() {
     let mut house = House::new("add");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();

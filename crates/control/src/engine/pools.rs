@@ -333,6 +333,8 @@ impl Engine {
             (aux.log.mirror, report)
         });
         let logs = super::report::with_log_mirrors(logs.collect());
+        let spares = config.aux.iter().filter(|aux| aux.class == AuxClass::Spare);
+        let spares = spares.map(|aux| super::spares::candidate(found, aux));
         // What went to another pool is none of this one's.
         let parted = |leaf: &&steadfast_format::LeafConfig| {
             let here = || found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
@@ -366,7 +368,7 @@ impl Engine {
             state,
             importable: !missing,
             sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
-            vdevs: vdevs.into_iter().chain(logs).collect(),
+            vdevs: vdevs.into_iter().chain(logs).chain(spares).collect(),
             message,
         }
     }

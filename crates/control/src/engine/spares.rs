@@ -1,7 +1,8 @@
 //! Spares in reports: beside what they stand for, and in a section of their own.
 
 use crate::api::{ErrorKinds, Health, VdevClass, VdevKind, VdevReport};
-use steadfast_pool::{CacheDeviceStatus, PoolStatus as Measured, SpareStatus};
+use steadfast_format::AuxConfig;
+use steadfast_pool::{CacheDeviceStatus, FoundPool, PoolStatus as Measured, SpareStatus};
 
 /// Members of a group, each with its spare, if it has one, in a group of the two: `spare-0`, by its rank among the members.
 pub(super) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<VdevReport> {
@@ -45,13 +46,29 @@ pub(super) fn report(spare: &SpareStatus) -> VdevReport {
         (Some(trouble), None) => (Health::Unavail, Some(trouble.clone())),
         (None, None) => (Health::Avail, None),
     };
+    line(spare.path.clone(), spare.guid, spare.size_bytes, state, note)
+}
+
+/// A spare of a pool that could be imported.
+pub(super) fn candidate(found: &FoundPool, aux: &AuxConfig) -> VdevReport {
+    let here = found.devices.iter().find(|device| device.label.device_guid == aux.guid);
+    let (state, note) = match (aux.standing, here) {
+        (Some(_), _) => (Health::Inuse, Some("currently in use".to_owned())),
+        (None, Some(_)) => (Health::Avail, None),
+        (None, None) => (Health::Unavail, Some("cannot be opened".to_owned())),
+    };
+    let path = here.map_or(aux.path.clone(), |device| device.handle.path.clone());
+    line(path, aux.guid, 0, state, note)
+}
+
+fn line(name: String, guid: u64, size: u64, state: Health, note: Option<String>) -> VdevReport {
     VdevReport {
-        name: spare.path.clone(),
-        guid: spare.guid,
+        name,
+        guid,
         class: VdevClass::Spare,
         kind: VdevKind::Plain,
         state,
-        size: spare.size_bytes,
+        size,
         allocated: 0,
         read_errors: 0,
         write_errors: 0,
