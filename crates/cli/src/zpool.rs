@@ -274,7 +274,7 @@ pub const FAMILY: Family = Family {
                 least: 2,
                 most: MANY,
             },
-            doc: "Makes a pool larger by devices; there is no way back.",
+            doc: "Makes a pool larger by devices; `zpool remove` takes them away again.",
             run: zpool_growth::add,
         },
         Command {

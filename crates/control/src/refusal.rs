@@ -204,9 +204,9 @@ codes! {
     LogDamaged "LOG-DAMAGED" "What fsync promised since the last commit stands in the intent log, and a part of it cannot be read or understood."
         "If the devices are not all as they were last, bring them back; an unknown kind of record wants the version of Steadfast that wrote it. To go on with what is safe, `zpool import --accept-lost-log {pool}` (or -m); the history will say so. `zpool import -o readonly=on {pool}` shows the last commit.";
     LogMissing "LOG-MISSING" "The pool keeps what fsync promised between two commits on a log device, which is not here."
-        "Bring the device back, or say where it is with -d. If it is lost for good, `zpool import --accept-lost-log {pool}` (or -m) opens the last commit; the history will say so. Then `zpool remove {pool} {device}`.";
+        "Bring the device back, or say where it is with -d. If it is lost for good, `zpool import --accept-lost-log {pool}` (or -m) opens the last commit; the history will say so. Then `zpool remove {pool} {device}`; of a mirror, one side goes with `zpool detach`, or all of it by its name with `zpool remove`.";
     LogFailed "LOG-FAILED" "Nothing was lost: what the log device could not take was committed. The intent log goes on with others of its mirror, on other log devices, or in the pool."
-        "If it is well again, `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`. Or take it away with `zpool remove {pool} {device}` (out of a mirror, with `zpool detach`).";
+        "If it is well again, `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`. Or take it away with `zpool remove {pool} {device}`.";
     LogHeld "LOG-HELD" "What was promised to encrypted file systems is kept in the intent log until their keys are loaded, and must stay where it is."
         "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
     // File systems.

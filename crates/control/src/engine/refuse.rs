@@ -3,6 +3,9 @@
 use crate::refusal::{Code, Refusal, SHOWS_DEVICES};
 use steadfast_pool::Error;
 
+/// What to do if a group has all the devices that it can have.
+const GROUP_FULL: &str = "`zpool replace {pool} DEVICE NEW` puts another into the place of one; what has no place there needs a group of its own.";
+
 /// The refusal that goes with an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
     let what = error.to_string();
@@ -24,6 +27,9 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::ScanNone { pool } => with(Code::ScanNone).with("pool", pool),
         Error::DeviceNeeded { pool, path } | Error::DeviceAlone { pool, path } => {
             with(Code::VdevNeeded).with("pool", pool).with("device", path)
+        }
+        Error::GroupSize { devices, most, .. } if devices > most => {
+            with(Code::VdevGroup).advising(GROUP_FULL)
         }
         Error::GroupSize { .. } | Error::GroupOfObjects { .. } | Error::TooManyGroups => {
             with(Code::VdevGroup)

@@ -404,6 +404,9 @@ pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
     vdevs
 }
 
+/// What to do about a side of a log mirror.
+const SIDE_FAILED: &str = "If it is well again, `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`. Or take it out of its mirror with `zpool detach {pool} {device}`.";
+
 /// Whether a group does without so many of its devices as are out of use.
 fn does_without(measured: &Measured, id: u8) -> bool {
     let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return false };
@@ -656,7 +659,9 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
                 false => "",
             };
             let what = format!("the log device {} is not used any more ({why}){tail}", log.path);
-            messages.push(Refusal::new(Code::LogFailed, what).with("pool", name).with("device", &log.path));
+            let refusal = Refusal::new(Code::LogFailed, what);
+            let refusal = if log.mirror == 0 { refusal } else { refusal.advising(SIDE_FAILED) };
+            messages.push(refusal.with("pool", name).with("device", &log.path));
         }
     }
     if !measured.damaged.is_empty() {
