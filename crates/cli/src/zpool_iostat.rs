@@ -16,8 +16,8 @@ struct Flow {
     section: Option<&'static str>,
     name: String,
     guid: u64,
-    allocated: u64,
-    free: u64,
+    /// Bytes allocated and free. None of a member of a group: as in ZFS room is counted by group.
+    room: Option<(u64, u64)>,
     seconds: f64,
     /// Reads, writes, flushes, discards.
     calls: [CallCount; 4],
@@ -127,22 +127,25 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             },
             name: device.name.clone(),
             guid: device.guid,
-            allocated: device.allocated,
-            free: device.free,
+            room: device.group.is_empty().then_some((device.allocated, device.free)),
             seconds,
             calls: std::array::from_fn(|at| less(now[at], then.map(|then| then[at]))),
             devices: Vec::new(),
         }
     };
-    let flows = pool.devices.iter().map(|each| (each.group.as_str(), each.mirrored, device(each)));
+    let room = |group: &str| {
+        let group = pool.groups.iter().find(|known| known.name == group);
+        group.map(|group| (group.allocated, group.free))
+    };
+    let flows = pool.devices.iter().map(|each| (each.group.as_str(), device(each)));
     let mut devices: Vec<Flow> = Vec::new();
-    for (group, mirrored, flow) in flows {
+    for (group, flow) in flows {
         match devices.last_mut() {
-            Some(last) if !group.is_empty() && last.name == group => last.take(flow, mirrored),
+            Some(last) if !group.is_empty() && last.name == group => last.take(flow),
             _ if group.is_empty() => devices.push(flow),
             _ => {
-                let mut whole = Flow { section: flow.section, ..Flow::group(group, seconds) };
-                whole.take(flow, mirrored);
+                let mut whole = Flow { section: flow.section, ..Flow::group(group, room(group), seconds) };
+                whole.take(flow);
                 devices.push(whole);
             }
         }
@@ -152,12 +155,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         section: None,
         name: pool.name.clone(),
         guid: pool.guid,
-        allocated: devices
-            .iter()
-            .filter(|device| device.holds_segments())
-            .map(|device| device.allocated)
-            .sum(),
-        free: devices.iter().filter(|device| device.holds_segments()).map(|device| device.free).sum(),
+        room: Some((pool.allocated, pool.free)),
         seconds,
         calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
         devices,
@@ -193,20 +191,14 @@ fn sum<'a>(counts: impl Iterator<Item = &'a CallCount>) -> CallCount {
 const SPECIAL: &str = "special";
 
 impl Flow {
-    /// Whether what is free there is free for segments.
-    fn holds_segments(&self) -> bool {
-        self.section.is_none_or(|section| section == SPECIAL)
-    }
-
     /// A group of devices, none yet.
-    fn group(name: &str, seconds: f64) -> Flow {
+    fn group(name: &str, room: Option<(u64, u64)>, seconds: f64) -> Flow {
         Flow {
             depth: 1,
             section: None,
             name: name.to_owned(),
             guid: 0,
-            allocated: 0,
-            free: 0,
+            room,
             seconds,
             calls: std::array::from_fn(|_| CallCount::default()),
             devices: Vec::new(),
@@ -214,16 +206,8 @@ impl Flow {
     }
 
     /// Adds a device of the group.
-    fn take(&mut self, mut device: Flow, mirrored: bool) {
+    fn take(&mut self, mut device: Flow) {
         device.depth = self.depth + 1;
-        // Of what a mirror holds once each device is told its share, and its room is that of one.
-        let (size, its) = (self.allocated + self.free, device.allocated + device.free);
-        let size = match mirrored && !self.devices.is_empty() {
-            true => size.min(its),
-            false => size + its,
-        };
-        self.allocated += device.allocated;
-        self.free = size.saturating_sub(self.allocated);
         self.calls = std::array::from_fn(|at| sum([&self.calls[at], &device.calls[at]].into_iter()));
         self.devices.push(device);
     }
@@ -246,9 +230,10 @@ impl Flow {
     fn cells(&self, parsed: &Parsed) -> Vec<(u64, Unit)> {
         use Unit::{Bytes, BytesPerSecond, Nanos, Nothing, PerSecond};
         let [read, write, ..] = &self.calls;
+        let room = |part: fn((u64, u64)) -> u64| self.room.map_or((0, Nothing), |room| (part(room), Bytes));
         let mut cells = vec![
-            (self.allocated, Bytes),
-            (self.free, Bytes),
+            room(|(allocated, _)| allocated),
+            room(|(_, free)| free),
             (self.per_second(read.calls), PerSecond),
             (self.per_second(write.calls), PerSecond),
             (self.per_second(read.bytes), BytesPerSecond),
@@ -421,17 +406,19 @@ fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
             }
             call
         };
-        json!({
+        let mut entry = json!({
             "name": flow.name,
             "guid": number(flow.guid),
             "seconds": flow.seconds,
-            "alloc_space": number(flow.allocated),
-            "free_space": number(flow.free),
             "read": call(0),
             "write": call(1),
             "flush": call(2),
             "trim": call(3),
-        })
+        });
+        if let Some((allocated, free)) = flow.room {
+            (entry["alloc_space"], entry["free_space"]) = (number(allocated), number(free));
+        }
+        entry
     };
     let by_name: serde_json::Map<String, Value> =
         flows.iter().map(|flow| (flow.name.clone(), nested(flow, parsed.has('v'), &plain))).collect();
@@ -453,6 +440,7 @@ fn nested(flow: &Flow, deep: bool, plain: &dyn Fn(&Flow) -> Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_control::api::GroupIo;
 
     fn count(calls: u64, bytes: u64, nanos: u64) -> CallCount {
         CallCount { calls, bytes, nanos, histogram: vec![0, calls] }
@@ -462,7 +450,6 @@ mod tests {
         let device = |guid| DeviceIo {
             class: VdevClass::Main,
             group: String::new(),
-            mirrored: false,
             name: format!("/d{guid}"),
             guid,
             allocated: 10,
@@ -472,14 +459,16 @@ mod tests {
             flush: count(1, 0, 7),
             trim: count(0, 0, 0),
         };
-        PoolIo { name: "tank".into(), guid: 9, age_ns, devices: vec![device(1), device(2)] }
+        let (name, devices) = ("tank".into(), vec![device(1), device(2)]);
+        PoolIo { name, guid: 9, age_ns, allocated: 20, free: 40, groups: Vec::new(), devices }
     }
 
     #[test]
     fn rates_are_what_passed_between_two_answers() {
         let (old, new) = (pool(1_000_000_000, 10), pool(3_000_000_000, 30));
         let since_import = flow(&old, &[]);
-        assert_eq!((since_import.per_second(since_import.calls[0].calls), since_import.allocated), (20, 20));
+        assert_eq!(since_import.per_second(since_import.calls[0].calls), 20);
+        assert_eq!((since_import.room, since_import.devices[0].room), (Some((20, 40)), Some((10, 20))));
         let between = flow(&new, std::slice::from_ref(&old));
         assert_eq!(between.calls[0].calls, 40, "twenty more on each of two devices");
         assert_eq!(between.per_second(between.calls[0].calls), 20);
@@ -492,15 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_holds_what_it_holds_once() {
+    fn room_is_that_of_pools_and_groups_and_not_of_their_members() {
         let mut io = pool(1_000_000_000, 10);
-        for device in &mut io.devices {
-            (device.group, device.mirrored) = ("mirror-0".into(), true);
-        }
-        (io.devices[0].allocated, io.devices[0].free) = (12, 18);
+        io.devices.iter_mut().for_each(|device| device.group = "mirror-0".into());
+        io.groups = vec![GroupIo { name: "mirror-0".into(), allocated: 22, free: 8 }];
         let flow = flow(&io, &[]);
-        assert_eq!((flow.devices[0].allocated, flow.devices[0].free), (22, 8), "of 30 bytes");
-        assert_eq!((flow.allocated, flow.calls[0].calls), (22, 20), "calls are of both");
+        let rooms: Vec<Option<(u64, u64)>> = flow.lines(true).iter().map(|line| line.room).collect();
+        assert_eq!(rooms, [Some((20, 40)), Some((22, 8)), None, None]);
+        assert_eq!(flow.calls[0].calls, 20, "calls are of both");
     }
 
     #[test]
@@ -513,7 +501,15 @@ mod tests {
         let flow = flow(&io, &[]);
         let lines: Vec<(usize, &str)> = flow.lines(true).iter().map(|l| (l.depth, l.name.as_str())).collect();
         assert_eq!(lines, [(0, "tank"), (1, "raidz1-0"), (2, "/d1"), (2, "/d2"), (1, "/alone")]);
-        assert_eq!((flow.devices[0].allocated, flow.devices[0].calls[0].calls), (20, 20));
-        assert_eq!((flow.allocated, flow.calls[0].calls), (30, 30), "each device counts once");
+        assert_eq!(
+            (flow.devices[0].calls[0].calls, flow.calls[0].calls),
+            (20, 30),
+            "each device counts once"
+        );
+        assert_eq!(
+            (flow.devices[0].room, flow.devices[1].room),
+            (None, Some((10, 20))),
+            "no group is told of"
+        );
     }
 }

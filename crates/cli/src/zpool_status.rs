@@ -316,7 +316,7 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
             "read_errors": json::number(sum(|v| v.read_errors), as_number),
             "write_errors": json::number(sum(|v| v.write_errors), as_number),
             "checksum_errors": json::number(sum(|v| v.checksum_errors), as_number),
-            "vdevs": vdevs_json(&chosen(&pool.vdevs, parsed), parsed, exact, as_number),
+            "vdevs": vdevs_json(&chosen(&pool.vdevs, parsed), false, parsed, exact, as_number),
         });
         let mut entry = json!({
             "name": pool.name,
@@ -373,7 +373,7 @@ fn size(bytes: u64, exact: bool, as_number: bool) -> Value {
     if as_number || exact { json::number(bytes, as_number) } else { json!(nice_bytes(bytes)) }
 }
 
-fn vdevs_json(vdevs: &[VdevReport], parsed: &Parsed, exact: bool, as_number: bool) -> Value {
+fn vdevs_json(vdevs: &[VdevReport], is_member: bool, parsed: &Parsed, exact: bool, as_number: bool) -> Value {
     let mut map = Map::new();
     for vdev in vdevs {
         let kind = match vdev.kind {
@@ -391,18 +391,21 @@ fn vdevs_json(vdevs: &[VdevReport], parsed: &Parsed, exact: bool, as_number: boo
             "class": class,
             "guid": json::number(vdev.guid, as_number),
             "state": vdev.state.as_str(),
-            "alloc_space": size(vdev.allocated, exact, as_number),
             "total_space": size(vdev.size, exact, as_number),
             "read_errors": json::number(vdev.read_errors, as_number),
             "write_errors": json::number(vdev.write_errors, as_number),
             "checksum_errors": json::number(vdev.checksum_errors, as_number),
         });
+        // As in ZFS room is counted by group.
+        if !is_member {
+            entry["alloc_space"] = size(vdev.allocated, exact, as_number);
+        }
         if vdev.children.is_empty() {
             entry["path"] = json!(vdev.name);
             entry["slow_ios"] = json::number(vdev.kinds.slow, as_number);
             entry["errors_by_kind"] = zpool_errors::as_json(&vdev.kinds, as_number);
         } else {
-            entry["vdevs"] = vdevs_json(&vdev.children, parsed, exact, as_number);
+            entry["vdevs"] = vdevs_json(&vdev.children, true, parsed, exact, as_number);
         }
         if let Some(trim) = vdev.trim.filter(|_| parsed.has('t')) {
             let unsupported = trim.state == TrimState::Unsupported;

@@ -798,8 +798,28 @@ pub struct PoolIo {
     /// Nanoseconds since it was imported, when the counters began: the difference of two answers is what passed between
     /// them.
     pub age_ns: u64,
+    /// Bytes that live blocks occupy.
+    #[serde(default)]
+    pub allocated: u64,
+    /// Bytes that segments can fill, less those.
+    #[serde(default)]
+    pub free: u64,
+    /// Its groups.
+    #[serde(default)]
+    pub groups: Vec<GroupIo>,
     /// Its devices.
     pub devices: Vec<DeviceIo>,
+}
+
+/// Room of one group, counted as `list -v` does.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct GroupIo {
+    /// The name that status prints.
+    pub name: String,
+    /// Bytes that live blocks occupy.
+    pub allocated: u64,
+    /// Bytes that segments can fill, less those.
+    pub free: u64,
 }
 
 /// Counters of one device.
@@ -811,14 +831,11 @@ pub struct DeviceIo {
     /// Its group, by the name that status prints; empty if it stands alone.
     #[serde(default)]
     pub group: String,
-    /// Each device of its group holds the same.
-    #[serde(default)]
-    pub mirrored: bool,
     /// Path.
     pub name: String,
     /// Number that identifies it.
     pub guid: u64,
-    /// Bytes that live blocks occupy.
+    /// Bytes that live blocks occupy. Of a member of a group its share, which is nothing that ZFS would tell: room is counted by group.
     pub allocated: u64,
     /// Bytes that segments can fill, less those.
     pub free: u64,

@@ -734,6 +734,38 @@ fn a_device_that_vanishes_while_in_use_is_told() {
 }
 
 #[test]
+fn room_is_the_same_in_iostat_list_and_status() {
+    let house = House::new("rooms");
+    let mut request = house.create_request("tank", "a.img");
+    request.vdevs[0].devices.extend(["b.img", "c.img"].map(|image| house.image(image)));
+    request.vdevs[0].kind = VdevKind::Raidz1;
+    house.create_pool(request).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let property = |name: &str| {
+        let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap().remove(0);
+        listed.properties[name].value.parse::<u64>().unwrap()
+    };
+    let look = || {
+        let io = house.host().pool_iostat(&caller(), PoolIostat::default()).unwrap().remove(0);
+        let request = PoolStatus { names: vec!["tank".into()] };
+        (io, house.host().pool_status(&caller(), request).unwrap().remove(0).vdevs.remove(0))
+    };
+    // Of one moment: commits may be made meanwhile.
+    let (io, group) = loop {
+        let before = property("allocated");
+        let told = look();
+        if told.0.allocated == before && property("allocated") == before {
+            break told;
+        }
+    };
+    assert_eq!(io.free, property("size") - io.allocated);
+    let told = &io.groups[0];
+    assert_eq!((io.groups.len(), &told.name, told.allocated), (1, &group.name, group.allocated));
+    assert_eq!(told.free, group.size - group.allocated);
+    assert!(io.devices.iter().all(|device| device.group == group.name), "{:?}", io.devices);
+}
+
+#[test]
 fn a_group_that_does_without_a_device_that_vanished_says_so() {
     let house = House::new("vanishmirror");
     let mut request = house.create_request("tank", "a.img");

@@ -2,9 +2,9 @@
 
 use super::{Engine, Held, Lost, growth, missing, mounts, refuse, sharing};
 use crate::api::{
-    CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, Health, HistoryRecord, LogReport, PoolInfo,
-    PoolIo, PoolPast, PoolReport, Properties, ScanReport, Source, TrimReport, TrimState, Value, VdevClass,
-    VdevKind, VdevReport,
+    CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, GroupIo, Health, HistoryRecord, LogReport,
+    PoolInfo, PoolIo, PoolPast, PoolReport, Properties, ScanReport, Source, TrimReport, TrimState, Value,
+    VdevClass, VdevKind, VdevReport,
 };
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
@@ -63,7 +63,6 @@ impl Engine {
             } else {
                 group_name(state, leaf.config.group)
             },
-            mirrored: is_mirror(state, leaf.config.group),
             name: leaf.config.path.clone(),
             guid: leaf.config.guid,
             allocated: leaf.allocated_bytes,
@@ -73,17 +72,14 @@ impl Engine {
             flush: count(&leaf.sample.flush),
             trim: count(&leaf.sample.trim),
         };
-        let pool = |(name, held): (String, std::sync::Arc<Held>)| PoolIo {
-            name,
-            guid: held.pool.guid().0,
-            age_ns: self.env.clock.monotonic_ns().saturating_sub(held.since_ns),
-            devices: {
-                let state = held.pool.state();
+        let pool = |(name, held): (String, std::sync::Arc<Held>)| {
+            let state = held.pool.state();
+            let (size, live) = (state.accounting.size_bytes, state.accounting.live_bytes);
+            let devices = {
                 let logs = state.log_devices.iter().filter_map(|log| Some((log, log.sample.as_ref()?)));
                 let logs = logs.map(|(log, sample)| DeviceIo {
                     class: VdevClass::Log,
                     group: log_mirror_of(log).unwrap_or_default(),
-                    mirrored: log.mirror != 0,
                     name: log.path.clone(),
                     guid: log.guid,
                     allocated: 0,
@@ -97,7 +93,6 @@ impl Engine {
                 let caches = caches.map(|(cache, sample)| DeviceIo {
                     class: VdevClass::Cache,
                     group: String::new(),
-                    mirrored: false,
                     name: cache.path.clone(),
                     guid: cache.guid,
                     allocated: cache.counts.bytes,
@@ -113,7 +108,16 @@ impl Engine {
                     .map(|leaf| device(&state, leaf))
                     .partition(|device| device.class == VdevClass::Special);
                 main.into_iter().chain(special).chain(logs).chain(caches).collect()
-            },
+            };
+            PoolIo {
+                name,
+                guid: held.pool.guid().0,
+                age_ns: self.env.clock.monotonic_ns().saturating_sub(held.since_ns),
+                allocated: live,
+                free: size.saturating_sub(live),
+                groups: rooms(&state),
+                devices,
+            }
         };
         Ok(self.select(names)?.into_iter().map(pool).collect())
     }
@@ -542,12 +546,6 @@ fn class_of(measured: &Measured, id: u8) -> VdevClass {
     }
 }
 
-/// Whether each device of a group holds the same.
-fn is_mirror(measured: &Measured, id: u8) -> bool {
-    let group = measured.groups.iter().find(|group| group.id == id);
-    group.is_some_and(|group| steadfast_pool::redundancy_of(group) == steadfast_pool::Redundancy::Mirror)
-}
-
 /// Whether a device has no other of its group beside it: a mirror of one is shown like a device without a group.
 fn stands_alone(measured: &Measured, leaf: &LeafStatus) -> bool {
     let group = leaf.config.group;
@@ -623,6 +621,49 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
     }
 }
 
+/// A device as status shows it.
+fn leaf_report(measured: &Measured, leaf: &LeafStatus) -> VdevReport {
+    VdevReport {
+        state: leaf_health(leaf).0,
+        note: match is_removed(measured, leaf) {
+            true => Some("is being removed".to_owned()),
+            false => leaf_health(leaf).1,
+        },
+        name: leaf.config.path.clone(),
+        guid: leaf.config.guid,
+        class: class_of(measured, leaf.config.group),
+        kind: VdevKind::Plain,
+        size: leaf.size_bytes,
+        allocated: leaf.allocated_bytes,
+        read_errors: leaf.counts.read_errors,
+        write_errors: leaf.counts.write_errors,
+        checksum_errors: leaf.counts.checksum_errors,
+        kinds: error_kinds(leaf),
+        trim: Some(trim_report(&leaf.trim)),
+        initialize: Some(trim_report(&leaf.initialize)),
+        children: Vec::new(),
+    }
+}
+
+/// What each group holds and could hold, as status has it; log mirrors among them.
+fn rooms(measured: &Measured) -> Vec<GroupIo> {
+    let room = |name: String, allocated: u64, size: u64| GroupIo {
+        name,
+        allocated,
+        free: size.saturating_sub(allocated),
+    };
+    let groups = measured.groups.iter().map(|group| {
+        let report = group_report(measured, group.id, &|leaf| leaf_report(measured, leaf));
+        room(report.name, report.allocated, report.size)
+    });
+    let logs = log_mirrors(measured).into_iter().map(|(name, sides)| {
+        // Each holds all of it. Of one that is not here nobody knows how much that is.
+        let sizes = sides.iter().map(|log| log.size_bytes).filter(|size| *size > 0);
+        room(name, 0, sizes.min().unwrap_or(0))
+    });
+    groups.chain(logs).collect()
+}
+
 fn pool_report(name: &str, held: &Held) -> PoolReport {
     let measured = held.pool.state();
     let mut messages = Vec::new();
@@ -683,26 +724,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
             messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
         }
     }
-    let vdev = |leaf: &LeafStatus| VdevReport {
-        state: leaf_health(leaf).0,
-        note: match is_removed(&measured, leaf) {
-            true => Some("is being removed".to_owned()),
-            false => leaf_health(leaf).1,
-        },
-        name: leaf.config.path.clone(),
-        guid: leaf.config.guid,
-        class: class_of(&measured, leaf.config.group),
-        kind: VdevKind::Plain,
-        size: leaf.size_bytes,
-        allocated: leaf.allocated_bytes,
-        read_errors: leaf.counts.read_errors,
-        write_errors: leaf.counts.write_errors,
-        checksum_errors: leaf.counts.checksum_errors,
-        kinds: error_kinds(leaf),
-        trim: Some(trim_report(&leaf.trim)),
-        initialize: Some(trim_report(&leaf.initialize)),
-        children: Vec::new(),
-    };
+    let vdev = |leaf: &LeafStatus| leaf_report(&measured, leaf);
     let anchor = |anchor: &steadfast_anchor::Status| VdevReport {
         state: if anchor.fenced.is_some() { Health::Faulted } else { Health::Online },
         note: Some(anchor_note(anchor)),

@@ -486,7 +486,6 @@ impl Host for FakeHost {
         };
         let device = |(at, name): (usize, &String)| DeviceIo {
             group: String::new(),
-            mirrored: false,
             class: VdevClass::Main,
             name: name.clone(),
             guid: 7 + at as u64,
@@ -502,6 +501,9 @@ impl Host for FakeHost {
             name: name.clone(),
             guid: pool.guid,
             age_ns: looks * 1_000_000_000,
+            allocated: 27_158_118 * pool.devices.len() as u64,
+            free: ((256 << 20) - 27_158_118) * pool.devices.len() as u64,
+            groups: Vec::new(),
             devices: pool.devices.iter().enumerate().map(device).collect(),
         };
         Ok(wanted.map(io).collect())
