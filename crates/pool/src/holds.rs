@@ -4,6 +4,7 @@ use steadfast_format::{MetaKey, Txg, meta_keys};
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::snapshots::Snapshot;
 
 /// A tag and when it was set, in seconds since 1970.
 pub type Hold = (String, u64);
@@ -114,22 +115,15 @@ impl Inner {
         edits: &[(&str, Option<&str>)],
     ) -> Result<()> {
         self.check_writable()?;
-        {
-            let mut table = self.table.write();
-            let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
-            for (id, txg) in found {
-                let entry = table.get_mut(id).expect("just found");
-                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
-                for (property, value) in edits {
-                    match value {
-                        Some(value) => snapshot.received.set(&mut snapshot.props, property, value),
-                        None => snapshot.received.inherit(&mut snapshot.props, property),
-                    }
-                    snapshot.props_dirty.push((*property).to_owned());
+        self.edit_snapshots(names, |snapshot| {
+            for (property, value) in edits {
+                match value {
+                    Some(value) => snapshot.received.set(&mut snapshot.props, property, value),
+                    None => snapshot.received.inherit(&mut snapshot.props, property),
                 }
-                entry.snapshots_dirty.insert(txg);
+                snapshot.props_dirty.push((*property).to_owned());
             }
-        }
+        })?;
         for name in names {
             for (property, value) in edits {
                 match value {
@@ -145,19 +139,24 @@ impl Inner {
     /// returns.
     pub(crate) fn revert_snapshot_property(&self, names: &[String], property: &str) -> Result<()> {
         self.check_writable()?;
-        {
-            let mut table = self.table.write();
-            let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
-            for (id, txg) in found {
-                let entry = table.get_mut(id).expect("just found");
-                let snapshot = entry.snapshots.get_mut(&txg).expect("just found");
-                snapshot.received.revert(&mut snapshot.props, property);
-                snapshot.props_dirty.push(property.to_owned());
-                entry.snapshots_dirty.insert(txg);
-            }
-        }
+        self.edit_snapshots(names, |snapshot| {
+            snapshot.received.revert(&mut snapshot.props, property);
+            snapshot.props_dirty.push(property.to_owned());
+        })?;
         names.iter().for_each(|name| self.note_done(&format!("inherit -S {name} {property}")));
         self.commit_changes()
+    }
+
+    /// Does something to the rows of snapshots, which the next commit stores; to none of them if one is not there.
+    fn edit_snapshots(&self, names: &[String], edit: impl Fn(&mut Snapshot)) -> Result<()> {
+        let mut table = self.table.write();
+        let found: Vec<_> = names.iter().map(|name| table.find_snapshot(name)).collect::<Result<_>>()?;
+        for (id, txg) in found {
+            let entry = table.get_mut(id).expect("just found");
+            edit(entry.snapshots.get_mut(&txg).expect("just found"));
+            entry.snapshots_dirty.insert(txg);
+        }
+        Ok(())
     }
 
     /// Full names of the snapshots of a dataset on which a property of users is set, or was received.

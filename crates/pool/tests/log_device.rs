@@ -2,22 +2,18 @@
 //! was promised is there, or the import says what is not.
 
 mod common;
+#[path = "common/promises.rs"]
+mod promises;
 
 use std::sync::Arc;
 
 use common::{ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
+use promises::{findings, names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LogHeader, SegmentId, Stamp};
-use steadfast_inspect::{Finding, Leaf, Request, Severity};
 use steadfast_pool::{Error, EventKind, GroupHandles, ImportSpec, Pool, Redundancy, scan};
-use steadfast_posix::FileSystem;
-
-/// A clock of its own, by which no txg closes for its age.
-fn still() -> Env {
-    Env { clock: Env::seeded(1).clock, ..Env::real() }
-}
 
 /// A pool of one device, and a log device that it may get.
 struct Machine {
@@ -59,49 +55,6 @@ impl Machine {
         assert_eq!(pools.len(), 1, "one pool");
         Pool::import(&self.env, pools.remove(0), &ImportSpec { accept_lost_log, ..import_spec(None) })
     }
-}
-
-/// Writes one file and asks for it to be durable.
-fn put(fs: &FileSystem, name: &str, content: &[u8]) {
-    let entry =
-        fs.lookup(ROOT, name.as_bytes()).or_else(|_| fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0));
-    let ino = entry.expect("made").ino;
-    fs.write(ino, 0, content, false).expect("written");
-    fs.fsync(ino).expect("durable");
-    fs.forget(ino, 1);
-}
-
-fn names(pool: &Pool) -> Vec<String> {
-    let (fs, _used) = mount(pool, "tank");
-    let mut names = Vec::new();
-    fs.readdir(ROOT, 2, |entry| {
-        names.push(String::from_utf8(entry.name).expect("a name"));
-        true
-    })
-    .expect("listed");
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    names
-}
-
-fn findings(devices: &[Arc<MemoryDevice>]) -> Vec<Finding> {
-    let leaf = |device: &Arc<MemoryDevice>| {
-        let copy = Arc::new(MemoryDevice::from_image("copy", device.image()));
-        Leaf { path: device.character().identity, device: copy as Arc<dyn Device> }
-    };
-    let leaves: Vec<Leaf> = devices.iter().map(leaf).collect();
-    let env = Env::seeded(1);
-    let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
-    steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
-    findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
-    findings
-}
-
-/// Codes of what is worse than a note.
-fn wrong(devices: &[Arc<MemoryDevice>]) -> Vec<&'static str> {
-    let found = findings(devices);
-    found.iter().map(Finding::class).filter(|class| class.1 > Severity::Note).map(|class| class.0).collect()
 }
 
 /// Groups as they lie in the first slot of the log device.

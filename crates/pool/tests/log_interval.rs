@@ -1,21 +1,19 @@
 //! `journal=data`: what nobody asked for is durable about a second later, all of one moment.
 
 mod common;
+#[path = "common/promises.rs"]
+mod promises;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{ME, MIB, ROOT, handle, import, mount, noise, read_file, spec};
+use promises::still;
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;
 use steadfast_pool::Pool;
 use steadfast_posix::FileSystem;
-
-/// A clock of its own, by which no txg closes for its age.
-fn still() -> Env {
-    Env { clock: Env::seeded(1).clock, ..Env::real() }
-}
 
 fn new_pool(env: &Env, props: &[(&str, &str)]) -> (Arc<MemoryDevice>, Pool) {
     let device = Arc::new(MemoryDevice::new("a", 64 * MIB));

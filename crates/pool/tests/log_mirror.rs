@@ -2,31 +2,28 @@
 //! promised is there, whichever one is left.
 
 mod common;
+#[path = "common/promises.rs"]
+mod promises;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Dice, ME, MIB, ROOT, handle, handles, import_spec, mount, noise, spec};
+use promises::{names, put, still, wrong};
 use steadfast_device::memory::{Effect, Fate, Fault};
 use steadfast_device::{Character, Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
 use steadfast_format::medium::UBERBLOCK_SIZE;
 use steadfast_format::{GroupClass, LogHeader, SegmentId, Txg};
-use steadfast_inspect::{Finding, Leaf, Request, Severity};
 use steadfast_pool::{
     DeviceHandle, Error, EventKind, GroupHandles, ImportSpec, LogDeviceStatus, LogOut, Offline, Pool,
     Redundancy, scan,
 };
-use steadfast_posix::{FileSystem, SetAttr};
+use steadfast_posix::SetAttr;
 
 /// Bytes of a slot on devices of this size.
 const SLOT: u32 = 1 << 20;
-
-/// A clock of its own, by which no txg closes for its age.
-fn still() -> Env {
-    Env { clock: Env::seeded(1).clock, ..Env::real() }
-}
 
 /// A pool of one device, and devices for its log.
 struct Machine {
@@ -98,35 +95,12 @@ fn import(env: &Env, devices: &[Arc<MemoryDevice>], accept_lost_log: bool) -> Re
     Pool::import(env, found, &ImportSpec { accept_lost_log, ..import_spec(None) })
 }
 
-/// Writes one file and asks for it to be durable.
-fn put(fs: &FileSystem, name: &str, content: &[u8]) {
-    let entry =
-        fs.lookup(ROOT, name.as_bytes()).or_else(|_| fs.mknod(ME, ROOT, name.as_bytes(), 0o100_644, 0));
-    let ino = entry.expect("made").ino;
-    fs.write(ino, 0, content, false).expect("written");
-    fs.fsync(ino).expect("durable");
-    fs.forget(ino, 1);
-}
-
 /// The same in a pool that nobody else uses. True if the log did it.
 fn promise(pool: &Pool, name: &str) -> bool {
     let before = pool.state().log.counts.durable;
     let (fs, _used) = mount(pool, "tank");
     put(&fs, name, name.as_bytes());
     pool.state().log.counts.durable > before
-}
-
-fn names(pool: &Pool) -> Vec<String> {
-    let (fs, _used) = mount(pool, "tank");
-    let mut names = Vec::new();
-    fs.readdir(ROOT, 2, |entry| {
-        names.push(String::from_utf8(entry.name).expect("a name"));
-        true
-    })
-    .expect("listed");
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    names
 }
 
 /// What status says of the device of this name.
@@ -138,22 +112,6 @@ fn side(pool: &Pool, name: &str) -> LogDeviceStatus {
 fn is_used(pool: &Pool, name: &str) -> bool {
     let side = side(pool, name);
     side.sample.is_some() && !side.given_up && side.out.is_none() && side.trouble.is_none()
-}
-
-/// Codes of what the offline check finds that is worse than a note.
-fn wrong(devices: &[Arc<MemoryDevice>]) -> Vec<&'static str> {
-    let leaf = |device: &Arc<MemoryDevice>| {
-        let copy = Arc::new(MemoryDevice::from_image("copy", device.image()));
-        Leaf { path: device.character().identity, device: copy as Arc<dyn Device> }
-    };
-    let leaves: Vec<Leaf> = devices.iter().map(leaf).collect();
-    let env = Env::seeded(1);
-    let mut findings = Vec::new();
-    let request = Request { leaves: &leaves, secret: None, anchor: None, env: &env };
-    steadfast_inspect::check(&request, &mut |finding| findings.push(finding));
-    findings.retain(|finding| !matches!(finding, Finding::UberblockTorn { .. }));
-    let worse = findings.iter().map(Finding::class).filter(|class| class.1 > Severity::Note);
-    worse.map(|class| class.0).collect()
 }
 
 fn slot(slot: u32) -> Place {

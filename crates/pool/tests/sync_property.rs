@@ -2,21 +2,19 @@
 //! if the power had gone just then.
 
 mod common;
+#[path = "common/promises.rs"]
+mod promises;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
+use promises::still;
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Fate;
 use steadfast_env::Env;
 use steadfast_pool::Pool;
 use steadfast_posix::{AclKind, Fallocate, FileSystem, RENAME_EXCHANGE, SetAttr};
-
-/// A clock of its own, by which no txg closes for its age.
-fn still() -> Env {
-    Env { clock: Env::seeded(1).clock, ..Env::real() }
-}
 
 fn new_pool(env: &Env, props: &[(&str, &str)]) -> (Arc<MemoryDevice>, Pool) {
     let device = Arc::new(MemoryDevice::new("a", 64 * MIB));
