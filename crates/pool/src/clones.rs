@@ -36,7 +36,7 @@ use crate::deaths::{Sum, places_of};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::newer;
-use crate::snapshots::Snapshot;
+use crate::snapshots::{Finder, Snapshot};
 use crate::table::{Entry, LoadedKeys, ROOT, Table};
 
 /// Feature of pools with clones.
@@ -520,15 +520,24 @@ impl Inner {
         Ok(())
     }
 
-    /// Full names of the clones of a snapshot.
-    pub(crate) fn clones(&self, snapshot: &str) -> Result<Vec<String>> {
+    /// Those of some snapshots that have clones, and the full names of these, sorted.
+    pub(crate) fn clones(&self, snapshots: &[String]) -> Result<Vec<(String, Vec<String>)>> {
         let table = self.table.read();
-        let (id, txg) = table.find_snapshot(snapshot)?;
-        let number = table.get(id).expect("just found").snapshots[&txg].row.number;
-        let mut names: Vec<String> =
-            table.clones_of(number).into_iter().map(|id| table.full_name(id)).collect();
-        names.sort();
-        Ok(names)
+        let mut names: BTreeMap<DatasetId, Vec<String>> = BTreeMap::new();
+        for (id, entry) in table.iter_all().filter(|(_, entry)| entry.row.lineage.origin.0 != 0) {
+            names.entry(entry.row.lineage.origin).or_default().push(table.full_name(id));
+        }
+        let mut finder = Finder::new(&table);
+        let mut found = Vec::new();
+        for snapshot in snapshots {
+            let (id, txg) = finder.find(snapshot)?;
+            let number = table.get(id).expect("just found").snapshots[&txg].row.number;
+            if let Some(mut clones) = names.get(&number).cloned() {
+                clones.sort();
+                found.push((snapshot.clone(), clones));
+            }
+        }
+        Ok(found)
     }
 
     /// Origins, as stored: what a clone is a clone of must be there, and a relative.

@@ -4,7 +4,7 @@
 //! commit stores. Several that are asked for together are one commit, all or none. Destroying takes the row out at once and leaves
 //! what only that snapshot held in a dead range, which later commits free (`deaths.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -250,6 +250,32 @@ impl Table {
     }
 }
 
+/// Finds many snapshots by their full names, with an index of the names of each dataset that is asked for: to look for each of
+/// n snapshots among n would take n² comparisons.
+pub(crate) struct Finder<'t> {
+    table: &'t Table,
+    names: BTreeMap<DatasetId, HashMap<&'t str, Txg>>,
+}
+
+impl<'t> Finder<'t> {
+    pub fn new(table: &'t Table) -> Finder<'t> {
+        Finder { table, names: BTreeMap::new() }
+    }
+
+    /// As [`Table::find_snapshot`] does.
+    pub fn find(&mut self, name: &str) -> Result<(DatasetId, Txg)> {
+        let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let (dataset, snapshot) = name.split_once('@').ok_or_else(missing)?;
+        let id = self.table.find(dataset)?;
+        let index = || {
+            let entry = self.table.get(id).expect("just found");
+            entry.snapshots.iter().map(|(txg, snapshot)| (snapshot.row.name.as_str(), *txg)).collect()
+        };
+        let txg = self.names.entry(id).or_insert_with(index).get(snapshot).copied();
+        Ok((id, txg.ok_or_else(missing)?))
+    }
+}
+
 /// A dead range between two txgs, and what snapshots hold of it.
 type Removal = (Txg, Txg, Sum);
 
@@ -403,8 +429,10 @@ impl Inner {
     /// Refuses what would be refused of snapshots that are destroyed, even if they had no clones.
     pub(crate) fn check_destroy_snapshots(&self, names: &[String], defer: bool) -> Result<()> {
         let table = self.table.read();
+        let mut finder = Finder::new(&table);
         for name in names {
-            let (id, txg) = self.find_unneeded(&table, name)?;
+            let (id, txg) = finder.find(name)?;
+            self.check_unneeded(&table, name, id, txg)?;
             let snapshot = &table.get(id).expect("just found").snapshots[&txg];
             if !defer && !snapshot.holds.is_empty() {
                 let tags = snapshot.holds.keys().cloned().collect();
@@ -417,10 +445,16 @@ impl Inner {
     /// A snapshot that nobody reads and that nothing is received upon.
     pub(crate) fn find_unneeded(&self, table: &Table, name: &str) -> Result<(DatasetId, Txg)> {
         let (id, txg) = table.find_snapshot(name)?;
+        self.check_unneeded(table, name, id, txg)?;
+        Ok((id, txg))
+    }
+
+    /// Refuses a snapshot that somebody reads, or that something is received upon.
+    fn check_unneeded(&self, table: &Table, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         self.check_receives(table, id, |base| base == txg)?;
-        match table.get(id).expect("just found").snapshots[&txg].is_pinned() {
+        match table.get(id).expect("it was found").snapshots[&txg].is_pinned() {
             true => Err(Error::SnapshotPinned { name: name.to_owned() }),
-            false => Ok((id, txg)),
+            false => Ok(()),
         }
     }
 
@@ -432,8 +466,10 @@ impl Inner {
             let mut table = self.table.write();
             let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
             let mut deferred = Vec::new();
+            let mut finder = Finder::new(&table);
             for name in names {
-                let (id, txg) = self.find_unneeded(&table, name)?;
+                let (id, txg) = finder.find(name)?;
+                self.check_unneeded(&table, name, id, txg)?;
                 let snapshot = &table.get(id).expect("just found").snapshots[&txg];
                 let clones = table.clones_of(snapshot.row.number);
                 match snapshot.holds.is_empty() {
@@ -500,8 +536,9 @@ impl Inner {
         let _figures = self.figures.read();
         let table = self.table.read();
         let mut doomed: BTreeMap<DatasetId, Vec<Txg>> = BTreeMap::new();
+        let mut finder = Finder::new(&table);
         for name in names {
-            let (id, txg) = table.find_snapshot(name)?;
+            let (id, txg) = finder.find(name)?;
             doomed.entry(id).or_default().push(txg);
         }
         let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
@@ -686,11 +723,12 @@ impl Inner {
 impl Entry {
     /// Dead ranges that are left when snapshots go, one for each run of neighbours among them.
     fn runs_of(&self, txgs: &[Txg], snapped: Txg) -> Vec<(Txg, Txg)> {
+        let doomed: BTreeSet<Txg> = txgs.iter().copied().collect();
         let mut runs: Vec<(Txg, Txg)> = Vec::new();
         let mut after = self.base;
         let mut open = false;
         for &txg in self.snapshots.keys() {
-            if txgs.contains(&txg) {
+            if doomed.contains(&txg) {
                 open = true;
                 continue;
             }

@@ -178,9 +178,9 @@ impl Pool {
         self.inner.promote(name)
     }
 
-    /// Full names of the clones of a snapshot.
-    pub fn clones(&self, snapshot: &str) -> Result<Vec<String>> {
-        self.inner.clones(snapshot)
+    /// Those of some snapshots that have clones, and the full names of these, sorted.
+    pub fn clones(&self, snapshots: &[String]) -> Result<Vec<(String, Vec<String>)>> {
+        self.inner.clones(snapshots)
     }
 
     /// Bytes that would come back if these snapshots were destroyed together.

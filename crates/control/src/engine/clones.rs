@@ -106,12 +106,12 @@ impl Engine {
                 needs.push((name.clone(), child.clone()));
                 open.push(child.clone());
             }
-            for snapshot in held.pool.snapshot_names(&name).map_err(refuse::pool)? {
-                let full = format!("{name}@{snapshot}");
-                for clone in held.pool.clones(&full).map_err(refuse::pool)? {
-                    needs.push((name.clone(), clone.clone()));
-                    open.extend(Some(clone).filter(|_| clones));
-                }
+            let snapshots = held.pool.snapshot_names(&name).map_err(refuse::pool)?;
+            let full: Vec<String> = snapshots.iter().map(|snapshot| format!("{name}@{snapshot}")).collect();
+            let found = held.pool.clones(&full).map_err(refuse::pool)?;
+            for clone in found.into_iter().flat_map(|(_, clones)| clones) {
+                needs.push((name.clone(), clone.clone()));
+                open.extend(Some(clone).filter(|_| clones));
             }
         }
         let mut ordered: Vec<String> = Vec::new();
@@ -132,11 +132,8 @@ impl Engine {
 
     /// Clones of snapshots, with all that depends on them, in an order in which they can go.
     pub(super) fn clones_of(&self, held: &Held, snapshots: &[String]) -> Result<Vec<String>, Refusal> {
-        let mut clones = Vec::new();
-        for snapshot in snapshots {
-            clones.extend(held.pool.clones(snapshot).map_err(refuse::pool)?);
-        }
-        self.with_dependents(held, clones, true)
+        let found = held.pool.clones(snapshots).map_err(refuse::pool)?;
+        self.with_dependents(held, found.into_iter().flat_map(|(_, clones)| clones).collect(), true)
     }
 
     /// Unmounts and destroys file systems in this order, their snapshots with them. Their mountpoints go too, unless somebody keeps
@@ -196,14 +193,10 @@ fn check_keys(held: &Held, doomed: &[String]) -> Result<(), Refusal> {
 
 /// Refuses snapshots that have clones.
 pub(super) fn check_cloneless(held: &Held, snapshots: &[String]) -> Result<(), Refusal> {
-    for snapshot in snapshots {
-        let clones = held.pool.clones(snapshot).map_err(refuse::pool)?;
-        if !clones.is_empty() {
-            let (clone, what) =
-                (clones[0].clone(), format!("'{snapshot}' has clones: {}", clones.join(", ")));
-            let refusal = Refusal::new(Code::SnapshotClones, what).with("snapshot", snapshot);
-            return Err(refusal.with("clone", clone));
-        }
+    if let Some((snapshot, clones)) = held.pool.clones(snapshots).map_err(refuse::pool)?.first() {
+        let (clone, what) = (clones[0].clone(), format!("'{snapshot}' has clones: {}", clones.join(", ")));
+        let refusal = Refusal::new(Code::SnapshotClones, what).with("snapshot", snapshot);
+        return Err(refusal.with("clone", clone));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{Engine, Held, refuse};
 use crate::api::{FsMount, FsUnmount, Outcome};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -134,19 +134,23 @@ impl Held {
 
     /// Tells mounts of those of some snapshots, by their full names, that are not there any more: they went with what kept them.
     pub(super) fn note_gone(&self, snapshots: &[String]) {
-        let gone = snapshots.iter().filter(|name| !self.has_snapshot(name));
+        let there: BTreeSet<String> = self.those_there(snapshots).into_iter().collect();
+        let gone = snapshots.iter().filter(|name| !there.contains(*name));
         self.note_snapshots(gone.filter_map(|name| Some(name.split_once('@')?.0)));
     }
 
     /// Those of some snapshots, by their full names, that are there.
     pub(super) fn those_there(&self, snapshots: &[String]) -> Vec<String> {
-        snapshots.iter().filter(|name| self.has_snapshot(name)).cloned().collect()
-    }
-
-    fn has_snapshot(&self, name: &str) -> bool {
-        name.split_once('@').is_some_and(|(fs, snapshot)| {
-            self.pool.snapshot_names(fs).is_ok_and(|names| names.iter().any(|name| name == snapshot))
-        })
+        let mut names: BTreeMap<&str, HashSet<String>> = BTreeMap::new();
+        let mut there = Vec::new();
+        for full in snapshots {
+            let Some((fs, snapshot)) = full.split_once('@') else { continue };
+            let list = || self.pool.snapshot_names(fs).unwrap_or_default().into_iter().collect();
+            if names.entry(fs).or_insert_with(list).contains(snapshot) {
+                there.push(full.clone());
+            }
+        }
+        there
     }
 
     /// Waits until mounted file systems, those of `chosen`, have what the kernel collected for them, so that a snapshot has it too, and warns of
