@@ -240,8 +240,14 @@ fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
         assert_eq!((moving.kind, moving.state), (ScanKind::Expand, ScanState::Finished));
         assert!(moving.rebuilt > 0, "columns moved: {moving:?}");
     };
+    let begun = |pool: &Pool| pool.state().moving.expect("a job").begun_ns;
+    let attached = begun(&pool);
     pool.replace("more0", handle(&more[1]), false).expect("begun");
-    assert!(capacity(&pool) < before + 24 * MIB, "not at once: {:?}", pool.state().accounting);
+    let soon = capacity(&pool);
+    assert!(
+        soon < before + 24 * MIB || begun(&pool) > attached,
+        "{soon} after {before}, before columns move"
+    );
     evened(&pool);
     let replaced = capacity(&pool);
     assert!(replaced > before + 28 * MIB, "{replaced} after {before}");
@@ -255,6 +261,50 @@ fn a_larger_device_in_a_widened_group_is_of_use_as_columns_move_there() {
     assert!(grown > replaced + 4 * MIB, "{grown} after {replaced}");
     let records = fill(&pool, &fs, file, records, 98);
     assert!(records * RECORD > grown / 10 * 9, "{records} records of {grown} bytes");
+    check(&fs, file, records);
+    scrub(&pool);
+}
+
+/// A widened group that is nearly full loses a device: what it had free is no room until it is back, and writers are told so.
+#[test]
+fn a_full_widened_group_without_a_device_refuses_what_has_no_place() {
+    let env = Env::seeded(7);
+    let (first, more) = (devices("first", &[96, 96, 96]), devices("more", &[96]));
+    let pool = create(&env, vec![group(Redundancy::Raidz(1), &first)]);
+    pool.attach("first0", handle(&more[0]), false).expect("begun");
+    finish(&pool);
+    let (fs, _open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let records = fill(&pool, &fs, file, 0, 95);
+    let before = capacity(&pool);
+    pool.offline("first1").expect("the others have it");
+    let (mut written, mut refused) = (0, 0);
+    for record in 0..records {
+        match fs.write(file, record * RECORD, &noise(record, RECORD as usize), false) {
+            Ok(_) => written += 1,
+            Err(Errno::ENOSPC) => refused += 1,
+            Err(error) => panic!("record {record}: {error:?}"),
+        }
+        if record % 64 == 0 {
+            pool.sync().expect("committed");
+        }
+    }
+    assert!(written > 0 && refused > 0, "{written} written, {refused} refused");
+    assert!(capacity(&pool) < before, "what it had free is not to be had");
+    check(&fs, file, records);
+    let back = Arc::clone(&first[1]);
+    let open =
+        move || -> steadfast_pool::Result<Arc<dyn Device>> { Ok(Arc::clone(&back) as Arc<dyn Device>) };
+    pool.online("first1", &open).expect("it is there");
+    finish(&pool);
+    for record in (0..records).step_by(9) {
+        let written = (0..REFUSALS).any(|_| {
+            let written = fs.write(file, record * RECORD, &noise(record, RECORD as usize), false);
+            pool.sync().expect("committed");
+            written.is_ok()
+        });
+        assert!(written, "record {record}: {:?}", pool.state().accounting);
+    }
     check(&fs, file, records);
     scrub(&pool);
 }
