@@ -68,6 +68,14 @@ pub const fn slot_count(device_bytes: u64, slot_size: u32) -> u32 {
     if room > u32::MAX as u64 { u32::MAX } else { room as u32 }
 }
 
+/// Bytes that a device has at least on which so many slots fit.
+#[must_use]
+pub const fn device_bytes(slots: u32, slot_size: u32) -> u64 {
+    let bytes = LABELS as u64 * LABEL_SIZE + slots as u64 * slot_size as u64;
+    let bytes = bytes.next_multiple_of(LABEL_SIZE);
+    if bytes < DEVICE_SIZE_MIN { DEVICE_SIZE_MIN } else { bytes }
+}
+
 /// The slot size for a pool whose smallest device has `device_bytes`: a 256th of it as a power of two, in bounds.
 /// So a small pool has slots enough for its streams and its cleaner, and a large one a short table.
 #[must_use]
@@ -98,6 +106,19 @@ mod tests {
             assert_eq!(label_offset(3, bytes) + LABEL_SIZE, usable_end(bytes));
         }
         assert_eq!(slot_count(DEVICE_SIZE_MIN - 1, SLOT_SIZE_MIN), 0);
+    }
+
+    #[test]
+    fn so_many_bytes_are_needed_for_slots() {
+        for size in [SLOT_SIZE_MIN, 176 << 10, 5 << 20, SLOT_SIZE_MAX] {
+            for slots in [70, 400, 401, 100_000] {
+                let bytes = device_bytes(slots, size);
+                assert_eq!(bytes % LABEL_SIZE, 0);
+                assert!(slot_count(bytes, size) >= slots);
+                assert!(bytes == DEVICE_SIZE_MIN || slot_count(bytes - 1, size) < slots);
+            }
+        }
+        assert_eq!(device_bytes(0, SLOT_SIZE_MIN), DEVICE_SIZE_MIN);
     }
 
     #[test]

@@ -168,8 +168,10 @@ impl Inner {
         let bytes = new.device.character().size_bytes;
         let slots = medium::slot_count(bytes, self.column_of(&config));
         let least = members.iter().map(|member| member.config().slots).min().unwrap_or(1);
-        if slots < if is_mirror { least } else { 1 } {
-            return Err(Error::TooSmall { path: new.path.clone(), bytes });
+        let least = if is_mirror { least } else { 1 };
+        if slots < least {
+            let needed = medium::device_bytes(least, self.column_of(&config));
+            return Err(Error::TooSmall { path: new.path.clone(), bytes, needed });
         }
         if self.leaves().len() >= LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });

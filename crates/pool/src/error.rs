@@ -921,13 +921,15 @@ pub enum Error {
         /// Pool.
         pool: String,
     },
-    /// A device is too small for a pool.
-    #[error("{path} has {bytes} bytes; a device of a pool has at least 64 MiB")]
+    /// A device is too small for a pool, or for its place there.
+    #[error("{path} has {bytes} bytes; at least {needed} are needed there")]
     TooSmall {
         /// Device.
         path: String,
         /// Its size.
         bytes: u64,
+        /// The least that would do.
+        needed: u64,
     },
     /// A device has become smaller than the pool's part of it.
     #[error("{path} has {bytes} bytes, less than its {slots} slots need: it was cut short")]

@@ -133,7 +133,11 @@ pub(crate) fn add(
         let bytes = handle.device.character().size_bytes;
         let slots = medium::slot_count(bytes, column);
         if slots == 0 {
-            return Err(Error::TooSmall { path: handle.path, bytes });
+            return Err(Error::TooSmall {
+                path: handle.path,
+                bytes,
+                needed: medium::device_bytes(1, column),
+            });
         }
         let last = leaves.iter().map(|leaf| leaf.id().0).max().unwrap_or(0).max(last.0);
         if group != 0 && last >= DEVICE_ID_MAX {

@@ -645,7 +645,8 @@ impl Inner {
             crate::grow::check_unoccupied(handle, force)?;
             let bytes = handle.device.character().size_bytes;
             if medium::slot_count(bytes, self.slot_size) == 0 || !handle.device.character().appendable {
-                return Err(Error::TooSmall { path: handle.path.clone(), bytes });
+                let needed = medium::device_bytes(1, self.slot_size);
+                return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
             }
         }
         Ok(())

@@ -22,7 +22,9 @@ use std::sync::atomic::Ordering;
 
 use steadfast_device::Device;
 use steadfast_device::inject::Injector;
-use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, LogOut, LogPart, Placement, PoolState};
+use steadfast_format::{
+    AuxClass, AuxConfig, Feature, LabelConfig, LogOut, LogPart, Placement, PoolState, medium,
+};
 
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
@@ -272,7 +274,8 @@ impl Inner {
         let here = sides.iter().filter_map(|aux| self.log_here(aux.guid));
         let least = here.map(|log| log.slots).min().unwrap_or(0).max(1);
         if log.slots < least {
-            return Err(Error::TooSmall { path: log.path.clone(), bytes: character.size_bytes });
+            let (bytes, needed) = (character.size_bytes, medium::device_bytes(least, self.slot_size));
+            return Err(Error::TooSmall { path: log.path.clone(), bytes, needed });
         }
         crate::scan::erase(&*log.device)?;
         log.prepare()?;

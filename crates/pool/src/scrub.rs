@@ -687,6 +687,20 @@ impl Inner {
         self.space.capacity_with(device, slots).is_none_or(|capacity| needed <= capacity)
     }
 
+    /// The least slots of a device that may take the place of another, which has columns in so many.
+    fn slots_needed(&self, config: &LeafConfig, held: u32) -> u32 {
+        let (mut least, mut most) = (held, config.slots.max(held));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if self.fits_with(config.id, middle) {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        least
+    }
+
     /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
     /// then the old one leaves. Begun when it returns.
     pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
@@ -712,11 +726,10 @@ impl Inner {
             return self.relieve(&leaf, new);
         }
         let slots = medium::slot_count(bytes, self.column_of(&config));
-        if u64::from(slots) < self.space.columns_on(config.id).max(1) {
-            return Err(Error::TooSmall { path: new.path, bytes });
-        }
-        if slots < config.slots && !self.fits_with(config.id, slots) {
-            return Err(Error::TooSmall { path: new.path, bytes });
+        let held = u32::try_from(self.space.columns_on(config.id).max(1)).unwrap_or(u32::MAX);
+        if slots < held || slots < config.slots && !self.fits_with(config.id, slots) {
+            let needed = medium::device_bytes(self.slots_needed(&config, held), self.column_of(&config));
+            return Err(Error::TooSmall { path: new.path, bytes, needed });
         }
         if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
             return Err(Error::LabelTooLong { pool: self.name() });

@@ -172,7 +172,8 @@ impl Inner {
             crate::grow::check_unoccupied(handle, force)?;
             let bytes = handle.device.character().size_bytes;
             if medium::slot_count(bytes, self.slot_size) == 0 || !handle.device.character().appendable {
-                return Err(Error::TooSmall { path: handle.path.clone(), bytes });
+                let needed = medium::device_bytes(1, self.slot_size);
+                return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
             }
         }
         Ok(())
@@ -550,8 +551,11 @@ impl Inner {
         let beside = standing.map_or(config.id, |standing| standing.leaf);
         let bytes = new.device.character().size_bytes;
         let slots = medium::slot_count(bytes, self.column_of(&config));
-        if u64::from(slots) < self.space.columns_on(beside).max(1) {
-            return Err(Error::TooSmall { path: new.path, bytes });
+        let held = self.space.columns_on(beside).max(1);
+        if u64::from(slots) < held {
+            let held = u32::try_from(held).unwrap_or(u32::MAX);
+            let needed = medium::device_bytes(held, self.column_of(&config));
+            return Err(Error::TooSmall { path: new.path, bytes, needed });
         }
         self.need_places(1)?;
         let _due = self.resilver_due();

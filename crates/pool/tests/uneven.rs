@@ -9,7 +9,7 @@ use common::{ME, MIB, ROOT, handle, handles, import, mount, noise, read_file, sp
 use steadfast_device::{Device, MemoryDevice};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LabelConfig};
-use steadfast_pool::{CreateSpec, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand};
+use steadfast_pool::{CreateSpec, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand};
 use steadfast_posix::{Errno, FileSystem};
 
 const RECORD: u64 = 128 << 10;
@@ -305,6 +305,31 @@ fn a_full_widened_group_without_a_device_refuses_what_has_no_place() {
         });
         assert!(written, "record {record}: {:?}", pool.state().accounting);
     }
+    check(&fs, file, records);
+    scrub(&pool);
+}
+
+#[test]
+fn a_device_too_small_for_its_place_is_told_how_large_it_has_to_be() {
+    let env = Env::seeded(7);
+    let first = devices("d", &[96, 96, 96]);
+    let pool = create(&env, vec![group(Redundancy::Raidz(1), &first)]);
+    let (fs, _open) = mount(&pool, "tank");
+    let file = fs.mknod(ME, ROOT, b"file", 0o100_600, 0).expect("made").ino;
+    let records = fill(&pool, &fs, file, 0, 85);
+    let replace = |bytes: u64| {
+        let new = Arc::new(MemoryDevice::new(&format!("new{bytes}"), bytes));
+        pool.replace("d0", handle(&new), false)
+    };
+    let Err(Error::TooSmall { bytes, mut needed, .. }) = replace(64 * MIB) else { panic!("it is too small") };
+    assert!(bytes == 64 * MIB && needed > 72 * MIB && needed < 96 * MIB, "{needed} of {bytes}");
+    // A commit that was made meanwhile may have taken a slot.
+    while let Err(error) = replace(needed) {
+        let Error::TooSmall { bytes, needed: more, .. } = error else { panic!("{error}") };
+        assert!(bytes == needed && more > needed && more < 96 * MIB, "{more} of {bytes}");
+        needed = more;
+    }
+    finish(&pool);
     check(&fs, file, records);
     scrub(&pool);
 }

@@ -1,10 +1,15 @@
 //! The pool's errors as refusals: one table, each line with its code.
 
 use crate::refusal::{Code, Refusal, SHOWS_DEVICES};
+use steadfast_format::medium;
 use steadfast_pool::Error;
 
 /// What to do if a group has all the devices that it can have.
 const GROUP_FULL: &str = "`zpool replace {pool} DEVICE NEW` puts another into the place of one; what has no place there needs a group of its own.";
+
+/// What to do if a device is too small for its place.
+const PLACE_SMALL: &str =
+    "Take one of at least {needed} bytes; an image file is made larger with `truncate -s {needed} {device}`.";
 
 /// The refusal that goes with an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
@@ -160,7 +165,12 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoSpace { pool } => with(Code::PoolFull).with("pool", pool),
         Error::Suspended { pool, .. } => with(Code::PoolSuspended).with("pool", pool),
         Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
-        Error::TooSmall { path, .. } => with(Code::VdevSmall).with("device", path),
+        Error::TooSmall { path, needed, .. } => {
+            let refusal = with(Code::VdevSmall);
+            let refusal =
+                if needed > medium::DEVICE_SIZE_MIN { refusal.advising(PLACE_SMALL) } else { refusal };
+            refusal.with("device", path).with("needed", needed)
+        }
         Error::Device(error) => device(&error),
         Error::TrimActive { what, path } => {
             with(Code::TrimActive).with("device", path).with("word", what.verb())
