@@ -28,7 +28,7 @@ use std::sync::Arc;
 use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
 use steadfast_crypto::Key;
 use steadfast_env::Env;
-use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, PoolState, Txg};
+use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
 use steadfast_intent_log::Vouch;
 
 use crate::error::{Error, Result};
@@ -278,18 +278,17 @@ impl Inner {
             // all that was promised behind it.
             let _turn = self.sync_turn.lock();
             self.log.paused(|promised| -> Result<()> {
-                let state = self.commit_state.lock();
-                let uberblock = state.last.clone().expect("a pool that stands has a root");
+                let (uberblock, tag) = {
+                    let state = self.commit_state.lock();
+                    (state.last.clone().expect("a pool that stands has a root"), state.tag)
+                };
                 let is_ours = uberblock.log.is_some_and(|head| head.epoch == self.log.epoch());
                 let promised = if is_ours { promised } else { LogHead::default() };
-                anchor.advance(Root { uberblock, tag: state.tag }, Some(promised))?;
+                anchor.advance(Root { uberblock, tag }, Some(promised))?;
                 let feature = Feature::known(FEATURE).expect("this code knows it");
                 self.features.write().push(feature);
                 self.aux.write().push(aux);
-                if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                    self.unlist_anchor();
-                    return Err(error);
-                }
+                self.write_labels_or(&[], || self.unlist_anchor())?;
                 let anchor = Arc::new(anchor);
                 self.log.set_vouch(Some(voucher(&anchor)));
                 *self.anchor.write() = Some(anchor);

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use steadfast_format::{
     DeviceId, Feature, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement,
-    PoolState, ScanKind, SegmentRow, medium,
+    ScanKind, SegmentRow, medium,
 };
 use steadfast_segment::{MemberSpec, Redundancy};
 
@@ -61,11 +61,10 @@ impl Inner {
             if !self.has_feature(groups::FEATURE) {
                 self.features.write().extend(Feature::known(groups::FEATURE));
             }
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+            self.write_labels_or(&[], || {
                 leaf.config.write().group = 0;
                 (*self.groups.write(), *self.features.write()) = before;
-                return Err(error);
-            }
+            })?;
             self.space.set_group(leaf.id(), Redundancy::Mirror, 1);
         }
         self.commit_changes()
@@ -100,12 +99,10 @@ impl Inner {
             self.leaves.write().insert(last.expect("it has a leaf") + 1, Arc::clone(&added));
             let width = listed.width + u8::from(is_mirror);
             self.set_width(listed.id, width);
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                // What some labels list by now is not part of any root.
+            self.write_labels_or(&[Arc::clone(&added.device)], || {
                 *self.leaves.write() = before;
                 self.set_width(listed.id, listed.width);
-                return Err(error);
-            }
+            })?;
             let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
             assert!(self.space.add_to_group(leaf.id(), member), "the id is more than the greatest");
             if is_mirror {

@@ -20,6 +20,7 @@ use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolState, Txg
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::events::Events;
+use crate::grow::give_back;
 use crate::inner::Inner;
 use crate::scan::FoundPool;
 
@@ -150,12 +151,14 @@ impl Inner {
         if !self.has_feature(FEATURE) {
             self.features.write().extend(Feature::known(FEATURE));
         }
-        let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
-        if written.is_err() {
+        let written = self.write_labels_or(&[], || {
             (*self.aux.write(), *self.features.write()) = before;
             self.caches.write().retain(|cache| !new.iter().any(|other| other.guid == cache.guid));
-            new.iter().for_each(|cache| cache.release());
-        }
+            for cache in &new {
+                cache.here.iter().for_each(|here| give_back(&*here.device));
+                cache.release();
+            }
+        });
         self.use_caches();
         written
     }
@@ -179,12 +182,11 @@ impl Inner {
         if self.listed_caches().is_empty() {
             self.features.write().retain(|feature| feature.name != FEATURE);
         }
-        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+        self.write_labels_or(&[], || {
             (*self.aux.write(), *self.features.write()) = before;
-            self.caches.write().extend(gone);
+            self.caches.write().extend(gone.clone());
             self.use_caches();
-            return Err(error);
-        }
+        })?;
         if let Some(cache) = gone {
             if let Some(here) = &cache.here {
                 here.cache.stop_using();

@@ -43,6 +43,7 @@ use std::time::Duration;
 use steadfast_anchor::Root;
 use steadfast_blockio::{CompressionSetting, WriteRequest};
 use steadfast_dataset::Dataset;
+use steadfast_device::Device;
 use steadfast_env::Bug;
 use steadfast_format::{
     BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
@@ -52,6 +53,7 @@ use steadfast_txg::{CloseRule, Moment, Space as _};
 
 use crate::error::{Error, Result};
 use crate::events::{self, EventKind};
+use crate::grow::give_back;
 use crate::history;
 use crate::inner::{CommitState, Inner, Leaf};
 use crate::rows;
@@ -641,6 +643,37 @@ impl Inner {
     /// Devices that are about to be added get theirs before the others list them: a crash leaves none that is listed and has no
     /// label, which an import would take for missing.
     pub(crate) fn write_labels(&self, state: PoolState, txg: Txg) -> Result<()> {
+        self.write_labels_noting(state, txg, &mut false)
+    }
+
+    /// Writes labels that say what a verb is about to do, as of the last commit. If that fails, `undo` takes back in memory what they were
+    /// to say, and labels of leaves that say so already say again what is so: the next root is none that they could be read with. Devices
+    /// that were to come lose theirs after that, for as long as one lists them they are needed. No commit may run meanwhile.
+    pub(crate) fn write_labels_or(&self, coming: &[Arc<dyn Device>], undo: impl FnOnce()) -> Result<()> {
+        let (txg, mut begun) = (self.txgs.commits.committed(), false);
+        let Err(error) = self.write_labels_noting(PoolState::Active, txg, &mut begun) else { return Ok(()) };
+        undo();
+        // Labels of log devices are not older, and that is all they have to be (D3): one that fails must not be what keeps the others from
+        // it.
+        let put_back = || -> Result<()> {
+            for copies in [[0, 2], [1, 3]] {
+                self.write_leaf_labels(copies, PoolState::Active, txg, |_| true)?;
+                // One that was about to step in waits again.
+                self.write_spare_labels(copies, PoolState::Active, txg);
+            }
+            Ok(())
+        };
+        if !begun || put_back().is_ok() {
+            coming.iter().for_each(|device| give_back(&**device));
+        }
+        // What could not be written, and all the others, with the next commit.
+        self.commit_state.lock().labels_dirty = true;
+        self.changed.store(true, Ordering::Release);
+        Err(error)
+    }
+
+    /// The same as [`Self::write_labels`]; `begun` says whether some of those of leaves may have been written.
+    fn write_labels_noting(&self, state: PoolState, txg: Txg, begun: &mut bool) -> Result<()> {
         let is_new = |leaf: &Arc<Leaf>| {
             let is_known = self.space.is_in_use(leaf.id()) || self.space.is_out_of_use(leaf.id());
             leaf.in_use().is_some() && !is_known
@@ -649,9 +682,10 @@ impl Inner {
         if !new.is_empty() {
             self.label_logs_first(state, txg)?;
         }
-        for leaf in new {
-            let label = self.label_of(&leaf, state, txg).encode(steadfast_crypto::hash);
+        for leaf in &new {
+            let label = self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
             let label = label.ok_or_else(|| Error::LabelTooLong { pool: self.name() })?;
+            *begun = true;
             for copies in [[0, 2], [1, 3]] {
                 copies.iter().try_for_each(|&copy| leaf.device.write_label(copy, &label))?;
                 leaf.device.flush()?;
@@ -661,16 +695,31 @@ impl Inner {
             self.write_log_labels(copies, state, txg)?;
             self.write_spare_labels(copies, state, txg);
             self.write_cache_labels(copies, state, txg);
-            let encode = |leaf: &Leaf| self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
-            if self.leaves().iter().any(|leaf| encode(leaf).is_none()) {
-                return Err(Error::LabelTooLong { pool: self.name() });
-            }
-            self.on_leaves(|leaf| {
-                let label = encode(leaf).expect("they fit just now");
-                copies.iter().try_for_each(|&copy| leaf.device.write_label(copy, &label))
+            *begun = true;
+            // Those that are new have theirs. One of them that fails is no device of a group yet that could do without it.
+            self.write_leaf_labels(copies, state, txg, |leaf| {
+                !new.iter().any(|other| other.id() == leaf.id())
             })?;
-            self.space.flush_devices()?;
         }
         Ok(())
+    }
+
+    /// Two copies of the labels of some leaves, durable when it returns.
+    fn write_leaf_labels(
+        &self,
+        copies: [usize; 2],
+        state: PoolState,
+        txg: Txg,
+        of: impl Fn(&Leaf) -> bool,
+    ) -> Result<()> {
+        let encode = |leaf: &Leaf| self.label_of(leaf, state, txg).encode(steadfast_crypto::hash);
+        if self.leaves().iter().any(|leaf| encode(leaf).is_none()) {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        self.on_leaves(|leaf| {
+            let label = encode(leaf).expect("they fit just now");
+            copies.iter().filter(|_| of(leaf)).try_for_each(|&copy| leaf.device.write_label(copy, &label))
+        })?;
+        Ok(self.space.flush_devices()?)
     }
 }

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use steadfast_device::Device;
 use steadfast_format::{Feature, GroupClass, GroupConfig, LabelConfig, PoolState, medium};
 
 use crate::create::{DeviceHandle, GroupHandles};
@@ -39,6 +40,11 @@ pub fn check_unoccupied(handle: &DeviceHandle, force: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::Occupied { path: handle.path.clone(), pool: config.name, state })
+}
+
+/// A device that was about to be the pool's is nobody's again. One that cannot be written keeps a label that no root goes with.
+pub(crate) fn give_back(device: &dyn Device) {
+    let _ = crate::scan::erase(device);
 }
 
 impl Inner {
@@ -91,11 +97,10 @@ impl Inner {
             if listed.iter().any(is_special) && !self.has_feature(groups::SPECIAL) {
                 self.features.write().extend(Feature::known(groups::SPECIAL));
             }
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                // What some labels list by now is not part of any root.
+            let coming: Vec<_> = added.iter().map(|leaf| Arc::clone(&leaf.device)).collect();
+            self.write_labels_or(&coming, || {
                 (*self.leaves.write(), *self.groups.write(), *self.features.write()) = old;
-                return Err(error);
-            }
+            })?;
             for group in crate::create::group_specs(self.slot_size, &listed, &added) {
                 assert!(self.space.add_group(group), "the ids are more than the greatest");
             }
@@ -134,10 +139,7 @@ impl Inner {
             }
             let slots = medium::slot_count(leaf.device.refresh_size()?, self.column_of(&config));
             leaf.config.write().slots = slots;
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                leaf.config.write().slots = config.slots;
-                return Err(error);
-            }
+            self.write_labels_or(&[], || leaf.config.write().slots = config.slots)?;
             self.space.grow_device(config.id, slots)
         };
         self.commit_changes()?;
@@ -159,10 +161,7 @@ impl Inner {
             return Ok(());
         }
         self.features.write().push(feature);
-        let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
-        if written.is_err() {
-            self.features.write().retain(|known| known.name != name);
-        }
+        let written = self.write_labels_or(&[], || self.features.write().retain(|known| known.name != name));
         for head in self.heads() {
             head.allow_overlays(self.has_feature("overlays"));
         }

@@ -100,7 +100,7 @@ impl Pool {
             Some(sealing) => steadfast_crypto::keyed_hash(&sealing.tag_key, bound),
             None => steadfast_crypto::hash(bound),
         };
-        let newest = scan::newest_uberblock(config.pool, &devices, tag_of, env);
+        let (newest, unread) = scan::newest_uberblock(config.pool, &devices, tag_of, env);
         let keys = sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
         let readable = |root: &scan::FoundUberblock| {
             let (space, blockio) = Plan::space_of(env, config, &leaves, spec.memory);
@@ -115,7 +115,12 @@ impl Pool {
                 && blockio.read(&root.uberblock.tail, &context).is_ok()
         };
         let mac_key = keys.as_ref().map(|keys| steadfast_anchor::mac_key(keys.master()));
-        let choice = anchor::choose(env, config, &spec.anchor, mac_key, newest, readable)?;
+        let choice = anchor::choose(env, config, &spec.anchor, mac_key, newest, readable);
+        let choice = choice.map_err(|error| match (error, unread) {
+            // A root is there, for all that is known, and was not to be had.
+            (Error::NoUberblock { .. }, Some(source)) => Error::Device(source),
+            (error, _) => error,
+        })?;
         let (newest, accepted) = (choice.root, choice.accepted);
         let uberblock = newest.uberblock;
         check_devices(config, &uberblock)?;

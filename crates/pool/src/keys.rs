@@ -241,7 +241,7 @@ impl Inner {
         {
             // The pool's own key after the rows: the labels are not part of a commit. Import says what a crash between
             // the two means.
-            let _turn = self.sync_turn.lock();
+            let turn = self.sync_turn.lock();
             let aad = pool_wrap_aad(self.guid);
             let wrapped = steadfast_crypto::wrap(&user, sealing.keys.master(), &aad, &random);
             {
@@ -251,7 +251,14 @@ impl Inner {
                     location.clone_into(&mut stored.1);
                 }
             }
-            self.write_labels(PoolState::Active, self.txgs.commits.committed())?;
+            let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
+            drop(turn);
+            if written.is_err() {
+                // The rows have the new key. As long as a label has the old one, that opens the pool: commits give up what stood in the
+                // way, if the pool does without it, and write them all.
+                self.commit_state.lock().labels_dirty = true;
+                self.settle_labels()?;
+            }
         }
         Ok(())
     }

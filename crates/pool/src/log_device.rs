@@ -687,12 +687,11 @@ impl Inner {
             self.log_devices.write().extend(all().cloned());
             self.aux.write().extend(listed);
             self.fit_log_features();
-            let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
-            if written.is_err() {
+            let coming: Vec<_> = all().map(|log| Arc::clone(&log.device)).collect();
+            self.write_labels_or(&coming, || {
                 (*self.aux.write(), *self.features.write()) = before;
                 self.log_devices.write().retain(|log| !all().any(|new| new.guid == log.guid));
-                return written;
-            }
+            })?;
         }
         self.commit_changes()
     }

@@ -228,7 +228,11 @@ impl Inner {
             }
             self.log_changes.lock().extend(changes);
         }
-        // Where another log device fails meanwhile, the commit that gives it up writes the labels.
+        self.settle_labels()
+    }
+
+    /// Commits until labels say what is so. Where a log device fails meanwhile, the commit that gives it up writes them.
+    pub(crate) fn settle_labels(&self) -> Result<()> {
         let most = self.aux.read().len() + 2;
         for _ in 0..most {
             self.commit_changes()?;

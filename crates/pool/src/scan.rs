@@ -123,18 +123,23 @@ pub(crate) struct FoundUberblock {
     pub tag: [u8; 32],
 }
 
-/// The uberblock that counts: of all rings of all devices the valid one of this pool with the greatest txg.
+/// The uberblock that counts: of all rings of all devices the valid one of this pool with the greatest txg. And why a ring could not be
+/// read, if one could not: the others have the same uberblocks, but for one of a commit that nobody was told of.
 pub(crate) fn newest_uberblock(
     pool: PoolGuid,
     devices: &[&dyn Device],
     tag_of: impl Fn(&[u8]) -> [u8; 32],
     env: &Env,
-) -> Option<FoundUberblock> {
+) -> (Option<FoundUberblock>, Option<steadfast_device::Error>) {
     let careless = env.has_bug(Bug::TornRootAccepted);
-    let mut best: Option<FoundUberblock> = None;
+    let (mut best, mut unread): (Option<FoundUberblock>, _) = (None, None);
     for device in devices {
         for copy in 0..4 {
-            for bytes in device.read_uberblocks(copy).unwrap_or_default() {
+            let ring = device.read_uberblocks(copy).unwrap_or_else(|error| {
+                _ = unread.get_or_insert(error);
+                Vec::new()
+            });
+            for bytes in ring {
                 let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
                 let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
                 let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg);
@@ -145,5 +150,5 @@ pub(crate) fn newest_uberblock(
             }
         }
     }
-    best
+    (best, unread)
 }

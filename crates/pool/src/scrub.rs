@@ -754,12 +754,10 @@ impl Inner {
                 let at = leaves.iter().position(|other| other.id() == config.id).expect("found by its path");
                 leaves.insert(at + 1, Arc::clone(&added));
             }
-            let state = steadfast_format::PoolState::Active;
-            if let Err(error) = self.write_labels(state, self.txgs.commits.committed()) {
+            self.write_labels_or(&[Arc::clone(&added.device)], || {
                 leaf.config.write().state = config.state;
                 *self.leaves.write() = before;
-                return Err(error);
-            }
+            })?;
             let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
             assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
             self.space.set_leaving(config.id, true);

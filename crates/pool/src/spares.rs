@@ -33,6 +33,7 @@ use crate::attach::DROPS_PER_COMMIT;
 use crate::create::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::events::EventKind;
+use crate::grow::give_back;
 use crate::inner::{Inner, Leaf};
 use crate::scan::FoundPool;
 
@@ -200,11 +201,14 @@ impl Inner {
         if !self.has_feature(FEATURE) {
             self.features.write().extend(Feature::known(FEATURE));
         }
-        let written = self.write_labels(PoolState::Active, self.txgs.commits.committed());
-        if written.is_err() {
+        let written = self.write_labels_or(&[], || {
             (*self.aux.write(), *self.features.write()) = before;
-            self.spares.write().retain(|spare| !new.contains(&spare.guid));
-        }
+            let mut spares = self.spares.write();
+            for spare in spares.iter().filter(|spare| new.contains(&spare.guid)) {
+                spare.device.iter().for_each(|device| give_back(&**device));
+            }
+            spares.retain(|spare| !new.contains(&spare.guid));
+        });
         // One of them may be what a device that failed waits for.
         self.txgs.commits.nudge();
         written
@@ -228,11 +232,10 @@ impl Inner {
         if self.listed_spares().is_empty() {
             self.features.write().retain(|feature| feature.name != FEATURE);
         }
-        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+        self.write_labels_or(&[], || {
             (*self.aux.write(), *self.features.write()) = before;
-            self.spares.write().extend(spare);
-            return Err(error);
-        }
+            self.spares.write().extend(spare.clone());
+        })?;
         if let Some(spare) = spare {
             // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
             let _ = spare.device.as_ref().map(|device| crate::scan::erase(&**device));
@@ -356,11 +359,10 @@ impl Inner {
         self.insert_behind(config.id, &added);
         self.set_standing(spare.guid, Some(Standing { leaf: id, instead: config.id }));
         self.spares.write().retain(|other| other.guid != spare.guid);
-        if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
+        self.write_labels_or(&[], || {
             (*self.leaves.write(), *self.aux.write()) = before;
             self.spares.write().push(Arc::clone(spare));
-            return Err(error);
-        }
+        })?;
         let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
         assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
         self.prepare_resilver()?;
@@ -569,10 +571,7 @@ impl Inner {
             let before = self.leaves();
             self.insert_behind(config.id, &added);
             self.leaves.write().retain(|other| other.id() != config.id);
-            if let Err(error) = self.write_labels(PoolState::Active, self.txgs.commits.committed()) {
-                *self.leaves.write() = before;
-                return Err(error);
-            }
+            self.write_labels_or(&[Arc::clone(&added.device)], || *self.leaves.write() = before)?;
             let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
             assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
         }
