@@ -237,7 +237,7 @@ pub const FAMILY: Family = Family {
                     flag('y', "leave out the first report, which is since the import"),
                     TIME,
                 ],
-                operands: "[pool]... [interval [count]]",
+                operands: "[pool]...|[pool] [device|group]... [interval [count]]",
                 least: 0,
                 most: MANY,
             },
@@ -818,7 +818,7 @@ pub(crate) fn with_members(vdev: &VdevReport, depth: usize) -> Vec<(usize, &Vdev
     std::iter::once((depth, vdev)).chain(members).collect()
 }
 
-/// What `zpool list -v` says of a vdev. As in ZFS room is counted by group, and a member of one has a size and a state.
+/// What `zpool list -v` says of a vdev. As in ZFS room is counted by group, and a member of one has a size, what it has grown by and a state.
 fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
     let counted = depth == 1 && vdev.class != VdevClass::Anchor;
     let value = match name {
@@ -826,6 +826,7 @@ fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String
         "size" if vdev.class != VdevClass::Anchor => vdev.size.to_string(),
         "allocated" if counted => vdev.allocated.to_string(),
         "free" if counted => vdev.size.saturating_sub(vdev.allocated).to_string(),
+        "expandsize" if vdev.expandsize > 0 => vdev.expandsize.to_string(),
         "capacity" if counted => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
         _ => "-".to_owned(),
     };
@@ -1021,4 +1022,25 @@ fn history(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
 fn sync(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     session.ask(PoolSync { names: parsed.operands.clone() }).doing(|| "cannot sync".into())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_control::api::Health;
+
+    #[test]
+    fn what_has_grown_is_told_of_devices_and_groups() {
+        let device = |expandsize| {
+            let vdev = VdevReport::new("/d".into(), 7, VdevClass::Main, Health::Online);
+            VdevReport { size: 64 << 20, allocated: 1 << 20, expandsize, ..vdev }
+        };
+        let cells = |vdev: &VdevReport, depth| {
+            ["size", "allocated", "free", "expandsize", "capacity"]
+                .map(|name| vdev_cell(vdev, depth, name, true))
+        };
+        assert_eq!(cells(&device(5), 1), ["67108864", "1048576", "66060288", "5", "1"]);
+        assert_eq!(cells(&device(5), 2), ["67108864", "-", "-", "5", "-"], "a member of a group");
+        assert_eq!(cells(&device(0), 1)[3], "-");
+    }
 }

@@ -63,26 +63,11 @@ pub(crate) fn slow(vdev: &VdevReport) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use steadfast_control::api::{Health, VdevClass, VdevKind};
+    use steadfast_control::api::{Health, VdevClass};
 
     fn vdev(name: &str, kinds: ErrorKinds, children: Vec<VdevReport>) -> VdevReport {
-        VdevReport {
-            name: name.to_owned(),
-            guid: 1,
-            class: VdevClass::Main,
-            kind: VdevKind::Plain,
-            state: Health::Online,
-            size: 0,
-            allocated: 0,
-            read_errors: 0,
-            write_errors: 0,
-            checksum_errors: 0,
-            kinds,
-            note: None,
-            trim: None,
-            initialize: None,
-            children,
-        }
+        let vdev = VdevReport::new(name.to_owned(), 1, VdevClass::Main, Health::Online);
+        VdevReport { kinds, children, ..vdev }
     }
 
     #[test]

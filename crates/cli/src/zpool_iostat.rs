@@ -5,8 +5,11 @@ use crate::json;
 use crate::options::Parsed;
 use crate::repeat::Plan;
 use crate::table::tame;
+use crate::zpool::device_path;
 use serde_json::{Value, json};
-use steadfast_control::api::{CallCount, DeviceIo, PoolIo, PoolIostat, VdevClass};
+use std::path::{Path, PathBuf};
+use steadfast_control::Refusal;
+use steadfast_control::api::{CallCount, DeviceIo, PoolIo, PoolIostat, PoolList, VdevClass};
 use steadfast_property::{nice_bytes, nice_nanos, nice_number};
 
 /// What passed between two moments, of a pool or a device.
@@ -16,6 +19,8 @@ struct Flow {
     section: Option<&'static str>,
     name: String,
     guid: u64,
+    /// It was named, and is told of without what it belongs to.
+    alone: bool,
     /// Bytes allocated and free. None of a member of a group: as in ZFS room is counted by group.
     room: Option<(u64, u64)>,
     seconds: f64,
@@ -60,6 +65,53 @@ const HISTOGRAM: [(&str, &[&str]); 4] = [
 
 type Groups = [(&'static str, &'static [&'static str])];
 
+/// A device or group as it was typed.
+struct Word {
+    text: String,
+    path: PathBuf,
+}
+
+impl Word {
+    /// Is this its name, its number, or its path as one types it?
+    fn is(&self, name: &str, guid: u64) -> bool {
+        name == self.text || Path::new(name) == self.path || guid != 0 && guid.to_string() == self.text
+    }
+
+    fn is_in(&self, pool: &PoolIo) -> bool {
+        let devices = pool.devices.iter().map(|device| (&device.name, device.guid));
+        let groups = pool.groups.iter().map(|group| (&group.name, group.guid));
+        devices.chain(groups).any(|(name, guid)| self.is(name, guid))
+    }
+}
+
+/// What of the names are pools, and what are devices and groups: of the pool that stands before them, or of any.
+fn split_names(session: &mut Session<'_, '_>, names: &[String]) -> Result<(Vec<String>, Vec<Word>), Failure> {
+    let pools_alone = || Ok((names.to_vec(), Vec::new()));
+    let Some(first) = names.first() else { return pools_alone() };
+    let listed = session.ask(PoolList::default()).doing(doing)?;
+    let is_pool = |name: &String| listed.iter().any(|pool| pool.name == *name);
+    if names.iter().all(is_pool) {
+        return pools_alone();
+    }
+    let pools = if is_pool(first) { vec![first.clone()] } else { Vec::new() };
+    let all = session.ask(PoolIostat { names: pools.clone() }).doing(doing)?;
+    let words: Vec<Word> = names[pools.len()..]
+        .iter()
+        .map(|text| Word { text: text.clone(), path: device_path(session, text) })
+        .collect();
+    let unknown = |word: &&Word| !all.iter().any(|pool| word.is_in(pool));
+    match (words.iter().find(unknown), pools.first()) {
+        (None, _) => Ok((pools, words)),
+        (Some(word), Some(pool)) => Err(Refusal::no_device(pool, &word.text)).doing(doing),
+        // Whichever it was to be, it is no pool.
+        (Some(_), None) => pools_alone(),
+    }
+}
+
+fn doing() -> String {
+    "cannot tell iostat".into()
+}
+
 /// Prints one report, or one after each interval.
 ///
 /// # Errors
@@ -79,28 +131,36 @@ pub(crate) fn iostat(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     if parsed.has('w') && (parsed.has('l') || parsed.has('H')) {
         return Err(Failure::Usage("-w prints histograms, which go with neither -l nor -H".into()));
     }
+    let (names, words) = split_names(session, &plan.names)?;
     let mut before: Vec<PoolIo> = Vec::new();
     let mut reports = 0_u64;
     let mut first = true;
     let skips_first = parsed.has('y') && plan.repeats();
     plan.run(session, |session| {
-        let request = PoolIostat { names: plan.names.clone() };
-        let pools = session.ask(request).doing(|| "cannot tell iostat".into())?;
-        let flows: Vec<Flow> = pools.iter().map(|pool| flow(pool, &before)).collect();
+        let pools = session.ask(PoolIostat { names: names.clone() }).doing(doing)?;
+        let flows = pools.iter().map(|pool| flow(pool, &before));
+        let flows: Vec<Flow> = match words.is_empty() {
+            true => flows.collect(),
+            false => flows.map(|flow| flow.only(&words)).filter(|flow| !flow.devices.is_empty()).collect(),
+        };
+        let told: Vec<&Flow> = match words.is_empty() {
+            true => flows.iter().collect(),
+            false => flows.iter().flat_map(|flow| &flow.devices).collect(),
+        };
         before = pools;
         if std::mem::take(&mut first) && skips_first {
             return Ok(false);
         }
         if parsed.has('j') {
-            session.line(as_json(&flows, parsed));
+            session.line(as_json(&flows, parsed.has('v') || !words.is_empty(), parsed));
         } else if flows.is_empty() && !parsed.has('H') {
             session.line("no pools available");
         } else if parsed.has('w') {
-            flows.iter().for_each(|flow| histograms(session, flow, parsed));
+            told.iter().for_each(|flow| histograms(session, flow, parsed));
         } else {
             // As in ZFS: headings once, or before every report that has several lines.
             let headings = reports == 0 || (parsed.has('v') && !parsed.has('n'));
-            table(session, &flows, parsed, headings);
+            table(session, &told, parsed, headings);
         }
         reports += 1;
         Ok(true)
@@ -127,15 +187,17 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             },
             name: device.name.clone(),
             guid: device.guid,
+            alone: false,
             room: device.group.is_empty().then_some((device.allocated, device.free)),
             seconds,
             calls: std::array::from_fn(|at| less(now[at], then.map(|then| then[at]))),
             devices: Vec::new(),
         }
     };
-    let room = |group: &str| {
-        let group = pool.groups.iter().find(|known| known.name == group);
-        group.map(|group| (group.allocated, group.free))
+    let whole = |name: &str| {
+        let group = pool.groups.iter().find(|known| known.name == name);
+        let room = group.map(|group| (group.allocated, group.free));
+        Flow::group(name, group.map_or(0, |group| group.guid), room, seconds)
     };
     let flows = pool.devices.iter().map(|each| (each.group.as_str(), device(each)));
     let mut devices: Vec<Flow> = Vec::new();
@@ -144,7 +206,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
             Some(last) if !group.is_empty() && last.name == group => last.take(flow),
             _ if group.is_empty() => devices.push(flow),
             _ => {
-                let mut whole = Flow { section: flow.section, ..Flow::group(group, room(group), seconds) };
+                let mut whole = Flow { section: flow.section, ..whole(group) };
                 whole.take(flow);
                 devices.push(whole);
             }
@@ -155,6 +217,7 @@ fn flow(pool: &PoolIo, before: &[PoolIo]) -> Flow {
         section: None,
         name: pool.name.clone(),
         guid: pool.guid,
+        alone: false,
         room: Some((pool.allocated, pool.free)),
         seconds,
         calls: std::array::from_fn(|at| sum(devices.iter().map(|device| &device.calls[at]))),
@@ -192,12 +255,13 @@ const SPECIAL: &str = "special";
 
 impl Flow {
     /// A group of devices, none yet.
-    fn group(name: &str, room: Option<(u64, u64)>, seconds: f64) -> Flow {
+    fn group(name: &str, guid: u64, room: Option<(u64, u64)>, seconds: f64) -> Flow {
         Flow {
             depth: 1,
             section: None,
             name: name.to_owned(),
-            guid: 0,
+            guid,
+            alone: false,
             room,
             seconds,
             calls: std::array::from_fn(|_| CallCount::default()),
@@ -216,6 +280,19 @@ impl Flow {
     fn lines(&self, deep: bool) -> Vec<&Flow> {
         let below = self.devices.iter().filter(|_| deep).flat_map(|flow| flow.lines(true));
         std::iter::once(self).chain(below).collect()
+    }
+
+    /// Those of its groups and devices that are named, each by itself.
+    fn only(self, words: &[Word]) -> Flow {
+        let devices = self.devices.into_iter().flat_map(|flow| flow.named(words)).collect();
+        Flow { devices, ..self }
+    }
+
+    fn named(mut self, words: &[Word]) -> Vec<Flow> {
+        let below = std::mem::take(&mut self.devices).into_iter().flat_map(|flow| flow.named(words));
+        let is_named = words.iter().any(|word| word.is(&self.name, self.guid));
+        let own = is_named.then_some(Flow { alone: true, ..self });
+        own.into_iter().chain(below).collect()
     }
 
     fn per_second(&self, amount: u64) -> u64 {
@@ -251,7 +328,11 @@ impl Flow {
         let numbered = parsed.has('g') && self.depth > 0 && self.guid != 0;
         let name = if numbered { self.guid.to_string() } else { tame(&self.name) };
         // Scripts get names, people a tree.
-        if parsed.has('H') { name } else { format!("{:indent$}{name}", "", indent = 2 * self.depth) }
+        if parsed.has('H') || self.alone {
+            name
+        } else {
+            format!("{:indent$}{name}", "", indent = 2 * self.depth)
+        }
     }
 }
 
@@ -313,8 +394,9 @@ fn rule(session: &mut Session<'_, '_>, name_width: usize, widths: &[usize]) {
     session.line(rules.join("  "));
 }
 
-fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_headings: bool) {
+fn table(session: &mut Session<'_, '_>, flows: &[&Flow], parsed: &Parsed, with_headings: bool) {
     let exact = parsed.has('p');
+    let are_named = flows.iter().any(|flow| flow.alone);
     let lines: Vec<&Flow> = flows.iter().flat_map(|flow| flow.lines(parsed.has('v'))).collect();
     let cells = |flow: &&Flow| flow.cells(parsed).into_iter().map(|cell| shown(cell, exact)).collect();
     let rows: Vec<Vec<String>> = lines.iter().map(cells).collect();
@@ -328,11 +410,13 @@ fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_he
     let widths = widths(&groups, &rows);
     let name_width = lines.iter().map(|flow| flow.label(parsed).chars().count()).max().unwrap_or(0).max(10);
     if with_headings {
-        headings(session, "pool", name_width, &groups, &widths);
+        let title = if are_named { "vdev" } else { "pool" };
+        headings(session, title, name_width, &groups, &widths);
     }
     let mut section = None;
     for (flow, row) in lines.iter().zip(rows) {
-        if flow.section != section
+        if !are_named
+            && flow.section != section
             && let Some(heading) = flow.section
         {
             let dashes = widths.iter().map(|width| format!("  {:>width$}", "-"));
@@ -345,7 +429,7 @@ fn table(session: &mut Session<'_, '_>, flows: &[Flow], parsed: &Parsed, with_he
         }
         session.line(line);
     }
-    if parsed.has('v') || flows.len() > 1 {
+    if !are_named && (parsed.has('v') || flows.len() > 1) {
         rule(session, name_width, &widths);
     }
 }
@@ -386,7 +470,7 @@ fn histograms(session: &mut Session<'_, '_>, flow: &Flow, parsed: &Parsed) {
     }
 }
 
-fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
+fn as_json(flows: &[Flow], deep: bool, parsed: &Parsed) -> String {
     let as_number = parsed.has_long("json-int");
     let plain = |flow: &Flow| {
         let number = |value: u64| json::number(value, as_number);
@@ -421,7 +505,7 @@ fn as_json(flows: &[Flow], parsed: &Parsed) -> String {
         entry
     };
     let by_name: serde_json::Map<String, Value> =
-        flows.iter().map(|flow| (flow.name.clone(), nested(flow, parsed.has('v'), &plain))).collect();
+        flows.iter().map(|flow| (flow.name.clone(), nested(flow, deep, &plain))).collect();
     let mut document = json::document("zpool iostat");
     document.insert("pools".into(), by_name.into());
     json::text(document)
@@ -484,7 +568,7 @@ mod tests {
     fn room_is_that_of_pools_and_groups_and_not_of_their_members() {
         let mut io = pool(1_000_000_000, 10);
         io.devices.iter_mut().for_each(|device| device.group = "mirror-0".into());
-        io.groups = vec![GroupIo { name: "mirror-0".into(), allocated: 22, free: 8 }];
+        io.groups = vec![GroupIo { name: "mirror-0".into(), guid: 5, allocated: 22, free: 8 }];
         let flow = flow(&io, &[]);
         let rooms: Vec<Option<(u64, u64)>> = flow.lines(true).iter().map(|line| line.room).collect();
         assert_eq!(rooms, [Some((20, 40)), Some((22, 8)), None, None]);
@@ -511,5 +595,28 @@ mod tests {
             (None, Some((10, 20))),
             "no group is told of"
         );
+    }
+    #[test]
+    fn what_is_named_is_told_of_alone() {
+        let mut io = pool(1_000_000_000, 10);
+        io.devices.iter_mut().for_each(|device| device.group = "mirror-0".into());
+        io.groups = vec![GroupIo { name: "mirror-0".into(), guid: 5, allocated: 22, free: 8 }];
+        let word = |text: &str| Word { text: text.into(), path: PathBuf::from("/").join(text) };
+        let told = |words: &[&str]| {
+            let words: Vec<Word> = words.iter().map(|text| word(text)).collect();
+            let pool = flow(&io, &[]).only(&words);
+            assert!(pool.devices.iter().all(|flow| flow.alone && flow.devices.is_empty()));
+            pool.devices.iter().map(|flow| (flow.name.clone(), flow.room.is_some())).collect::<Vec<_>>()
+        };
+        let named = |name: &str, room| (name.to_owned(), room);
+        assert_eq!(told(&["/d2"]), [named("/d2", false)]);
+        assert_eq!(
+            told(&["d2", "mirror-0"]),
+            [named("mirror-0", true), named("/d2", false)],
+            "in the pool's order"
+        );
+        assert_eq!(told(&["5", "1"]), [named("mirror-0", true), named("/d1", false)], "by number");
+        assert_eq!(told(&["/d3"]), []);
+        assert!(word("5").is_in(&io) && word("d1").is_in(&io) && !word("tank").is_in(&io));
     }
 }

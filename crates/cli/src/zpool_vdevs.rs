@@ -12,7 +12,7 @@ use steadfast_control::api::{PoolStatus, Source, Value, VdevReport};
 use steadfast_property::nice_bytes;
 
 /// What is known of a device, by the names of vdevprops(7).
-const PROPERTIES: [&str; 14] = [
+const PROPERTIES: [&str; 15] = [
     "name",
     "capacity",
     "state",
@@ -20,6 +20,7 @@ const PROPERTIES: [&str; 14] = [
     "size",
     "free",
     "allocated",
+    "expandsize",
     "path",
     "parent",
     "children",
@@ -32,7 +33,7 @@ const PROPERTIES: [&str; 14] = [
 const ALL: &str = "all-vdevs";
 
 /// A device or group, and what it belongs to.
-type Vdev = (VdevReport, String);
+pub(crate) type Vdev = (VdevReport, String);
 
 /// What a vdev is called in a list: by its number, where it has one and that is asked for.
 pub(crate) fn label(vdev: &VdevReport, parsed: &Parsed) -> String {
@@ -119,7 +120,10 @@ fn wanted(list: &str) -> Result<Vec<&str>, Failure> {
 }
 
 /// All devices and groups of a pool, in the order of status.
-fn vdevs(session: &mut Session<'_, '_>, pool: &str) -> Result<Vec<Vdev>, Failure> {
+///
+/// # Errors
+/// What the daemon refuses.
+pub(crate) fn vdevs(session: &mut Session<'_, '_>, pool: &str) -> Result<Vec<Vdev>, Failure> {
     fn walk(vdevs: &[VdevReport], parent: &str, all: &mut Vec<Vdev>) {
         for vdev in vdevs {
             all.push((vdev.clone(), parent.to_owned()));
@@ -155,6 +159,7 @@ fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
         "size" => bytes(vdev.size),
         "free" => bytes(vdev.size.saturating_sub(vdev.allocated)),
         "allocated" => bytes(vdev.allocated),
+        "expandsize" if vdev.expandsize > 0 => bytes(vdev.expandsize),
         "path" if is_leaf => vdev.name.clone(),
         "parent" => parent.clone(),
         "children" if !is_leaf => {

@@ -409,6 +409,19 @@ tank        25.9M   230M    100     10   400K    10M
     assert_eq!(machine.ok("zpool iostat 1 3").lines().count(), 3 + 3, "headings once");
     assert_eq!(machine.ok("zpool iostat -v 1 2").matches("alloc").count(), 2, "headings again");
     assert_eq!(machine.ok("zpool iostat -vn 1 2").matches("alloc").count(), 1);
+    for line in
+        ["zpool iostat -Hp tank tank.img", "zpool iostat -Hp tank.img", "zpool iostat -Hpv tank ~/tank.img"]
+    {
+        let told = machine.ok(line);
+        assert!(told.starts_with(&format!("{image}\t")) && told.lines().count() == 1, "{line}: {told}");
+    }
+    let told = machine.ok("zpool iostat tank tank.img 1 2");
+    assert_eq!((told.lines().count(), told.matches("vdev ").count()), (3 + 2, 1), "{told}");
+    assert!(told.contains(&format!("\n{image}  ")), "not indented: {told}");
+    let told = machine.json("zpool iostat -j tank tank.img");
+    assert!(told["pools"]["tank"]["vdevs"][&image].is_object(), "{told}");
+    assert!(machine.fails("zpool iostat tank other.img", 1).contains("VDEV-MISSING"));
+    assert!(machine.fails("zpool iostat other.img", 1).contains("POOL-ABSENT"));
     let histogram = machine.ok("zpool iostat -w");
     assert!(histogram.contains("16us") && histogram.contains("total_wait"), "{histogram}");
     let json = machine.json("zpool iostat -j -v -l --json-int");

@@ -414,6 +414,9 @@ pub struct VdevReport {
     pub size: u64,
     /// Bytes that live blocks occupy.
     pub allocated: u64,
+    /// Bytes that it has grown by and that the pool does not use yet.
+    #[serde(default)]
+    pub expandsize: u64,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes that failed.
@@ -433,6 +436,31 @@ pub struct VdevReport {
     pub initialize: Option<TrimReport>,
     /// Members of a group.
     pub children: Vec<VdevReport>,
+}
+
+impl VdevReport {
+    /// A device of which no more is known.
+    #[must_use]
+    pub fn new(name: String, guid: u64, class: VdevClass, state: Health) -> VdevReport {
+        VdevReport {
+            name,
+            guid,
+            class,
+            kind: VdevKind::Plain,
+            state,
+            size: 0,
+            allocated: 0,
+            expandsize: 0,
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: 0,
+            kinds: ErrorKinds::default(),
+            note: None,
+            trim: None,
+            initialize: None,
+            children: Vec::new(),
+        }
+    }
 }
 
 /// Errors of a device by kind.
@@ -816,6 +844,9 @@ pub struct PoolIo {
 pub struct GroupIo {
     /// The name that status prints.
     pub name: String,
+    /// Number that identifies it.
+    #[serde(default)]
+    pub guid: u64,
     /// Bytes that live blocks occupy.
     pub allocated: u64,
     /// Bytes that segments can fill, less those.

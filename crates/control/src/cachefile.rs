@@ -4,6 +4,7 @@
 //! devices are missing stays in the list until it is exported: being forgotten is the operator's decision. Verbs write it, and so does what
 //! goes on in the background when a device has left: one at a time, each what is so when its turn has come.
 
+use crate::api::{VdevClass, VdevKind};
 use crate::refusal::{Code, Refusal};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,24 @@ pub struct CachedPool {
     /// Prefix of its mountpoints.
     #[serde(default)]
     pub altroot: Option<PathBuf>,
+    /// What its devices are for: told where no device says it. Lists of older versions do without.
+    #[serde(default)]
+    pub vdevs: Vec<CachedVdev>,
+}
+
+/// A group of devices as status shows it, or a device that stands alone.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct CachedVdev {
+    /// What status calls a group; empty of a device that stands alone.
+    pub group: String,
+    /// Number of the group, or of the device.
+    pub guid: u64,
+    /// What for.
+    pub class: VdevClass,
+    /// How.
+    pub kind: VdevKind,
+    /// Its devices, each with its number.
+    pub devices: Vec<(PathBuf, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -122,7 +141,14 @@ mod tests {
 
     fn pool(name: String) -> CachedPool {
         let devices = vec!["/a.img".into()];
-        CachedPool { name, guid: u64::MAX, devices, readonly: true, altroot: None }
+        let vdevs = vec![CachedVdev {
+            group: "raidz1-0".into(),
+            guid: 7,
+            class: VdevClass::Main,
+            kind: VdevKind::Raidz1,
+            devices: vec![("/a.img".into(), 8)],
+        }];
+        CachedPool { name, guid: u64::MAX, devices, readonly: true, altroot: None, vdevs }
     }
 
     #[test]
@@ -133,6 +159,9 @@ mod tests {
         assert_eq!(list.load().unwrap(), []);
         list.store(|| vec![pool("tank".into())]).unwrap();
         assert_eq!(list.load().unwrap(), [pool("tank".into())]);
+        let old = r#"{"version":1,"pools":[{"name":"tank","guid":7,"devices":["/a.img"]}]}"#;
+        fs::write(&path, old).unwrap();
+        assert_eq!(list.load().unwrap()[0].vdevs, [], "older lists know of no groups");
         fs::write(&path, "{]").unwrap();
         assert_eq!(list.load().unwrap_err().code, Code::FileIo);
         fs::write(&path, r#"{"version":7,"pools":[]}"#).unwrap();

@@ -1,5 +1,7 @@
 //! Real pools on image files behind the host, with mounts that only pretend: no kernel is needed.
 
+#[path = "engine/devices.rs"]
+mod devices;
 #[path = "engine/mounts.rs"]
 mod mounts;
 #[path = "engine/streams.rs"]

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use steadfast_env::Env;
 use steadfast_format::{
-    DeviceId, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement, SegmentRow,
-    medium,
+    DeviceId, GroupClass, GroupConfig, GroupKind, LabelConfig, LeafConfig, LeafState, Placement, PoolGuid,
+    SegmentRow, medium,
 };
 use steadfast_segment::{Geometry, Redundancy};
 
@@ -166,6 +166,22 @@ pub fn special_among(config: &LabelConfig, paths: &[String]) -> Vec<String> {
 #[must_use]
 pub fn is_enough(found: &FoundPool) -> bool {
     check_present(found).is_ok()
+}
+
+/// Paths of the devices of groups that miss too many, those that are missing; none if import can do without what was not found.
+#[must_use]
+pub fn needed_among(found: &FoundPool) -> Vec<String> {
+    check_present(found).err().unwrap_or_default()
+}
+
+/// A number for what has no number of its own, as a group: it follows from the number with which the pool was made, from what it is, and
+/// from which of these it is. Never 0.
+#[must_use]
+pub fn number_of(pool: PoolGuid, what: &str, which: u64) -> u64 {
+    let text = format!("{} {what} {which}", pool.0);
+    let hash = steadfast_crypto::hash(text.as_bytes());
+    let (first, _) = hash.split_first_chunk::<8>().expect("a hash has 32 bytes");
+    u64::from_le_bytes(*first).max(1)
 }
 
 /// Devices of each group that import can do without, or those that are missing and cannot be (V1): the paths of all of a group that

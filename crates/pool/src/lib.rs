@@ -102,7 +102,7 @@ pub use diagnose::{Cause, ERRORS_MAX, WINDOW};
 pub use diff::{ChangeKind, FileChange};
 pub use error::{Error, Result, lost_metadata};
 pub use events::{Event, EventKind};
-pub use groups::{is_enough, redundancy_of, special_among, word as group_word};
+pub use groups::{is_enough, needed_among, number_of, redundancy_of, special_among, word as group_word};
 pub use grow::{Growth, check_unoccupied};
 pub use holds::Hold;
 pub use import::ImportSpec;
@@ -194,6 +194,8 @@ pub struct LeafStatus {
 /// What `zpool list` and `zpool status` measure.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
+    /// The number with which the pool was made, which it keeps.
+    pub made_as: PoolGuid,
     /// Groups of leaves.
     pub groups: Vec<GroupConfig>,
     /// The last scrub or resilver.
@@ -407,6 +409,7 @@ impl Pool {
         // Not in the expression below, which would hold the lock to its end, while names of damaged files are read.
         let suspended = inner.suspended.lock().clone();
         PoolStatus {
+            made_as: inner.guid,
             suspended,
             txg: inner.txgs.commits.committed(),
             leaves: leaves.collect(),

@@ -12,6 +12,7 @@
 
 mod anchors;
 mod auto_snapshot;
+mod candidates;
 mod clones;
 mod devices;
 mod events;
@@ -197,13 +198,17 @@ impl Engine {
 
     fn to_remember(&self) -> Vec<CachedPool> {
         let mut pools: Vec<CachedPool> = Vec::new();
-        for (name, held) in self.pools.read().iter().filter(|(_, held)| held.cached) {
+        // A list of its own: others need that of the pools while each is asked for its devices.
+        let held: Vec<(String, Arc<Held>)> =
+            self.pools.read().iter().map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
+        for (name, held) in held.into_iter().filter(|(_, held)| held.cached) {
             pools.push(CachedPool {
-                name: name.clone(),
+                name,
                 guid: held.pool.guid().0,
                 devices: held.devices.read().clone(),
                 readonly: held.pool.is_read_only(),
                 altroot: held.altroot.clone(),
+                vdevs: candidates::layout(&held.pool.state()),
             });
         }
         pools.extend(self.lost.lock().values().map(|lost| lost.pool.clone()));

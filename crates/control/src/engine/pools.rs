@@ -5,8 +5,7 @@ use super::mounts::Placed;
 use super::report::check_names_last;
 use super::{Engine, Held, Lost, anchors, devices, filesystems, mounts, refuse, touched};
 use crate::api::{
-    Caller, ErrorKinds, Health, Outcome, PoolCandidate, PoolCreate, PoolDestroy, PoolExport, PoolImport,
-    PoolSelector, Properties, VdevClass, VdevKind, VdevReport,
+    Caller, Outcome, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector, Properties,
 };
 use crate::cachefile::CachedPool;
 use crate::check::FEATURE;
@@ -18,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::OpenOptions;
-use steadfast_format::{AuxClass, AuxConfig, GroupClass, LeafState, LogOut, PoolState};
+use steadfast_format::PoolState;
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -229,148 +228,13 @@ impl Engine {
         Ok(Outcome { touched: vec![name.to_owned()], warnings })
     }
 
-    pub(super) fn candidates(
-        &self,
-        search: &[PathBuf],
-        destroyed: bool,
-    ) -> Result<Vec<PoolCandidate>, Refusal> {
-        let mut search = devices::search(&self.places(search))?;
-        let held: Vec<u64> = self.pools.read().values().map(|held| held.pool.guid().0).collect();
-        search.pools.retain(|found| !held.contains(&found.guid.0));
-        search.pools.retain(|found| (found.config.state == PoolState::Destroyed) == destroyed);
-        if search.pools.is_empty()
-            && let Some(refusal) = search.refused.into_iter().next()
-        {
-            // A device that was named holds nothing: that is the answer, and not an empty list.
-            return Err(refusal);
-        }
-        Ok(search.pools.iter().map(|found| self.candidate(found)).collect())
-    }
-
-    fn places(&self, search: &[PathBuf]) -> Vec<PathBuf> {
+    pub(super) fn places(&self, search: &[PathBuf]) -> Vec<PathBuf> {
         if !search.is_empty() {
             return search.to_vec();
         }
         let lost = self.lost.lock();
         let known: Vec<PathBuf> = lost.values().flat_map(|lost| lost.pool.devices.clone()).collect();
         devices::usual_places(&known)
-    }
-
-    fn candidate(&self, found: &FoundPool) -> PoolCandidate {
-        let config = &found.config;
-        let name = &config.name;
-        let missing = !steadfast_pool::is_enough(found);
-        let message = if missing {
-            let special = steadfast_pool::special_among(config, &found.missing);
-            let why = steadfast_pool::lost_metadata(&special);
-            let what = format!("devices are missing: {}{why}", found.missing.join(", "));
-            Some(Refusal::new(Code::PoolDevices, what).with("pool", name))
-        } else if config.state == PoolState::Destroyed {
-            let what = format!("the pool '{name}' was destroyed");
-            Some(Refusal::new(Code::PoolDestroyed, what).with("pool", name))
-        } else if config.state == PoolState::Active && config.host != self.host {
-            let what = format!("the pool was last used by host '{}' and was not exported", config.host);
-            Some(Refusal::new(Code::PoolActive, what).with("pool", name))
-        } else if let Some(aux) = missing_log(found) {
-            let what = format!("the log device {} was not found", aux.path);
-            Some(Refusal::new(Code::LogMissing, what).with("pool", name).with("device", &aux.path))
-        } else {
-            None
-        };
-        let state = match &message {
-            _ if missing => Health::Unavail,
-            Some(message) if message.code == Code::LogMissing => Health::Degraded,
-            _ if !found.missing.is_empty() || is_log_degraded(found) => Health::Degraded,
-            _ => Health::Online,
-        };
-        let leaf = |leaf: &steadfast_format::LeafConfig| {
-            let here = found.devices.iter().find(|device| device.label.device_guid == leaf.guid);
-            VdevReport {
-                name: here.map_or(leaf.path.clone(), |device| device.handle.path.clone()),
-                guid: leaf.guid,
-                class: match config.groups.iter().find(|group| group.id == leaf.group) {
-                    Some(group) if group.class == GroupClass::Special => VdevClass::Special,
-                    _ => VdevClass::Main,
-                },
-                kind: VdevKind::Plain,
-                state: if here.is_some() { Health::Online } else { Health::Unavail },
-                size: u64::from(leaf.slots) * u64::from(config.slot_size),
-                allocated: 0,
-                read_errors: 0,
-                write_errors: 0,
-                checksum_errors: 0,
-                kinds: ErrorKinds::default(),
-                note: here.is_none().then(|| "cannot be opened".to_owned()),
-                trim: None,
-                initialize: None,
-                children: Vec::new(),
-            }
-        };
-        let logs = config.aux.iter().filter(|aux| aux.class == AuxClass::Log).map(|aux| {
-            let here = found.devices.iter().find(|device| device.label.device_guid == aux.guid);
-            let report = VdevReport {
-                name: here.map_or(aux.path.clone(), |device| device.handle.path.clone()),
-                guid: aux.guid,
-                class: VdevClass::Log,
-                kind: VdevKind::Plain,
-                state: match here {
-                    _ if aux.log.out == Some(LogOut::Offline) => Health::Offline,
-                    Some(_) if aux.given_up => Health::Faulted,
-                    Some(_) => Health::Online,
-                    None => Health::Unavail,
-                },
-                size: 0,
-                allocated: 0,
-                read_errors: 0,
-                write_errors: 0,
-                checksum_errors: 0,
-                kinds: ErrorKinds::default(),
-                note: aux.given_up.then(|| "given up".to_owned()),
-                trim: None,
-                initialize: None,
-                children: Vec::new(),
-            };
-            (aux.log.mirror, report)
-        });
-        let logs = super::report::with_log_mirrors(logs.collect());
-        let spares = config.aux.iter().filter(|aux| aux.class == AuxClass::Spare);
-        let spares = spares.map(|aux| super::spares::candidate(found, aux));
-        // What went to another pool is none of this one's.
-        let parted = |leaf: &&steadfast_format::LeafConfig| {
-            let here = || found.devices.iter().any(|device| device.label.device_guid == leaf.guid);
-            leaf.state == LeafState::Parted && !here()
-        };
-        let mut vdevs: Vec<VdevReport> = Vec::new();
-        for own in config.leaves.iter().filter(|leaf| !parted(leaf)) {
-            let report = leaf(own);
-            let beside = config.leaves.iter().filter(|other| other.group == own.group && !parted(other));
-            let group = config.groups.iter().find(|group| group.id == own.group);
-            let Some(group) = group.filter(|_| beside.count() > 1) else {
-                vdevs.push(report);
-                continue;
-            };
-            let name = super::report::name_of(group);
-            match vdevs.iter_mut().find(|vdev| vdev.name == name) {
-                Some(vdev) => vdev.children.push(report),
-                None => vdevs.push(VdevReport { name, children: vec![report.clone()], note: None, ..report }),
-            }
-        }
-        for vdev in vdevs.iter_mut().filter(|vdev| !vdev.children.is_empty()) {
-            vdev.state = match vdev.children.iter().all(|child| child.state == Health::Online) {
-                true => Health::Online,
-                false if missing => Health::Unavail,
-                false => Health::Degraded,
-            };
-        }
-        PoolCandidate {
-            name: name.clone(),
-            guid: found.guid.0,
-            state,
-            importable: !missing,
-            sealed: config.key.as_ref().and_then(|(wrapped, _)| KeyFormat::parse(wrapped.key_format.name())),
-            vdevs: vdevs.into_iter().chain(logs).chain(spares).collect(),
-            message,
-        }
     }
 
     pub(super) fn import_pool(&self, caller: &Caller, request: PoolImport) -> Result<Outcome, Refusal> {
@@ -567,24 +431,6 @@ impl Engine {
         let user = steadfast_pool::new_user_key(format, &secret, &random, None).map_err(refuse::pool)?;
         Ok(steadfast_pool::NewKey { user: Arc::new(user) })
     }
-}
-
-/// A log device that is needed and was not found: no other one of its mirror was, that is in use.
-fn missing_log(found: &FoundPool) -> Option<&AuxConfig> {
-    let has = |aux: &AuxConfig| found.devices.iter().any(|device| device.label.device_guid == aux.guid);
-    let mut used = found.config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.is_in_use());
-    let has_other = |aux: &AuxConfig| {
-        let beside = |other: &AuxConfig| aux.log.mirror != 0 && other.log.mirror == aux.log.mirror;
-        found.config.aux.iter().any(|other| beside(other) && other.is_in_use() && has(other))
-    };
-    used.find(|aux| !has(aux) && !has_other(aux))
-}
-
-/// True if a mirror of log devices lacks one.
-fn is_log_degraded(found: &FoundPool) -> bool {
-    let has = |aux: &AuxConfig| found.devices.iter().any(|device| device.label.device_guid == aux.guid);
-    let mut logs = found.config.aux.iter().filter(|aux| aux.class == AuxClass::Log && aux.log.mirror != 0);
-    logs.any(|aux| !has(aux) || !aux.is_in_use())
 }
 
 /// Says what is found where a missing log device was last.

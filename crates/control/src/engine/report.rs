@@ -1,15 +1,15 @@
 //! What pools and file systems measure, as properties and reports.
 
-use super::{Engine, Held, Lost, growth, missing, mounts, refuse, sharing};
+use super::{Engine, Held, candidates, growth, missing, mounts, refuse, sharing};
 use crate::api::{
     CallCount, DataError, DeviceIo, ErrorKinds, FsInfo, FsList, GroupIo, Health, HistoryRecord, LogReport,
     PoolInfo, PoolIo, PoolPast, PoolReport, Properties, ScanReport, Source, TrimReport, TrimState, Value,
     VdevClass, VdevKind, VdevReport,
 };
+use crate::cachefile::CachedPool;
 use crate::refusal::{Code, Refusal};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use steadfast_format::{GroupClass, GroupConfig, LeafState, ScanKind, ScanState};
+use steadfast_format::{GroupClass, GroupConfig, LeafState, PoolGuid, ScanKind, ScanState};
 use steadfast_pool::{LeafStatus, LogDeviceStatus, LogOut, PoolStatus as Measured, Presence};
 use steadfast_property::{DATASET, POOL, applies, is_user_property};
 
@@ -17,8 +17,8 @@ impl Engine {
     pub(super) fn list_pools(&self, names: &[String]) -> Result<Vec<PoolInfo>, Refusal> {
         let lost = self.lost_among(names);
         let here: Vec<String> =
-            names.iter().filter(|n| !lost.iter().any(|(l, _)| l == *n)).cloned().collect();
-        let mut infos: Vec<PoolInfo> = lost.into_iter().map(|(_, info)| info.0).collect();
+            names.iter().filter(|n| !lost.iter().any(|(l, _)| l.name == **n)).cloned().collect();
+        let mut infos: Vec<PoolInfo> = lost.iter().map(|(pool, _)| lost_info(pool)).collect();
         if names.is_empty() || !here.is_empty() {
             for (name, held) in self.select(&here)? {
                 infos.push(pool_info(&name, &held));
@@ -28,18 +28,18 @@ impl Engine {
         Ok(infos)
     }
 
-    /// Remembered pools that are not imported, as entries of list and status.
-    fn lost_among(&self, names: &[String]) -> Vec<(String, (PoolInfo, PoolReport))> {
+    /// Remembered pools that are not imported, and why. Their devices are looked at when nothing is locked.
+    fn lost_among(&self, names: &[String]) -> Vec<(CachedPool, Refusal)> {
         let lost = self.lost.lock();
         let wanted = lost.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
-        wanted.map(|(name, lost)| (name.clone(), lost_entries(lost))).collect()
+        wanted.map(|(_, lost)| (lost.pool.clone(), lost.why.clone())).collect()
     }
 
     pub(super) fn report_pools(&self, names: &[String]) -> Result<Vec<PoolReport>, Refusal> {
         let lost = self.lost_among(names);
         let here: Vec<String> =
-            names.iter().filter(|n| !lost.iter().any(|(l, _)| l == *n)).cloned().collect();
-        let mut reports: Vec<PoolReport> = lost.into_iter().map(|(_, entries)| entries.1).collect();
+            names.iter().filter(|n| !lost.iter().any(|(l, _)| l.name == **n)).cloned().collect();
+        let mut reports: Vec<PoolReport> = lost.iter().map(|(pool, why)| lost_report(pool, why)).collect();
         if names.is_empty() || !here.is_empty() {
             for (name, held) in self.select(&here)? {
                 reports.push(pool_report(&name, &held));
@@ -355,6 +355,15 @@ fn log_mirror_name(mirror: u8) -> Option<String> {
     (mirror != 0).then(|| format!("mirror-{}", mirror - 1))
 }
 
+fn log_mirror_number(pool: PoolGuid, mirror: u8) -> u64 {
+    steadfast_pool::number_of(pool, "log mirror", mirror.into())
+}
+
+/// The number by which status knows a group of a pool that was made with this number.
+pub(super) fn group_number(pool: PoolGuid, group: u8) -> u64 {
+    steadfast_pool::number_of(pool, "group", group.into())
+}
+
 /// The mirrors of log devices, by what status calls them.
 pub(super) fn log_mirrors(measured: &Measured) -> BTreeMap<String, Vec<&LogDeviceStatus>> {
     let mut mirrors: BTreeMap<String, Vec<&LogDeviceStatus>> = BTreeMap::new();
@@ -366,8 +375,8 @@ pub(super) fn log_mirrors(measured: &Measured) -> BTreeMap<String, Vec<&LogDevic
     mirrors
 }
 
-/// Log devices, each with the number of its mirror, or 0: those of one below a line of it.
-pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
+/// Log devices, each with the number of its mirror, or 0: those of one below a line of it. `pool` is the number with which it was made.
+pub(super) fn with_log_mirrors(pool: PoolGuid, logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
     let mut vdevs: Vec<VdevReport> = Vec::new();
     for (mirror, log) in logs {
         let Some(name) = log_mirror_name(mirror) else {
@@ -376,18 +385,11 @@ pub(super) fn with_log_mirrors(logs: Vec<(u8, VdevReport)>) -> Vec<VdevReport> {
         };
         match vdevs.iter_mut().find(|vdev| vdev.name == name) {
             Some(vdev) => vdev.children.push(log),
-            None => vdevs.push(VdevReport {
-                name,
-                guid: 0,
-                kind: VdevKind::Mirror,
-                read_errors: 0,
-                write_errors: 0,
-                checksum_errors: 0,
-                kinds: ErrorKinds::default(),
-                note: None,
-                children: vec![log.clone()],
-                ..log
-            }),
+            None => {
+                let guid = log_mirror_number(pool, mirror);
+                let vdev = VdevReport::new(name, guid, log.class, log.state);
+                vdevs.push(VdevReport { kind: VdevKind::Mirror, children: vec![log], ..vdev });
+            }
         }
     }
     for vdev in vdevs.iter_mut().filter(|vdev| !vdev.children.is_empty()) {
@@ -480,15 +482,7 @@ fn pool_info(name: &str, held: &Held) -> PoolInfo {
     let live = accounting.live_bytes;
     let state = health(&measured);
     let percent = (live * 100).checked_div(size).unwrap_or(0);
-    // A slot of a device holds a column, which in raidz is smaller than a segment.
-    let column = |group: u8| {
-        let listed = measured.groups.iter().find(|listed| listed.id == group);
-        u64::from(listed.map_or(accounting.slot_size, |listed| listed.column))
-    };
-    let growth = measured.leaves.iter();
-    let growth =
-        growth.map(|leaf| u64::from(leaf.growth.fits - leaf.growth.slots) * column(leaf.config.group));
-    let gain: u64 = growth.sum();
+    let gain: u64 = tops(&measured).iter().map(|vdev| vdev.expandsize).sum();
     let values: [(&str, String); 10] = [
         ("size", size.to_string()),
         ("allocated", live.to_string()),
@@ -602,64 +596,106 @@ fn group_report(measured: &Measured, id: u8, vdev: &dyn Fn(&LeafStatus) -> VdevR
         }
         _ => (sizes.sum(), live),
     };
-    VdevReport {
-        name: group_name(measured, id),
-        guid: 0,
-        class: class_of(measured, id),
-        kind: super::anchors::kind(redundancy),
-        state,
-        size,
-        allocated,
-        read_errors: 0,
-        write_errors: 0,
-        checksum_errors: 0,
-        kinds: ErrorKinds::default(),
-        note: None,
-        trim: None,
-        initialize: None,
-        children,
+    let number = group_number(measured.made_as, id);
+    let report = VdevReport::new(group_name(measured, id), number, class_of(measured, id), state);
+    let kind = super::anchors::kind(redundancy);
+    VdevReport { kind, size, allocated, expandsize: gain(redundancy, &children), children, ..report }
+}
+
+/// What a group gains if its devices are expanded: a mirror what the least of them then has more than now, as in ZFS. Where devices of
+/// raidz differ, all they have is of use as far as parity allows.
+fn gain(redundancy: steadfast_pool::Redundancy, children: &[VdevReport]) -> u64 {
+    let least = |size: fn(&VdevReport) -> u64| children.iter().map(size).min().unwrap_or(0);
+    match redundancy {
+        steadfast_pool::Redundancy::Mirror => {
+            least(|child| child.size + child.expandsize).saturating_sub(least(|child| child.size))
+        }
+        _ => children.iter().map(|child| child.expandsize).sum(),
     }
+}
+
+/// Groups, and devices that stand alone, in the order of their first devices; special ones last.
+fn tops(measured: &Measured) -> Vec<VdevReport> {
+    let vdev = |leaf: &LeafStatus| leaf_report(measured, leaf);
+    let first = |leaf: &LeafStatus| {
+        measured.leaves.iter().position(|l| l.config.group == leaf.config.group).expect("it is one of them")
+    };
+    let of_group = measured.leaves.iter().enumerate();
+    let of_group = of_group.filter(|(at, leaf)| leaf.config.group == 0 || first(leaf) == *at);
+    let mut groups: Vec<VdevReport> = of_group
+        .map(|(_, leaf)| match stands_alone(measured, leaf) {
+            true => vdev(leaf),
+            false => group_report(measured, leaf.config.group, &vdev),
+        })
+        .collect();
+    groups.sort_by_key(|vdev| vdev.class == VdevClass::Special);
+    groups
+}
+
+/// All devices of a pool, in groups as status shows them.
+pub(super) fn devices_of(measured: &Measured) -> Vec<VdevReport> {
+    let log = |log: &LogDeviceStatus| {
+        let (state, note) = log_health(log);
+        let report = VdevReport {
+            note,
+            size: log.size_bytes,
+            read_errors: log.errors.0,
+            write_errors: log.errors.1,
+            checksum_errors: log.checksum_errors,
+            kinds: ErrorKinds { hash: log.checksum_errors, ..ErrorKinds::default() },
+            ..VdevReport::new(log.path.clone(), log.guid, VdevClass::Log, state)
+        };
+        (log.mirror, report)
+    };
+    let mut devices = tops(measured);
+    devices.extend(with_log_mirrors(measured.made_as, measured.log_devices.iter().map(log).collect()));
+    devices.extend(measured.caches.iter().map(super::spares::cache_report));
+    devices.extend(measured.spares.iter().map(super::spares::report));
+    devices
 }
 
 /// A device as status shows it.
 fn leaf_report(measured: &Measured, leaf: &LeafStatus) -> VdevReport {
+    // A slot of a device holds a column, which in raidz is smaller than a segment.
+    let group = measured.groups.iter().find(|group| group.id == leaf.config.group);
+    let column = u64::from(group.map_or(measured.accounting.slot_size, |group| group.column));
+    let (state, note) = leaf_health(leaf);
+    let class = class_of(measured, leaf.config.group);
     VdevReport {
-        state: leaf_health(leaf).0,
         note: match is_removed(measured, leaf) {
             true => Some("is being removed".to_owned()),
-            false => leaf_health(leaf).1,
+            false => note,
         },
-        name: leaf.config.path.clone(),
-        guid: leaf.config.guid,
-        class: class_of(measured, leaf.config.group),
-        kind: VdevKind::Plain,
         size: leaf.size_bytes,
         allocated: leaf.allocated_bytes,
+        expandsize: u64::from(leaf.growth.fits - leaf.growth.slots) * column,
         read_errors: leaf.counts.read_errors,
         write_errors: leaf.counts.write_errors,
         checksum_errors: leaf.counts.checksum_errors,
         kinds: error_kinds(leaf),
         trim: Some(trim_report(&leaf.trim)),
         initialize: Some(trim_report(&leaf.initialize)),
-        children: Vec::new(),
+        ..VdevReport::new(leaf.config.path.clone(), leaf.config.guid, class, state)
     }
 }
 
 /// What each group holds and could hold, as status has it; log mirrors among them.
 fn rooms(measured: &Measured) -> Vec<GroupIo> {
-    let room = |name: String, allocated: u64, size: u64| GroupIo {
+    let room = |name: String, guid: u64, allocated: u64, size: u64| GroupIo {
         name,
+        guid,
         allocated,
         free: size.saturating_sub(allocated),
     };
     let groups = measured.groups.iter().map(|group| {
         let report = group_report(measured, group.id, &|leaf| leaf_report(measured, leaf));
-        room(report.name, report.allocated, report.size)
+        room(report.name, report.guid, report.allocated, report.size)
     });
     let logs = log_mirrors(measured).into_iter().map(|(name, sides)| {
         // Each holds all of it. Of one that is not here nobody knows how much that is.
         let sizes = sides.iter().map(|log| log.size_bytes).filter(|size| *size > 0);
-        room(name, 0, sizes.min().unwrap_or(0))
+        let guid = log_mirror_number(measured.made_as, sides[0].mirror);
+        room(name, guid, 0, sizes.min().unwrap_or(0))
     });
     groups.chain(logs).collect()
 }
@@ -724,43 +760,13 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
             messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
         }
     }
-    let vdev = |leaf: &LeafStatus| leaf_report(&measured, leaf);
-    let anchor = |anchor: &steadfast_anchor::Status| VdevReport {
-        state: if anchor.fenced.is_some() { Health::Faulted } else { Health::Online },
-        note: Some(anchor_note(anchor)),
-        name: anchor.register.clone(),
-        guid: 0,
-        class: VdevClass::Anchor,
-        kind: VdevKind::Plain,
-        size: 0,
-        allocated: 0,
-        read_errors: 0,
-        write_errors: anchor.failures,
-        checksum_errors: 0,
-        kinds: ErrorKinds::default(),
-        trim: None,
-        initialize: None,
-        children: Vec::new(),
-    };
-    let log_vdev = |log: &LogDeviceStatus| {
-        let report = VdevReport {
-            state: log_health(log).0,
-            note: log_health(log).1,
-            name: log.path.clone(),
-            guid: log.guid,
-            class: VdevClass::Log,
-            kind: VdevKind::Plain,
-            size: log.size_bytes,
-            allocated: 0,
-            read_errors: log.errors.0,
-            write_errors: log.errors.1,
-            checksum_errors: log.checksum_errors,
-            kinds: ErrorKinds { hash: log.checksum_errors, ..ErrorKinds::default() },
-            trim: None,
-            initialize: None,
-            children: Vec::new(),
-        };
-        (log.mirror, report)
+    let anchor = |anchor: &steadfast_anchor::Status| {
+        let state = if anchor.fenced.is_some() { Health::Faulted } else { Health::Online };
+        VdevReport {
+            note: Some(anchor_note(anchor)),
+            write_errors: anchor.failures,
+            ..VdevReport::new(anchor.register.clone(), 0, VdevClass::Anchor, state)
+        }
     };
     // One entry for each range; one without a range for metadata.
     let errors = measured.damaged.iter().flat_map(|file| {
@@ -775,18 +781,6 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         })
     });
     let errors: Vec<DataError> = errors.collect();
-    let first = |leaf: &LeafStatus| {
-        measured.leaves.iter().position(|l| l.config.group == leaf.config.group).expect("it is one of them")
-    };
-    let of_group = measured.leaves.iter().enumerate();
-    let of_group = of_group.filter(|(at, leaf)| leaf.config.group == 0 || first(leaf) == *at);
-    let mut groups: Vec<VdevReport> = of_group
-        .map(|(_, leaf)| match stands_alone(&measured, leaf) {
-            true => vdev(leaf),
-            false => group_report(&measured, leaf.config.group, &vdev),
-        })
-        .collect();
-    groups.sort_by_key(|vdev| vdev.class == VdevClass::Special);
     PoolReport {
         sharing: sharing::report(&held.pool.sharing()),
         name: name.to_owned(),
@@ -794,13 +788,7 @@ fn pool_report(name: &str, held: &Held) -> PoolReport {
         state: health(&measured),
         txg: measured.txg.0,
         messages,
-        vdevs: groups
-            .into_iter()
-            .chain(with_log_mirrors(measured.log_devices.iter().map(log_vdev).collect()))
-            .chain(measured.caches.iter().map(super::spares::cache_report))
-            .chain(measured.spares.iter().map(super::spares::report))
-            .chain(measured.anchor.iter().map(anchor))
-            .collect(),
+        vdevs: devices_of(&measured).into_iter().chain(measured.anchor.iter().map(anchor)).collect(),
         error_count: errors.len() as u64,
         log: LogReport {
             size: measured.log.size_bytes,
@@ -883,45 +871,30 @@ fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
     note
 }
 
-fn lost_entries(lost: &Lost) -> (PoolInfo, PoolReport) {
-    let Lost { pool, why } = lost;
-    let vdev = |path: &PathBuf| VdevReport {
-        name: path.display().to_string(),
-        guid: 0,
-        class: VdevClass::Main,
-        kind: VdevKind::Plain,
-        state: if path.exists() { Health::Online } else { Health::Unavail },
-        size: 0,
-        allocated: 0,
-        read_errors: 0,
-        write_errors: 0,
-        checksum_errors: 0,
-        kinds: ErrorKinds::default(),
-        note: (!path.exists()).then(|| "cannot be opened".to_owned()),
-        trim: None,
-        initialize: None,
-        children: Vec::new(),
-    };
+/// A remembered pool that is not imported, in a list.
+fn lost_info(pool: &CachedPool) -> PoolInfo {
     let mut properties = BTreeMap::new();
     properties.insert("health".to_owned(), Value::measured(Health::Unavail.as_str()));
     properties.insert("guid".to_owned(), Value::measured(pool.guid));
-    let info =
-        PoolInfo { name: pool.name.clone(), guid: pool.guid, state: Health::Unavail, txg: 0, properties };
-    let report = PoolReport {
+    PoolInfo { name: pool.name.clone(), guid: pool.guid, state: Health::Unavail, txg: 0, properties }
+}
+
+/// The same in detail.
+fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
+    PoolReport {
         name: pool.name.clone(),
         guid: pool.guid,
         state: Health::Unavail,
         txg: 0,
         messages: vec![missing(pool, why)],
-        vdevs: pool.devices.iter().map(vdev).collect(),
+        vdevs: candidates::remembered(pool),
         errors: Vec::new(),
         error_count: 0,
         scan: None,
         moving: None,
         sharing: Default::default(),
         log: LogReport::default(),
-    };
-    (info, report)
+    }
 }
 
 /// A path as text: bytes that are no UTF-8 as `\xff`, so that two names never look the same.

@@ -1,6 +1,6 @@
 //! Spares in reports: beside what they stand for, and in a section of their own.
 
-use crate::api::{ErrorKinds, Health, VdevClass, VdevKind, VdevReport};
+use crate::api::{Health, VdevClass, VdevKind, VdevReport};
 use steadfast_format::AuxConfig;
 use steadfast_pool::{CacheDeviceStatus, FoundPool, PoolStatus as Measured, SpareStatus};
 
@@ -19,21 +19,11 @@ pub(super) fn nested(measured: &Measured, children: Vec<VdevReport>) -> Vec<Vdev
         };
         let usable = |vdev: &VdevReport| matches!(vdev.state, Health::Online | Health::Degraded);
         let state = if usable(spare) || usable(child) { Health::Degraded } else { Health::Faulted };
-        let group = VdevReport {
-            name: format!("spare-{index}"),
-            guid: 0,
-            kind: VdevKind::Mirror,
-            state,
-            children: vec![child.clone(), spare.clone()],
-            read_errors: 0,
-            write_errors: 0,
-            checksum_errors: 0,
-            kinds: ErrorKinds::default(),
-            note: None,
-            trim: None,
-            initialize: None,
-            ..spare.clone()
-        };
+        let pair = vec![child.clone(), spare.clone()];
+        let guid = steadfast_pool::number_of(measured.made_as, "spare", child.guid);
+        let group = VdevReport::new(format!("spare-{index}"), guid, spare.class, state);
+        let (size, allocated) = (spare.size, spare.allocated);
+        let group = VdevReport { kind: VdevKind::Mirror, size, allocated, children: pair, ..group };
         *child = group;
     }
     others
@@ -62,43 +52,19 @@ pub(super) fn candidate(found: &FoundPool, aux: &AuxConfig) -> VdevReport {
 }
 
 fn line(name: String, guid: u64, size: u64, state: Health, note: Option<String>) -> VdevReport {
-    VdevReport {
-        name,
-        guid,
-        class: VdevClass::Spare,
-        kind: VdevKind::Plain,
-        state,
-        size,
-        allocated: 0,
-        read_errors: 0,
-        write_errors: 0,
-        checksum_errors: 0,
-        kinds: ErrorKinds::default(),
-        note,
-        trim: None,
-        initialize: None,
-        children: Vec::new(),
-    }
+    VdevReport { size, note, ..VdevReport::new(name, guid, VdevClass::Spare, state) }
 }
 
 /// A cache device in the section of those.
 pub(super) fn cache_report(cache: &CacheDeviceStatus) -> VdevReport {
     let state = if cache.trouble.is_some() { Health::Unavail } else { Health::Online };
     VdevReport {
-        name: cache.path.clone(),
-        guid: cache.guid,
-        class: VdevClass::Cache,
-        kind: VdevKind::Plain,
-        state,
         size: cache.size_bytes,
         allocated: cache.counts.bytes,
         read_errors: cache.counts.read_errors,
         write_errors: cache.counts.write_errors,
         checksum_errors: cache.counts.wrong,
-        kinds: ErrorKinds::default(),
         note: cache.trouble.clone(),
-        trim: None,
-        initialize: None,
-        children: Vec::new(),
+        ..VdevReport::new(cache.path.clone(), cache.guid, VdevClass::Cache, state)
     }
 }

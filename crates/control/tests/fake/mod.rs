@@ -141,21 +141,10 @@ impl FakePool {
 
     fn vdevs(&self) -> Vec<VdevReport> {
         let report = |name: &String| VdevReport {
-            name: name.clone(),
-            guid: 7,
-            class: VdevClass::Main,
-            kind: VdevKind::Plain,
-            state: Health::Online,
             size: 256 << 20,
             allocated: 27_158_118,
-            read_errors: 0,
-            write_errors: 0,
             checksum_errors: self.errors.len() as u64,
-            kinds: ErrorKinds::default(),
-            note: None,
-            trim: None,
-            initialize: None,
-            children: Vec::new(),
+            ..VdevReport::new(name.clone(), 7, VdevClass::Main, Health::Online)
         };
         self.devices.iter().map(report).collect()
     }
