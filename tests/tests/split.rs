@@ -15,11 +15,20 @@ fn a_pool_is_split_and_both_halves_are_mounted() {
     let random = fs::read(host.at("t/r")).expect("readable");
     let told = host.shell("zpool split -n tank other").ok().says("would create 'other'").out;
     assert!(told.contains("d2.img") && told.contains("d4.img") && !told.contains("d1.img"), "{told}");
+    let numbers = host.shell("zpool split -n -g tank other").ok().out;
+    let named = host.shell("zpool get -H -o value guid tank $PWD/d2.img $PWD/d4.img").ok().out;
+    assert!(named.lines().all(|number| numbers.contains(&format!("\n\t  {number}\n"))), "{numbers}{named}");
+    let told = host.shell("zpool iostat -H -p tank $PWD/d1.img mirror-1").ok().out;
+    let first = |line: &str| line.split('\t').next().map(str::to_owned);
+    let told: Vec<String> = told.lines().filter_map(first).collect();
+    assert_eq!(told, [host.at("d1.img").display().to_string(), "mirror-1".to_owned()]);
+    host.shell("zpool split -o size=7 tank other").fails(1).says("PROP-READONLY");
     host.shell("zpool split tank t@nk").fails(1).says("NAME-INVALID");
     host.shell("zpool split tank tank").fails(1).says("POOL-EXISTS");
     host.shell("zpool split tank other $PWD/d5.img").fails(1).says("VDEV-MISSING");
     host.shell("zpool split tank other $PWD/d1.img $PWD/d2.img").fails(1).says("POOL-SPLIT");
-    host.shell("zpool split -R $PWD/o tank other $PWD/d1.img").ok();
+    host.shell("zpool split -o comment=half -R $PWD/o tank other $PWD/d1.img").ok();
+    host.shell("zpool get -H -o value comment other tank").ok().says("half\n-\n");
     let status = host.shell("zpool status tank").ok().says("d2.img").says("d3.img").says("ONLINE").out;
     assert!(
         !status.contains("d1.img") && !status.contains("d4.img") && !status.contains("mirror-"),

@@ -57,6 +57,7 @@ pub const FAMILY: Family = Family {
                 flags: &[
                     flag('f', "overwrite devices that seem to be in use"),
                     flag('n', "only check, and print the layout"),
+                    flag('d', "use no feature of the format but those that are enabled with -o"),
                     valued('m', "mountpoint", "where the root file system appears, or none"),
                     valued('o', "property=value", "a property of the pool"),
                     valued('O', "property=value", "a property of its root file system"),
@@ -91,11 +92,14 @@ pub const FAMILY: Family = Family {
                     flag('f', "although it seems to be in use"),
                     flag('F', "going back to an older root, which is refused"),
                     flag('l', "load keys too"),
+                    flag('n', "only say whether -F would help, which is refused"),
                     flag('N', "mount nothing"),
                     valued('o', "property=value", "readonly=on, altroot=, cachefile=none, or mount options"),
                     valued('R', "root", "prefix of all mountpoints; the pool is not remembered"),
                     flag('s', "accepted and without meaning: devices are always looked at themselves"),
                     flag('t', "a new name until the export, which is refused: it stays"),
+                    valued('T', "txg", "going back to the root of a transaction group, which is refused"),
+                    flag('X', "trying ever older roots, which is refused"),
                     flag('m', "open what is committed, though promises of the intent log are lost; the history says so")
                         .or(ACCEPT_LOST_LOG),
                     Flag {
@@ -345,7 +349,12 @@ pub const FAMILY: Family = Family {
             names: &["split"],
             syntax: Syntax {
                 flags: &[
+                    flag('g', "with -n: devices by number"),
+                    flag('l', "with -R: load keys too"),
+                    LINKS,
                     flag('n', "only say which devices the new pool would have"),
+                    valued('o', "property=value", "a property of the new pool"),
+                    flag('P', "full paths of devices, which is how they are always printed"),
                     valued('R', "root", "import the new pool with this prefix of all mountpoints; it is not remembered"),
                 ],
                 operands: "pool newpool [device]...",
@@ -398,9 +407,12 @@ pub const FAMILY: Family = Family {
             syntax: Syntax {
                 flags: &[
                     flag('a', "all pools"),
+                    flag('C', "only what is newer than the last scrub, which is refused"),
                     flag('e', "only files with known errors, which is refused"),
+                    valued('E', "date", "only what is older than a date, which is refused"),
                     flag('p', "pause what is under way; without options it goes on"),
                     flag('s', "stop what is under way"),
+                    valued('S', "date", "only what is newer than a date, which is refused"),
                     flag('w', "wait until it has ended"),
                 ],
                 operands: "[pool]...",
@@ -580,6 +592,7 @@ fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure>
         vdevs: vdevs.clone(),
         force: parsed.has('f'),
         dry_run: parsed.has('n'),
+        no_features: parsed.has('d'),
         mountpoint: parsed.value('m').map(str::to_owned),
         properties,
         fs_properties,

@@ -12,12 +12,26 @@ use steadfast_control::api::{PoolCandidate, PoolImport, PoolImportScan, PoolSele
 use steadfast_control::{Code, KeyFormat, Refusal};
 
 /// Options of ZFS that are not offered, and why.
-const REFUSED: [(char, &str); 3] = [
+const REFUSED: [(char, &str); 6] = [
     ('c', "-c: which pools were imported the daemon remembers by itself; -d says where to look for others"),
     (
         'F',
         "-F: the last commit is always whole, so that no older root has to be gone back to; what was lost beside it is given up by \
          --accept-lost-log, --accept-lost-anchor and --accept-rollback, each by name",
+    ),
+    (
+        'n',
+        "-n: it only says what -F would do, which is refused; without a name `zpool import` lists what could be imported, and why not",
+    ),
+    (
+        'T',
+        "-T: going back to an older root is what the anchor is to forbid, and what older roots name is overwritten in time; snapshots keep \
+         old states",
+    ),
+    (
+        'X',
+        "-X: the last commit is always whole, so that no older root has to be tried; `zpool import` says what is missing where a pool \
+         cannot be imported",
     ),
     (
         't',
@@ -110,7 +124,11 @@ fn scan(
         .doing(|| "cannot look for pools".into())
 }
 
-fn one(
+/// Imports one pool, with the options that `parsed` has.
+///
+/// # Errors
+/// What the daemon refuses; why there is no key.
+pub(crate) fn one(
     session: &mut Session<'_, '_>,
     parsed: &Parsed,
     shown: &str,

@@ -4,14 +4,15 @@ use crate::date;
 use crate::family::{Doing, Failure, Session};
 use crate::options::Parsed;
 use crate::table::tame;
-use crate::zpool::device_path;
+use crate::zpool::{assignments, device_path};
 use crate::zpool_growth::check_new;
 use crate::zpool_trim::{duration, wait_for};
+use crate::{zpool_import, zpool_vdevs};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::api::{
-    PoolAttach, PoolDetach, PoolImport, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSelector,
-    PoolSplit, ScanReport, ScrubCommand,
+    PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSelector, PoolSplit,
+    Properties, ScanReport, ScrubCommand,
 };
 use steadfast_property::nice_bytes;
 
@@ -94,37 +95,47 @@ pub(crate) fn reguid(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(
     Ok(())
 }
 
+/// Properties that say how a pool is imported, and are not stored in it.
+const OF_IMPORT: [&str; 3] = ["altroot", "cachefile", "readonly"];
+
 pub(crate) fn split(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let (name, new_name) = (parsed.operands[0].clone(), parsed.operands[1].clone());
     let devices = parsed.operands[2..].iter().map(|word| device_path(session, word)).collect();
     let dry_run = parsed.has('n');
-    let request = PoolSplit { name: name.clone(), new_name: new_name.clone(), devices, dry_run };
+    let (of_import, properties): (Properties, Properties) = assignments(parsed.values('o'))?
+        .into_iter()
+        .partition(|(name, _)| OF_IMPORT.contains(&name.as_str()));
+    if parsed.value('R').is_none() {
+        if parsed.has('l') {
+            return Err(Failure::Usage(
+                "-l: keys are loaded only if the new pool is imported, for which there is -R".into(),
+            ));
+        }
+        if let Some(property) = of_import.keys().next() {
+            return Err(Failure::Usage(format!(
+                "-o {property}: it says how the new pool is imported, for which there is -R"
+            )));
+        }
+    }
+    let request = PoolSplit { name: name.clone(), new_name: new_name.clone(), devices, dry_run, properties };
     let outcome = session.ask(request).doing(|| format!("cannot split '{}'", tame(&name)))?;
     if dry_run {
+        let known = if parsed.has('g') { zpool_vdevs::vdevs(session, &name)? } else { Vec::new() };
         session.line(format!("would create '{new_name}' with the following layout:\n\n\t{new_name}"));
         for device in &outcome.touched {
-            session.line(format!("\t  {}", tame(device)));
+            let known = known.iter().find(|(vdev, _)| vdev.name == *device);
+            let label = known.map_or(device.clone(), |(vdev, _)| zpool_vdevs::label(vdev, parsed));
+            session.line(format!("\t  {}", tame(&label)));
         }
     }
     session.warn(&format!("'{new_name}' is made, but"), &outcome.warnings);
     if let Some(root) = parsed.value('R').filter(|_| !dry_run) {
-        let properties = [("altroot", root), ("cachefile", "none")];
-        let request = PoolImport {
-            pool: PoolSelector::Name(new_name.clone()),
-            search: outcome.touched.iter().map(PathBuf::from).collect(),
-            new_name: None,
-            force: false,
-            destroyed: false,
-            no_mount: false,
-            properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            key: None,
-            anchor: None,
-            accept_rollback: false,
-            accept_lost_anchor: false,
-            accept_lost_log: false,
-        };
-        let imported = session.ask(request).doing(|| format!("cannot import '{}'", tame(&new_name)))?;
-        session.warn(&format!("'{new_name}' is imported, but"), &imported.warnings);
+        let mut properties = of_import;
+        properties.insert("altroot".into(), root.to_owned());
+        properties.entry("cachefile".into()).or_insert_with(|| "none".into());
+        let search: Vec<PathBuf> = outcome.touched.iter().map(PathBuf::from).collect();
+        let selector = PoolSelector::Name(new_name.clone());
+        zpool_import::one(session, parsed, &new_name, selector, None, &search, &properties)?;
     }
     Ok(())
 }

@@ -84,6 +84,23 @@ pub(crate) fn initialize(session: &mut Session<'_, '_>, parsed: &Parsed) -> Resu
     if parsed.has('w') { wait_for(session, &name, &["initialize"], None, |_, _| {}) } else { Ok(()) }
 }
 
+/// Options of ZFS's scrub that are not offered, and why.
+const SCRUB_REFUSED: [(char, &str); 4] = [
+    (
+        'C',
+        "-C: what was right at the last scrub may be wrong by now, so that every scrub reads all that is stored; one that was paused \
+         goes on with `zpool scrub` alone",
+    ),
+    (
+        'e',
+        "-e: errors are found by looking at all that is stored; to mend a file of which is known that it has some, read it",
+    ),
+    ('E', SCRUB_DATES),
+    ('S', SCRUB_DATES),
+];
+const SCRUB_DATES: &str = "-S and -E: segments are read whole, in the order of the devices, and hold what was written at many times; \
+    `zpool scrub` reads them all, `-p` pauses it and `-s` stops it";
+
 pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
     let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
     let command = match (parsed.has('p'), parsed.has('s')) {
@@ -95,10 +112,8 @@ pub(crate) fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<()
     if command != ScrubCommand::Start && parsed.has('w') {
         return usage("-w cannot be used with -p or -s");
     }
-    if parsed.has('e') {
-        return usage(
-            "-e: errors are found by looking at all that is stored; to mend a file of which is known that it has some, read it",
-        );
+    if let Some((_, why)) = SCRUB_REFUSED.iter().find(|(letter, _)| parsed.has(*letter)) {
+        return usage(why);
     }
     let all = parsed.has('a');
     let names: Vec<String> = match (all, parsed.operands.is_empty()) {

@@ -213,6 +213,9 @@ pub struct PoolCreate {
     pub force: bool,
     /// Only check (`-n`).
     pub dry_run: bool,
+    /// Use only features that `properties` enable (`-d`).
+    #[serde(default)]
+    pub no_features: bool,
     /// `-m`, which is `-O mountpoint=`.
     pub mountpoint: Option<String>,
     /// `-o`.

@@ -1,6 +1,6 @@
 //! Requests of the verbs that move devices and what lies on them. Part of [`crate::api`].
 
-use crate::api::{ScrubCommand, TrimCommand};
+use crate::api::{Properties, ScrubCommand, TrimCommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -64,6 +64,9 @@ pub struct PoolSplit {
     pub devices: Vec<PathBuf>,
     /// Only say which devices those would be.
     pub dry_run: bool,
+    /// Properties of the new pool that it keeps (`-o`).
+    #[serde(default)]
+    pub properties: Properties,
 }
 
 /// Give the pool another number.

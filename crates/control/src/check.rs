@@ -29,10 +29,12 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             check_pool_name(&r.name).map_err(name_refusal)?;
             check_vdevs(&r.vdevs, true)?;
             let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
-            r.properties = exact(Scope::Pool, &r.properties, creation)?;
-            check_features(&r.properties)?;
-            // A new pool uses all that there are.
-            r.properties.retain(|name, _| !name.starts_with(FEATURE));
+            let (features, others): (Properties, Properties) = std::mem::take(&mut r.properties)
+                .into_iter()
+                .partition(|(name, _)| name.starts_with(FEATURE));
+            check_new_features(&features)?;
+            r.properties = exact(Scope::Pool, &others, creation)?;
+            r.properties.extend(features);
             if r.properties.contains_key("readonly") {
                 return Err(Refusal::new(
                     Code::PropCreation,
@@ -241,6 +243,8 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
         Request::PoolSplit(request) => {
             steadfast_property::check_pool_name(&request.new_name).map_err(name_refusal)?;
             check_paths(&request.devices)?;
+            request.properties = exact(Scope::Pool, &request.properties, &[Change::Anytime])?;
+            check_features(&request.properties)?;
         }
         // Names of pools that exist are looked up, not created: an impossible one is simply absent.
         Request::PoolDestroy(_)
@@ -454,6 +458,26 @@ fn check_features(properties: &Properties) -> Result<(), Refusal> {
     );
     Err(Refusal::new(Code::PropUnknown, what).with("property", name))
 }
+
+/// The same of a new pool, which uses all features but those that are disabled.
+fn check_new_features(features: &Properties) -> Result<(), Refusal> {
+    check_features(features)?;
+    for (name, value) in features {
+        let refuse = |what: String| Err(Refusal::new(Code::PropValue, what).with("property", name));
+        match value.as_str() {
+            "enabled" => {}
+            "disabled" if name.strip_prefix(FEATURE).is_some_and(|name| ALWAYS_USED.contains(&name)) => {
+                return refuse(format!("'{name}' cannot be disabled: no pool does without it"));
+            }
+            "disabled" => {}
+            _ => return refuse(format!("'{name}' must be enabled or disabled, and not '{value}'")),
+        }
+    }
+    Ok(())
+}
+
+/// Features that a pool makes use of by itself.
+pub(crate) const ALWAYS_USED: [&str; 1] = ["relocation"];
 
 /// A key comes with a key format, and a key format with a key.
 fn check_key(properties: &Properties, key: Option<&Key>) -> Result<(), Refusal> {

@@ -95,6 +95,7 @@ fn create(folder: &Path, name: &str) -> PoolCreate {
         vdevs: vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: vec![image] }],
         force: false,
         dry_run: false,
+        no_features: false,
         mountpoint: None,
         properties: Properties::new(),
         fs_properties: Properties::new(),

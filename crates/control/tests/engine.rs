@@ -212,6 +212,7 @@ impl House {
             vdevs: vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices }],
             force: false,
             dry_run: false,
+            no_features: false,
             mountpoint: None,
             properties: Properties::new(),
             fs_properties: Properties::new(),

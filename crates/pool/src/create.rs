@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
 use steadfast_anchor::Anchor;
-use steadfast_blockio::BlockIo;
+use steadfast_blockio::{BlockIo, CompressionSetting};
 use steadfast_crypto::{BlockKeys, Key};
 use steadfast_dataset::InodeRoom;
 use steadfast_device::Device;
@@ -16,7 +16,7 @@ use steadfast_format::{
     PoolGuid, PoolState, Txg, medium,
 };
 use steadfast_intent_log::Log;
-use steadfast_property::Local;
+use steadfast_property::{Local, OwnerProperty};
 use steadfast_segment::{Geometry, GroupSpec, Redundancy, Space, groups_of};
 use steadfast_tree::{NodeCache, Options, Tree};
 use steadfast_txg::{Limits, Txgs};
@@ -24,8 +24,8 @@ use steadfast_txg::{Limits, Txgs};
 use crate::Pool;
 use crate::admission::Admission;
 use crate::anchor::AnchorWish;
-use crate::blocks::MetaStore;
-use crate::datasets::NewKey;
+use crate::blocks::{Dedup, MetaStore};
+use crate::datasets::{NewKey, ZSTD, compression_of};
 use crate::diagnose::Diagnosis;
 use crate::error::{Error, Result};
 use crate::events::Events;
@@ -34,6 +34,7 @@ use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::interval::Interval;
 use crate::memory::Memory;
+use crate::owners;
 use crate::quotas::Quotas;
 use crate::references::{self, References};
 use crate::table::Table;
@@ -264,6 +265,12 @@ impl Pool {
     /// Makes a pool on devices and imports it. Devices that carry an active or exported pool are refused unless
     /// `force`; what was on them is lost from the moment this writes its first label.
     pub fn create(env: &Env, spec: CreateSpec) -> Result<Pool> {
+        Pool::create_without(env, spec, &[])
+    }
+
+    /// The same without these features. Refused if its root dataset needs one of them.
+    pub fn create_without(env: &Env, spec: CreateSpec, left_out: &[&'static str]) -> Result<Pool> {
+        check_left_out(&spec, left_out)?;
         let all = || spec.groups.iter().flat_map(|group| &group.devices);
         let mut seen = BTreeSet::new();
         for handle in all() {
@@ -311,7 +318,7 @@ impl Pool {
             crate::anchor::FEATURE => anchor.is_some(),
             crate::groups::FEATURE => !groups.is_empty(),
             crate::groups::SPECIAL => groups.iter().any(|group| group.class == GroupClass::Special),
-            name => !Feature::STRUCTURAL.contains(&name),
+            name => !Feature::STRUCTURAL.contains(&name) && !left_out.contains(&name),
         };
         let features = features.filter(wanted);
         let features: Vec<Feature> = features.filter_map(Feature::known).collect();
@@ -361,6 +368,22 @@ impl Pool {
         inner.commit()?;
         inner.write_labels(PoolState::Active, Txg(1))?;
         Ok(Pool::start(inner))
+    }
+}
+
+/// Refuses a root dataset that needs a feature which is left out.
+fn check_left_out(spec: &CreateSpec, left_out: &[&'static str]) -> Result<()> {
+    let needed = |name: &str, value: &str| match name {
+        "dedup" if Dedup::of(value) != Dedup::Off => Some(references::FEATURE),
+        "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => Some(ZSTD),
+        name if OwnerProperty::parse(name).is_some() => Some(owners::FEATURE),
+        _ => None,
+    };
+    let of_props = spec.root_props.iter().filter_map(|(name, value)| needed(name, value));
+    let mut needed = of_props.chain(spec.key.as_ref().map(|_| "encryption"));
+    match needed.find(|name| left_out.contains(name)) {
+        Some(feature) => Err(Error::FeatureOff { pool: spec.name.clone(), feature }),
+        None => Ok(()),
     }
 }
 

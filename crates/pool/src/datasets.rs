@@ -744,7 +744,7 @@ impl Inner {
 }
 
 /// The engine's setting for a value of the property `compression`.
-fn compression_of(value: &str) -> CompressionSetting {
+pub(crate) fn compression_of(value: &str) -> CompressionSetting {
     match value {
         "off" => CompressionSetting::Off,
         "zle" => CompressionSetting::Zle,

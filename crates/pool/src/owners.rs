@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inner::Inner;
 
 /// The feature without which owners are not counted.
-const FEATURE: &str = "owner_accounting";
+pub(crate) const FEATURE: &str = "owner_accounting";
 
 /// What a user or a group has of a dataset, and may have.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,13 +1,13 @@
 //! Verbs that move devices and what lies on them: attach, detach, remove, rebalance, resilver.
 
-use super::{Engine, Held, refuse, report, touched};
+use super::{Engine, Held, devices, pools, refuse, report, touched};
 use crate::api::{
     Caller, Outcome, PoolAttach, PoolDetach, PoolRebalance, PoolReguid, PoolRemove, PoolResilver, PoolSplit,
     ScrubCommand, VdevClass, VdevKind, VdevSpec,
 };
 use crate::refusal::{Code, Refusal};
-use std::path::Path;
-use steadfast_pool::{Error, PoolStatus};
+use std::path::{Path, PathBuf};
+use steadfast_pool::{Error, ImportSpec, Pool, PoolStatus};
 
 impl Engine {
     pub(super) fn attach(&self, caller: &Caller, request: &PoolAttach) -> Result<Outcome, Refusal> {
@@ -128,8 +128,38 @@ impl Engine {
         let fields = [("new_pool", request.new_name.clone()), ("vdev_path", parted.join(","))];
         self.post("pool_split", &held.pool, &request.name, &fields);
         self.log(&held, caller);
-        let warnings = self.remember().err().into_iter().collect();
+        let mut warnings: Vec<Refusal> = self.remember().err().into_iter().collect();
+        if !request.properties.is_empty() {
+            warnings.extend(self.give_properties(request, &parted).err());
+        }
         Ok(Outcome { touched: parted, warnings })
+    }
+
+    /// Gives the new pool of a split its properties. It is exported before and after.
+    fn give_properties(&self, request: &PoolSplit, parted: &[String]) -> Result<(), Refusal> {
+        let paths: Vec<PathBuf> = parted.iter().map(PathBuf::from).collect();
+        let mut pools = devices::search(&paths)?.pools.into_iter();
+        let found = pools.find(|pool| pool.config.name == request.new_name).ok_or_else(|| {
+            Refusal::new(Code::PoolDamaged, "no device says that it is the new pool's")
+                .with("device", &parted[0])
+        })?;
+        let spec = ImportSpec {
+            new_name: None,
+            force: false,
+            destroyed: false,
+            read_only: false,
+            secret: None,
+            anchor: self.anchor_wish(None),
+            accept_lost_log: false,
+            host: self.host.clone(),
+            memory: self.memory,
+        };
+        let pool = Pool::import(&self.env, devices::reopen(&found, false)?, &spec)
+            .map_err(|error| with_pool(error, &request.new_name))?;
+        let mut properties = request.properties.iter();
+        let set = properties.try_for_each(|(name, value)| pools::set_property(&pool, name, value));
+        pool.export().map_err(|error| with_pool(error, &request.new_name))?;
+        set
     }
 
     pub(super) fn rebalance(&self, caller: &Caller, request: &PoolRebalance) -> Result<Outcome, Refusal> {

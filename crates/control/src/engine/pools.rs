@@ -8,7 +8,7 @@ use crate::api::{
     Caller, Outcome, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolSelector, Properties,
 };
 use crate::cachefile::CachedPool;
-use crate::check::FEATURE;
+use crate::check::{ALWAYS_USED, FEATURE};
 use crate::refusal::{Code, Refusal};
 use crate::secret::{Key, KeyFormat};
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::OpenOptions;
-use steadfast_format::PoolState;
+use steadfast_format::{Feature, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.
@@ -67,7 +67,10 @@ impl Engine {
             return Ok(touched(&name));
         }
         let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
-        let stored = |(name, _): &(&String, &String)| !TEMPORARY.contains(&name.as_str());
+        let left_out = left_out(request.no_features, &request.properties);
+        let stored = |(name, _): &(&String, &String)| {
+            !TEMPORARY.contains(&name.as_str()) && !name.starts_with(FEATURE)
+        };
         let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
         let spec = CreateSpec {
             name: name.clone(),
@@ -81,7 +84,7 @@ impl Engine {
             host: self.host.clone(),
             memory: self.memory,
         };
-        let pool = Pool::create(&self.env, spec).map_err(refuse::pool)?;
+        let pool = Pool::create_without(&self.env, spec, &left_out).map_err(refuse::pool)?;
         let logs = anchors::log_groups(&request.vdevs, logs);
         let mut added =
             if logs.is_empty() { Ok(()) } else { pool.add_log_groups(logs, request.force, false) };
@@ -467,6 +470,17 @@ pub(super) fn set_property(pool: &Pool, name: &str, value: &str) -> Result<(), R
         None => pool.set_pool_prop(name, Some(value)),
     }
     .map_err(refuse::pool)
+}
+
+/// Features that a new pool is not to use.
+fn left_out(no_features: bool, properties: &Properties) -> Vec<&'static str> {
+    let names = Feature::KNOWN.iter().map(|(name, ..)| *name);
+    let is_left_out = |name: &&str| match properties.get(&format!("{FEATURE}{name}")).map(String::as_str) {
+        Some("enabled") => false,
+        Some(_) => true,
+        None => no_features && !ALWAYS_USED.contains(name),
+    };
+    names.filter(|name| !Feature::STRUCTURAL.contains(name)).filter(is_left_out).collect()
 }
 
 fn altroot(properties: &Properties) -> Option<PathBuf> {

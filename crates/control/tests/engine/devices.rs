@@ -1,4 +1,4 @@
-//! What is told of devices and groups: of pools that are not imported, and of what has grown.
+//! What is told of devices and groups: of pools that are not imported, of what has grown, of halves, and what a new pool does without.
 
 use super::*;
 
@@ -175,4 +175,105 @@ fn what_a_device_has_grown_by_is_told_where_it_did() {
     let request = PoolOnline { name: "tank".into(), devices, expand: true };
     house.host().pool_online(&caller(), request).unwrap();
     assert_eq!(told(), (0, (0, vec![0, 0]), (0, vec![0, 0, 0])));
+}
+
+#[test]
+fn a_half_keeps_the_properties_that_it_is_given() {
+    let house = House::new("split-properties");
+    let vdevs = vec![group(&house, VdevClass::Main, VdevKind::Mirror, &["a.img", "b.img"])];
+    house.create_pool(PoolCreate { vdevs, ..house.create_request("tank", "a.img") }).unwrap();
+    let split = |set: &[(&str, &str)]| {
+        let request = PoolSplit {
+            name: "tank".into(),
+            new_name: "half".into(),
+            devices: Vec::new(),
+            dry_run: false,
+            properties: given(set),
+        };
+        let Request::PoolSplit(request) = check(Request::PoolSplit(request))? else { unreachable!() };
+        house.host().pool_split(&caller(), request)
+    };
+    for (refused, code) in [
+        (("autoexpand", "perhaps"), Code::PropValue),
+        (("size", "7"), Code::PropReadonly),
+        (("altroot", "/x"), Code::PropCreation),
+        (("nonsense", "7"), Code::PropUnknown),
+        (("feature@nonsense", "enabled"), Code::PropUnknown),
+    ] {
+        assert_eq!(split(&[refused]).unwrap_err().code, code, "{}", refused.0);
+    }
+    assert_eq!(status(&house, "tank").vdevs[0].children.len(), 2, "nothing was begun");
+    let done = split(&[("comment", "the other half"), ("autoexpand", "on")]).unwrap();
+    assert_eq!(done.warnings, []);
+    house.import("half", None).unwrap();
+    let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let value = |pool: usize, name: &str| pools[pool].properties.get(name).map(|value| value.value.clone());
+    assert_eq!((pools[0].name.as_str(), pools[1].name.as_str()), ("half", "tank"));
+    assert_eq!(value(0, "comment").as_deref(), Some("the other half"));
+    assert_eq!(value(0, "autoexpand").as_deref(), Some("on"));
+    assert_ne!(value(1, "comment").as_deref(), Some("the other half"), "of that half alone");
+}
+
+fn given(set: &[(&str, &str)]) -> Properties {
+    set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn with_features(
+    house: &House,
+    no_features: bool,
+    set: &[(&str, &str)],
+    root: &[(&str, &str)],
+) -> PoolCreate {
+    let (properties, fs_properties) = (given(set), given(root));
+    PoolCreate { no_features, properties, fs_properties, ..house.create_request("tank", "a.img") }
+}
+
+#[test]
+fn a_new_pool_does_without_the_features_that_are_disabled() {
+    let mut house = House::new("features");
+    let state = |house: &House, feature: &str| {
+        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        pools[0].properties[&format!("feature@{feature}")].value.clone()
+    };
+    let refused = |no_features: bool, set: &[(&str, &str)], root: &[(&str, &str)]| {
+        house.create_pool(with_features(&house, no_features, set, root)).unwrap_err().code
+    };
+    assert_eq!(refused(false, &[("feature@zstd", "active")], &[]), Code::PropValue);
+    assert_eq!(refused(false, &[("feature@relocation", "disabled")], &[]), Code::PropValue);
+    assert_eq!(refused(false, &[("feature@redundancy", "disabled")], &[]), Code::PropUnknown);
+    assert_eq!(refused(true, &[], &[("compression", "zstd")]), Code::PoolFeature);
+    assert_eq!(
+        refused(false, &[("feature@block_sharing", "disabled")], &[("dedup", "on")]),
+        Code::PoolFeature
+    );
+    let bytes = std::fs::read(house.folder.join("a.img")).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0), "nothing was written");
+    let set = [("feature@zstd", "enabled"), ("comment", "old")];
+    house.create_pool(with_features(&house, true, &set, &[])).unwrap();
+    for feature in ["encryption", "snapshots", "volumes", "intent_log", "block_sharing", "uneven_devices"] {
+        assert_eq!(state(&house, feature), "disabled", "{feature}");
+    }
+    assert_ne!(state(&house, "zstd"), "disabled");
+    assert_ne!(state(&house, "relocation"), "disabled");
+    house.create_fs("tank/z", &[("compression", "zstd")], None).unwrap();
+    let snapshot = |house: &House| {
+        let names = vec!["tank/z@a".into()];
+        let request = FsSnapshot { names, recursive: false, properties: Properties::new() };
+        house.host().fs_snapshot(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(snapshot(&house), Err(Code::PoolFeature));
+    house.restart();
+    assert_eq!(house.get("tank/z", "compression"), "zstd");
+    let properties = given(&[("feature@snapshots", "enabled")]);
+    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties }).unwrap();
+    snapshot(&house).unwrap();
+    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    // One by one.
+    let set = [("feature@encryption", "disabled"), ("feature@zstd", "enabled")];
+    house.create_pool(with_features(&house, false, &set, &[])).unwrap();
+    assert_eq!(state(&house, "encryption"), "disabled");
+    assert_ne!(state(&house, "snapshots"), "disabled");
+    let on = [("encryption", "on"), ("keyformat", "passphrase")];
+    let refused = house.create_fs("tank/p", &on, Some(passphrase("12345678"))).unwrap_err();
+    assert_eq!(refused.code, Code::PoolFeature);
 }
