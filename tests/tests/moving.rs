@@ -31,6 +31,8 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
     host.shell("zpool status tank").ok().says("rebalance: Rebalance copied");
     host.shell("zpool attach -w tank raidz1-1 $PWD/d6.img").ok();
     host.shell("zpool status tank").ok().says("expand: Expansion copied").says("d6.img");
+    let told = host.shell("zpool status -j --json-int tank").ok().says("\"raidz_expand_stats\":{");
+    assert!(told.out.contains("\"to_reflow\":") && !told.out.contains("\"to_reflow\":\""), "{}", told.out);
     write(&host, 30..60);
     check(&host, 60);
     // A group leaves, and the daemon is killed meanwhile.
@@ -40,6 +42,9 @@ fn a_pool_grows_and_shrinks_while_it_is_used() {
     host.shell("umount -l t").ok();
     host.shell("zpool wait -t remove tank").ok();
     let status = host.shell("zpool status tank").ok().says("remove: Removal of").says("raidz1-1");
+    let told =
+        host.shell("zpool status -j tank").ok().says("\"removal_stats\":{").says("\"mapping_memory\":");
+    assert!(!told.out.contains("expand_stats"), "one is told, the last: {}", told.out);
     assert!(!status.out.contains("d1.img") && !status.out.contains("d2.img"), "{}", status.out);
     check(&host, 60);
     // What left is blank and comes again, as a single device; it is replaced, and removed.

@@ -108,6 +108,9 @@ fn equal_content_is_stored_once_where_it_is_asked_for() {
     )
     .ok();
     host.shell("zpool status -D tank").ok().says("no DDT entries");
+    host.shell("zpool status -jD tank")
+        .ok()
+        .says("\"dedup_stats\":{\"ddt_object_stats\":{},\"obj_count\":\"0\"}");
     let content = noise(12 * MIB, 3);
     let (before, mut last) = (number(&host, "allocated"), 0);
     for (at, path) in ["t/a/1", "t/a/2", "t/b/1", "t/sealed/1", "t/sealed/2", "t/c/1"].iter().enumerate() {
@@ -128,6 +131,8 @@ fn equal_content_is_stored_once_where_it_is_asked_for() {
     let entries = status.split("DDT entries ").nth(1).and_then(|rest| rest.split(',').next());
     let entries: u64 = entries.and_then(|text| text.parse().ok()).expect("a number");
     assert!((180..=200).contains(&entries), "{status}");
+    host.shell("zpool status -jD --json-int tank").ok().says(&format!("\"obj_count\":{entries}"));
+    assert!(!host.shell("zpool status -j tank").ok().out.contains("dedup_stats"));
     assert!(
         status.contains("refcnt   blocks   LSIZE   PSIZE   DSIZE   blocks   LSIZE   PSIZE   DSIZE"),
         "{status}"

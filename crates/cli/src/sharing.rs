@@ -1,14 +1,16 @@
 //! `zfs reflink`, `zpool prefetch`, `zpool ddtprune`, and what `zpool status -D` says.
 
 use crate::family::{Command, Doing, Failure, Session};
+use crate::json;
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::table::tame;
 use crate::zfs::name_of_path;
+use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use steadfast_control::api::{PoolDdtPrune, PoolPrefetch, PoolSync, SharingReport};
+use steadfast_control::api::{PoolDdtPrune, PoolPrefetch, PoolSync, SharingClassReport, SharingReport};
 use steadfast_control::{Code, Refusal};
 use steadfast_property::{nice_bytes, nice_number};
 
@@ -173,17 +175,63 @@ pub(crate) fn status_lines(sharing: &SharingReport, exact: bool) -> Vec<String> 
         row("------", ["------", "-----", "-----", "-----"], ["------", "-----", "-----", "-----"]),
     ];
     let shown = |sums: &[u64; 4]| [count(sums[0]), bytes(sums[1]), bytes(sums[2]), bytes(sums[3])];
-    let mut total = [[0_u64; 4]; 2];
     for class in &sharing.classes {
-        for (sums, part) in total.iter_mut().zip([&class.allocated, &class.referenced]) {
-            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum = sum.saturating_add(*part));
-        }
         let (allocated, referenced) = (shown(&class.allocated), shown(&class.referenced));
         lines.push(row(&count(class.references), text(&allocated), text(&referenced)));
     }
-    let (allocated, referenced) = (shown(&total[0]), shown(&total[1]));
+    let total = total(sharing);
+    let (allocated, referenced) = (shown(&total.allocated), shown(&total.referenced));
     lines.push(row("Total", text(&allocated), text(&referenced)));
     lines
+}
+
+/// All classes together.
+fn total(sharing: &SharingReport) -> SharingClassReport {
+    let mut total = SharingClassReport::default();
+    for class in &sharing.classes {
+        for (sums, part) in
+            [(&mut total.allocated, &class.allocated), (&mut total.referenced, &class.referenced)]
+        {
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum = sum.saturating_add(*part));
+        }
+    }
+    total
+}
+
+/// The same as JSON, as OpenZFS names it: classes are numbered by the power of two that they begin with.
+pub(crate) fn as_json(sharing: &SharingReport, exact: bool, as_number: bool) -> Value {
+    let number = |value| json::number(value, as_number);
+    let bytes = |value| if as_number || exact { number(value) } else { json!(nice_bytes(value)) };
+    let count = |value| if as_number || exact { number(value) } else { json!(nice_number(value)) };
+    let class = |class: &SharingClassReport| {
+        let ([blocks, lsize, psize, dsize], [ref_blocks, ref_lsize, ref_psize, ref_dsize]) =
+            (class.allocated, class.referenced);
+        json!({
+            "blocks": count(blocks),
+            "logical_size": bytes(lsize),
+            "physical_size": bytes(psize),
+            "deflated_size": bytes(dsize),
+            "ref_blocks": count(ref_blocks),
+            "ref_lsize": bytes(ref_lsize),
+            "ref_psize": bytes(ref_psize),
+            "ref_dsize": bytes(ref_dsize),
+        })
+    };
+    let mut classes = Map::new();
+    for of in &sharing.classes {
+        classes.insert(of.references.max(1).ilog2().to_string(), class(of));
+    }
+    if sharing.entries == 0 {
+        return json!({ "obj_count": count(0), "ddt_object_stats": classes });
+    }
+    classes.insert("total".to_owned(), class(&total(sharing)));
+    json!({
+        "obj_count": count(sharing.entries),
+        "dspace": bytes(sharing.table_bytes),
+        "mspace": bytes(sharing.index_bytes),
+        "index_filled": sharing.index_filled,
+        "ddt_object_stats": classes,
+    })
 }
 
 fn text(cells: &[String; 4]) -> [&str; 4] {
@@ -221,5 +269,13 @@ mod tests {
         assert_eq!(lines.len(), 9);
         assert!(lines[8].trim_start().starts_with("Total    2.93K    375M"), "{}", lines[8]);
         assert_eq!(status_lines(&SharingReport::default(), false), [" dedup: no DDT entries"]);
+        let told = as_json(&sharing, false, true);
+        assert_eq!((&told["obj_count"], &told["dspace"]), (&json!(3000), &json!(786_432)));
+        let classes = told["ddt_object_stats"].as_object().unwrap();
+        assert_eq!(classes.keys().collect::<Vec<_>>(), ["0", "1", "total"]);
+        assert_eq!((&classes["1"]["blocks"], &classes["1"]["ref_blocks"]), (&json!(1000), &json!(2000)));
+        assert_eq!(classes["total"]["logical_size"], json!(3000_u64 << 17));
+        assert_eq!(as_json(&sharing, false, false)["dspace"], json!("768K"));
+        assert_eq!(as_json(&SharingReport::default(), true, false)["obj_count"], json!("0"));
     }
 }

@@ -1,4 +1,5 @@
-//! How far a scrub or resilver is: rate and time left, and the whole as JSON in the shape of OpenZFS's `scan_stats`.
+//! How far a scrub, a resilver or a move is: rate and time left, and the whole as JSON in the shape of OpenZFS's `scan_stats`,
+//! `removal_stats` and `raidz_expand_stats`.
 
 use crate::json;
 use serde_json::{Value, json};
@@ -49,9 +50,81 @@ pub(crate) fn as_json(scan: &ScanReport, exact: bool, as_number: bool) -> Value 
     })
 }
 
+/// What moves things from devices to others as JSON, and under which name it stands. Of what OpenZFS tells, places among the
+/// top-level devices are missing: a group that is widened is evened out with all that have room, and a device that left has no
+/// place any more. A rebalance is not in OpenZFS, and has the words of a removal.
+pub(crate) fn move_as_json(moving: &ScanReport, exact: bool, as_number: bool) -> (&'static str, Value) {
+    let Pace { rate, left } = pace(moving, now());
+    let number = |value| json::number(value, as_number);
+    let bytes = |value| if as_number || exact { number(value) } else { json!(nice_bytes(value)) };
+    let (name, to_copy, copied) = match moving.function.as_str() {
+        "remove" => ("removal_stats", "to_copy", "copied"),
+        "expand" => ("raidz_expand_stats", "to_reflow", "reflowed"),
+        _ => ("rebalance_stats", "to_copy", "copied"),
+    };
+    let mut told = json!({
+        // The word of OpenZFS for what is under way.
+        "state": match moving.state.as_str() {
+            "active" => "SCANNING".to_owned(),
+            state => state.to_uppercase(),
+        },
+        "start_time": number(moving.started),
+        "end_time": number(moving.ended),
+        to_copy: bytes(moving.total),
+        copied: bytes(moving.resilvered),
+        "examined": bytes(moving.scanned),
+        "lost": bytes(moving.lost),
+        "bytes_per_second": bytes(rate),
+        "seconds_left": left.map_or(Value::Null, number),
+    });
+    if moving.function == "remove" {
+        told["name"] = json!(moving.what);
+        // Pointers name segments, and these follow what moves: nothing is looked up elsewhere afterwards.
+        told["mapping_memory"] = bytes(0);
+    }
+    (name, told)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moves_have_the_names_of_openzfs() {
+        let mut moving = ScanReport {
+            function: "remove".into(),
+            state: "active".into(),
+            started: 1000,
+            ended: 0,
+            total: 8 << 20,
+            scanned: 4 << 20,
+            repaired: 0,
+            resilvered: 3 << 20,
+            lost: 0,
+            missing: 0,
+            what: "mirror-0".into(),
+            limit: 0,
+            left_out: Vec::new(),
+        };
+        let (name, told) = move_as_json(&moving, false, true);
+        assert_eq!(
+            (name, &told["name"], &told["state"]),
+            ("removal_stats", &json!("mirror-0"), &json!("SCANNING"))
+        );
+        assert_eq!((&told["to_copy"], &told["copied"]), (&json!(8 << 20), &json!(3 << 20)));
+        assert_eq!((&told["mapping_memory"], &told["end_time"]), (&json!(0), &json!(0)));
+        let (_, told) = move_as_json(&moving, false, false);
+        assert_eq!((&told["to_copy"], &told["start_time"]), (&json!("8M"), &json!("1000")));
+        (moving.function, moving.state, moving.ended) = ("expand".into(), "finished".into(), 1010);
+        let (name, told) = move_as_json(&moving, true, false);
+        assert_eq!((name, &told["state"]), ("raidz_expand_stats", &json!("FINISHED")));
+        assert_eq!((&told["to_reflow"], &told["reflowed"]), (&json!("8388608"), &json!("3145728")));
+        assert_eq!((&told["name"], &told["to_copy"]), (&Value::Null, &Value::Null));
+        (moving.function, moving.state) = ("rebalance".into(), "paused".into());
+        let (name, told) = move_as_json(&moving, true, true);
+        assert_eq!((name, &told["state"]), ("rebalance_stats", &json!("PAUSED")));
+        assert_eq!((&told["copied"], &told["name"]), (&json!(3 << 20), &Value::Null));
+    }
 
     #[test]
     fn rate_and_time_left_follow_from_what_was_read() {

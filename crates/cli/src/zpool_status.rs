@@ -349,6 +349,13 @@ fn as_json(pools: &[PoolReport], parsed: &Parsed) -> String {
         if let Some(scan) = &pool.scan {
             entry["scan_stats"] = zpool_scan::as_json(scan, exact, as_number);
         }
+        if let Some(moving) = &pool.moving {
+            let (name, told) = zpool_scan::move_as_json(moving, exact, as_number);
+            entry[name] = told;
+        }
+        if parsed.has('D') {
+            entry["dedup_stats"] = crate::sharing::as_json(&pool.sharing, exact, as_number);
+        }
         if parsed.has('v') {
             entry["errlist"] = pool.errors.iter().map(|error| Value::from(place(error))).collect();
         }
