@@ -155,7 +155,7 @@ codes! {
         "Make sure that no other host or daemon uses it, then add -f.";
     PoolBusy "POOL-BUSY" "Programs have files of the pool open."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
-    PoolDevices "POOL-DEVICES" "A pool without redundancy needs all its devices."
+    PoolDevices "POOL-DEVICES" "More devices are away than the redundancy of their group makes up for; a device that stands alone is always needed."
         "Bring the device back or say where it is with -d, then import again.";
     PoolNotWhole "POOL-NOT-WHOLE" "Every device has to say the new number, or one that is away would belong to another pool afterwards."
         "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
