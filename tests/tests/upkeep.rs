@@ -174,6 +174,28 @@ fn a_new_device_takes_the_place_of_a_missing_one_by_itself() {
 }
 
 #[test]
+fn devices_that_grow_under_a_pool_are_used_by_themselves() {
+    let Some(host) = host("autoexpand", 2) else { return };
+    host.shell("zpool create -m $PWD/t -o autoexpand=on tank mirror $PWD/d1.img $PWD/d2.img").ok();
+    let size = || host.shell("zpool list -Hp -o size tank").ok().out;
+    let before: u64 = size().trim().parse().expect("bytes");
+    write(&host, 0..5);
+    host.shell("truncate -s 256M d1.img d2.img").ok();
+    // Nobody asks for it: the daemon looks by its own clock.
+    let grown = (before + 128 * MIB).to_string();
+    host.until("zpool list -Hp -o size tank", |told| told.trim() == grown);
+    host.shell("zpool events tank").ok().says("vdev_autoexpand");
+    write(&host, 5..10);
+    host.shell("zpool export tank; zpool import -d $PWD tank").ok();
+    assert_eq!(size().trim(), grown);
+    for file in 0..10 {
+        assert!(fs::read(host.at("t").join(format!("f{file}"))).expect("readable") == noise(file, 400_000));
+    }
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("scrub repaired 0B");
+    host.shell("zpool export tank").ok();
+}
+
+#[test]
 fn a_device_whose_labels_were_zeroed_in_its_place_is_a_new_one() {
     let Some(host) = host("autoreplace in place", 3) else { return };
     let devices = "$PWD/d1.img $PWD/d2.img $PWD/d3.img";

@@ -688,6 +688,20 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     house.restart();
     assert_eq!(size(&house), before + (128 << 20));
     assert!(classes(&house).iter().any(|class| class.ends_with(".vdev_autoexpand")));
+    // And while it is imported, unless it is switched off.
+    let grow =
+        |mib: u64| File::options().write(true).open(house.folder.join("a.img")).unwrap().set_len(mib << 20);
+    grow(256).unwrap();
+    house.host().look_after();
+    assert_eq!(size(&house), before + (192 << 20));
+    let off = Properties::from([("autoexpand".to_owned(), "off".to_owned())]);
+    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties: off }).unwrap();
+    grow(320).unwrap();
+    house.host().look_after();
+    assert_eq!(
+        (size(&house), property(&house, "expandsize")),
+        (before + (192 << 20), (64_u64 << 20).to_string())
+    );
 }
 
 /// A slot of a device of raidz holds a column, which is smaller than a segment: the gain was told k times too large.

@@ -226,7 +226,7 @@ pub const POOL: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "Use all of a device that has grown, when the pool is imported.",
+        "Use all of a device that has grown, within some seconds and whenever the pool is imported.",
     ),
     setting(
         "autoreplace",

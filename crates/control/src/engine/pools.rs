@@ -117,18 +117,39 @@ impl Engine {
     /// What follows every import: the news, and devices that have grown, if the pool wants that.
     fn imported(&self, held: &Held, name: &str) {
         self.post("pool_import", &held.pool, name, &[]);
-        let wanted = held.pool.pool_props().get("autoexpand").is_some_and(|value| value == "on");
-        for leaf in held.pool.state().leaves.iter().filter(|_| wanted && !held.pool.is_read_only()) {
-            match held.pool.expand(&leaf.config.path) {
-                Ok(0) => {}
-                Ok(gained) => {
-                    let fields = [("vdev_path", leaf.config.path.clone()), ("bytes", gained.to_string())];
-                    self.post("vdev_autoexpand", &held.pool, name, &fields);
-                }
+        if wants_expanding(held) {
+            for (path, refusal) in self.expand_grown(held, name, |_| true) {
                 // The pool is imported all the same, with the size it had; status shows what could be gained.
-                Err(error) => eprintln!("steadfast: {} is not expanded: {error}", leaf.config.path),
+                eprintln!("steadfast: {} is not expanded: {}", path.display(), refusal.what);
             }
         }
+    }
+
+    /// Uses all of those devices that have grown and are to be looked at. Gives those that could not be, with the reason.
+    pub(super) fn expand_grown(
+        &self,
+        held: &Held,
+        name: &str,
+        is_due: impl Fn(&Path) -> bool,
+    ) -> Vec<(PathBuf, Refusal)> {
+        let mut failed = Vec::new();
+        for leaf in held.pool.state().leaves {
+            // One that is out of use has its turn when it is back: its labels could not be written.
+            let has_grown = leaf.config.state == LeafState::Online && leaf.growth.fits > leaf.growth.slots;
+            let path = leaf.config.path;
+            if !has_grown || !is_due(Path::new(&path)) {
+                continue;
+            }
+            match held.pool.expand(&path) {
+                Ok(0) => {}
+                Ok(gained) => {
+                    let fields = [("vdev_path", path), ("bytes", gained.to_string())];
+                    self.post("vdev_autoexpand", &held.pool, name, &fields);
+                }
+                Err(error) => failed.push((PathBuf::from(path), refuse::pool(error))),
+            }
+        }
+        failed
     }
 
     /// Holds a pool from now on: notes the command, mounts, remembers. The pool stands already, so what fails here is
@@ -481,6 +502,12 @@ fn left_out(no_features: bool, properties: &Properties) -> Vec<&'static str> {
         None => no_features && !ALWAYS_USED.contains(name),
     };
     names.filter(|name| !Feature::STRUCTURAL.contains(name)).filter(is_left_out).collect()
+}
+
+/// Whether devices of a pool that grow are to be used whole by themselves.
+pub(super) fn wants_expanding(held: &Held) -> bool {
+    let is_on = held.pool.pool_props().get("autoexpand").is_some_and(|value| value == "on");
+    is_on && !held.pool.is_read_only() && held.pool.suspended().is_none()
 }
 
 fn altroot(properties: &Properties) -> Option<PathBuf> {

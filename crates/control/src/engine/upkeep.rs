@@ -1,9 +1,11 @@
 //! What nobody asks for: pools change by themselves, and the daemon follows.
 //!
 //! A device that was replaced or removed leaves when all of it lies elsewhere, long after the command returned: then the list of pools to
-//! import at the next start names it no more. And with `autoreplace=on` a new device that appears where one is missing or has failed
-//! takes its place, as if `zpool replace` had been typed.
+//! import at the next start names it no more. With `autoreplace=on` a new device that appears where one is missing or has failed
+//! takes its place, as if `zpool replace` had been typed; with `autoexpand=on` one that has grown is used whole, as by
+//! `zpool online -e`.
 
+use super::pools::wants_expanding;
 use super::{Engine, Held, devices};
 use crate::api::{Activities, Caller, PoolActivities, PoolReplace};
 use crate::refusal::{Code, Refusal};
@@ -23,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Looks that a device which was refused rests at most before it is tried again: a minute.
 const RESTS_MAX: u32 = 30;
 
-/// A blank device that was refused as a replacement. What stood in the way may be over soon: somebody still had it open, another
+/// A blank device that was refused as a replacement, or one that has grown and could not be used whole. What stood in the way may be over soon: somebody still had it open, another
 /// device was being built, it was not yet as large as it should be. So it is tried again, at the next look and then ever more rarely.
 pub(super) struct Tried {
     /// Which device it was.
@@ -104,6 +106,9 @@ impl Engine {
         for (name, held) in pools.iter().filter(|(_, held)| wants_replacing(held)) {
             self.replace_missing(name, held);
         }
+        for (name, held) in pools.iter().filter(|(_, held)| wants_expanding(held)) {
+            self.use_growth(name, held);
+        }
         let mut moved = false;
         for (_, held) in &pools {
             moved |= held.follow_devices();
@@ -139,7 +144,24 @@ impl Engine {
                     self.tried.lock().remove(&path);
                     eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display());
                 }
-                Err(refusal) => self.let_rest(name, path, identity, refusal.what),
+                Err(refusal) => self.let_rest(name, path, identity, "is new", refusal.what),
+            }
+        }
+    }
+
+    /// Uses all of devices that have grown since they were opened.
+    fn use_growth(&self, name: &str, held: &Arc<Held>) {
+        let _turn = self.verbs.lock();
+        // A verb that had its turn meanwhile may have let the pool go.
+        if !self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held)) {
+            return;
+        }
+        let is_due =
+            |path: &Path| devices::identity(path).is_none_or(|identity| !self.is_resting(path, identity));
+        for (path, refusal) in self.expand_grown(held, name, is_due) {
+            // One without an identity is gone, and is no larger at the next look.
+            if let Some(identity) = devices::identity(&path) {
+                self.let_rest(name, path, identity, "has grown", refusal.what);
             }
         }
     }
@@ -157,11 +179,11 @@ impl Engine {
     }
 
     /// Notes that a device was refused, and why, and tells the operator what was not told before.
-    fn let_rest(&self, name: &str, path: PathBuf, identity: (u64, u64), said: String) {
+    fn let_rest(&self, name: &str, path: PathBuf, identity: (u64, u64), found: &str, said: String) {
         let mut tried = self.tried.lock();
         let before = tried.remove(&path).filter(|before| before.identity == identity);
         if before.as_ref().is_none_or(|before| before.said != said) {
-            eprintln!("steadfast: pool '{name}': {} is new, but {said}", path.display());
+            eprintln!("steadfast: pool '{name}': {} {found}, but {said}", path.display());
         }
         let rests = before.map_or(0, |before| (2 * before.rests).clamp(1, RESTS_MAX));
         tried.insert(path, Tried { identity, said, left: rests, rests });
