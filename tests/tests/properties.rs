@@ -13,7 +13,12 @@ fn what_zfs_has_and_we_have_not_is_refused_with_its_reason() {
     host.shell("zfs get -Ho value primarycache,prefetch,overlay,filesystem_limit tank")
         .ok()
         .says("all\nall\noff\nnone\n");
-    host.shell("zfs set primarycache=none tank").fails(1).says("LATER");
+    host.shell("zfs set compression=gzip-9 tank").fails(1).says("use zstd").says("PROP-ELSEWHERE");
+    host.shell("zfs set copies=2 tank").fails(1).says("'copies=2' is not offered").says("raidz1");
+    host.shell("zpool create -o ashift=14 other $PWD/other.img")
+        .fails(1)
+        .says("8 KiB")
+        .says("PROP-ELSEWHERE");
     host.shell("zfs get snapshots_changed tank").fails(2).says("zpool history -i");
     host.shell("zpool set delegation=on tank").fails(1).says("zfs allow").says("PROP-ELSEWHERE");
     host.shell("zpool get multihost tank").fails(2).says("anchor");
@@ -66,7 +71,9 @@ fn content_is_read_with_and_without_a_cache_and_ratios_tell_own_and_all() {
     let Some(host) = Host::with_tank("caches") else { return };
     host.shell("zfs create tank/a; zfs create tank/a/b; yes words | head -c 4M > t/a/b/f; head -c 1M /dev/urandom > t/a/g").ok();
     let before = host.shell("zpool sync; sha256sum t/a/b/f t/a/g").ok().out;
-    for setting in ["primarycache=metadata", "prefetch=none", "primarycache=all prefetch=metadata"] {
+    for setting in
+        ["primarycache=metadata", "primarycache=none", "prefetch=none", "primarycache=all prefetch=metadata"]
+    {
         host.shell(&format!("zfs set {setting} tank/a; zfs unmount tank/a; zfs mount -a")).ok();
         assert_eq!(host.shell("sha256sum t/a/b/f t/a/g").ok().out, before, "{setting}");
     }
@@ -76,6 +83,52 @@ fn content_is_read_with_and_without_a_cache_and_ratios_tell_own_and_all() {
     assert!(ratio("refcompressratio", "tank/a") < 1.1, "noise");
     assert!(ratio("compressratio", "tank/a") > 2.0, "with the words below it");
     assert!((ratio("compressratio", "tank/a/b") - ratio("refcompressratio", "tank/a/b")).abs() < 0.01);
+}
+
+#[test]
+fn names_that_are_no_utf_8_are_refused_where_that_is_asked_for() {
+    let Some(host) = Host::with_tank("utf8only") else { return };
+    host.shell("zfs create -o utf8only=on tank/u; zfs create tank/u/below; zfs create tank/b").ok();
+    let bad = r"$(printf 'caf\351')";
+    let refused = |line: &str| {
+        let line = line.replace("BAD", bad);
+        host.shell(&line).fails(1).says("nvalid or incomplete multibyte or wide character");
+    };
+    host.shell("touch t/u/café t/b/x; touch t/u/plain").ok();
+    host.shell(&format!("touch t/b/{bad}; mkdir t/b/{bad}d")).ok();
+    for fs in ["t/u", "t/u/below"] {
+        refused(&format!("LC_ALL=C mkdir {fs}/BAD"));
+        refused(&format!("LC_ALL=C ln -s x {fs}/BAD"));
+        refused(&format!("LC_ALL=C touch {fs}/BAD"));
+    }
+    refused("LC_ALL=C mv t/u/plain t/u/BAD");
+    refused("LC_ALL=C ln t/u/plain t/u/BAD");
+    host.shell("ls t/u").ok().says("café").says("plain");
+    host.shell("zfs get -Ho value,source utf8only tank/u tank/u/below tank/b")
+        .ok()
+        .says("on\tlocal\non\tlocal\noff\tdefault\n");
+    host.shell("zfs set utf8only=off tank/u").fails(1).says("can be set only at creation");
+    // It goes along, wherever it is moved, and a clone is as its origin.
+    host.shell("zfs rename tank/u/below tank/moved; zfs snapshot tank/u@1; zfs clone tank/u@1 tank/clone")
+        .ok();
+    refused("LC_ALL=C mkdir t/moved/BAD");
+    refused("LC_ALL=C mkdir t/clone/BAD");
+    host.shell("zfs get -Ho value normalization,casesensitivity tank/u").ok().says("none\nsensitive\n");
+}
+
+#[test]
+fn attributes_of_users_can_be_switched_off() {
+    let Some(host) = Host::with_tank("xattr") else { return };
+    host.shell("touch t/f; setfattr -n user.a -v kept t/f; zfs snapshot tank@1").ok();
+    host.shell("getfattr -n user.a t/f").ok().says("kept");
+    host.shell("zfs set xattr=off tank; zfs get -Ho value xattr tank").ok().says("off");
+    host.shell("setfattr -n user.b -v no t/f").fails(1).says("not supported");
+    host.shell("getfattr -n user.a t/f").fails(1).says("not supported");
+    host.shell("getfattr -n user.a t/.zfs/snapshot/1/f").fails(1).says("not supported");
+    assert_eq!(host.shell("getfattr -d t/f").ok().out, "");
+    host.shell("zfs set xattr=sa tank; getfattr -n user.a t/f").ok().says("kept");
+    host.shell("getfattr -n user.a t/.zfs/snapshot/1/f").ok().says("kept");
+    host.shell("zfs set xattr=dir tank").fails(1).says("use sa");
 }
 
 #[test]

@@ -66,6 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         nodev: false,
         noexec: false,
         acl: true,
+        xattr: true,
+        utf8_only: false,
         allow_other: true,
         usage: Arc::new(usage),
         switches: String::new(),

@@ -307,9 +307,8 @@ fn own_alone<'n>(names: impl IntoIterator<Item = &'n String>) -> Result<(), Refu
 pub fn property_refusal(error: PropertyError) -> Refusal {
     let code = match &error {
         PropertyError::NotAssignment { .. } | PropertyError::Unknown { .. } => Code::PropUnknown,
-        PropertyError::Elsewhere { .. } => Code::PropElsewhere,
+        PropertyError::Elsewhere { .. } | PropertyError::ValueElsewhere { .. } => Code::PropElsewhere,
         PropertyError::ReadOnly { .. } => Code::PropReadonly,
-        PropertyError::NotYet { .. } => Code::Later,
         _ => Code::PropValue,
     };
     Refusal::new(code, error.to_string())

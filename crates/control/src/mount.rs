@@ -45,6 +45,10 @@ pub struct MountSpec {
     pub noexec: bool,
     /// POSIX access control lists are kept and count.
     pub acl: bool,
+    /// Extended attributes of users are kept and shown.
+    pub xattr: bool,
+    /// New names have to be UTF-8.
+    pub utf8_only: bool,
     /// Other users may enter.
     pub allow_other: bool,
     /// Space for `df`.
@@ -78,6 +82,8 @@ impl MountedFs {
             fs.set_atime(Atime::Off);
         }
         fs.set_acls(spec.acl);
+        fs.set_user_attributes(spec.xattr);
+        fs.set_utf8_only(spec.utf8_only);
         let fs = Arc::new(fs);
         let mut options = MountOptions::new(spec.fs_name.clone());
         options.subtype = Some("steadfast".into());
@@ -104,7 +110,7 @@ impl MountedFs {
             collects_writes: AtomicBool::new(false),
             waiting: Arc::default(),
         };
-        let front = Arc::new(WithSnapshots::new(front, handle.snapshots(), shown, spec.acl));
+        let front = Arc::new(WithSnapshots::new(front, handle.snapshots(), shown, [spec.acl, spec.xattr]));
         let session = Session::mount(&spec.mountpoint, &options, front)?;
         // The kernel keeps what it was told of `st_blocks`. If the queue is full it does so for an hour more.
         let notifier = session.notifier();

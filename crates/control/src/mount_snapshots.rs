@@ -95,16 +95,22 @@ pub(crate) struct WithSnapshots {
     head: Front,
     snapshots: SnapshotsOf,
     options: Options,
-    acls: bool,
+    /// Whether access control lists are shown, and attributes of users.
+    shown: [bool; 2],
     /// When it was mounted.
     since: steadfast_fuse::Time,
     views: RwLock<Views>,
 }
 
 impl WithSnapshots {
-    pub(crate) fn new(head: Front, snapshots: SnapshotsOf, options: Options, acls: bool) -> WithSnapshots {
+    pub(crate) fn new(
+        head: Front,
+        snapshots: SnapshotsOf,
+        options: Options,
+        shown: [bool; 2],
+    ) -> WithSnapshots {
         let since = mount::time(head.fs.dataset().now());
-        WithSnapshots { head, snapshots, options, acls, since, views: RwLock::default() }
+        WithSnapshots { head, snapshots, options, shown, since, views: RwLock::default() }
     }
 
     fn place(&self, ino: u64) -> Reply<Place> {
@@ -180,7 +186,9 @@ impl WithSnapshots {
                 views.last = slot;
                 let dataset = handle.with(Arc::clone).ok_or_else(missing)?;
                 let fs = FileSystem::of_snapshot(dataset, self.options.clone());
-                fs.set_acls(self.acls);
+                let [acls, attributes] = self.shown;
+                fs.set_acls(acls);
+                fs.set_user_attributes(attributes);
                 views.by_number.insert(handle.number(), slot);
                 let view = Arc::new(View { slot, fs, handle, refs: AtomicU64::new(0) });
                 views.by_slot.insert(slot, Arc::clone(&view));

@@ -63,7 +63,7 @@ codes! {
         "Correct the name; a property of your own has a ':' in its name.";
     PropValue "PROP-VALUE" "The property exists, and this is not one of its values."
         "Use one of the values listed.";
-    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property, and here there is nothing that it could change."
+    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property, or this value of it, and it would be an empty promise here."
         "Leave it out; `zfs get all` and `zpool get all` list what there is.";
     PropInherit "PROP-INHERIT" "The property holds for one file system only; nothing above it counts for it."
         "Set it instead: `zfs set {property}={default} FILESYSTEM` is as if nobody had.";

@@ -75,6 +75,11 @@ pub trait Blocks: Send + Sync {
     /// The block is not referenced any more as of the txg being synced.
     fn free(&self, pointer: &BlockPointer);
 
+    /// False if nodes of the dataset's trees are not to be kept in memory.
+    fn keeps_nodes(&self) -> bool {
+        true
+    }
+
     /// True if blocks of content may be referred to more than once.
     fn shares(&self) -> bool {
         false
@@ -163,5 +168,9 @@ impl NodeStore for TreeStore {
     fn free(&self, pointer: &BlockPointer) {
         self.state.lock().grown -= signed(occupied(&*self.blocks, pointer));
         self.blocks.free(pointer);
+    }
+
+    fn keeps(&self) -> bool {
+        self.blocks.keeps_nodes()
     }
 }

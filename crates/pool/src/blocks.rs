@@ -74,6 +74,8 @@ pub(crate) struct DatasetBlocks {
     pub unit: u32,
     /// Content is kept in the block cache.
     pub cached: AtomicBool,
+    /// Nodes of its trees are kept in the cache of nodes.
+    pub nodes_cached: AtomicBool,
     /// Content is read ahead.
     pub ahead: AtomicBool,
     /// Who knows what its snapshots hold.
@@ -293,6 +295,10 @@ impl Blocks for DatasetBlocks {
         if pointer.kind != BlockKind::Data || self.references.release(pointer.copies[0]) {
             self.blockio.free(pointer);
         }
+    }
+
+    fn keeps_nodes(&self) -> bool {
+        self.nodes_cached.load(Ordering::Relaxed)
     }
 
     fn shares(&self) -> bool {

@@ -240,6 +240,7 @@ impl Inner {
                 kept_logical: 0,
             },
         };
+        let props = crate::datasets::with_fixed(table.get(of), props);
         let mut entry = Entry::new(row, props);
         entry.props_dirty = entry.props.keys().cloned().collect();
         (entry.keys, entry.row_dirty, entry.base) = (loaded, true, txg);

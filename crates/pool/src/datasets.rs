@@ -242,6 +242,7 @@ impl Inner {
             small_bytes_max: AtomicU32::new(0),
             unit: 1 << self.ashift,
             cached: AtomicBool::new(true),
+            nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(true),
             deaths: Arc::clone(deaths),
             raw: None,
@@ -258,6 +259,8 @@ impl Inner {
         let table = self.table.read();
         let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
         blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
+        let kept = table.resolve(id, "primarycache", "/").is_none_or(|resolved| resolved.value != "none");
+        blocks.nodes_cached.store(kept, Ordering::Relaxed);
         let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
         // What came raw is sealed, and never the same.
         let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);
@@ -468,6 +471,7 @@ impl Inner {
         self.check_new_limits(parent, name, &props)?;
         self.check_owner_quotas(props.keys().map(String::as_str))?;
         self.check_props(&props)?;
+        let props = if volume.is_some() { props } else { with_fixed(self.table.read().get(parent), props) };
         if key.is_some() {
             self.need_feature("encryption")?;
         }
@@ -741,6 +745,19 @@ impl Inner {
             volume: row.volume.then(VolumeInfo::default),
         })
     }
+}
+
+/// Properties that hold for good: what is made below or as a clone has them from the first, and keeps them wherever it is moved.
+const FIXED: &[&str] = &["utf8only"];
+
+/// What is set of something new, with what it takes over for good from what it is made below or of.
+pub(crate) fn with_fixed(of: Option<&Entry>, mut props: Local) -> Local {
+    for name in FIXED {
+        if let Some(value) = of.and_then(|entry| entry.props.get(*name)) {
+            props.entry((*name).to_owned()).or_insert_with(|| value.clone());
+        }
+    }
+    props
 }
 
 /// The engine's setting for a value of the property `compression`.

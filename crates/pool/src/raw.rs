@@ -170,6 +170,7 @@ impl Inner {
             small_bytes_max: AtomicU32::new(0),
             unit: 1 << self.ashift,
             cached: AtomicBool::new(false),
+            nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(false),
             deaths: Arc::<Deaths>::default(),
             references: Arc::clone(&self.references),

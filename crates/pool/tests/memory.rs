@@ -70,6 +70,44 @@ fn caches_stay_within_what_is_set_and_follow_it() {
 }
 
 #[test]
+fn what_is_not_to_be_cached_is_not_and_is_read_all_the_same() {
+    let devices = vec![Arc::new(MemoryDevice::new("memory", 128 * MIB))];
+    let memory = Memory { node_cache_bytes: 64 << 20, block_cache_bytes: 64 << 20, ..SMALL };
+    let pool = CreateSpec { memory, ..spec(handles(&devices), None) };
+    let pool = Pool::create(&Env::real(), pool).expect("a pool");
+    let none = [("primarycache".to_owned(), "none".to_owned())];
+    pool.create_dataset("tank/fs", none.into(), None).expect("made");
+    let (fs, _handle) = mount(&pool, "tank/fs");
+    let name = |number: u64| format!("a small file with a name of some length, number {number}").into_bytes();
+    let bytes = || (pool.memory().nodes.bytes, pool.memory().blocks.bytes);
+    let before = bytes();
+    for number in 0..10_000 {
+        let entry = fs.mknod(common::ME, ROOT, &name(number), 0o100_644, 0).expect("made");
+        fs.forget(entry.ino, 1);
+    }
+    write_file(&fs, ROOT, b"content", &noise(1, 2 << 20));
+    pool.sync().expect("durable");
+    let look = || {
+        for number in (0..10_000).step_by(100) {
+            let entry = fs.lookup(ROOT, &name(number)).expect("found");
+            fs.forget(entry.ino, 1);
+        }
+        assert!(read_file(&fs, ROOT, b"content") == noise(1, 2 << 20));
+        bytes()
+    };
+    let after = look();
+    // The pool's own tree is kept: it is no file system's.
+    assert!(after.0 < before.0 + (256 << 10), "{before:?} {after:?}: the names come to more than a MiB");
+    assert_eq!(after.1, before.1, "no content");
+    pool.set_property("tank/fs", "primarycache", Some("metadata")).expect("set");
+    let metadata = look();
+    assert!(metadata.0 > after.0 + (512 << 10), "{after:?} {metadata:?}");
+    assert_eq!(metadata.1, before.1, "no content");
+    pool.set_property("tank/fs", "primarycache", Some("all")).expect("set");
+    assert!(look().1 >= before.1 + (2 << 20));
+}
+
+#[test]
 fn inodes_that_the_kernel_knows_rest_in_a_file_system_and_in_its_snapshot() {
     let devices = vec![Arc::new(MemoryDevice::new("memory", 128 * MIB))];
     let small = Memory { node_cache_bytes: 64 << 10, ..SMALL };

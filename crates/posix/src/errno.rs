@@ -56,6 +56,8 @@ numbers! {
     E2BIG = 7;
     /// The caller's buffer is too short.
     ERANGE = 34;
+    /// A name that is no UTF-8, where names have to be.
+    EILSEQ = 84;
     /// Not offered.
     EOPNOTSUPP = 95;
     /// The inode is gone.

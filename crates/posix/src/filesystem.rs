@@ -112,17 +112,14 @@ pub struct FileSystem {
     /// Read by every call, so shared.
     pub(crate) options: RwLock<Options>,
     pub(crate) acls: AtomicBool,
+    pub(crate) user_attributes: AtomicBool,
+    pub(crate) utf8_only: AtomicBool,
 }
 
 impl FileSystem {
     /// Takes a dataset over for use; reclaims what a crash left without links.
     pub fn new(dataset: Arc<Dataset>, options: Options) -> Result<FileSystem> {
-        let fs = FileSystem {
-            dataset,
-            names: Mutex::new(()),
-            options: RwLock::new(options),
-            acls: AtomicBool::new(false),
-        };
+        let fs = FileSystem::bare(dataset, options);
         for orphan in fs.dataset.orphans()? {
             // On a read-only, full or damaged pool they wait for better days.
             if let Ok(inode) = fs.dataset.inode(orphan) {
@@ -135,8 +132,18 @@ impl FileSystem {
     /// Takes a dataset over that is only read: nothing of it changes, not even what it remembers of being read.
     #[must_use]
     pub fn of_snapshot(dataset: Arc<Dataset>, options: Options) -> FileSystem {
-        let options = RwLock::new(Options { atime: Atime::Off, ..options });
-        FileSystem { dataset, names: Mutex::new(()), options, acls: AtomicBool::new(false) }
+        FileSystem::bare(dataset, Options { atime: Atime::Off, ..options })
+    }
+
+    fn bare(dataset: Arc<Dataset>, options: Options) -> FileSystem {
+        FileSystem {
+            dataset,
+            names: Mutex::new(()),
+            options: RwLock::new(options),
+            acls: AtomicBool::new(false),
+            user_attributes: AtomicBool::new(true),
+            utf8_only: AtomicBool::new(false),
+        }
     }
 
     /// The dataset.
@@ -160,6 +167,20 @@ impl FileSystem {
     /// stored follow the mode in either case.
     pub fn set_acls(&self, on: bool) {
         self.acls.store(on, Ordering::Relaxed);
+    }
+
+    /// Says whether extended attributes of users (`user.*`) are shown and taken; so until this is called. What is stored stays.
+    pub fn set_user_attributes(&self, on: bool) {
+        self.user_attributes.store(on, Ordering::Relaxed);
+    }
+
+    /// Says whether new names have to be UTF-8; not so before this is called. Names that are there already are not looked at.
+    pub fn set_utf8_only(&self, on: bool) {
+        self.utf8_only.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_user_attributes(&self) -> bool {
+        self.user_attributes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_acls(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Names: create, link, unlink, rename, list.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use steadfast_dataset::{Inode, InodeRecord};
 use steadfast_env::Bug;
@@ -66,6 +67,15 @@ fn kind_of(record: &InodeRecord) -> u8 {
 }
 
 impl FileSystem {
+    /// Refuses what something new cannot be called.
+    fn check_new_name(&self, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        if self.utf8_only.load(Ordering::Relaxed) && std::str::from_utf8(name).is_err() {
+            return Err(Errno::EILSEQ);
+        }
+        Ok(())
+    }
+
     /// A cookie for a name that must be new: the first free one of its hash.
     fn new_cookie(&self, directory: InodeId, name: &[u8]) -> Result<u64> {
         match self.probe(directory, name)? {
@@ -133,7 +143,7 @@ impl FileSystem {
         target: &[u8],
     ) -> Result<Entry> {
         let directory = self.directory(parent)?;
-        check_name(name)?;
+        self.check_new_name(name)?;
         let handed_down =
             if directory.record().flags & InodeRecord::FLAG_DEFAULT_ACL != 0 { ACL_SPACE } else { 0 };
         let op = self.dataset.begin_with_items(AdmitKind::Write, target.len() as u64 + handed_down)?;
@@ -240,7 +250,7 @@ impl FileSystem {
     /// Gives an inode another name.
     pub fn link(&self, ino: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
         let directory = self.directory(new_parent)?;
-        check_name(new_name)?;
+        self.check_new_name(new_name)?;
         let op = self.dataset.begin(AdmitKind::Write)?;
         let names = self.names.lock();
         let inode = self.inode(ino)?;
@@ -403,7 +413,7 @@ impl FileSystem {
             drop((names, op));
             return self.settle(parent);
         }
-        check_name(new_name)?;
+        self.check_new_name(new_name)?;
         let moved_directory = is_directory(&source.record());
         if moved_directory && self.is_within(target_dir.id, source.id)? {
             return Err(Errno::EINVAL);

@@ -36,25 +36,30 @@ pub(crate) fn attribute_items(
     (0u16..).zip(split(value)).map(move |(chunk, bytes)| (key(chunk), Some(bytes)))
 }
 
-/// Name spaces that are kept. Of `system.` these are ACLs, where somebody enforces them.
-fn check_name(name: &[u8], acls: bool) -> Result<()> {
-    if acls && AclKind::of(name).is_some() {
-        return Ok(());
-    }
-    let known = [&b"user."[..], b"trusted.", b"security."];
-    if !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    if name.len() > NamesKey::XATTR_NAME_MAX {
-        return Err(Errno::ERANGE);
-    }
-    Ok(())
-}
+/// What users name themselves.
+const OF_USERS: &[u8] = b"user.";
 
 impl FileSystem {
+    /// Name spaces that are kept. Of `system.` these are ACLs, where somebody enforces them. As in ZFS what is switched off is what
+    /// users name: capabilities and labels of security stay.
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        if self.has_acls() && AclKind::of(name).is_some() {
+            return Ok(());
+        }
+        let known = [OF_USERS, b"trusted.", b"security."];
+        let off = !self.has_user_attributes() && name.starts_with(OF_USERS);
+        if off || !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if name.len() > NamesKey::XATTR_NAME_MAX {
+            return Err(Errno::ERANGE);
+        }
+        Ok(())
+    }
+
     /// Value of an attribute.
     pub fn getxattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
-        check_name(name, self.has_acls())?;
+        self.check_name(name)?;
         let inode = self.inode(ino)?;
         let flags = inode.record().flags;
         let wanted = AclKind::of(name).map_or(InodeRecord::FLAG_XATTRS, flag_of);
@@ -81,6 +86,16 @@ impl FileSystem {
 
     /// Names of all attributes the caller may see. `trusted.*` is root's.
     pub fn listxattr(&self, caller: Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.names_of_attributes(caller, ino)?;
+        names.retain(|name| {
+            (self.has_acls() || AclKind::of(name).is_none())
+                && (self.has_user_attributes() || !name.starts_with(OF_USERS))
+        });
+        Ok(names)
+    }
+
+    /// The same, with those that are switched off.
+    fn names_of_attributes(&self, caller: Caller, ino: u64) -> Result<Vec<Vec<u8>>> {
         let inode = self.inode(ino)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
         if inode.record().flags & InodeRecord::FLAG_XATTRS == 0 {
@@ -90,7 +105,6 @@ impl FileSystem {
         for item in self.dataset.names().range(from..to) {
             if let Ok(NamesKey::Xattr { name, chunk: 0, .. }) = NamesKey::decode(&item?.0)
                 && (caller.uid == 0 || !name.starts_with(b"trusted."))
-                && (self.has_acls() || AclKind::of(&name).is_none())
             {
                 names.push(name);
             }
@@ -100,7 +114,7 @@ impl FileSystem {
 
     /// Sets an attribute; `flags` as in `setxattr(2)`.
     pub fn setxattr(&self, ino: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        check_name(name, self.has_acls())?;
+        self.check_name(name)?;
         if let Some(kind) = AclKind::of(name) {
             return self.set_acl(ino, kind, value, false);
         }
@@ -118,7 +132,8 @@ impl FileSystem {
             _ => return Err(Errno::EINVAL),
         }
         if old.is_empty() {
-            let listed: usize = self.listxattr(Caller::ROOT, ino)?.iter().map(|name| name.len() + 1).sum();
+            let listed: usize =
+                self.names_of_attributes(Caller::ROOT, ino)?.iter().map(|name| name.len() + 1).sum();
             if listed + name.len() + 1 > LIST_MAX {
                 return Err(Errno::ENOSPC);
             }
@@ -138,7 +153,7 @@ impl FileSystem {
 
     /// Removes an attribute.
     pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<()> {
-        check_name(name, self.has_acls())?;
+        self.check_name(name)?;
         if let Some(kind) = AclKind::of(name) {
             return self.set_acl(ino, kind, &[], false);
         }
@@ -164,7 +179,7 @@ impl FileSystem {
     /// Sets an access control list from its bytes; no bytes, or a list without entries, remove it. An access list sets
     /// the mode as well, and with `kill_sgid` takes the set-gid bit: its setter is outside the group.
     pub fn set_acl(&self, ino: u64, kind: AclKind, value: &[u8], kill_sgid: bool) -> Result<()> {
-        check_name(kind.name(), self.has_acls())?;
+        self.check_name(kind.name())?;
         if value.len() > VALUE_MAX {
             return Err(Errno::E2BIG);
         }

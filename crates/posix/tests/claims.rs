@@ -351,6 +351,42 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
+/// Names that are there stay as they are, whatever is asked of new ones.
+#[test]
+fn new_names_can_be_held_to_utf_8() {
+    let world = world(512);
+    let (me, bad, good) = (Caller::ROOT, &b"caf\xe9"[..], "caf\u{e9}".as_bytes());
+    let old = world.fs.mknod(me, 1, bad, 0o644, 0).expect("made").ino;
+    world.fs.set_utf8_only(true);
+    assert_eq!(world.fs.mknod(me, 1, b"\xff", 0o644, 0).map(drop), Err(Errno::EILSEQ));
+    assert_eq!(world.fs.mkdir(me, 1, b"\xff", 0o755).map(drop), Err(Errno::EILSEQ));
+    assert_eq!(world.fs.symlink(me, 1, b"\xff", b"x").map(drop), Err(Errno::EILSEQ));
+    assert_eq!(world.fs.link(old, 1, b"\xff").map(drop), Err(Errno::EILSEQ));
+    assert_eq!(world.fs.rename(1, bad, 1, b"\xff", 0), Err(Errno::EILSEQ));
+    assert_eq!(world.fs.lookup(1, b"\xff").map(drop), Err(Errno::ENOENT));
+    world.fs.symlink(me, 1, b"link", b"\xff").expect("what it leads to is no name here");
+    assert_eq!(world.fs.lookup(1, bad).expect("there").ino, old);
+    world.fs.rename(1, bad, 1, good, 0).expect("this is how it gets a better one");
+    world.fs.unlink(1, good).expect("gone");
+}
+
+/// What is switched off is neither shown nor taken, and is there again afterwards; what security keeps is not users'.
+#[test]
+fn attributes_of_users_can_be_switched_off() {
+    let world = world(512);
+    let file = world.file("f");
+    world.fs.setxattr(file, b"user.a", b"kept", 0).expect("sets");
+    world.fs.setxattr(file, b"security.b", b"label", 0).expect("sets");
+    world.fs.set_user_attributes(false);
+    assert_eq!(world.fs.getxattr(file, b"user.a"), Err(Errno::EOPNOTSUPP));
+    assert_eq!(world.fs.setxattr(file, b"user.a", b"other", 0), Err(Errno::EOPNOTSUPP));
+    assert_eq!(world.fs.removexattr(file, b"user.a"), Err(Errno::EOPNOTSUPP));
+    assert_eq!(world.fs.listxattr(Caller::ROOT, file), Ok(vec![b"security.b".to_vec()]));
+    assert_eq!(world.fs.getxattr(file, b"security.b"), Ok(b"label".to_vec()));
+    world.fs.set_user_attributes(true);
+    assert_eq!(world.fs.getxattr(file, b"user.a"), Ok(b"kept".to_vec()));
+}
+
 /// (A1), (A2): lists follow modes, modes follow lists, and both come back after a crash.
 #[test]
 fn lists_and_modes_stay_in_step() {

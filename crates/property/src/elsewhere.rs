@@ -1,4 +1,4 @@
-//! Properties that ZFS has and that make no sense here: refused by name, with the reason.
+//! Properties and values that ZFS has and that make no sense here: refused by name, with the reason.
 
 use crate::table::Scope;
 
@@ -58,6 +58,76 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("zoned", "jails and zones are not offered"),
 ];
 
+/// Values that are not offered of properties that are, and why. One that ends in `*` stands for all that begin so.
+const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
+    ("acltype", &["nfsv4"], "the kernel judges what FUSE serves by POSIX lists alone; use acltype=posix"),
+    (
+        "ashift",
+        &["14", "15", "16"],
+        "the format has units of 512 bytes to 8 KiB, and needs no larger ones: blocks are written one after the other, so that \
+         devices with larger pages get large writes in any case; use 12 or 13",
+    ),
+    (
+        "casesensitivity",
+        &["insensitive", "mixed"],
+        "the kernel keeps names in front of every mount and compares their bytes; servers fold case themselves (Samba: `case \
+         sensitive = no`)",
+    ),
+    (
+        "checksum",
+        &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
+        "every block is proved by BLAKE3, on which healing rests; use blake3",
+    ),
+    (
+        "compression",
+        &["gzip", "gzip-*"],
+        "zstd packs as well in a fraction of the time; use zstd, or zstd-1 to zstd-19",
+    ),
+    ("compression", &["lzjb"], "lz4 is faster and packs better; use lz4"),
+    (
+        "compression",
+        &["zstd-fast", "zstd-fast-*"],
+        "what is quicker than zstd-1 here is lz4; use one of these",
+    ),
+    (
+        "copies",
+        &["2", "3"],
+        "content has the redundancy of the devices it lies on; use `mirror` or `raidz1` to `raidz3` for these",
+    ),
+    (
+        "dedup",
+        &["sha256", "sha256,verify", "sha512", "sha512,verify", "skein", "skein,verify", "edonr,verify"],
+        "content is known by a keyed BLAKE3 of it; use on, or verify to compare bytes as well",
+    ),
+    (
+        "encryption",
+        &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
+        "there is one cipher, which is ZFS's default; use on or aes-256-gcm",
+    ),
+    (
+        "keylocation",
+        &["https://*", "http://*"],
+        "the daemon fetches nothing from a network; fetch the key yourself, and use prompt or file:///PATH",
+    ),
+    (
+        "normalization",
+        &["formC", "formD", "formKC", "formKD"],
+        "the kernel keeps names in front of every mount and compares their bytes; use utf8only=on to keep out what is no \
+         UTF-8, and `convmv` to bring names into one form",
+    ),
+    (
+        "snapdir",
+        &["disabled"],
+        "who may read a folder may read it as it was; use hidden, which lists `.zfs` nowhere",
+    ),
+    (
+        "volmode",
+        &["full", "geom", "dev"],
+        "a volume is a file and an export of NBD, of which `nbd-client` makes a device node; use default",
+    ),
+    ("xattr", &["dir"], "attributes lie beside the inode and in no folder; use sa"),
+];
+
 /// Why there are no properties of projects.
 const PROJECTS: &str = "FUSE does not carry the numbers of projects";
 
@@ -69,6 +139,18 @@ pub fn why_not_here(scope: Scope, name: &str) -> Option<&'static str> {
         Scope::Dataset => (ELSEWHERE, name.starts_with("project") && name.contains('@') || name == "projid"),
     };
     list.iter().find(|(known, _)| *known == name).map(|(_, why)| *why).or(projects.then_some(PROJECTS))
+}
+
+/// Why a property has no such value here, if it has one in ZFS.
+pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
+    let is_meant = |known: &&str| match known.strip_suffix('*') {
+        Some(begin) => value.len() > begin.len() && value.starts_with(begin),
+        None => *known == value,
+    };
+    let found = VALUES_ELSEWHERE
+        .iter()
+        .find(|(known, values, _)| *known == name && values.iter().any(|known| is_meant(known)));
+    found.map(|(_, _, why)| *why)
 }
 
 #[cfg(test)]
@@ -90,6 +172,15 @@ mod tests {
                 );
             }
             assert!(list.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
+        }
+        for (name, values, why) in VALUES_ELSEWHERE {
+            let property = DATASET.iter().chain(POOL).find(|property| property.name == *name).expect(name);
+            assert!(why.contains("use ") || why.contains("Samba"), "what to do instead: {why}");
+            for value in *values {
+                let value = value.replace('*', "1");
+                let error = property.parse(&value).expect_err(&value);
+                assert!(matches!(error, PropertyError::ValueElsewhere { .. }), "{error}");
+            }
         }
         let dataset = |name| why_not_here(Scope::Dataset, name);
         assert!(dataset("projectquota@5").is_some() && dataset("projector").is_none());

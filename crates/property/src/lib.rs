@@ -11,7 +11,7 @@
 //! ## Invariants
 //! (N1) A name appears once per table, and no alias equals a name.                       test: `names_and_aliases_are_unique`
 //! (N2) The exact form of a value parses to itself.                                      test: `exact_values_parse_to_themselves`
-//! (N3) A value that would promise what is not built yet is refused, never just stored.  test: `values_that_come_later_are_refused`
+//! (N3) A value of ZFS that is not offered is refused with the reason, never just stored.  test: `values_that_are_not_offered_are_refused_with_the_reason`
 #![forbid(unsafe_code)]
 
 mod elsewhere;

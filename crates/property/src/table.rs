@@ -56,15 +56,8 @@ pub enum Kind {
     Ratio,
     /// Seconds since 1970-01-01 UTC.
     Date,
-    /// One of `allowed`. Those of `later` are known to ZFS and not built here yet.
-    Words {
-        /// Values that work.
-        allowed: &'static [&'static str],
-        /// Values that are refused by name as not yet built.
-        later: &'static [&'static str],
-    },
-    /// Only this value works; any other is refused as not yet built.
-    Only(&'static str),
+    /// One of these.
+    Words(&'static [&'static str]),
     /// Free text of at most so many bytes.
     Text {
         /// Most bytes.
@@ -141,7 +134,7 @@ impl Property {
     }
 }
 
-const SWITCH: Kind = Kind::Words { allowed: &["on", "off"], later: &[] };
+const SWITCH: Kind = Kind::Words(&["on", "off"]);
 const UNLIMITED: Kind = Kind::Number { min: 0, max: u64::MAX };
 
 /// A measured or fixed value.
@@ -257,7 +250,7 @@ pub const POOL: &[Property] = &[
         "failmode",
         "FAILMODE",
         "wait | continue | panic",
-        Kind::Words { allowed: &["wait", "continue", "panic"], later: &[] },
+        Kind::Words(&["wait", "continue", "panic"]),
         "continue",
         "What becomes of changes while the pool is suspended: they wait until it is exported, or fail with EIO; `panic` suspends \
          like `continue`. Reads go on. In ZFS the default is `wait`.",
@@ -324,7 +317,7 @@ pub const POOL: &[Property] = &[
         name: "feature@...",
         heading: "FEATURE@...",
         values: "disabled | enabled | active",
-        kind: Kind::Words { allowed: &["enabled"], later: &[] },
+        kind: Kind::Words(&["enabled"]),
         default: None,
         inherit: false,
         change: Change::Anytime,
@@ -351,7 +344,7 @@ pub const DATASET: &[Property] = &[
         "prefetch",
         "PREFETCH",
         "all | metadata | none",
-        Kind::Words { allowed: &["all", "metadata", "none"], later: &[] },
+        Kind::Words(&["all", "metadata", "none"]),
         "all",
         "Read content ahead of who reads in order; of metadata nothing is read ahead.",
     )
@@ -428,7 +421,7 @@ pub const DATASET: &[Property] = &[
         "checksum",
         "CHECKSUM",
         "on | blake3",
-        Kind::Words { allowed: &["on", "blake3"], later: &[] },
+        Kind::Words(&["on", "blake3"]),
         "blake3",
         "Hash that proves every block; always on, always BLAKE3.",
     ),
@@ -436,27 +429,11 @@ pub const DATASET: &[Property] = &[
         "compression",
         "COMPRESS",
         "on | off | lz4 | zle | zstd | zstd-[1-19]",
-        Kind::Words {
-            allowed: &[
+        Kind::Words(&[
                 "on", "off", "lz4", "zle", "zstd", "zstd-1", "zstd-2", "zstd-3", "zstd-4", "zstd-5",
                 "zstd-6", "zstd-7", "zstd-8", "zstd-9", "zstd-10", "zstd-11", "zstd-12", "zstd-13",
                 "zstd-14", "zstd-15", "zstd-16", "zstd-17", "zstd-18", "zstd-19",
-            ],
-            later: &[
-                "lzjb",
-                "gzip",
-                "gzip-1",
-                "gzip-2",
-                "gzip-3",
-                "gzip-4",
-                "gzip-5",
-                "gzip-6",
-                "gzip-7",
-                "gzip-8",
-                "gzip-9",
-                "zstd-fast",
-            ],
-        },
+            ]),
         "on",
         "How blocks written from now on are compressed; `on` means lz4.",
     )
@@ -471,7 +448,7 @@ pub const DATASET: &[Property] = &[
         "canmount",
         "CANMOUNT",
         "on | off | noauto",
-        Kind::Words { allowed: &["on", "off", "noauto"], later: &[] },
+        Kind::Words(&["on", "off", "noauto"]),
         "on",
         "May it be mounted, and does that happen by itself?",
     ),
@@ -479,37 +456,36 @@ pub const DATASET: &[Property] = &[
         "xattr",
         "XATTR",
         "on | sa | off",
-        Kind::Words { allowed: &["on", "sa"], later: &["off", "dir"] },
+        Kind::Words(&["on", "sa", "off"]),
         "sa",
-        "Extended attributes, kept beside the inode.",
+        "Extended attributes, kept beside the inode; with `off` those of users (`user.*`) are neither shown nor taken.",
     )
     .inherited(),
     setting(
         "copies",
         "COPIES",
         "1",
-        Kind::Only("1"),
+        Kind::Words(&["1"]),
         "1",
-        "Copies of file data (2 and 3 are not yet built).",
+        "Copies of file content beside the redundancy of devices; of metadata there are always two.",
     )
     .inherited(),
     setting(
         "utf8only",
         "UTF8ONLY",
+        "on | off",
+        SWITCH,
         "off",
-        Kind::Only("off"),
-        "off",
-        "Names are bytes of any kind, as in POSIX (`on` is not yet built).",
+        "Must new names be UTF-8 (else EILSEQ), or may they be bytes of any kind? What is created below takes `on` over.",
     )
-    .inherited()
     .changes(Change::AtCreation),
     setting(
         "normalization",
         "NORMALIZATION",
         "none",
-        Kind::Only("none"),
+        Kind::Words(&["none"]),
         "none",
-        "Names are compared byte by byte (Unicode forms are not yet built).",
+        "Names are compared byte by byte.",
     )
     .inherited()
     .changes(Change::AtCreation),
@@ -517,9 +493,9 @@ pub const DATASET: &[Property] = &[
         "casesensitivity",
         "CASE",
         "sensitive",
-        Kind::Only("sensitive"),
+        Kind::Words(&["sensitive"]),
         "sensitive",
-        "`a` and `A` are two names (`insensitive` and `mixed` are not yet built).",
+        "`a` and `A` are two names.",
     )
     .inherited()
     .changes(Change::AtCreation),
@@ -543,10 +519,10 @@ pub const DATASET: &[Property] = &[
     setting(
         "primarycache",
         "PRIMARYCACHE",
-        "all | metadata",
-        Kind::Words { allowed: &["all", "metadata"], later: &["none"] },
+        "all | metadata | none",
+        Kind::Words(&["all", "metadata", "none"]),
         "all",
-        "What is kept in memory: content and metadata, or metadata only, which always is.",
+        "What is kept in memory when it was read or written: content and metadata, metadata only, or nothing.",
     )
     .inherited(),
     measured(
@@ -595,7 +571,7 @@ pub const DATASET: &[Property] = &[
         "volmode",
         "VOLMODE",
         "default | none",
-        Kind::Words { allowed: &["default", "none"], later: &["full", "geom", "dev"] },
+        Kind::Words(&["default", "none"]),
         "default",
         "Is a volume shown, as a file at its mountpoint and to clients of NBD, or not at all?",
     )
@@ -606,10 +582,7 @@ pub const DATASET: &[Property] = &[
         "dedup",
         "DEDUP",
         "on | off | verify | blake3 | blake3,verify",
-        Kind::Words {
-            allowed: &["on", "off", "verify", "blake3", "blake3,verify"],
-            later: &["sha256", "sha256,verify", "sha512", "sha512,verify", "skein", "skein,verify", "edonr,verify"],
-        },
+        Kind::Words(&["on", "off", "verify", "blake3", "blake3,verify"]),
         "off",
         "Records that the pool holds already under the same key are not stored again: by a keyed BLAKE3 of their content, or, with \
          `verify`, by their bytes. Needs up to 40 bytes of memory for each record.",
@@ -619,7 +592,7 @@ pub const DATASET: &[Property] = &[
         "sync",
         "SYNC",
         "standard | always | disabled",
-        Kind::Words { allowed: &["standard", "always", "disabled"], later: &[] },
+        Kind::Words(&["standard", "always", "disabled"]),
         "standard",
         "What is durable when a call returns: what `fsync` and `O_SYNC` ask for; each write and each change of names as well; \
          nothing, so that a crash costs the last seconds.",
@@ -629,7 +602,7 @@ pub const DATASET: &[Property] = &[
         "journal",
         "JOURNAL",
         "data | ordered | writeback | off",
-        Kind::Words { allowed: &["data", "ordered", "writeback", "off"], later: &[] },
+        Kind::Words(&["data", "ordered", "writeback", "off"]),
         "ordered",
         "What the intent log holds: names and content, for `fsync` and about once a second for whatever nobody asked for; \
          names and content for `fsync`; names and sizes only; nothing, so that `fsync` commits. Not in ZFS.",
@@ -650,7 +623,7 @@ pub const DATASET: &[Property] = &[
         "snapdir",
         "SNAPDIR",
         "hidden | visible",
-        Kind::Words { allowed: &["hidden", "visible"], later: &["disabled"] },
+        Kind::Words(&["hidden", "visible"]),
         "hidden",
         "Is the folder `.zfs`, with its snapshots, listed at the top of it? It can be entered in either case.",
     )
@@ -675,7 +648,7 @@ pub const DATASET: &[Property] = &[
         "acltype",
         "ACLTYPE",
         "posix | off",
-        Kind::Words { allowed: &["posix", "posixacl", "off", "noacl"], later: &["nfsv4"] },
+        Kind::Words(&["posix", "posixacl", "off", "noacl"]),
         "posix",
         "Access control lists: POSIX ones are kept and count, or there are none. In ZFS the default is `off`.",
     )
@@ -686,10 +659,7 @@ pub const DATASET: &[Property] = &[
         "encryption",
         "ENCRYPTION",
         "off | on | aes-256-gcm",
-        Kind::Words {
-            allowed: &["off", "on", "aes-256-gcm"],
-            later: &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
-        },
+        Kind::Words(&["off", "on", "aes-256-gcm"]),
         "off",
         "Seal everything in it; `on` means aes-256-gcm. Children of an encrypted parent are encrypted.",
     )
@@ -707,7 +677,7 @@ pub const DATASET: &[Property] = &[
         "keyformat",
         "KEYFORMAT",
         "passphrase | raw | hex",
-        Kind::Words { allowed: &["none", "passphrase", "raw", "hex"], later: &[] },
+        Kind::Words(&["none", "passphrase", "raw", "hex"]),
         "none",
         "What the user's key looks like: words, 32 bytes, or 64 hexadecimal digits.",
     )

@@ -1,6 +1,6 @@
 //! From `name=value` as typed to a property and its exact value, or to a sentence.
 
-use crate::elsewhere::why_not_here;
+use crate::elsewhere::{why_not_here, why_not_this};
 use crate::owner::OwnerProperty;
 use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::size::parse_size;
@@ -43,15 +43,15 @@ pub enum PropertyError {
         /// What is allowed.
         values: &'static str,
     },
-    /// The value makes sense and is not built yet.
-    #[error("'{name}={value}' is not yet built: must be {values}")]
-    NotYet {
+    /// ZFS has the value, and it is not offered here.
+    #[error("'{name}={value}' is not offered: {why}")]
+    ValueElsewhere {
         /// Property.
         name: &'static str,
         /// What was typed.
         value: String,
-        /// What works today.
-        values: &'static str,
+        /// Why, and what to take instead.
+        why: &'static str,
     },
     /// ZFS has it, and here it would mean nothing.
     #[error("there is no property '{name}' here: {why}")]
@@ -182,6 +182,9 @@ impl Property {
         if self.change == Change::Never {
             return Err(PropertyError::ReadOnly { name: self.name });
         }
+        if let Some(why) = why_not_this(self.name, text) {
+            return Err(PropertyError::ValueElsewhere { name: self.name, value: text.to_owned(), why });
+        }
         match self.kind {
             Kind::Bytes => parse_size(text).map(|n| n.to_string()).ok_or_else(wrong),
             Kind::Limit | Kind::CountLimit if text == "none" => Ok("0".to_owned()),
@@ -197,32 +200,19 @@ impl Property {
                 Ok(n) if (min..=max).contains(&n) => Ok(n.to_string()),
                 _ => Err(wrong()),
             },
-            Kind::Words { allowed, later } => {
-                if allowed.contains(&text) {
-                    let exact = match (self.name, text) {
-                        // A choice made at creation: what `on` meant then must stay readable.
-                        ("encryption", "on") => "aes-256-gcm",
-                        ("checksum", "on") => "blake3",
-                        // ZFS' older words.
-                        ("acltype", "posixacl") => "posix",
-                        ("acltype", "noacl") => "off",
-                        _ => text,
-                    };
-                    Ok(exact.to_owned())
-                } else if later.contains(&text) || later.iter().any(|l| text.starts_with(&format!("{l}-"))) {
-                    Err(PropertyError::NotYet {
-                        name: self.name,
-                        value: text.to_owned(),
-                        values: self.values,
-                    })
-                } else {
-                    Err(wrong())
-                }
+            Kind::Words(allowed) if allowed.contains(&text) => {
+                let exact = match (self.name, text) {
+                    // A choice made at creation: what `on` meant then must stay readable.
+                    ("encryption", "on") => "aes-256-gcm",
+                    ("checksum", "on") => "blake3",
+                    // ZFS' older words.
+                    ("acltype", "posixacl") => "posix",
+                    ("acltype", "noacl") => "off",
+                    _ => text,
+                };
+                Ok(exact.to_owned())
             }
-            Kind::Only(only) if text == only => Ok(text.to_owned()),
-            Kind::Only(values) => {
-                Err(PropertyError::NotYet { name: self.name, value: text.to_owned(), values })
-            }
+            Kind::Words(_) => Err(wrong()),
             Kind::Text { bytes_max } => {
                 if text.len() <= bytes_max && !text.chars().any(char::is_control) {
                     Ok(text.to_owned())
@@ -335,21 +325,44 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_later_are_refused() {
-        let later = [
-            "compression=gzip-9",
-            "compression=zstd-fast-10",
-            "copies=2",
-            "dedup=sha256",
-            "encryption=aes-128-ccm",
-            "acltype=nfsv4",
-            "casesensitivity=insensitive",
-            "normalization=formC",
-            "utf8only=on",
+    fn values_that_are_not_offered_are_refused_with_the_reason() {
+        let elsewhere = [
+            ("compression=gzip", "zstd"),
+            ("compression=gzip-9", "zstd"),
+            ("compression=zstd-fast-10", "lz4"),
+            ("compression=lzjb", "lz4"),
+            ("copies=2", "raidz"),
+            ("dedup=sha256", "BLAKE3"),
+            ("dedup=edonr,verify", "BLAKE3"),
+            ("encryption=aes-128-ccm", "aes-256-gcm"),
+            ("acltype=nfsv4", "POSIX"),
+            ("casesensitivity=insensitive", "Samba"),
+            ("normalization=formC", "convmv"),
+            ("checksum=off", "BLAKE3"),
+            ("checksum=sha256", "BLAKE3"),
+            ("keylocation=https://x", "file://"),
+            ("volmode=dev", "nbd-client"),
+            ("xattr=dir", "sa"),
+            ("snapdir=disabled", "hidden"),
         ];
-        for text in later {
-            assert!(matches!(dataset(text), Err(PropertyError::NotYet { .. })), "{text}");
+        for (text, word) in elsewhere {
+            let error = dataset(text).unwrap_err();
+            assert!(matches!(error, PropertyError::ValueElsewhere { .. }), "{text}: {error}");
+            let said = error.to_string();
+            assert!(said.contains(text) && said.contains(word), "{said}");
         }
+        for ashift in 14..=16 {
+            let error = parse_assignment(Scope::Pool, &format!("ashift={ashift}")).unwrap_err().to_string();
+            assert!(error.contains("8 KiB") && error.contains("12 or 13"), "{error}");
+        }
+        assert!(matches!(parse_assignment(Scope::Pool, "ashift=17"), Err(PropertyError::Value { .. })));
+        for text in ["compression=gzipped", "copies=4", "copies=0", "normalization=form", "xattr=folder"] {
+            assert!(matches!(dataset(text), Err(PropertyError::Value { .. })), "{text}");
+        }
+        assert_eq!(
+            (exact("xattr=off"), exact("utf8only=on"), exact("primarycache=none")),
+            ("off".into(), "on".into(), "none".into())
+        );
     }
 
     #[test]
@@ -366,10 +379,8 @@ mod tests {
             "mountpoint=/a/../b",
             "keylocation=/no/scheme",
             "keylocation=file://relative",
-            "keylocation=https://x",
             "mountpoint=/a\nb",
-            "checksum=off",
-            "checksum=sha256",
+            "checksum=crc32",
             "quota=-1",
             "quota=ten",
             "refquota=",

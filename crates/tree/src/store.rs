@@ -22,6 +22,11 @@ pub trait NodeStore: Send + Sync {
     /// out and the tree gave up, at the end of a successful sync, from the thread that syncs. Readers that began
     /// before may still ask for the block for a moment, and begin again if they are refused.
     fn free(&self, pointer: &BlockPointer);
+
+    /// False if nodes that were read or written are not to be kept in the cache: each is read again whenever it is wanted.
+    fn keeps(&self) -> bool {
+        true
+    }
 }
 
 /// An error of a [`NodeStore`], with its source untouched, so that a caller above the tree can find in it what

@@ -156,7 +156,9 @@ impl Tree {
                 );
                 dirty.cell.pointer.set(pointer).expect("a version is written once");
                 ledger.superseded.extend(dirty.cell.take_predecessor().and_then(Predecessor::into_pointer));
-                self.cache.insert(pointer, settled(&dirty.node));
+                if self.store().keeps() {
+                    self.cache.insert(pointer, settled(&dirty.node));
+                }
             }
         }
         Ok(())

@@ -432,7 +432,9 @@ impl Tree {
         match self.read(pointer, bounds) {
             Ok(node) => {
                 let node = Arc::new(node);
-                self.cache.insert(*pointer, Arc::clone(&node));
+                if self.store.keeps() {
+                    self.cache.insert(*pointer, Arc::clone(&node));
+                }
                 Ok(node)
             }
             Err(_) if stale() => Err(LoadError::Stale),

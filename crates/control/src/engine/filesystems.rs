@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 /// Properties that a mount depends on as a place.
 const PLACE: [&str; 3] = ["mountpoint", "canmount", "volmode"];
 /// Properties that a mount takes as options.
-const OPTIONS: [&str; 8] =
-    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "writeback_cache"];
+const OPTIONS: [&str; 9] =
+    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "xattr", "writeback_cache"];
 
 /// One change: a new value, or `None` to inherit.
 pub(super) type Edit = (String, Option<String>);

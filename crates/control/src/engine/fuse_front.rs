@@ -32,6 +32,8 @@ impl Front for FuseFront {
             nodev: !settings.devices,
             noexec: !settings.exec,
             acl: settings.acl,
+            xattr: settings.xattr,
+            utf8_only: settings.utf8_only,
             allow_other: settings.allow_other,
             usage,
             switches: settings.switches.join(","),

@@ -31,6 +31,10 @@ pub struct MountSettings {
     pub relatime: bool,
     /// POSIX access control lists are kept and count.
     pub acl: bool,
+    /// Extended attributes of users are kept and shown.
+    pub xattr: bool,
+    /// New names have to be UTF-8.
+    pub utf8_only: bool,
     /// Users other than the daemon's may enter.
     pub allow_other: bool,
     /// Switches of the transport, `NAME=VALUE` each.
@@ -383,6 +387,8 @@ impl Engine {
             atime: is_on("atime")?,
             relatime: is_on("relatime")?,
             acl: self.value(held, name, "acltype")? == "posix",
+            xattr: self.value(held, name, "xattr")? != "off",
+            utf8_only: is_on("utf8only")?,
             allow_other: self.front.may_allow_other(),
             switches: Vec::new(),
         };
@@ -408,13 +414,15 @@ impl Engine {
                 "strictatime" => (settings.atime, settings.relatime) = (true, false),
                 "acl" | "posixacl" => settings.acl = true,
                 "noacl" => settings.acl = false,
+                "xattr" | "saxattr" => settings.xattr = true,
+                "noxattr" => settings.xattr = false,
                 "allow_other" => settings.allow_other = true,
                 "" | "defaults" | "remount" => {}
                 switch if is_switch(switch) => settings.switches.push(switch.to_owned()),
                 other => {
                     let what = format!(
                         "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
-                         [no]relatime, [no]acl, allow_other or a switch of the transport (PERFORMANCE.md)"
+                         [no]relatime, [no]acl, [no]xattr, allow_other or a switch of the transport (PERFORMANCE.md)"
                     );
                     return Err(Refusal::new(Code::PropValue, what).with("option", other));
                 }
