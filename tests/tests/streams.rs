@@ -255,6 +255,48 @@ fn properties_that_came_with_a_stream_are_told_from_those_that_are_set() {
 }
 
 #[test]
+fn what_comes_open_is_sealed_with_a_key_of_its_own() {
+    let Some(host) = host("sealed_receives") else { return };
+    host.shell("zfs create tank/p && zfs create tank/p/q && echo open > t/p/f && echo below > t/p/q/f && zfs snapshot -r tank/p@1").ok();
+    host.shell("head -c 32 /dev/urandom > key; head -c 32 /dev/urandom > other").ok();
+    let options = "-o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
+    host.shell(&format!("zfs send -R tank/p@1 | zfs receive {options} safe/p")).ok();
+    host.shell("cat s/p/f s/p/q/f").ok().says("open\nbelow\n");
+    assert_eq!(
+        host.shell("zfs get -rHo value -t filesystem encryption,encryptionroot,keystatus safe/p").ok().out,
+        "aes-256-gcm\nsafe/p\navailable\naes-256-gcm\nsafe/p\navailable\n"
+    );
+    // Increments go on in it, and it is locked and opened as any other.
+    host.shell(
+        "echo more >> t/p/f && zfs snapshot -r tank/p@2 && zfs send -R -i @1 tank/p@2 | zfs receive safe/p",
+    )
+    .ok();
+    host.shell("zpool export safe && zpool import -d . safe; zfs get -Ho value keystatus safe/p")
+        .ok()
+        .says("unavailable");
+    host.shell("zfs load-key safe/p && zfs mount -a && cat s/p/f").ok().says("open\nmore\n");
+    // What cannot be is refused, and nothing is made.
+    let refused = |line: &str, why: &str| {
+        host.shell(line).fails(1).says(why).says("KEY-RULES");
+        host.shell("zfs list safe/x").fails(1);
+    };
+    let send = "zfs send tank/p@1 | zfs receive";
+    refused(&format!("{send} -o encryption=on -o keyformat=passphrase safe/x"), "keylocation=file:///PATH");
+    refused(&format!("{send} -o encryption=on safe/x"), "without keyformat=");
+    refused(&format!("{send} -o encryption=off safe/p/x"), "encryption=off is asked for");
+    refused(&format!("{send} -s {options} safe/x"), "-s");
+    refused(&format!("zfs send -i @1 tank/p@2 | zfs receive -F {options} safe/p"), "goes upon what is there");
+    refused(&format!("zfs send -w safe/p@2 | zfs receive {options} safe/x"), "comes sealed");
+    host.shell(&format!("{send} -n -v {options} safe/x")).ok().says("would receive full stream");
+    host.shell("zfs list safe/x").fails(1);
+    // Below what has a key, with another one.
+    let other = options.replace("/key", "/other");
+    host.shell(&format!("{send} {other} safe/p/own; zfs get -Ho value encryptionroot safe/p/own"))
+        .ok()
+        .says("safe/p/own\n");
+}
+
+#[test]
 fn what_changed_is_told_file_by_file() {
     let Some(host) = host("zfs_diff") else { return };
     host.shell("zfs create tank/d && cd t/d && mkdir folder && echo 1 > same && echo 1 > gone && echo 1 > folder/old && echo 1 > changed && ln -s same link").ok();

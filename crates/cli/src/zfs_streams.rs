@@ -4,14 +4,14 @@ use crate::date;
 use crate::family::{Command, Doing, Failure, Session};
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::table::tame;
-use crate::zpool::assignments;
+use crate::zpool::{assignments, new_key};
 use crate::zpool_scan::now;
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use steadfast_control::api::{
     FsBookmark, FsBookmarkDestroy, FsReceive, FsReceiveAbort, FsSend, ReceiveNaming, Sent, SentPart,
 };
-use steadfast_control::{Code, Refusal};
+use steadfast_control::{Code, Refusal, check};
 use steadfast_property::nice_bytes;
 
 /// `zfs send`.
@@ -77,7 +77,8 @@ pub(crate) const RECEIVE: Command = Command {
             valued(
                 'o',
                 "property=value",
-                "set a property on what is received; origin=snapshot: receive it as a clone of that; may be repeated",
+                "set a property on what is received, encryption=on with keyformat= and keylocation=file:// among them; origin=snapshot: \
+                 receive it as a clone of that; may be repeated",
             ),
             valued('x', "property", "a property of the stream that does not count here; may be repeated"),
             flag('h', "without the tags that hold snapshots"),
@@ -309,14 +310,21 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
         [one] => Some(one["origin=".len()..].to_owned()),
         _ => return Err(Failure::Usage("there is one origin".into())),
     };
+    let properties = assignments(settings.into_iter())?;
+    let location = properties.get("keylocation");
+    if properties.contains_key("keyformat") && location.is_none_or(|location| location == "prompt") {
+        return Err(check::key_beside_stream(&target)).doing(doing);
+    }
+    let key = new_key(session, &target, &properties).doing(doing)?;
     let request = FsReceive {
         target: target.clone(),
+        key,
         naming,
         force: parsed.has('F'),
         keep: parsed.has('s'),
         no_mount: parsed.has('u'),
         dry_run: parsed.has('n'),
-        properties: assignments(settings.into_iter())?,
+        properties,
         origin,
         exclude: parsed.values('x').map(str::to_owned).collect(),
         no_holds: parsed.has('h'),

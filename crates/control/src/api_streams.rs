@@ -2,6 +2,7 @@
 
 use crate::api::{Caller, Outcome, Properties};
 use crate::refusal::Refusal;
+use crate::secret::Key;
 use serde::{Deserialize, Serialize};
 
 /// Send snapshots as a stream. The command hands over the descriptor that it goes to.
@@ -97,6 +98,9 @@ pub struct FsReceive {
     pub properties: Properties,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
+    /// Key of the first of what is received, if it becomes an encryption root.
+    #[serde(default)]
+    pub key: Option<Key>,
     /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
     #[serde(default)]
     pub origin: Option<String>,

@@ -14,8 +14,6 @@ use steadfast_property::{
     check_snapshot_name, is_tag, is_user_property, lookup, parse_assignment,
 };
 
-/// Properties that say how a file system is encrypted.
-const KEY_PROPERTIES: &[&str] = &["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 /// What begins properties of pools that are features of the format.
 pub(crate) const FEATURE: &str = "feature@";
 
@@ -170,9 +168,10 @@ pub fn check(mut request: Request) -> Result<Request, Refusal> {
             checked.map_err(name_refusal)?;
             r.origin.iter().try_for_each(|name| check_snapshot_name(name)).map_err(name_refusal)?;
             r.properties = exact(Scope::Dataset, &r.properties, &[Change::AtCreation, Change::Anytime])?;
-            if r.properties.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) {
-                let what = "what is received is encrypted if what it lies in is, and with its key";
-                return Err(Refusal::new(Code::KeyRules, what));
+            check_key(&r.properties, r.key.as_ref())?;
+            if r.key.is_some() && r.properties.get("keylocation").is_none_or(|location| location == "prompt")
+            {
+                return Err(key_beside_stream(&r.target));
             }
             r.exclude.iter_mut().try_for_each(|name| inheritable(name, true).map(|exact| *name = exact))?;
             if let Some(name) = r.exclude.iter().find(|name| r.properties.contains_key(*name)) {
@@ -445,6 +444,15 @@ pub fn vdev_word(class: VdevClass, kind: VdevKind) -> &'static str {
         (VdevClass::Main, VdevKind::Raidz2) => "raidz2",
         (VdevClass::Main, VdevKind::Raidz3) => "raidz3",
     }
+}
+
+/// The refusal of a key that would have to come where a stream does.
+#[must_use]
+pub fn key_beside_stream(target: &str) -> Refusal {
+    let what = "the stream takes up standard input, so a key cannot be asked for: keyformat= needs keylocation=file:///PATH";
+    Refusal::new(Code::KeyRules, what)
+        .with("fs", target)
+        .advising("Name a file that holds the key; `zfs set keylocation=prompt` changes that afterwards.")
 }
 
 /// Refuses features of a pool that this version could not switch on.

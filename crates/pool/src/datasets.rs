@@ -33,6 +33,12 @@ pub struct NewKey {
     pub user: Arc<UserKey>,
 }
 
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NewKey(<redacted>)")
+    }
+}
+
 /// What `zfs list` and `zfs get` measure of a dataset.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DatasetInfo {
@@ -343,7 +349,7 @@ impl Inner {
     pub(crate) fn add_hidden(
         &self,
         parent: DatasetId,
-        (props, received): (Local, ReceivedProps),
+        (props, received, key): (Local, ReceivedProps, Option<NewKey>),
         hash_seed: [u8; 16],
         receiving: Receiving,
         raw: bool,
@@ -352,7 +358,7 @@ impl Inner {
         // Its size comes with the stream.
         let volume = volume.then_some(VolumeSpec { bytes: 0, block_bytes: 4096 });
         let receiving = Some(receiving);
-        let begin = Beginning { props, received, hash_seed, receiving, raw, volume, key: None };
+        let begin = Beginning { props, received, hash_seed, receiving, raw, volume, key };
         self.add_with(parent, None, begin)
     }
 

@@ -740,6 +740,14 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
+    /// What is received cannot be given a key of its own.
+    #[error("how '{name}' is encrypted cannot be said here: {reason}")]
+    NoNewKey {
+        /// Dataset.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// A raw increment upon what was received opened, or the other way round.
     #[error("one of '{name}' and the stream is raw, and the other is not")]
     RawMixed {

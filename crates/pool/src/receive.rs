@@ -25,12 +25,13 @@ use steadfast_format::stream::{FrameKind, StreamBegin, StreamEnd};
 use steadfast_format::{DatasetId, InodeId, Lineage, ReceiveRow, Txg};
 use steadfast_property::Local;
 
+use crate::datasets::NewKey;
 use crate::differ::{Base, differences};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
 use crate::receive_repeats::Came;
-use crate::received::{Brought, ReceivedProps};
+use crate::received::{Brought, KEY_PROPERTIES, ReceivedProps};
 use crate::stream_io::StreamReader;
 use crate::table::{Entry, Table};
 
@@ -57,7 +58,7 @@ pub enum Naming {
 }
 
 /// How a stream is to be received.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct ReceiveSpec {
     /// Full name of a dataset, perhaps with `@` and the name of the snapshot.
     pub target: String,
@@ -72,6 +73,9 @@ pub struct ReceiveSpec {
     pub dry_run: bool,
     /// Properties to set on the first dataset of the stream (`-o`).
     pub props: Local,
+    /// Makes the first dataset of the stream an encryption root, with this key (`-o encryption=`). What comes is sealed before any of it
+    /// is stored.
+    pub key: Option<NewKey>,
     /// Properties of the stream that do not count (`-x`).
     pub exclude: Vec<String>,
     /// Full name of the snapshot that what is received becomes a clone of (`-o origin=`).
@@ -139,6 +143,9 @@ impl Inner {
             let from = begin.name.split('@').next().unwrap_or_default().to_owned();
             let top = first.get_or_insert(from).clone();
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
+            if received.is_empty() {
+                check_sealing(spec, &name, &begin)?;
+            }
             let before = reader.bytes;
             let new = begin.base == 0 || self.table.read().find(&name).is_err();
             let is_top = begin.name.split('@').next() == Some(&top);
@@ -346,6 +353,7 @@ impl Inner {
         }
         match begin.raw {
             true => self.need_feature(crate::raw::FEATURE)?,
+            false if brought.key.is_some() => self.need_feature("encryption")?,
             false => self.check_not_raw(parent, parent_name)?,
         }
         // What is replaced makes room.
@@ -367,8 +375,8 @@ impl Inner {
             name: format!("{last}@{snapshot}"),
         };
         let receiving = Receiving::new(row, true);
-        let id =
-            self.add_hidden(parent, (props, received), begin.hash_seed, receiving, begin.raw, begin.volume)?;
+        let own = (props, received, brought.key.clone());
+        let id = self.add_hidden(parent, own, begin.hash_seed, receiving, begin.raw, begin.volume)?;
         self.commit_changes()?;
         Ok(id)
     }
@@ -580,6 +588,19 @@ impl Inner {
         }
         Ok(txg)
     }
+}
+
+/// Refuses to say how something is encrypted of what is sealed already, or goes upon what is there. And what is kept of a receive that broke
+/// off could not be gone on with after an import: its key is loaded by a name, and it has none yet.
+fn check_sealing(spec: &ReceiveSpec, name: &str, begin: &StreamBegin) -> Result<()> {
+    let reason = match spec.key {
+        None if !spec.props.keys().any(|name| KEY_PROPERTIES.contains(&name.as_str())) => return Ok(()),
+        _ if begin.raw => "it comes sealed, with its own key",
+        _ if begin.base != 0 || begin.resumed => "it goes upon what is there, and is encrypted as that is",
+        Some(_) if spec.keep => "what is kept of it with -s could not be opened after an import",
+        _ => return Ok(()),
+    };
+    Err(Error::NoNewKey { name: name.to_owned(), reason })
 }
 
 /// What comes raw is a root of encryption, wherever it comes to lie.

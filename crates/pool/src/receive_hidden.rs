@@ -174,14 +174,20 @@ impl Inner {
 
     /// Frees what was received into a hidden dataset. Durable when it returns; its space comes back in the background.
     pub(crate) fn discard(&self, hidden: DatasetId) -> Result<()> {
-        let base = {
+        let (base, alone) = {
             let table = self.table.read();
             let Some(receiving) = table.get(hidden).and_then(|entry| entry.receiving.as_ref()) else {
                 return Ok(());
             };
-            receiving.row.base
+            let base = receiving.row.base;
+            (base, base.is_none() && table.owned_alone(hidden).is_some())
         };
-        self.open_head(hidden)?;
+        let open = || match self.open_head(hidden) {
+            // Its segments are nobody else's, and go without a look at what is in them.
+            Err(Error::KeyNotLoaded { .. }) if alone => Ok(()),
+            opened => opened.map(drop),
+        };
+        open()?;
         // What was written ahead of its commit is in trees from here on.
         self.commit_changes()?;
         {
@@ -211,10 +217,10 @@ impl Inner {
             entry.row.destroying = true;
             entry.row_dirty = true;
         }
-        match self.open_head(hidden) {
+        match open() {
             // The sync task was faster.
             Err(Error::NoSuchDataset { .. }) => {}
-            opened => _ = opened?,
+            opened => opened?,
         }
         self.commit_changes()
     }
@@ -357,10 +363,16 @@ impl Inner {
     pub(crate) fn discard_broken_off(&self) -> Result<()> {
         let broken: Vec<DatasetId> = {
             let table = self.table.read();
-            let is_broken = |entry: &Entry| {
-                entry.receiving.as_ref().is_some_and(|r| !r.row.kept && !r.active) && entry.open.is_some()
+            let is_broken = |(id, entry): &(DatasetId, &Entry)| {
+                let given_up = |r: &Receiving| {
+                    // One with a key of its own is not opened, and need not be.
+                    let goes =
+                        entry.open.is_some() || r.row.base.is_none() && table.owned_alone(*id).is_some();
+                    !r.row.kept && !r.active && goes
+                };
+                entry.receiving.as_ref().is_some_and(given_up)
             };
-            table.iter_all().filter(|(_, entry)| is_broken(entry)).map(|(id, _)| id).collect()
+            table.iter_all().filter(is_broken).map(|(id, _)| id).collect()
         };
         broken.into_iter().try_for_each(|id| self.discard(id))
     }

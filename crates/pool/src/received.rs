@@ -17,6 +17,7 @@ use steadfast_property::{
     Change, Local, Scope, USER_VALUE_BYTES_MAX, is_user_property, lookup, parse_assignment,
 };
 
+use crate::datasets::NewKey;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::quotas::Expected;
@@ -28,7 +29,7 @@ pub(crate) const FEATURE: &str = "received_properties";
 /// What users set is an item of the meta tree, and so is what they receive.
 const _: () = assert!(USER_VALUE_BYTES_MAX + ReceivedProperty::LAYOUT.size() <= VALUE_BYTES_MAX);
 /// Say how a dataset is encrypted, which is its receiver's to say.
-const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
+pub(crate) const KEY_PROPERTIES: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
 /// What a dataset received of properties.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -158,6 +159,8 @@ pub(crate) struct Brought {
     inherited: BTreeMap<String, bool>,
     /// What the stream has and is no property here, or has no such value.
     pub left_out: Vec<String>,
+    /// It becomes an encryption root.
+    pub key: Option<NewKey>,
 }
 
 impl Brought {
@@ -225,6 +228,7 @@ impl Inner {
         }
         if top {
             brought.set.extend(spec.props.clone());
+            brought.key = spec.key.clone().filter(|_| new);
         }
         brought
     }

@@ -397,7 +397,8 @@ fn a_whole_snapshot_replaces_what_is_there_if_that_is_wanted() {
     two.check();
     let image = two.devices[0].image();
     let new = tree(&one.pool, "one/fs");
-    let cuts = Cuts { image: &image, stream: &full, spec: force.clone(), operations: WRITES, step: 3 };
+    let cuts =
+        Cuts { image: &image, stream: &full, spec: force.clone(), operations: WRITES, step: 3, secret: None };
     cuts.each(&mut Dice(9), |host, when| {
         let found = tree(&host.pool, "second/copy");
         assert!(found == new || found == before, "{when}");

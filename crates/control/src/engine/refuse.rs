@@ -142,6 +142,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::BaseNotYoungest { name, .. } => with(Code::StreamYounger).with("fs", name),
         Error::Modified { name } => with(Code::StreamModified).with("fs", name),
         Error::Raw { name } => with(Code::Raw).with("fs", name),
+        Error::NoNewKey { name, .. } => with(Code::KeyRules).with("fs", name),
         Error::RawMixed { name } | Error::RawOther { name } => with(Code::RawMixed).with("fs", name),
         Error::RawBookmark { name } => with(Code::StreamBase).with("snapshot", name),
         Error::TargetIsClone { name } => with(Code::StreamExists).with("fs", name),

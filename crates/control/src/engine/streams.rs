@@ -1,10 +1,10 @@
 //! Verbs of streams. They take long, so they hold up no other verb but at the moments at which they change what is mounted.
 
 use super::mounts::Placed;
-use super::{Engine, Held, refuse};
+use super::{Engine, Held, filesystems, refuse};
 use crate::api::{
     Caller, FsBookmark, FsBookmarkDestroy, FsDiff, FsDiffEntry, FsReceive, FsReceiveAbort, FsSend, Outcome,
-    Receipt, ReceiveNaming, ReceivedPart, Sent, SentPart, StreamHost,
+    Properties, Receipt, ReceiveNaming, ReceivedPart, Sent, SentPart, StreamHost,
 };
 use crate::descriptor::Descriptor;
 use crate::refusal::{Code, Refusal};
@@ -128,6 +128,9 @@ impl StreamHost for Engine {
         if !request.dry_run {
             self.check_writable(&held)?;
         }
+        let mut props = request.properties.clone();
+        self.sealing_rules(&held, &request, &mut props)?;
+        let key = request.key.as_ref().map(|key| self.new_key(key)).transpose()?;
         let mut input = descriptor(caller)?;
         let _under = Under::way(&held);
         let naming = match request.naming {
@@ -142,7 +145,8 @@ impl StreamHost for Engine {
             force: request.force,
             keep: request.keep,
             dry_run: request.dry_run,
-            props: request.properties.clone().into_iter().collect(),
+            props,
+            key,
             exclude: request.exclude.clone(),
             origin: request.origin.clone(),
             no_holds: request.no_holds,
@@ -317,6 +321,20 @@ impl ReceiveWatch for Watch<'_> {
 }
 
 impl Engine {
+    /// Brings encryption, keyformat and keylocation of what is received into agreement with what it comes to lie in, as for something new.
+    fn sealing_rules(&self, held: &Held, request: &FsReceive, props: &mut Properties) -> Result<(), Refusal> {
+        if request.key.is_none() && !props.contains_key("encryption") {
+            return Ok(());
+        }
+        let name = request.target.split('@').next().unwrap_or(&request.target);
+        let above = match request.naming {
+            ReceiveNaming::AsGiven => name.rsplit_once('/').map_or(name, |(above, _)| above),
+            ReceiveNaming::WithoutPool | ReceiveNaming::LastOnly => name,
+        };
+        let above = held.pool.dataset_info(above).map_err(refuse::pool)?;
+        filesystems::key_rules(props, above.encryption_root.as_deref(), request.key.as_ref())
+    }
+
     /// Snapshots to be sent, each with what it is an increment upon; and file systems that are left out for want of the snapshot.
     fn what_to_send(
         &self,

@@ -284,13 +284,15 @@ pub struct Cuts<'a> {
     pub operations: &'a [Operation],
     /// At one of so many.
     pub step: usize,
+    /// Opens what is sealed in it.
+    pub secret: Option<&'a [u8]>,
 }
 
 impl<'a> Cuts<'a> {
     /// At every operation of these kinds.
     pub fn new(image: &'a Image, stream: &'a [u8], target: &str, operations: &'a [Operation]) -> Cuts<'a> {
         let spec = ReceiveSpec { target: target.into(), ..ReceiveSpec::default() };
-        Cuts { image, stream, spec, operations, step: 1 }
+        Cuts { image, stream, spec, operations, step: 1, secret: None }
     }
 
     /// Cuts until the stream comes through. `is_all` looks at each pool that is found afterwards: true if all of the stream is there; else it
@@ -304,7 +306,7 @@ impl<'a> Cuts<'a> {
                 let when = format!("{operation:?} {skip}");
                 let all = is_all(&host, &when);
                 assert!(all || !done, "{when}: it was said to be received");
-                host.check();
+                host.check_with(self.secret);
                 ends[usize::from(all)] += 1;
                 if done {
                     break;
