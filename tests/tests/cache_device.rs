@@ -43,6 +43,10 @@ fn a_cache_device_is_used_and_never_believed() {
         fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
     }
     host.shell("zpool export tank && zpool import -d $PWD tank").ok();
+    host.shell("zfs set secondarycache=none tank").ok();
+    read_all(&host);
+    assert_eq!(column(&host, "c1.img", 1), 0, "nothing of it is to be kept");
+    host.shell("zfs inherit secondarycache tank").ok();
     read_all(&host);
     let kept = column(&host, "c1.img", 1);
     assert!(kept > 4 * MIB, "{kept} bytes are kept");

@@ -1,7 +1,7 @@
 //! [`BlockIo`]: writing, reading and freeing blocks.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use steadfast_crypto::{AuthError, BlockKeys, Mismatch, SEAL_OVERHEAD, Verified};
@@ -84,6 +84,8 @@ pub struct BlockIo {
     log: OnceLock<Arc<dyn ErrorLog>>,
     /// Cache devices.
     second: RwLock<Vec<Arc<SecondCache>>>,
+    /// Datasets of which cache devices are to keep nothing more.
+    not_for_second: RwLock<HashSet<DatasetId>>,
 }
 
 /// A block on its way down: everything but its places.
@@ -109,6 +111,7 @@ impl BlockIo {
             faults: Mutex::default(),
             log: OnceLock::new(),
             second: RwLock::default(),
+            not_for_second: RwLock::default(),
         }
     }
 
@@ -211,6 +214,16 @@ impl BlockIo {
         *self.second.write().unwrap_or_else(PoisonError::into_inner) = caches;
     }
 
+    /// Says whether cache devices may keep content of a dataset; so until this is called. What they have of it serves readers in any case.
+    pub fn set_for_second(&self, dataset: DatasetId, wanted: bool) {
+        let mut not = self.not_for_second.write().unwrap_or_else(PoisonError::into_inner);
+        if wanted {
+            not.remove(&dataset)
+        } else {
+            not.insert(dataset)
+        };
+    }
+
     fn second(&self, pointer: &BlockPointer) -> Vec<Arc<SecondCache>> {
         match pointer.kind {
             BlockKind::Data => self.second.read().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -229,8 +242,13 @@ impl BlockIo {
     }
 
     /// Which device keeps a block: the same one always, so that none is kept twice.
-    fn offer_second(&self, pointer: &BlockPointer, bytes: &[u8]) {
+    fn offer_second(&self, pointer: &BlockPointer, dataset: DatasetId, bytes: &[u8]) {
         let caches = self.second(pointer);
+        if caches.is_empty()
+            || self.not_for_second.read().unwrap_or_else(PoisonError::into_inner).contains(&dataset)
+        {
+            return;
+        }
         if let Some(cache) = caches.get(usize::from(pointer.hash[0]) % caches.len().max(1)) {
             cache.offer(&pointer.hash, bytes);
         }
@@ -335,7 +353,7 @@ impl BlockIo {
         for (lead, pointer) in leads {
             let checked = buffers.next().and_then(|bytes| Verified::check(bytes, &pointer.hash).ok());
             if let Some(stored) = &checked {
-                self.offer_second(pointer, stored);
+                self.offer_second(pointer, context.dataset, stored);
             }
             let opened = checked
                 .and_then(|stored| self.open_stored(stored, pointer.copies[0], pointer, context).ok())
@@ -652,7 +670,7 @@ impl BlockIo {
         context: &ReadContext<'_>,
     ) -> Result<Verified<Buffer>, Failure> {
         let stored = self.fetch_copy(address, pointer)?;
-        self.offer_second(pointer, &stored);
+        self.offer_second(pointer, context.dataset, &stored);
         self.open_stored(stored, address, pointer, context)
     }
 

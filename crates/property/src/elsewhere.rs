@@ -47,7 +47,6 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
         "rootcontext",
         "labels of SELinux for a whole mount are an option of the kernel's mounts, not of FUSE's",
     ),
-    ("secondarycache", "a cache device holds content of all file systems alike"),
     ("sharenfs", "export the mountpoint with the tools of your NFS server"),
     ("sharesmb", "export the mountpoint with the tools of your SMB server"),
     ("snapdev", "snapshots of a volume have no device nodes; clients of NBD ask for VOLUME@SNAPSHOT"),

@@ -525,6 +525,15 @@ pub const DATASET: &[Property] = &[
         "What is kept in memory when it was read or written: content and metadata, metadata only, or nothing.",
     )
     .inherited(),
+    setting(
+        "secondarycache",
+        "SECONDARYCACHE",
+        "all | metadata | none",
+        Kind::Words(&["all", "metadata", "none"]),
+        "all",
+        "May cache devices keep content that is read of it? Of metadata they keep none, so that `metadata` is `none`.",
+    )
+    .inherited(),
     measured(
         "usedbysnapshots",
         "USEDSNAP",
