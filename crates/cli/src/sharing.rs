@@ -267,6 +267,8 @@ mod tests {
         let lines = status_lines(&sharing, false);
         assert_eq!(lines[0], " dedup: DDT entries 3000, size 768K on disk, 117K in core");
         assert_eq!(lines.len(), 9);
+        let unfilled = SharingReport { index_filled: false, ..sharing };
+        assert!(status_lines(&unfilled, false)[0].ends_with("117K in core, being read"));
         assert!(lines[8].trim_start().starts_with("Total    2.93K    375M"), "{}", lines[8]);
         assert_eq!(status_lines(&SharingReport::default(), false), [" dedup: no DDT entries"]);
         let told = as_json(&sharing, false, true);

@@ -4,6 +4,8 @@
 mod devices;
 #[path = "engine/mounts.rs"]
 mod mounts;
+#[path = "engine/sharing.rs"]
+mod sharing;
 #[path = "engine/streams.rs"]
 mod streams;
 
