@@ -120,6 +120,72 @@ fn a_write_that_went_astray_is_healed_where_it_lacks_and_where_it_fell() {
     host.shell("zpool export tank").ok();
 }
 
+/// The table of `status -v`: four devices, each with errors of its own kind, and one without.
+#[test]
+fn errors_are_told_by_kind_and_device() {
+    let Some(host) = Host::with_images("errors by kind", 5, 96 * MIB) else { return };
+    let devices = "$PWD/d1.img $PWD/d2.img $PWD/d3.img $PWD/d4.img $PWD/d5.img";
+    host.shell(&format!("zpool create -m $PWD/t tank raidz1 {devices}")).ok();
+    write(&host, 0..FILES);
+    let told = host.shell("zpool status -v tank").ok().out;
+    assert!(!told.contains("ERRORS BY KIND"), "{told}");
+    // One after the other, as no more than one device may be wrong at a time.
+    host.shell("zpool inject tank $PWD/d4.img misdirect every=2").ok();
+    write(&host, FILES..2 * FILES);
+    host.shell("zpool inject -c tank && zpool scrub -w tank").ok();
+    host.shell("zpool inject tank $PWD/d2.img zero && zpool scrub -w tank").ok();
+    host.shell(
+        "zpool inject tank $PWD/d3.img flip bits=300 seed=5 offset=512k length=8M && zpool scrub -w tank",
+    )
+    .ok();
+    // What is read now is not in memory.
+    host.shell("zfs unmount tank; zfs mount tank; zpool inject tank $PWD/d1.img eio on=read nth=3").ok();
+    host.shell("zpool scrub -w tank; zpool inject -c tank").ok();
+    let told = host.shell("zpool status -v -p tank").ok().says("with 0B unrecoverable").out;
+    let table = told.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    let mut table = table.skip_while(|words| !words.starts_with(&["ERRORS", "BY", "KIND"]));
+    let heads = table.next().unwrap_or_else(|| panic!("no table in\n{told}"));
+    let kinds = ["UNREADABLE", "HASH", "AUTHENTICATION", "STALE", "MISPLACED", "SLOW"];
+    assert_eq!(heads[3..], kinds, "{told}");
+    let rows = table.take_while(|words| words.len() == 1 + kinds.len());
+    let rows: Vec<(String, Vec<u64>)> = rows
+        .map(|words| {
+            let counts =
+                words[1..].iter().map(|word| word.parse().unwrap_or_else(|_| panic!("{word}: {told}")));
+            (words[0].to_owned(), counts.collect())
+        })
+        .collect();
+    let is_any = |image: &str| -> Vec<bool> {
+        let row = rows.iter().find(|(name, _)| name.ends_with(image));
+        row.unwrap_or_else(|| panic!("{image} in\n{told}")).1.iter().map(|count| *count > 0).collect()
+    };
+    assert_eq!(is_any("d1.img"), [true, false, false, false, false, false], "{told}");
+    assert_eq!(is_any("d2.img"), [false, false, false, true, false, false], "{told}");
+    assert_eq!(is_any("d3.img"), [false, true, false, false, false, false], "{told}");
+    let astray = is_any("d4.img");
+    assert!(astray[3] && astray[4] && !astray[0] && !astray[2] && !astray[5], "{told}");
+    assert_eq!(rows.len(), 4, "d5 did not err: {told}");
+    // The same for programs, and the sum in the column of all.
+    let json = host.shell("zpool status -j --json-int tank").ok().out;
+    for (kind, count) in
+        kinds.iter().zip(&rows.iter().find(|(name, _)| name.ends_with("d4.img")).expect("found").1)
+    {
+        let wanted = format!("\"{}\":{count}", kind.to_lowercase());
+        assert!(json.replace([' ', '\n'], "").contains(&wanted), "{wanted} in {json}");
+    }
+    let sum: u64 =
+        rows.iter().find(|(name, _)| name.ends_with("d4.img")).expect("found").1[1..5].iter().sum();
+    let words = told.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    let line = words.into_iter().find(|words| words.len() > 4 && words[0].ends_with("d4.img"));
+    assert_eq!(line.expect("it is listed")[4], sum.to_string(), "{told}");
+    host.shell("zpool clear tank").ok();
+    let told = host.shell("zpool status -v tank").ok().out;
+    assert!(!told.contains("ERRORS BY KIND"), "{told}");
+    reimport(&host);
+    check(&host, 2 * FILES);
+    host.shell("zpool export tank").ok();
+}
+
 #[test]
 fn slow_devices_slow_a_pool_and_lose_nothing() {
     let Some(host) = host("slow") else { return };

@@ -415,7 +415,7 @@ impl Inner {
                 continue;
             }
             let batch = self.next_batch(scan, once)?;
-            let Some((last, _)) = batch.last() else {
+            let Some(((first, _), (last, _))) = batch.first().zip(batch.last()) else {
                 if scan.row.kind == ScanKind::Scrub {
                     let walk = scan.walk.get_or_insert_with(|| self.begin_walk());
                     if let Some(tally) = self.walk_step(walk, once) {
@@ -436,7 +436,12 @@ impl Inner {
                 return Ok(());
             };
             let batch_ns = self.env.clock.monotonic_ns();
-            let mended = self.space.mend_all(&batch, depth)?;
+            let others = || {
+                // A segment whose checksums cannot be had is mended itself, and says so.
+                let beside = self.space.beside(*first, *last).into_iter();
+                beside.map(|id| self.checksums_of(id).unwrap_or_default()).collect()
+            };
+            let mended = self.space.mend_all(&batch, depth, &others)?;
             scan.row.next = SegmentId(last.0 + 1);
             let is_alone = self.txgs.budget.fullness() == 0;
             scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);

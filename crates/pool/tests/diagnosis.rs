@@ -9,6 +9,7 @@ use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState, SegmentId};
+use steadfast_pool::inject::{Injection, When};
 use steadfast_pool::{
     Cause, CreateSpec, ERRORS_MAX, EventKind, GroupHandles, Pool, Redundancy, ScrubCommand, WINDOW,
 };
@@ -146,6 +147,64 @@ fn wrong_bytes_are_counted_by_kind_and_mark_the_device_that_gave_them() {
     rest(&pool);
     assert_eq!(marked(&pool), [None; 5]);
     assert!(pool.state().leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0));
+    pool.export().expect("exported");
+}
+
+/// Of writes that fell into the slot beside their own: what lies there is another's, and what should lie in their own never came.
+#[test]
+fn writes_that_went_astray_are_misplaced_where_they_fell() {
+    for (redundancy, count) in [(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 4), (Redundancy::Raidz(2), 5)]
+    {
+        let machine = Machine::new(redundancy, count);
+        let pool = machine.import();
+        let path = pool.state().leaves[1].config.path.clone();
+        pool.inject(&path, Injection::Misdirect { when: When::Every(2) }).expect("it is in use");
+        {
+            let (fs, _handle) = mount(&pool, "tank");
+            for file in FILES..2 * FILES {
+                common::write_file(&fs, ROOT, &name(file), &content(file));
+            }
+        }
+        pool.sync().expect("committed");
+        assert_eq!(pool.clear_injected(None), 1);
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        finish(&pool);
+        let leaves = pool.state().leaves;
+        let counts = &leaves[1].counts;
+        assert!(counts.misplaced_errors > 0, "{redundancy:?}: {counts:?}");
+        assert!(counts.stale_errors > 0, "{redundancy:?}: {counts:?}");
+        assert_eq!((counts.authentication_errors, counts.read_errors), (0, 0), "{redundancy:?}");
+        assert!((0..count).all(|at| at == 1 || leaves[at].counts.checksum_errors == 0), "{redundancy:?}");
+        assert_eq!(pool.state().scan.expect("one").lost, 0, "{redundancy:?}");
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        finish(&pool);
+        let scan = pool.state().scan.expect("one");
+        assert_eq!((scan.repaired, scan.lost), (0, 0), "{redundancy:?}");
+        pool.export().expect("exported");
+        let pool = machine.import();
+        assert!((0..2 * FILES).all(|file| read(&pool, file)), "{redundancy:?}");
+        pool.export().expect("exported");
+    }
+}
+
+#[test]
+fn a_device_that_takes_too_long_is_counted_and_marked() {
+    let machine = Machine::new(Redundancy::Raidz(1), 4);
+    let pool = machine.import();
+    let path = pool.state().leaves[2].config.path.clone();
+    let slow = Injection::Slow { latency_ns: 31_000_000_000, bytes_per_second: 0 };
+    pool.inject(&path, slow).expect("it is in use");
+    assert!((0..FILES).all(|file| read(&pool, file)));
+    rest(&pool);
+    let leaves = pool.state().leaves;
+    let calls: Vec<bool> = leaves.iter().map(|leaf| leaf.slow >= ERRORS_MAX).collect();
+    assert_eq!(calls, [false, false, true, false]);
+    assert!([0, 1, 3].iter().all(|&at| leaves[at].slow == 0));
+    let marked: Vec<Option<Cause>> = leaves.iter().map(|leaf| leaf.degraded).collect();
+    assert_eq!(marked, [None, None, Some(Cause::Slow), None]);
+    pool.clear_injected(None);
+    pool.clear_errors(&[]);
+    assert!(pool.state().leaves.iter().all(|leaf| leaf.slow == 0 && leaf.degraded.is_none()));
     pool.export().expect("exported");
 }
 

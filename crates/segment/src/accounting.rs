@@ -76,7 +76,7 @@ pub enum Wrong {
     Hash,
     /// Zeros where something was written: a write that never came, or a wiped device.
     Stale,
-    /// Bytes that belong to another place of the same segment: a write or a read that went astray.
+    /// Bytes that belong to another place, of the same segment or of one written at about the same time: a write or a read that went astray.
     Misplaced,
     /// The bytes that were written there, but the key does not open them as what their pointer says.
     Authentication,

@@ -18,9 +18,9 @@
 //! (N6) Of a segment of which not everything was read, nothing is mended but what moves or is missing, and nothing is called
 //!      lost: what was read was right, or it is read again with more.                              `Bed::disappoints`
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use steadfast_device::{Buffer, Place};
 use steadfast_env::Job;
@@ -69,6 +69,31 @@ struct Absent {
     missing: Vec<usize>,
 }
 
+/// Gives checksums of segments beside those that are mended.
+pub type Others<'s> = dyn Fn() -> Vec<Vec<[u8; Checksums::SIZE]>> + Sync + 's;
+
+/// What a chunk that is not what it should be may be instead: one of another place.
+struct Known<'s> {
+    segments: Vec<&'s [[u8; Checksums::SIZE]]>,
+    others: &'s Others<'s>,
+    /// All of them, once the first wrong chunk was met.
+    sums: OnceLock<HashSet<[u8; Checksums::SIZE]>>,
+}
+
+impl<'s> Known<'s> {
+    fn new(segments: Vec<&'s [[u8; Checksums::SIZE]]>, others: &'s Others<'s>) -> Known<'s> {
+        Known { segments, others, sums: OnceLock::new() }
+    }
+
+    fn has(&self, sum: &[u8; Checksums::SIZE]) -> bool {
+        let all = || {
+            let here = self.segments.iter().copied().flatten().copied();
+            here.chain((self.others)().into_iter().flatten()).collect()
+        };
+        self.sums.get_or_init(all).contains(sum)
+    }
+}
+
 /// A segment whose columns are being read.
 struct Bed<'s> {
     absent: Absent,
@@ -80,6 +105,8 @@ struct Bed<'s> {
     chunk: usize,
     rows: usize,
     sums: &'s [[u8; Checksums::SIZE]],
+    /// And those of others.
+    known: &'s Known<'s>,
     columns: Vec<Mutex<Read>>,
     /// Columns in lanes that are yet to be brought.
     left: AtomicUsize,
@@ -117,7 +144,8 @@ struct Outcome {
 impl Space {
     /// Mends segments: all devices read at once, each in order; what is wrong is put right, and columns that are missing, or lie where
     /// they are not to stay, are built on devices that have room. With each segment come its checksums as they are stored, none for
-    /// the pool's own metadata. Sync context only (N3).
+    /// the pool's own metadata; `others` is asked for those of segments beside, if a chunk is wrong that may be one of theirs. Sync context
+    /// only (N3).
     ///
     /// # Errors
     /// If a device failed that its group cannot do without.
@@ -125,11 +153,13 @@ impl Space {
         &self,
         segments: &[(SegmentId, Vec<[u8; Checksums::SIZE]>)],
         depth: Depth,
+        others: &Others<'_>,
     ) -> Result<Mended, Error> {
         let _sync = lock(&self.sync);
         let mut report = Mended::default();
+        let known = Known::new(segments.iter().map(|(_, sums)| &sums[..]).collect(), others);
         let mut beds: Vec<Bed<'_>> =
-            segments.iter().filter_map(|(id, sums)| self.bed(*id, sums, depth)).collect();
+            segments.iter().filter_map(|(id, sums)| self.bed(*id, (&sums[..], &known), depth)).collect();
         while !beds.is_empty() {
             let Outcome { report: pass, error, mut again } = self.pass(&beds);
             report.add(&pass);
@@ -225,7 +255,12 @@ impl Space {
     }
 
     /// A place for a segment, if it can be mended.
-    fn bed<'s>(&self, id: SegmentId, sums: &'s [[u8; Checksums::SIZE]], depth: Depth) -> Option<Bed<'s>> {
+    fn bed<'s>(
+        &self,
+        id: SegmentId,
+        (sums, known): (&'s [[u8; Checksums::SIZE]], &'s Known<'s>),
+        depth: Depth,
+    ) -> Option<Bed<'s>> {
         let (row, slot, row_units) = {
             let state = self.read_state();
             let row = state.table.rows.get(&id).filter(|row| !row.open)?;
@@ -247,7 +282,8 @@ impl Space {
         let columns = row.place.columns().map(|_| Mutex::default()).collect();
         let absent = self.absent(&row);
         let plan = self.plan(&row, &absent, depth);
-        Some(Bed { absent, plan, id, row, slot, chunk, rows, sums, columns, left: AtomicUsize::new(0) })
+        let left = AtomicUsize::new(0);
+        Some(Bed { absent, plan, id, row, slot, chunk, rows, sums, known, columns, left })
     }
 
     /// The lanes of all devices that hold columns, each in the order of its slots (N4).
@@ -312,7 +348,9 @@ impl Space {
         sums: &[[u8; Checksums::SIZE]],
         report: &mut Mended,
     ) -> Option<Patient> {
-        let beds = [self.bed(id, sums, Depth::All)?];
+        let none = Vec::<Vec<[u8; Checksums::SIZE]>>::new;
+        let known = Known::new(vec![sums], &none);
+        let beds = [self.bed(id, (sums, &known), Depth::All)?];
         for lane in &self.lanes(&beds) {
             while let Some((stop, bytes)) = self.take(lane, &beds) {
                 self.compare(lane, &beds[0], stop.column, bytes);
@@ -360,7 +398,7 @@ impl Bed<'_> {
         let wrong = |(row, bytes): (usize, &[u8])| {
             let sum = self.sums.get(row * per_row + if per_row == 1 { 0 } else { column })?;
             let found = checksum(bytes);
-            (found != *sum).then(|| (row, what_is_wrong(bytes, &found, self.sums)))
+            (found != *sum).then(|| (row, what_is_wrong(bytes, || self.known.has(&found))))
         };
         bytes.chunks(self.chunk).enumerate().filter_map(wrong).collect()
     }

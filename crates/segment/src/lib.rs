@@ -113,7 +113,7 @@ pub use accounting::{Accounting, DeviceCounts, DeviceUsage, Wrong};
 pub use cleaner::CleanReport;
 pub use error::{Error, ReadError, TableError};
 pub use groups::Redundancy;
-pub use lanes::Depth;
+pub use lanes::{Depth, Others};
 pub use log::LogSegment;
 pub use mend::Mended;
 pub use moving::{Fitted, Moved};

@@ -26,6 +26,9 @@ use crate::redundant::checksum;
 use crate::space::{Space, lock};
 use crate::table::Row;
 
+/// Segments on each side of those that are mended, among which bytes are looked for that lie in a wrong place.
+const BESIDE: usize = 8;
+
 /// What mending did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Mended {
@@ -121,6 +124,17 @@ impl Space {
         for (id, units) in logs {
             state.table.kill(id, 0, units).expect("the log lives from end to end");
         }
+    }
+
+    /// Segments with checksums whose numbers come shortly before and after these: they were written at about the same time, and lie beside
+    /// them where slots were free in a row.
+    #[must_use]
+    pub fn beside(&self, first: SegmentId, last: SegmentId) -> Vec<SegmentId> {
+        let state = self.read_state();
+        let rows = &state.table.rows;
+        let fit = |(id, row): (&SegmentId, &Row)| (state.table.sum_parts(row) > 0).then_some(*id);
+        let before = rows.range(..first).rev().filter_map(fit).take(BESIDE);
+        before.chain(rows.range(SegmentId(last.0 + 1)..).filter_map(fit).take(BESIDE)).collect()
     }
 
     pub(crate) fn is_incomplete(&self, table: &crate::table::Table, row: &Row) -> bool {
@@ -391,15 +405,11 @@ impl Patient {
     }
 }
 
-/// What is wrong with a chunk whose checksum is not the one it should have, among those of its segment.
-pub(crate) fn what_is_wrong(
-    bytes: &[u8],
-    found: &[u8; Checksums::SIZE],
-    sums: &[[u8; Checksums::SIZE]],
-) -> Wrong {
+/// What is wrong with a chunk whose checksum is not the one it should have. `is_elsewhere` says whether it should lie in another place.
+pub(crate) fn what_is_wrong(bytes: &[u8], is_elsewhere: impl FnOnce() -> bool) -> Wrong {
     if bytes.iter().all(|byte| *byte == 0) {
         Wrong::Stale
-    } else if sums.contains(found) {
+    } else if is_elsewhere() {
         Wrong::Misplaced
     } else {
         Wrong::Hash

@@ -8,7 +8,7 @@ use steadfast_crypto::hash;
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Buffer, Device, Operation, Place};
 use steadfast_format::{Checksums, Column, DatasetId, DeviceId, Placement, SegmentId};
-use steadfast_segment::{Class, Error, Geometry, Redundancy};
+use steadfast_segment::{Class, Depth, Error, Geometry, Redundancy};
 
 const GEOMETRY: Geometry = Geometry { slot_size: 64 << 10, unit: 512 };
 const OWNER: DatasetId = DatasetId(0);
@@ -303,6 +303,82 @@ fn checksums_are_those_of_the_chunks_as_they_lie() {
         // Nothing is kept of segments that are gone.
         let known = |id: &SegmentId| pool.durable.rows.contains_key(id);
         assert!(pool.durable.sums.keys().all(|(id, _)| known(id)));
+    }
+}
+
+/// All segments with checksums, as a scrub takes them.
+fn with_sums(pool: &MiniPool) -> Vec<(SegmentId, Vec<[u8; Checksums::SIZE]>)> {
+    let all = pool.space.mendable(false).into_iter().map(|segment| {
+        let parts = pool.durable.sums.range((segment, 0)..=(segment, u32::MAX));
+        (segment, parts.flat_map(|(_, part)| part.sums.iter().copied()).collect::<Vec<_>>())
+    });
+    all.filter(|(_, sums)| !sums.is_empty()).collect()
+}
+
+fn nobody() -> Vec<Vec<[u8; Checksums::SIZE]>> {
+    Vec::new()
+}
+
+/// Two chunks of a device in each other's place, as writes leave them that went astray: of one segment, and of two that follow each other.
+#[test]
+fn chunks_that_were_swapped_are_misplaced_and_put_right() {
+    const CHUNK: usize = 1024;
+    for group in GROUPS {
+        for apart in [false, true] {
+            for alone in [false, true] {
+                let pool = filled(group);
+                let all = with_sums(&pool);
+                let content = [Class::Data as u8, Class::Clean as u8];
+                let fit = |id: &SegmentId| {
+                    let known = all.iter().find(|(known, _)| known == id);
+                    let row = &pool.durable.rows[id];
+                    let rows = known.map_or(0, |(_, sums)| sums.len() / Checksums::per_row(&row.place));
+                    content.contains(&row.class) && rows > 1
+                };
+                let on_first = places(&pool, 0).into_iter().filter(|(id, _)| fit(id));
+                let on_first: Vec<Place> = on_first.map(|(_, place)| place).take(2).collect();
+                let [one, next] = on_first[..] else { panic!("{group:?}: two segments") };
+                let (from, to) = if apart { ((one, 0), (next, 0)) } else { ((one, 0), (one, CHUNK)) };
+                let device = &pool.devices[0];
+                let chunk = |(place, at): (Place, usize)| {
+                    let mut bytes = vec![0; CHUNK];
+                    device.read_segment(place, at as u32, &mut bytes).expect("readable");
+                    bytes
+                };
+                let (first, second) = (chunk(from), chunk(to));
+                assert!(first != second && first.iter().chain(&second).any(|byte| *byte != 0));
+                device.append_segment(from.0, from.1 as u32, &second).expect("written");
+                device.append_segment(to.0, to.1 as u32, &first).expect("written");
+                device.flush().expect("flushed");
+
+                let sums = |id: SegmentId| -> Vec<[u8; Checksums::SIZE]> {
+                    all.iter()
+                        .find(|(known, _)| *known == id)
+                        .map(|(_, sums)| sums.clone())
+                        .unwrap_or_default()
+                };
+                let mend = || match alone {
+                    false => pool.space.mend_all(&all, Depth::All, &nobody).expect("mended").repaired_bytes,
+                    true => {
+                        let each = all.iter().map(|one| {
+                            let others = || pool.space.beside(one.0, one.0).into_iter().map(sums).collect();
+                            let mended = pool.space.mend_all(std::slice::from_ref(one), Depth::All, &others);
+                            mended.expect("mended").repaired_bytes
+                        });
+                        each.sum()
+                    }
+                };
+                let when = format!("{group:?}, apart {apart}, alone {alone}");
+                assert_eq!(mend(), 2 * CHUNK as u64, "{when}");
+                for (id, counts) in pool.space.device_counts() {
+                    let wanted = if id == DeviceId(1) { 2 } else { 0 };
+                    assert_eq!((counts.misplaced_errors, counts.checksum_errors), (wanted, wanted), "{when}");
+                }
+                assert!(chunk(from) == first && chunk(to) == second, "{when}");
+                assert_eq!(mend(), 0, "{when}");
+                pool.verify();
+            }
+        }
     }
 }
 

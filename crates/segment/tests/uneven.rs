@@ -185,7 +185,7 @@ fn mend(pool: &MiniPool) -> u32 {
     };
     let ids = pool.space.mendable(true).into_iter().filter(|id| pool.durable.rows.contains_key(id));
     let patients: Vec<_> = ids.map(|id| (id, sums(id))).collect();
-    pool.space.mend_all(&patients, Depth::All).expect("the devices are there").missing
+    pool.space.mend_all(&patients, Depth::All, &Vec::new).expect("the devices are there").missing
 }
 
 /// (U7)
