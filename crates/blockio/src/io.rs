@@ -546,6 +546,11 @@ impl BlockIo {
         self.first_good(pointer, context, |address| self.fetch_copy(address, pointer))
     }
 
+    /// Counts bytes of another pool that are those that were sent, and that their key does not open, where they are kept.
+    pub fn note_unopened(&self, address: Address) {
+        self.space.note_authentication(address);
+    }
+
     /// Opens a block of another pool, whose bytes were kept there as they were sealed here.
     pub fn open_foreign(
         &self,

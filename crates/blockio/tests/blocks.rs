@@ -284,11 +284,12 @@ fn a_bad_copy_is_healed_by_the_other_and_told_of() {
 
 #[test]
 fn a_block_opens_only_as_what_it_was_written_as() {
-    let Fixture { io, .. } = fixture(true);
+    let Fixture { io, space, .. } = fixture(true);
     let secret = keys(1);
     let pointer = io.write(request(BlockKind::Names, mixed(5, 9000), Some(&secret))).unwrap();
     let context = reader(Some(&secret));
     assert!(io.read(&pointer, &context).is_ok());
+    assert_eq!(space.device_counts()[&DeviceId(1)].checksum_errors, 0);
     let lies = [
         BlockPointer { kind: BlockKind::Extents, ..pointer },
         BlockPointer { level: 1, ..pointer },
@@ -301,6 +302,9 @@ fn a_block_opens_only_as_what_it_was_written_as() {
     for lie in lies {
         assert_eq!(badness(io.read(&lie, &context)), Badness::Authentication, "{lie:?}");
     }
+    // Each of its two copies once, however often it is read.
+    let counts = space.device_counts()[&DeviceId(1)];
+    assert_eq!((counts.checksum_errors, counts.authentication_errors), (2, 2), "{counts:?}");
     let foreign = ReadContext { family: DatasetId(4), ..context };
     assert_eq!(badness(io.read(&pointer, &foreign)), Badness::Authentication);
     assert_eq!(badness(io.read(&pointer, &reader(Some(&keys(2))))), Badness::Authentication);

@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use parking_lot::RwLock;
-use steadfast_blockio::{Block, BlockIo, CompressionSetting, ReadContext};
+use steadfast_blockio::{Badness, Block, BlockIo, CompressionSetting, ReadContext};
 use steadfast_crypto::BlockKeys;
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts};
 use steadfast_device::Buffer;
 use steadfast_format::raw::{RawBlock, RawRoots, STRIDE, is_stamp};
-use steadfast_format::{BlockPointer, DatasetId, InodeId, PoolGuid, Stamp};
+use steadfast_format::{Address, BlockPointer, DatasetId, InodeId, PoolGuid, Stamp};
 use steadfast_tree::NodeCache;
 
 use crate::blocks::DatasetBlocks;
@@ -91,7 +91,15 @@ impl RawSource {
             if let Some((header, bytes)) = stored(carrier, &pointer.stamp)?
                 && header.psize == pointer.psize
             {
-                return Ok(blockio.open_foreign(Buffer::from(bytes), self.pool, pointer, context)?);
+                let opened = blockio.open_foreign(Buffer::from(bytes), self.pool, pointer, context);
+                if let Err(steadfast_blockio::Error::Bad(fault)) = &opened
+                    && fault.badness() == Badness::Authentication
+                    && let Some(address) = place_of(carrier, &pointer.stamp)
+                {
+                    // No device is to blame; it is counted where it lies, as that of a block of this pool is.
+                    blockio.note_unopened(address);
+                }
+                return Ok(opened?);
             }
         }
         Err(absent())
@@ -117,6 +125,12 @@ pub(crate) fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBloc
     let mut bytes = vec![0; header.psize as usize];
     carrier.read(&file, offset_of(stamp) + RawBlock::SIZE as u64, &mut bytes)?;
     Ok(Some((header, bytes)))
+}
+
+/// Where on devices a raw dataset has a block, or its first bytes; `None` of one so small that it lies in the tree.
+fn place_of(carrier: &Dataset, stamp: &Stamp) -> Option<Address> {
+    let extent = carrier.extent_at(file_of(&stamp.salt), offset_of(stamp)).ok()??;
+    steadfast_dataset::blocks_of(&extent).first().map(|(pointer, _)| pointer.copies[0])
 }
 
 /// The roots that a raw dataset, or a snapshot of one, has.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use common::{Dice, ROOT, mount, noise, write_file};
 use hosts::{Cuts, Host, WRITES, disturb, furnish, same, tree};
 use steadfast_format::KeyFormat;
+use steadfast_format::raw::{RawBlock, RawRoots};
 use steadfast_format::stream::FrameKind;
 use steadfast_pool::{Error, ReceiveSpec, SendSpec};
 
@@ -287,6 +288,55 @@ fn hostile_streams_change_nothing_or_give_what_does_not_open() {
     store.pool.load_key("store/copy", &KEY, false).expect("loaded");
     same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "at the end");
     store.check();
+}
+
+/// Roots are not sealed: whoever writes a stream can name what he likes there, with the hash that it has.
+#[test]
+fn a_root_that_was_forged_with_a_right_hash_is_counted_where_it_lies() {
+    let (one, store) = (laptop(), Host::new("store", 128));
+    {
+        let (fs, _handle) = mount(&one.pool, "one/vault");
+        for at in 0..30_u64 {
+            // Names that do not compress, so that the root of their tree is no small block.
+            let name: String = noise(at, 100).iter().map(|byte| char::from(b'a' + byte % 26)).collect();
+            write_file(&fs, ROOT, name.as_bytes(), &noise(at, 10));
+        }
+    }
+    one.snapshot("one/vault@a");
+    let full = raw(&one, "one/vault@a", None);
+    let mut frames = hosts::frames(&full);
+    let place = |kind| frames.iter().position(|frame| frame.0 == kind).expect("there");
+    let (at_roots, at_blocks) = (place(FrameKind::RawRoots), place(FrameKind::RawBlocks));
+    let mut roots = RawRoots::decode(&frames[at_roots].1).expect("roots");
+    let mut names = roots.names.expect("a tree");
+    let (mut at, mut forged) = (0, 0);
+    while at < frames[at_blocks].1.len() {
+        let bytes = &mut frames[at_blocks].1[at..];
+        let header: &[u8; RawBlock::SIZE] = bytes.first_chunk().expect("a header");
+        let block = RawBlock::decode(header).expect("a block");
+        let end = RawBlock::SIZE + block.psize as usize;
+        if block.stamp == names.stamp {
+            assert!(block.psize > 2048, "{} bytes would lie in the tree", block.psize);
+            bytes[end - 1] ^= 1;
+            let hash = steadfast_crypto::hash(&bytes[RawBlock::SIZE..end]);
+            bytes[..RawBlock::SIZE].copy_from_slice(&RawBlock { hash, ..block }.encode());
+            names.hash = hash;
+            forged += 1;
+        }
+        at += end;
+    }
+    assert_eq!(forged, 1, "the root of the names is sent");
+    roots.names = Some(names);
+    frames[at_roots].1 = roots.encode();
+    store.receive("store/forged", &hosts::joined(&frames)).expect("a store cannot know");
+    let told = store.pool.load_key("store/forged", &KEY, false).expect_err("it does not open").to_string();
+    assert!(told.contains("authentication"), "{told}");
+    let counts = store.pool.state().leaves[0].counts;
+    assert_eq!((counts.authentication_errors, counts.checksum_errors), (1, 1), "{counts:?}");
+    store.receive("store/copy", &full).expect("received");
+    store.pool.load_key("store/copy", &KEY, false).expect("loaded");
+    same((&one.pool, "one/vault"), (&store.pool, "store/copy"), "what was not forged");
+    assert_eq!(store.pool.state().leaves[0].counts.checksum_errors, 1);
 }
 
 #[test]
