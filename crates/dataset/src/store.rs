@@ -173,4 +173,8 @@ impl NodeStore for TreeStore {
     fn keeps(&self) -> bool {
         self.blocks.keeps_nodes()
     }
+
+    fn domain(&self) -> u64 {
+        self.blocks.domain().0
+    }
 }

@@ -57,6 +57,11 @@ impl NodeStore for MetaStore {
     fn free(&self, pointer: &BlockPointer) {
         self.blockio.free(pointer);
     }
+
+    fn domain(&self) -> u64 {
+        // No dataset's, so that of a sealed pool nothing is shown as a dataset either.
+        if self.keys.is_some() { u64::MAX } else { 0 }
+    }
 }
 
 /// Blocks of one dataset.

@@ -170,6 +170,12 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pool;
+    use crate::test_pool::{handle, tank_on};
+    use std::sync::Arc;
+    use steadfast_device::MemoryDevice;
+    use steadfast_env::Env;
+    use steadfast_format::{InodeId, KeyFormat};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -205,5 +211,60 @@ mod tests {
         assert_eq!((diagnosis.mark(one), diagnosis.mark(two)), (None, Some(Cause::Checksum)));
         diagnosis.forget(&[]);
         assert_eq!(diagnosis.mark(two), None);
+    }
+
+    /// Whoever can write the devices and knows the format can give a file system the root of another one, with all hashes: the bytes are
+    /// those that the pointer promises, and the key does not open them.
+    #[test]
+    fn bytes_that_are_right_and_do_not_open_are_counted_as_that() {
+        let (env, device) = (Env::simulated(3), Arc::new(MemoryDevice::new("a", 128 << 20)));
+        let random = |out: &mut [u8]| env.random.fill(out);
+        let pool = tank_on(&env, &device);
+        for (name, secret) in [("tank/one", [1; 32]), ("tank/two", [2; 32])] {
+            let user = crate::new_user_key(KeyFormat::Raw, &secret, &random, None).expect("a key");
+            pool.create_dataset(name, Default::default(), Some(crate::NewKey { user: Arc::new(user) }))
+                .expect("made");
+        }
+        pool.export().expect("exported");
+        let import = || {
+            let found = crate::scan(vec![handle(&device)]).0.remove(0);
+            let spec = crate::ImportSpec {
+                new_name: None,
+                force: false,
+                destroyed: false,
+                read_only: false,
+                accept_lost_log: false,
+                secret: None,
+                anchor: Default::default(),
+                host: "host".into(),
+                memory: Default::default(),
+            };
+            Pool::import(&env, found, &spec).expect("imported")
+        };
+        let pool = import();
+        {
+            let mut table = pool.inner.table.write();
+            let [one, two] = ["tank/one", "tank/two"].map(|name| table.find(name).expect("there"));
+            let root = table.get(two).expect("there").row.names;
+            let entry = table.get_mut(one).expect("there");
+            assert!(root.is_some() && entry.row.names != root);
+            (entry.row.names, entry.row_dirty) = (root, true);
+        }
+        pool.log(0, true, "so that there is something to commit");
+        pool.export().expect("exported");
+        let pool = import();
+        let look = |name: &str, secret: &[u8]| -> crate::Result<()> {
+            pool.load_key(name, secret, false)?;
+            pool.open_dataset(name)?.dataset().inode(InodeId(1))?;
+            Ok(())
+        };
+        // Its nodes are in memory from now on, for its own key.
+        look("tank/two", &[2; 32]).expect("its own root");
+        assert_eq!(pool.state().leaves[0].counts.checksum_errors, 0);
+        let told = look("tank/one", &[1; 32]).expect_err("another's root").to_string();
+        assert!(told.contains("authentication"), "{told}");
+        let counts = pool.state().leaves[0].counts;
+        assert_eq!((counts.checksum_errors, counts.authentication_errors), (2, 2), "both copies: {counts:?}");
+        assert_eq!((counts.read_errors, counts.hash_errors), (0, 0), "{counts:?}");
     }
 }

@@ -10,11 +10,19 @@ use crate::{AnchorWish, CreateSpec, DeviceHandle, GroupHandles, Memory, Pool};
 
 /// A pool of one device.
 pub(crate) fn tank() -> Pool {
-    let device = Arc::new(MemoryDevice::new("a", 128 << 20));
-    let handle = DeviceHandle { path: "a".into(), device: device as Arc<dyn Device> };
+    tank_on(&Env::simulated(1), &Arc::new(MemoryDevice::new("a", 128 << 20)))
+}
+
+/// A device as pools are given it.
+pub(crate) fn handle(device: &Arc<MemoryDevice>) -> DeviceHandle {
+    DeviceHandle { path: "a".into(), device: Arc::clone(device) as Arc<dyn Device> }
+}
+
+/// A pool of this device.
+pub(crate) fn tank_on(env: &Env, device: &Arc<MemoryDevice>) -> Pool {
     let spec = CreateSpec {
         name: "tank".into(),
-        groups: GroupHandles::alone(vec![handle]),
+        groups: GroupHandles::alone(vec![handle(device)]),
         ashift: 12,
         force: false,
         pool_props: Local::new(),
@@ -24,5 +32,5 @@ pub(crate) fn tank() -> Pool {
         host: "host".into(),
         memory: Memory::default(),
     };
-    Pool::create(&Env::simulated(1), spec).expect("a pool")
+    Pool::create(env, spec).expect("a pool")
 }

@@ -92,32 +92,32 @@ impl NodeCache {
         }
     }
 
-    pub(crate) fn get(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+    pub(crate) fn get(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let shard = self.shard(pointer).read().expect("no panic while held");
-        let found = shard.find(pointer);
+        let found = shard.find(pointer, domain);
         let counter = if found.is_some() { &shard.hits } else { &shard.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
 
     /// As [`NodeCache::get`] for who does not read what is not here, but begins again some other way: that is no miss yet.
-    pub(crate) fn glance(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+    pub(crate) fn glance(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let shard = self.shard(pointer).read().expect("no panic while held");
-        let found = shard.find(pointer)?;
+        let found = shard.find(pointer, domain)?;
         shard.hits.fetch_add(1, Ordering::Relaxed);
         Some(found)
     }
 
     /// As [`NodeCache::get`], without counting.
-    pub(crate) fn peek(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
-        self.shard(pointer).read().expect("no panic while held").find(pointer)
+    pub(crate) fn peek(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
+        self.shard(pointer).read().expect("no panic while held").find(pointer, domain)
     }
 
-    pub(crate) fn insert(&self, pointer: BlockPointer, node: Arc<Node>) {
+    pub(crate) fn insert(&self, pointer: BlockPointer, node: Arc<Node>, domain: u64) {
         let bytes = node.memory_bytes() + size_of::<Entry>();
         let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
         if bytes <= bytes_max {
-            let entry = Entry { pointer, node, bytes, referenced: AtomicBool::new(false) };
+            let entry = Entry { pointer, domain, node, bytes, referenced: AtomicBool::new(false) };
             self.shard(&pointer).write().expect("no panic while held").insert(entry, bytes_max);
         }
     }
@@ -134,9 +134,44 @@ impl NodeCache {
     }
 }
 
+/// The cache as the trees of one key see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lens {
+    cache: Arc<NodeCache>,
+    domain: u64,
+}
+
+impl Lens {
+    pub fn new(cache: Arc<NodeCache>, domain: u64) -> Lens {
+        Lens { cache, domain }
+    }
+
+    pub fn get(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+        self.cache.get(pointer, self.domain)
+    }
+
+    pub fn glance(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+        self.cache.glance(pointer, self.domain)
+    }
+
+    pub fn peek(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+        self.cache.peek(pointer, self.domain)
+    }
+
+    pub fn insert(&self, pointer: BlockPointer, node: Arc<Node>) {
+        self.cache.insert(pointer, node, self.domain);
+    }
+
+    pub fn remove(&self, pointer: &BlockPointer) {
+        self.cache.remove(pointer);
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     pointer: BlockPointer,
+    /// Whose key opened it ([`crate::NodeStore::domain`]).
+    domain: u64,
     node: Arc<Node>,
     bytes: usize,
     referenced: AtomicBool,
@@ -154,10 +189,10 @@ struct Shard {
 }
 
 impl Shard {
-    fn find(&self, pointer: &BlockPointer) -> Option<Arc<Node>> {
+    fn find(&self, pointer: &BlockPointer, domain: u64) -> Option<Arc<Node>> {
         let entry = self.slots[*self.index.get(&pointer.copies[0])?].as_ref()?;
-        // The whole pointer must agree: an address alone is a claim, the hash is the proof.
-        if entry.pointer != *pointer {
+        // The whole pointer must agree: an address alone is a claim, the hash is the proof. And what one key opened, another may not.
+        if entry.pointer != *pointer || entry.domain != domain {
             return None;
         }
         if !entry.referenced.load(Ordering::Relaxed) {
@@ -274,7 +309,7 @@ mod tests {
         for size in [0, 1, 5_000, 100_000, 5 << 20] {
             let cache = NodeCache::new(size);
             for offset in 0..10_000 {
-                cache.insert(pointer(offset), node());
+                cache.insert(pointer(offset), node(), 0);
                 assert!(cache.statistics().bytes <= size);
             }
         }
@@ -283,10 +318,10 @@ mod tests {
     #[test]
     fn a_node_used_again_and_again_survives_a_stream_of_others() {
         let cache = NodeCache::new(50_000);
-        cache.insert(pointer(0), node());
+        cache.insert(pointer(0), node(), 0);
         for offset in 1..1_000 {
-            assert!(cache.get(&pointer(0)).is_some(), "after {offset}");
-            cache.insert(pointer(offset), node());
+            assert!(cache.get(&pointer(0), 0).is_some(), "after {offset}");
+            cache.insert(pointer(offset), node(), 0);
         }
         assert_eq!(cache.statistics().hits, 999);
     }
@@ -294,7 +329,7 @@ mod tests {
     #[test]
     fn a_cache_that_was_large_is_as_quick_as_one_that_never_was() {
         let cache = NodeCache::new(10_000_000);
-        (0..5_000).for_each(|offset| cache.insert(pointer(offset), node()));
+        (0..5_000).for_each(|offset| cache.insert(pointer(offset), node(), 0));
         cache.set_bytes_max(20_000);
         let kept = cache.statistics();
         assert!(kept.bytes <= 20_000 && kept.nodes > 0);
@@ -305,23 +340,36 @@ mod tests {
                 shard.slots[*slot].as_ref().is_some_and(|entry| entry.pointer.copies[0] == *address)
             }));
         }
-        assert_eq!((0..5_000).filter(|&offset| cache.peek(&pointer(offset)).is_some()).count(), kept.nodes);
+        assert_eq!(
+            (0..5_000).filter(|&offset| cache.peek(&pointer(offset), 0).is_some()).count(),
+            kept.nodes
+        );
     }
 
     #[test]
     fn the_same_address_with_another_hash_is_a_miss() {
         let cache = NodeCache::new(50_000);
-        cache.insert(pointer(7), node());
-        assert!(cache.get(&BlockPointer { hash: [1; 32], ..pointer(7) }).is_none());
+        cache.insert(pointer(7), node(), 0);
+        assert!(cache.get(&BlockPointer { hash: [1; 32], ..pointer(7) }, 0).is_none());
         assert_eq!((cache.statistics().hits, cache.statistics().misses), (0, 1));
         cache.remove(&pointer(7));
         assert_eq!((cache.statistics().nodes, cache.statistics().bytes), (0, 0));
     }
 
     #[test]
+    fn what_one_key_opened_is_not_there_for_another() {
+        let cache = NodeCache::new(50_000);
+        let [one, two] = [1, 2].map(|domain| Lens::new(Arc::clone(&cache), domain));
+        one.insert(pointer(7), node());
+        assert!(one.get(&pointer(7)).is_some() && one.glance(&pointer(7)).is_some());
+        assert!(two.get(&pointer(7)).is_none() && two.glance(&pointer(7)).is_none());
+        assert!(one.peek(&pointer(7)).is_some() && two.peek(&pointer(7)).is_none());
+    }
+
+    #[test]
     fn shards_share_the_load() {
         let cache = NodeCache::new(16 << 20);
-        (0..4_000).for_each(|index| cache.insert(pointer(index * 4096), node()));
+        (0..4_000).for_each(|index| cache.insert(pointer(index * 4096), node(), 0));
         let fullest = cache.shards.iter().map(|shard| shard.read().unwrap().index.len()).max().unwrap();
         assert!(fullest < 2 * 4_000 / 16, "{fullest} of 4,000 in one of 16 shards");
     }

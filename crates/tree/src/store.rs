@@ -27,6 +27,12 @@ pub trait NodeStore: Send + Sync {
     fn keeps(&self) -> bool {
         true
     }
+
+    /// Whose key opens the nodes; 0 if none does. Nodes that were opened by one key are not in the cache for the trees of another: a pointer
+    /// that was made up leads to what its own key opens, or to an error.
+    fn domain(&self) -> u64 {
+        0
+    }
 }
 
 /// An error of a [`NodeStore`], with its source untouched, so that a caller above the tree can find in it what

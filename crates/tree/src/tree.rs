@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, KEY_BYTES_MAX, NODE_BYTES_MAX, SLOT_SIZE, VALUE_BYTES_MAX};
 
-use crate::cache::NodeCache;
+use crate::cache::{Lens, NodeCache};
 use crate::cursor::{Cursor, Entry, Range};
 use crate::node::{Child, Node, Predecessor};
 use crate::sync::{Frozen, Ledger};
@@ -46,7 +46,7 @@ impl Default for Options {
 /// crate's text.
 pub struct Tree {
     store: Arc<dyn NodeStore>,
-    pub(crate) cache: Arc<NodeCache>,
+    pub(crate) cache: Lens,
     pub(crate) options: Options,
     /// Tells this tree's snapshots from another's.
     pub(crate) token: Arc<()>,
@@ -94,6 +94,7 @@ impl Tree {
         options: Options,
     ) -> Self {
         assert!((NODE_BYTES_MAX_MIN..=NODE_BYTES_MAX).contains(&options.node_bytes_max), "{options:?}");
+        let cache = Lens::new(cache, store.domain());
         Tree {
             store,
             cache,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use steadfast_format::BlockPointer;
 use steadfast_format::node::{HEADER_SIZE, LEVEL_MAX};
 
-use crate::cache::{AddressMap, NodeCache};
+use crate::cache::{AddressMap, Lens};
 use crate::node::{Cell, Child, Dirty, Node, Predecessor, separator};
 use crate::page::{Page, Run};
 
@@ -110,7 +110,7 @@ fn group<'c, 'a>(changes: &'c [Change<'a>], upper: Option<&[u8]>) -> &'c [Change
 /// The first walk. See the module's text.
 pub(crate) struct Survey<'t> {
     pub(crate) held: &'t mut Held,
-    pub(crate) cache: &'t NodeCache,
+    pub(crate) cache: &'t Lens,
     pub(crate) node_bytes_max: usize,
     pub(crate) missing: Vec<Missing>,
     /// Keys of removals that will find nothing, as indices of the batch; valid if nothing is missing.
@@ -119,7 +119,7 @@ pub(crate) struct Survey<'t> {
 }
 
 impl<'t> Survey<'t> {
-    pub(crate) fn new(held: &'t mut Held, cache: &'t NodeCache, node_bytes_max: usize) -> Self {
+    pub(crate) fn new(held: &'t mut Held, cache: &'t Lens, node_bytes_max: usize) -> Self {
         Survey { held, cache, node_bytes_max, missing: Vec::new(), absent: Vec::new(), seen: 0 }
     }
 
@@ -261,7 +261,7 @@ pub(crate) struct Writer<'t> {
     pub(crate) epoch: u64,
     pub(crate) node_bytes_max: usize,
     pub(crate) held: &'t mut Held,
-    pub(crate) cache: &'t NodeCache,
+    pub(crate) cache: &'t Lens,
     /// Versions that the txg drops without successor.
     pub(crate) dropped: &'t mut Vec<Predecessor>,
     /// Encoded bytes of the nodes of this epoch.
