@@ -11,6 +11,7 @@ use steadfast_env::Env;
 use steadfast_format::{GroupClass, LeafState};
 use steadfast_pool::{
     CreateSpec, DeviceHandle, Error, GroupHandles, Pool, Redundancy, ScanKind, ScanState, ScrubCommand,
+    Sweep, TrimCommand, TrimState,
 };
 
 const FILES: u64 = 24;
@@ -301,6 +302,109 @@ fn a_device_that_was_offline_gets_what_it_missed() {
         for file in 0..FILES {
             assert!(read_file(&pool, file) == content(file + 100), "{redundancy:?}: file {file}");
         }
+        pool.export().expect("exported");
+    }
+}
+
+/// Lets a sweep come to its end.
+fn sweep(pool: &Pool, what: Sweep) {
+    let left = || match what {
+        Sweep::Trim => pool.trim_remaining(),
+        Sweep::Initialize => pool.initialize_remaining(),
+    };
+    match what {
+        Sweep::Trim => pool.trim(&[], TrimCommand::Start { rate: None }).expect("begun"),
+        Sweep::Initialize => pool.initialize(&[], TrimCommand::Start { rate: None }).expect("begun"),
+    }
+    for _ in 0..10_000 {
+        if left() == 0 {
+            return;
+        }
+        pool.step();
+    }
+    panic!("{what:?}: {} bytes left", left());
+}
+
+/// What is free of a group is filled and discarded, beside a device that is away and gets what it missed afterwards: neither touches a
+/// column, nor what a column is going to be.
+#[test]
+fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
+    const AWAY: usize = 1;
+    for (redundancy, count) in GROUPS {
+        let machine = Machine { env: Env::simulated(7), ..Machine::new(count) };
+        let pool = machine.create(redundancy);
+        let path = pool.state().leaves[AWAY].config.path.clone();
+        pool.offline(&path).expect("it can be spared");
+        let rewrite = |files: std::ops::Range<u64>, seed: u64| {
+            files.for_each(|file| write_file(&pool, file, &content(file + seed)));
+            pool.sync().expect("committed");
+        };
+        rewrite(0..FILES / 2, 100);
+        for (what, seed) in [(Sweep::Initialize, 200), (Sweep::Trim, 300)] {
+            let free: Vec<u64> = {
+                let state = pool.state();
+                let slot = |at: usize| state.leaves[at].size_bytes / state.accounting.devices[at].slots;
+                (0..count).map(|at| state.accounting.devices[at].free_slots * slot(at)).collect()
+            };
+            sweep(&pool, what);
+            let leaves = pool.state().leaves;
+            for (at, leaf) in leaves.iter().enumerate() {
+                let status = if what == Sweep::Trim { leaf.trim } else { leaf.initialize };
+                if at == AWAY {
+                    assert_ne!(status.state, TrimState::Active, "{redundancy:?}: nobody waits for it");
+                    continue;
+                }
+                assert_eq!(status.state, TrimState::Complete, "{redundancy:?} {what:?}: device {at}");
+                // Commits beside it take and give back some.
+                let some = 16 * leaf.size_bytes / 128;
+                assert!(
+                    free[at].abs_diff(status.trimmed_bytes) <= some && status.trimmed_bytes > some,
+                    "{redundancy:?} {what:?}: device {at}: {} of {}",
+                    status.trimmed_bytes,
+                    free[at]
+                );
+            }
+            rewrite(2..FILES / 3, seed);
+        }
+        let never = || -> steadfast_pool::Result<Arc<dyn Device>> { panic!("it is open") };
+        assert!(pool.online(&path, &never).expect("it comes back"));
+        finish(&pool);
+        let scan = pool.state().scan.expect("a resilver");
+        assert_eq!(
+            (scan.kind, scan.state, scan.missing),
+            (ScanKind::Resilver, ScanState::Finished, 0),
+            "{redundancy:?}"
+        );
+        assert!(scan.rebuilt > 0, "{redundancy:?}");
+        // Now of all of them, and what is written then.
+        sweep(&pool, Sweep::Initialize);
+        sweep(&pool, Sweep::Trim);
+        rewrite(4..8, 400);
+        let right = |pool: &Pool| {
+            for file in 0..FILES {
+                let seed = match file {
+                    4..8 => 400,
+                    2..4 => 300,
+                    0..2 | 8..12 => 100,
+                    _ => 0,
+                };
+                assert!(read_file(pool, file) == content(file + seed), "{redundancy:?}: file {file}");
+            }
+        };
+        pool.scrub(ScrubCommand::Start).expect("begun");
+        finish(&pool);
+        let scan = pool.state().scan.expect("a scrub");
+        assert_eq!((scan.kind, scan.repaired, scan.lost), (ScanKind::Scrub, 0, 0), "{redundancy:?}");
+        let leaves = pool.state().leaves;
+        assert!(leaves.iter().all(|leaf| leaf.counts.checksum_errors == 0), "{redundancy:?}");
+        pool.export().expect("exported");
+        // What the device that was away holds is needed now.
+        let spare = redundancy.spared(count as u32) as usize;
+        let here: Vec<usize> =
+            (0..count).filter(|&at| at == AWAY || at >= spare + usize::from(spare > AWAY)).collect();
+        assert_eq!(here.len(), count - spare);
+        let pool = machine.import(&here);
+        right(&pool);
         pool.export().expect("exported");
     }
 }
