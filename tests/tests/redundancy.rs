@@ -169,3 +169,43 @@ fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced()
     assert!(!told.out.contains("spares"), "{}", told.out);
     host.shell("zpool export tank").ok();
 }
+
+#[test]
+fn groups_are_as_wide_as_they_may_be_and_no_wider() {
+    let Some(host) = Host::with_images("wide groups", 33, 64 * MIB) else { return };
+    let refused = |line: &str, most: &str| {
+        let told = host.shell(line).fails(1).says("VDEV-GROUP").says(most);
+        let sentence = told.err.lines().next().unwrap_or_default();
+        assert!(sentence.contains(most), "the first line says it: {}", told.err);
+        host.shell("zpool list -H tank").fails(1);
+    };
+    for level in ["raidz1", "raidz2", "raidz3"] {
+        refused(&format!("zpool create -m $PWD/t tank {level} $PWD/d{{1..33}}.img"), "32");
+    }
+    refused("zpool create -m $PWD/t tank mirror $PWD/d{1..5}.img", "4");
+    // 32 are written, lose three, and are read; a fourth is needed.
+    host.shell("zpool create -m $PWD/t tank raidz3 $PWD/d{1..32}.img").ok();
+    host.shell("zpool status tank").ok().says("raidz3-0").says("d32.img");
+    let files = 40;
+    for file in 0..files {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool sync tank; zpool export tank; mkdir away; mv d1.img d17.img d32.img away").ok();
+    host.shell("zpool import -d $PWD tank && zpool status tank").ok().says("DEGRADED").says("UNAVAIL");
+    check(&host, files);
+    host.shell("zpool offline tank $PWD/d2.img").fails(1).says("VDEV-NEEDED");
+    host.shell("zpool scrub -w tank; zpool status tank").ok().says("with 0B unrecoverable");
+    host.shell("zpool export tank; mv away/* .; zpool import -d $PWD tank; zpool wait tank").ok();
+    host.shell("zpool scrub -w tank; zpool status -x tank").ok().says("healthy");
+    check(&host, files);
+    host.shell("zpool destroy tank").ok();
+    // Four copies, of which one is left.
+    host.shell("zpool create -f -m $PWD/t tank mirror $PWD/d{1..4}.img").ok();
+    for file in 0..files {
+        fs::write(host.at("t").join(format!("f{file}")), noise(file, 400_000)).expect("written");
+    }
+    host.shell("zpool attach tank $PWD/d1.img $PWD/d5.img").fails(1).says("VDEV-GROUP").says("4");
+    host.shell("zpool export tank; mv d1.img d2.img d4.img away; zpool import -d $PWD tank").ok();
+    check(&host, files);
+    host.shell("zpool export tank").ok();
+}
