@@ -1,0 +1,123 @@
+//! What the daemon tells as it happens, and what it does by itself.
+
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
+
+use steadfast_tests::{Host, spawn, steadfast_bin, until};
+
+/// A command that goes on until it is dropped, and what it has printed so far.
+struct Going {
+    child: Child,
+    printed: std::path::PathBuf,
+}
+
+impl Going {
+    fn begin(host: &Host, name: &str, words: &[&str]) -> Going {
+        let printed = host.at(name);
+        let out = File::create(&printed).expect("a file");
+        let mut command = Command::new(steadfast_bin());
+        command.args(words).env("STEADFAST_RUNTIME_DIR", host.at("run")).current_dir(host.path());
+        let child = spawn(command.stdin(Stdio::null()).stdout(out)).expect("it starts");
+        Going { child, printed }
+    }
+
+    fn printed(&self) -> String {
+        fs::read_to_string(&self.printed).expect("readable")
+    }
+
+    /// What it has printed once that holds a word.
+    #[track_caller]
+    fn until(&mut self, word: &str) -> String {
+        let printed = &self.printed;
+        let told = until(|| {
+            let told = fs::read_to_string(printed).expect("readable");
+            if told.contains(word) { Ok(told) } else { Err(told) }
+        });
+        assert!(self.child.try_wait().expect("asked").is_none(), "it goes on: {told}");
+        told
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn events_are_told_as_they_come_to_who_follows_them() {
+    let Some(host) = Host::with_tank("events that come later") else { return };
+    let mut all = Going::begin(&host, "all", &["pool", "events", "-f", "-H"]);
+    let mut json = Going::begin(&host, "json", &["pool", "events", "-f", "-j", "tank"]);
+    let told = all.until("pool_create");
+    assert!(!told.contains("initialize"), "{told}");
+    json.until("pool_create");
+    // What comes now is later than what was told.
+    host.shell("zpool initialize -w tank").ok();
+    let told = all.until("initialize_finish");
+    for word in ["pool_create", "initialize_start", "initialize_finish"] {
+        assert_eq!(told.lines().filter(|line| line.ends_with(word)).count(), 1, "each once: {told}");
+    }
+    let told = json.until("initialize_finish");
+    for line in told.lines() {
+        assert!(line.starts_with('{') && line.ends_with('}'), "one document a line: {line}");
+    }
+    // Of another pool, and nothing of it to who asked for this one.
+    host.image("pond.img", 64 << 20);
+    host.shell("zpool create -m $PWD/p pond $PWD/pond.img").ok();
+    let mut other = Going::begin(&host, "other", &["pool", "events", "-f", "-v", "pond"]);
+    other.until("pool_create");
+    host.shell("zpool export pond").ok();
+    let told = other.until("pool_export");
+    assert!(told.contains("pool = \"pond\"") && !told.contains("tank"), "{told}");
+    let told = all.until("pool_export");
+    assert_eq!(told.matches("initialize_start").count(), 1, "nothing is told twice: {told}");
+    assert!(!json.printed().contains("pond"));
+    drop((all, json, other));
+    host.shell("zpool export tank").ok();
+}
+
+/// The policy, with no hand but the daemon's.
+#[test]
+fn a_policy_is_carried_out_by_the_daemon() {
+    let Some(host) = Host::with_tank("a policy") else { return };
+    host.shell("zfs create tank/a; zfs create -o steadfast:auto-snapshot=off tank/b; echo one > t/a/file")
+        .ok();
+    host.shell("zfs set steadfast:auto-snapshot=hourly tank").fails(1).says("PROP-VALUE");
+    // Its own of an hour long ago, and what somebody took for himself.
+    host.shell(
+        "for hour in 01 02 03; do zfs snapshot tank/a@auto-hourly-2020-01-01_$hour:00; done; \
+         zfs snapshot tank/a@mine; zfs snapshot tank/b@auto-hourly-2020-01-01_01:00; echo two > t/a/file",
+    )
+    .ok();
+    host.shell("zfs set steadfast:auto-snapshot=hourly=2,daily=1 tank").ok();
+    // It looks at the clock when it starts, and once a minute.
+    host.run("daemon stop").ok();
+    let year = host.shell("date -u +%Y").ok().out.trim().to_owned();
+    let names = |fs: &str, is_so: &dyn Fn(&str) -> bool| {
+        host.until(&format!("zfs list -H -t snapshot -o name -s creation {fs} | cut -d@ -f2"), is_so)
+    };
+    let is_done = |told: &str| {
+        let fresh = |period: &str| told.contains(&format!("auto-{period}-{year}-"));
+        fresh("hourly")
+            && fresh("daily")
+            && told.lines().filter(|line| line.starts_with("auto-hourly")).count() == 2
+    };
+    let told = names("tank/a", &is_done);
+    assert!(!told.contains("2020-01-01_01") && !told.contains("2020-01-01_02"), "the oldest went: {told}");
+    assert!(told.lines().any(|line| line == "mine"), "{told}");
+    assert_eq!(told.lines().filter(|line| line.starts_with("auto-daily")).count(), 1, "{told}");
+    // What is above has its own; what said no has what it had.
+    let above = names("tank", &|told| told.contains("auto-hourly") && told.contains("auto-daily"));
+    assert!(!above.contains("mine"), "{above}");
+    let apart = host.shell("zfs list -H -t snapshot -o name tank/b").ok().out;
+    assert_eq!(apart.trim(), "tank/b@auto-hourly-2020-01-01_01:00");
+    let fresh = told.lines().find(|line| line.starts_with(&format!("auto-hourly-{year}"))).expect("there");
+    host.shell(&format!("cat t/a/.zfs/snapshot/{fresh}/file")).ok().says("two");
+    host.shell("cat t/a/.zfs/snapshot/mine/file").ok().says("one");
+    host.shell("zpool history -i tank")
+        .ok()
+        .says(&format!("snapshot tank/a@{fresh} (steadfast:auto-snapshot)"));
+    host.shell("zpool export tank").ok();
+}
