@@ -23,13 +23,27 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
 ];
 
+/// The other architecture that parity has a kernel for.
+const ARM: &str = "aarch64-unknown-linux-gnu";
+/// What its unit tests are built and run with elsewhere.
+const ARM_PACKAGES: &[(&str, &str)] = &[
+    ("/usr/bin/qemu-aarch64", "qemu-user"),
+    ("/usr/bin/aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
+];
+const ARM_SETTINGS: [(&str, &str); 2] = [
+    ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+    ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu"),
+];
+
 /// Programs from crates.io: (name, version).
 pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 pub const CARGO_DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 
-/// Runs everything; `quick` leaves out what takes long to install. True if all passed.
-pub fn run(root: &Path, quick: bool) -> bool {
+/// Runs everything; `quick` leaves out what takes long to install, and with `arm` the parity of aarch64 is not only compiled, but run in an
+/// emulator. True if all passed.
+pub fn run(root: &Path, quick: bool, arm: bool) -> bool {
     let started = Instant::now();
     let runner = Runner::new(root);
     runner.packages(PACKAGES, true);
@@ -50,6 +64,7 @@ pub fn run(root: &Path, quick: bool) -> bool {
     } else {
         println!("SKIPPED licences and bans: cargo-deny is not installed");
     }
+    steps.extend(arm_steps(&runner, arm));
     steps.push(("documentation", vec!["doc", "--workspace", "--no-deps", "--quiet"]));
     steps.push(("the program under test", vec!["build", "--package", "steadfast"]));
     steps.push(("tests", vec!["test", "--workspace", "--no-fail-fast"]));
@@ -76,6 +91,32 @@ pub fn run(root: &Path, quick: bool) -> bool {
         started.elapsed().as_secs()
     );
     failed.is_empty()
+}
+
+/// Kernels of parity for the other architecture: compiled where its standard library is installed, and run if that is wanted.
+fn arm_steps(runner: &Runner, run: bool) -> Vec<(&'static str, Vec<&'static str>)> {
+    let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", ARM]).output();
+    let folder = libraries.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned());
+    if !folder.is_ok_and(|folder| !folder.is_empty() && Path::new(&folder).exists()) {
+        println!(
+            "SKIPPED parity for aarch64: its standard library is not installed: rustup target add {ARM}"
+        );
+        return Vec::new();
+    }
+    let check =
+        ["clippy", "--target", ARM, "--package", "steadfast-vdev", "--all-targets", "--", "-D", "warnings"];
+    let mut steps = vec![("parity for aarch64", check.to_vec())];
+    if run {
+        runner.packages(ARM_PACKAGES, true);
+        match ARM_PACKAGES.iter().find(|(mark, _)| !Path::new(mark).exists()) {
+            Some((_, package)) => println!("SKIPPED parity for aarch64, run: {package} is not installed"),
+            None => {
+                let test = ["test", "--target", ARM, "--package", "steadfast-vdev", "--lib"];
+                steps.push(("parity for aarch64, run", test.to_vec()));
+            }
+        }
+    }
+    steps
 }
 
 /// The commit that is checked out, as a number; 0 where there is none.
@@ -121,6 +162,7 @@ impl Runner {
         command
             .args(args)
             .current_dir(&self.root)
+            .envs(ARM_SETTINGS)
             .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
         command.status().is_ok_and(|status| status.success())
     }

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
         }
         Some("test") => {
             let quick = std::env::args().any(|arg| arg == "--quick");
-            ExitCode::from(u8::from(!check::run(&root, quick)))
+            let arm = std::env::args().any(|arg| arg == "--aarch64");
+            ExitCode::from(u8::from(!check::run(&root, quick, arm)))
         }
         Some(kind @ ("conformance" | "stress")) => {
             let words: Vec<String> = std::env::args().skip(2).collect();
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
         _ => {
             for line in [
-                "usage: cargo xtask test [--quick]   everything the server runs; installs what the tests need",
+                "usage: cargo xtask test [--quick] [--aarch64]   everything the server runs; installs what the tests need",
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask deb              a Debian package of the program and what belongs to it",

@@ -83,7 +83,8 @@ impl Factor {
         &FACTORS[usize::from(value)]
     }
 
-    /// Like [`Factor::of`], where the constant is known to the compiler.
+    /// Like [`Factor::of`], where the constant is known to the compiler: of use where it is loaded, not built into instructions.
+    #[cfg(target_arch = "x86_64")]
     pub const fn constant(value: u8) -> &'static Factor {
         &FACTORS[value as usize]
     }
