@@ -87,13 +87,17 @@ fn snapshots_of_locked_file_systems_are_kept_scrubbed_and_destroyed() {
     assert_eq!(fs::read_to_string(top.join(".zfs/snapshot/kept/letter")).expect("read"), "second");
     host.shell("zfs unmount tank/vault && zfs unload-key tank/vault").ok();
 
-    // Without the key only who shares its segments with nobody is destroyed: of others nothing tells which blocks are whose.
+    // Without the key nothing tells which blocks are whose among those of one owner: they go together, or stay.
     host.shell("zfs release keep tank/vault@kept").ok();
-    host.shell("zfs destroy -r tank/vault").fails(1).says("KEY-NEEDED");
-    host.shell("zfs list tank/vault@kept").ok();
+    host.shell("zfs destroy -r tank/vault/in").fails(1).says("KEY-NEEDED").says("together with tank/vault,");
+    host.shell("zfs list tank/vault@kept && zfs list tank/vault/in@b").ok();
     sound(&host);
-    host.shell("zfs load-key tank/vault && zfs destroy -r tank/vault/in && zpool wait -t free tank").ok();
-    host.shell("zfs unload-key tank/vault && zfs destroy -r tank/vault").ok();
+    host.shell("zfs clone tank/vault/in@b tank/twin").fails(1).says("KEY-NEEDED");
+    host.shell("zfs load-key tank/vault && zfs clone tank/vault/in@b tank/twin && zfs unmount tank/twin")
+        .ok();
+    host.shell("zfs unload-key tank/vault && zfs destroy -r tank/vault").fails(1).says("tank/twin");
+    host.shell("zfs destroy -R tank/vault").ok();
+    host.shell("zfs list tank/twin").fails(1);
     sound(&host);
     assert!(number(&host, "used", "tank") < 1 << 20);
 }
@@ -105,18 +109,30 @@ fn a_tree_with_a_locked_file_system_goes_as_a_whole_or_not_at_all() {
     let new = "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$PWD/key";
     host.shell(&format!("zfs create tank/top && {new} tank/top/a && zfs create tank/top/a/in")).ok();
     host.shell("zfs create tank/top/z && date > t/top/z/file && date > t/top/a/in/file").ok();
-    host.shell("zfs unmount tank/top/a && zfs unload-key tank/top/a").ok();
-    host.shell("zfs destroy -r tank/top").fails(1).says("KEY-NEEDED");
-    assert_eq!(
-        host.shell("zfs list -Hr -o name tank/top").ok().out,
-        "tank/top\ntank/top/a\ntank/top/a/in\ntank/top/z\n"
-    );
+    // One of the same key lies elsewhere: without it nothing tells whose blocks are whose.
+    host.shell("zfs snapshot tank/top/a/in@s && zfs clone tank/top/a/in@s tank/twin").ok();
+    host.shell("zfs promote tank/twin && zfs unmount tank/twin && zfs unmount tank/top/a").ok();
+    host.shell("zfs unload-key tank/top/a").ok();
+    host.shell("zfs destroy -r tank/top").fails(1).says("tank/twin");
+    let list = || host.shell("zfs list -Hr -o name tank").ok().out;
+    let all = "tank\ntank/top\ntank/top/a\ntank/top/a/in\ntank/top/z\ntank/twin\n";
+    assert_eq!(list(), all);
     host.shell("cat t/top/z/file").ok();
     // The same for what is held.
-    host.shell("zfs load-key tank/top/a && zfs snapshot tank/top/a@kept && zfs hold mine tank/top/a@kept")
-        .ok();
+    host.shell("zfs snapshot tank/top/a@kept && zfs hold mine tank/top/a@kept").ok();
+    host.shell("zfs destroy -r tank/top").fails(1);
+    host.shell(
+        "zfs load-key tank/top/a && zfs change-key -o keyformat=raw -o keylocation=file://$PWD/key tank/twin",
+    )
+    .ok();
     host.shell("zfs destroy -r tank/top").fails(1).says("SNAP-HELD");
-    host.shell("cat t/top/z/file && zfs release mine tank/top/a@kept && zfs destroy -r tank/top").ok();
-    host.shell("zfs list tank/top").fails(1);
+    assert_eq!(list(), all);
+    host.shell("cat t/top/z/file && zfs release mine tank/top/a@kept").ok();
+    // With its key, beside what stays; and what is left without it.
+    host.shell("zfs unload-key tank/top/a && zfs destroy -r tank/top").fails(1).says("KEY-NEEDED");
+    assert_eq!(list(), all);
+    host.shell("zfs load-key tank/top/a && zfs destroy -r tank/top && zpool wait -t free tank").ok();
+    host.shell("zfs unload-key tank/twin && zfs destroy -r tank/twin").ok();
+    assert_eq!(list(), "tank\n");
     sound(&host);
 }

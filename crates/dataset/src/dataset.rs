@@ -329,6 +329,12 @@ impl Dataset {
             || self.owners.is_wanting()
     }
 
+    /// True if operations changed something since the last freeze.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
+
     /// Bounds the extents that the next sync frees of what was cut or destroyed by what the pool has room for.
     pub fn set_frees_room(&self, count: usize) {
         self.frees_room.store(count, Ordering::Relaxed);

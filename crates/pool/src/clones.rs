@@ -15,7 +15,7 @@
 //! ## Invariants
 //! (O1) All that a dataset's own snapshots have is older than its head, and all that it shares with its origin is not younger than that:
 //!      its own snapshots are younger than its base.                                               checked: import, `inspect check`
-//! (O2) A snapshot with clones is not destroyed.                                            `destroy_snapshots`, `check_destroy`
+//! (O2) A snapshot with clones is not destroyed.                                            `destroy_snapshots`, `check_destroy`, of what stays
 //! (O3) Relatives are sealed under one number, with one master key, into segments of one owner, and order directories by one
 //!      seed.                                                                                      checked: import, `inspect check`
 //!
@@ -24,18 +24,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use steadfast_crypto::BlockKeys;
 use steadfast_format::{
-    Cell, CellId, CellPlace, DatasetEncryption, DatasetId, DatasetRow, Lineage, MetaKey, SnapshotRow, Txg,
+    Cell, CellId, DatasetEncryption, DatasetId, DatasetRow, Lineage, MetaKey, SnapshotRow, Txg,
 };
 use steadfast_property::Local;
 
-use crate::deaths::{Sum, places_of};
+use crate::deaths::Sum;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
-use crate::newer;
 use crate::snapshots::{Finder, Snapshot};
 use crate::table::{Entry, LoadedKeys, ROOT, Table};
 
@@ -406,89 +404,6 @@ impl Inner {
             hand_over_root(table, of, clone);
         }
         Ok(())
-    }
-
-    /// Destroys a clone: what it has of its own goes into a cell that nobody holds, and what it shares is left alone. Costs what is
-    /// its own, not what it shares. Durable when it returns.
-    pub(crate) fn destroy_clone(&self, name: &str, snapshots: bool) -> Result<()> {
-        let id = self.table.read().find(name)?;
-        {
-            let table = self.table.read();
-            self.check_destroy(&table, name, snapshots)?;
-            self.check_origins(&table, &[id])?;
-        }
-        self.open_head(id)?;
-        // All that was written is in the row's trees from here on.
-        self.commit_changes()?;
-        let turn = self.sync_turn.lock();
-        {
-            let _figures = self.figures.write();
-            let mut table = self.table.write();
-            self.check_destroy(&table, name, snapshots)?;
-            self.check_origins(&table, &[id])?;
-            table.check_no_hidden(id)?;
-            let entry = table.get(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
-            let base = entry.base;
-            let open = entry.open.clone().ok_or_else(|| Error::KeyNotLoaded { name: table.key_name(id) })?;
-            // Everything that can fail by reading comes before the first change.
-            let mut own: Vec<CellPlace> = Vec::new();
-            for root in [entry.row.names, entry.row.extents] {
-                newer::visit(&open.blocks, root, base, |pointer| own.extend(places_of(pointer)))?;
-            }
-            let mut shadows: Vec<(CellId, Runs)> = Vec::new();
-            let mut cells = Vec::new();
-            self.visit_cells(id, base..Txg(u64::MAX), Txg(0)..base, |cell, _| {
-                cells.push(cell);
-                true
-            })?;
-            for cell in cells {
-                shadows.push((cell, self.runs_of_cell(id, cell)?));
-            }
-            let txgs: Vec<Txg> = entry.snapshots.keys().copied().collect();
-            if let Err(error) = self.empty(&mut table, id, &txgs, (&own, shadows)) {
-                // A part of it is in the tree that the next commit would store.
-                self.suspend(&error);
-                return Err(error);
-            }
-            self.note_done(&format!("destroy {name} ({id})"));
-        }
-        drop(turn);
-        self.commit_changes()
-    }
-
-    /// Takes everything from a clone that is to be destroyed: what is left of it is a row with dead ranges.
-    fn empty(
-        &self,
-        table: &mut Table,
-        id: DatasetId,
-        txgs: &[Txg],
-        (own, shadows): (&[CellPlace], Vec<(CellId, Runs)>),
-    ) -> Result<()> {
-        if !txgs.is_empty() {
-            self.remove_snapshots(table, id, txgs)?;
-        }
-        let snapped = Txg(self.snapped.load(Ordering::Acquire));
-        for (cell, runs) in shadows {
-            for (number, _) in runs {
-                self.meta.remove(&MetaKey::CellRun(id, cell, number).encode())?;
-            }
-            self.meta.remove(&MetaKey::Cell(id, cell).encode())?;
-        }
-        let entry = table.get_mut(id).expect("looked at just now");
-        let (number, base) = (entry.row.lineage.origin, entry.base);
-        entry.open = None;
-        let row = &mut entry.row;
-        (row.names, row.extents) = (None, None);
-        (row.used, row.data, row.logical, row.files) = (0, 0, 0, 0);
-        let lineage = &mut row.lineage;
-        (lineage.origin, lineage.shared, lineage.shared_logical) = (DatasetId(0), 0, 0);
-        (row.destroying, entry.row_dirty) = (true, true);
-        if !own.is_empty() {
-            let cell = CellId { left: snapped.max(base.next()), born: base };
-            self.put(id, cell, own, self.sum_of(own))?;
-            entry.add_dead(base, cell.left.next());
-        }
-        self.release_origin(table, number)
     }
 
     /// A snapshot that was to go when nothing keeps it goes, if nothing does any more. Under `figures`.

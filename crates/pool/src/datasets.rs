@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
 use crate::received::ReceivedProps;
-use crate::snapshots::{Snapshot, SnapshotsOf};
-use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT, Table};
+use crate::snapshots::SnapshotsOf;
+use crate::table::{Entry, LoadedKeys, OpenDataset, ROOT};
 use crate::volumes::{VolumeInfo, VolumeSpec};
 
 /// Purpose of keys of digests of content.
@@ -113,7 +113,8 @@ impl Inner {
     /// Takes over what a dataset's sync gave.
     pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
         let mut table = self.table.write();
-        let Some(entry) = table.get_mut(id) else { return };
+        // What was synced while it was destroyed, and has gone with its segments since, is nowhere.
+        let Some(entry) = table.get_mut(id).filter(|entry| !entry.dropped) else { return };
         let counters = result.counters;
         entry.unborn = false;
         let row = &mut entry.row;
@@ -417,7 +418,14 @@ impl Inner {
         entry.received = received;
         entry.receive_dirty = receiving.is_some();
         entry.receiving = receiving;
-        self.table.write().insert(entry);
+        {
+            let mut table = self.table.write();
+            // (X2) Its parent, which gives it the owner of its segments, may have been destroyed since it was found.
+            if id != ROOT && table.get(parent).is_none_or(|entry| entry.row.destroying) {
+                return Err(Error::NoParent { parent: table.full_name(parent) });
+            }
+            table.insert(entry);
+        }
 
         let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
         let compression = if raw { CompressionSetting::Off } else { compression };
@@ -502,178 +510,6 @@ impl Inner {
         let parent = table.find(parent_name).map_err(missing)?;
         table.check_parent(parent)?;
         Ok((parent, last))
-    }
-
-    /// Refuses to destroy what others need, or somebody uses.
-    pub(crate) fn check_destroy(&self, table: &Table, name: &str, snapshots: bool) -> Result<()> {
-        let id = table.find(name)?;
-        if id == ROOT {
-            return Err(Error::RootDataset { name: name.to_owned() });
-        }
-        let full = |ids: Vec<DatasetId>| ids.into_iter().map(|id| table.full_name(id)).collect::<Vec<_>>();
-        let children = table.children(id);
-        if !children.is_empty() {
-            return Err(Error::HasChildren { name: name.to_owned(), children: full(children) });
-        }
-        let entry = table.get(id).expect("just found");
-        for snapshot in entry.snapshots.values() {
-            let clones = table.clones_of(snapshot.row.number);
-            if !clones.is_empty() {
-                let name = format!("{name}@{}", snapshot.row.name);
-                return Err(Error::HasClones { name, clones: full(clones) });
-            }
-        }
-        let keyed = table.keyed_by(id).into_iter().filter(|other| *other != id);
-        let keyed: Vec<DatasetId> =
-            keyed.filter(|id| table.get(*id).is_some_and(|entry| !entry.row.destroying)).collect();
-        if !keyed.is_empty() {
-            return Err(Error::KeyNeeded { name: name.to_owned(), datasets: full(keyed) });
-        }
-        if let Some(held) = entry.snapshots.values().find(|snapshot| !snapshot.holds.is_empty()) {
-            let tags = held.holds.keys().cloned().collect();
-            return Err(Error::SnapshotHeld { name: format!("{name}@{}", held.row.name), tags });
-        }
-        if entry.is_in_use() || entry.snapshots.values().any(Snapshot::is_pinned) {
-            return Err(Error::Busy { name: name.to_owned() });
-        }
-        if !entry.snapshots.is_empty() && !snapshots {
-            let full = |snapshot: &Snapshot| format!("{name}@{}", snapshot.row.name);
-            let snapshots = entry.snapshots.values().map(full).collect();
-            return Err(Error::HasSnapshots { name: name.to_owned(), snapshots });
-        }
-        Ok(())
-    }
-
-    /// Refuses what would be refused of several datasets that are destroyed one after the other, while all of them are there.
-    pub(crate) fn check_destroy_all(&self, names: &[String]) -> Result<()> {
-        let table = self.table.read();
-        let mut ids = Vec::new();
-        for name in names {
-            let id = table.find(name)?;
-            ids.push(id);
-            let entry = table.get(id).expect("just found");
-            for snapshot in entry.snapshots.values() {
-                let name = format!("{name}@{}", snapshot.row.name);
-                if !snapshot.holds.is_empty() {
-                    return Err(Error::SnapshotHeld { name, tags: snapshot.holds.keys().cloned().collect() });
-                }
-                if snapshot.is_pinned() {
-                    return Err(Error::SnapshotPinned { name });
-                }
-            }
-            let alone = table.owned_alone(id).is_some() && table.origin_of(id).is_none();
-            if entry.is_encrypted() && entry.keys.is_none() && !alone {
-                return Err(Error::KeyNotLoaded { name: table.key_name(id) });
-            }
-        }
-        self.check_origins(&table, &ids)
-    }
-
-    /// `zfs destroy`: the dataset is gone at once, with its snapshots if that is wanted, and its blocks are freed in the
-    /// background.
-    pub(crate) fn destroy_dataset(&self, name: &str, snapshots: bool) -> Result<()> {
-        self.check_writable()?;
-        self.discard_partials(name)?;
-        let is_clone = {
-            let table = self.table.read();
-            table.find(name).is_ok_and(|id| table.origin_of(id).is_some())
-        };
-        if is_clone {
-            return self.destroy_clone(name, snapshots);
-        }
-        loop {
-            let figures = self.figures.write();
-            let mut table = self.table.write();
-            self.check_destroy(&table, name, snapshots)?;
-            let id = table.find(name)?;
-            table.check_no_hidden(id)?;
-            let alone = table.owned_alone(id).is_some();
-            let entry = table.get(id).expect("just found");
-            if entry.open.is_none() && !alone {
-                if entry.is_encrypted() && entry.keys.is_none() {
-                    return Err(Error::KeyNotLoaded { name: table.key_name(id) });
-                }
-                drop((table, figures));
-                self.open_head(id)?;
-                // Others may have used it, cloned it or destroyed it meanwhile.
-                continue;
-            }
-            let txgs: Vec<Txg> = entry.snapshots.keys().copied().collect();
-            if !txgs.is_empty() {
-                self.remove_snapshots(&mut table, id, &txgs)?;
-            }
-            let entry = table.get_mut(id).expect("looked at just now");
-            entry.row.destroying = true;
-            entry.row_dirty = true;
-            self.note_done(&format!("destroy {name} ({id})"));
-            if let Some(open) = &entry.open {
-                open.head.begin_destroy();
-            }
-            break;
-        }
-        self.commit_changes()
-    }
-
-    /// Frees blocks of datasets that are being destroyed, a bounded number in each commit. Sync context.
-    pub(crate) fn destroy_step(&self, txg: Txg) -> Result<()> {
-        let doomed: Vec<DatasetId> =
-            self.table.read().iter_all().filter(|(_, e)| e.row.destroying).map(|(id, _)| id).collect();
-        let mut goes_on = false;
-        for id in doomed {
-            let (alone, head) = {
-                let table = self.table.read();
-                // A row outlives those below it, and those that take their key from it: import joins every row to the root
-                // dataset by its parents, and to its encryption root.
-                let needs = |(other, entry): (DatasetId, &Entry)| {
-                    entry.row.parent == id || other != id && table.encryption_root(other) == Some(id)
-                };
-                if table.iter_all().any(needs) {
-                    self.changed.store(true, Ordering::Release);
-                    continue;
-                }
-                // Its cells go first, and what the meta tree has of its snapshots.
-                let owes = |entry: &Entry| {
-                    !entry.dead.is_empty()
-                        || !entry.dead_dirty.is_empty()
-                        || !entry.snapshots_dirty.is_empty()
-                };
-                if table.get(id).is_some_and(owes) {
-                    goes_on = true;
-                    self.changed.store(true, Ordering::Release);
-                    continue;
-                }
-                let head = table.get(id).and_then(|entry| Some(Arc::clone(&entry.open.as_ref()?.head)));
-                (table.owned_alone(id), head)
-            };
-            let done = match (alone, head) {
-                // Nobody else's blocks lie in these segments: no block is looked at, no key needed (decision 0003).
-                (Some(owner), _) => {
-                    self.space.drop_owner(owner);
-                    self.references.drop_owner(owner)?;
-                    true
-                }
-                (_, Some(head)) => {
-                    head.set_frees_room(self.frees_max());
-                    let (done, result) = head.destroy_step(txg)?;
-                    self.take_result(id, &result);
-                    goes_on |= !done;
-                    done
-                }
-                // A clone was emptied when it was destroyed.
-                (None, None) => self
-                    .table
-                    .read()
-                    .get(id)
-                    .is_some_and(|entry| entry.row.names.is_none() && entry.row.extents.is_none()),
-            };
-            if done {
-                self.table.write().remove(id);
-                self.held.lock().release(id);
-            }
-            self.changed.store(true, Ordering::Release);
-        }
-        self.destroying.store(goes_on, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.

@@ -397,6 +397,19 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
+    /// A dataset's key is not loaded, and what it has lies among what others have.
+    #[error(
+        "the key of '{root}' is not loaded: without it '{name}' goes only together with {}, whose blocks lie beside its own",
+        beside.join(", ")
+    )]
+    BlocksBeside {
+        /// Dataset.
+        name: String,
+        /// Whose key it is.
+        root: String,
+        /// Full names of the others.
+        beside: Vec<String>,
+    },
     /// A dataset's key is loaded already.
     #[error("the key of '{name}' is already loaded")]
     KeyLoaded {

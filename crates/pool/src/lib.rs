@@ -21,6 +21,7 @@ pub mod create;
 mod damage;
 mod datasets;
 mod deaths;
+mod destroy;
 mod diagnose;
 mod diff;
 mod differ;

@@ -223,7 +223,7 @@ impl Inner {
         for name in made.iter().rev().filter(|_| !self.is_suspended()) {
             let unused = {
                 let table = self.table.read();
-                table.find(name).and_then(|id| table.check_no_hidden(id))
+                table.find(name).and_then(|id| table.check_no_hidden(id, &[]))
             };
             if unused.and_then(|()| self.destroy_dataset(name, false)).is_err() {
                 return;

@@ -164,7 +164,7 @@ impl Inner {
             }
             // What is kept below it goes with it, as if it were destroyed: nobody could name it, and its row would never go.
             self.check_destroy(&self.table.read(), name, false)?;
-            self.discard_partials(name)?;
+            self.discard_partials(name, &[])?;
         }
         self.commit_changes()?;
         let answer = {
@@ -184,7 +184,7 @@ impl Inner {
                     return Err(Error::DestinationExists { name: name.to_owned() });
                 }
                 self.check_destroy(&table, name, false)?;
-                table.check_no_hidden(old)?;
+                table.check_no_hidden(old, &[])?;
                 let entry = table.get_mut(old).expect("just found");
                 entry.row.destroying = true;
                 entry.row_dirty = true;

@@ -95,8 +95,9 @@ impl Table {
     }
 
     /// Refuses to destroy a dataset for which, or below which, somebody has begun to receive something since that was given up.
-    pub(crate) fn check_no_hidden(&self, id: DatasetId) -> Result<()> {
-        match self.hidden_of(id).is_empty() {
+    /// What goes with it is not meant.
+    pub(crate) fn check_no_hidden(&self, id: DatasetId, going: &[DatasetId]) -> Result<()> {
+        match self.hidden_of(id).iter().all(|hidden| going.contains(hidden)) {
             true => Ok(()),
             false => Err(Error::Busy { name: self.full_name(id) }),
         }
@@ -313,8 +314,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees what was kept for a dataset, or below it, that is about to be destroyed.
-    pub(crate) fn discard_partials(&self, name: &str) -> Result<()> {
+    /// Frees what was kept for a dataset, or below it, that is about to be destroyed, but for what goes with it.
+    pub(crate) fn discard_partials(&self, name: &str, going: &[DatasetId]) -> Result<()> {
         let hidden = {
             let table = self.table.read();
             let id = table.find(name)?;
@@ -327,7 +328,7 @@ impl Inner {
             }
             hidden
         };
-        hidden.into_iter().try_for_each(|id| self.discard(id))
+        hidden.into_iter().filter(|id| !going.contains(id)).try_for_each(|id| self.discard(id))
     }
 
     /// Hidden datasets, as stored.

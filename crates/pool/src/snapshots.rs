@@ -277,10 +277,10 @@ impl<'t> Finder<'t> {
 }
 
 /// A dead range between two txgs, and what snapshots hold of it.
-type Removal = (Txg, Txg, Sum);
+pub(crate) type Removal = (Txg, Txg, Sum);
 
 /// Takes snapshots out as it was planned.
-fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: Vec<Removal>) {
+pub(crate) fn take_out(table: &mut Table, id: DatasetId, txgs: &[Txg], removal: Vec<Removal>) {
     let mut removed = Vec::new();
     let entry = table.get_mut(id).expect("looked at just now");
     for txg in txgs {
@@ -509,7 +509,12 @@ impl Inner {
     }
 
     /// What dead ranges come of taking snapshots out.
-    fn plan_removal(&self, table: &Table, id: DatasetId, txgs: &[Txg]) -> Result<Vec<Removal>> {
+    pub(crate) fn plan_removal(
+        &self,
+        table: &Table,
+        id: DatasetId,
+        txgs: &[Txg],
+    ) -> Result<Vec<Removal>> {
         let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
         let entry = table.get(id).expect("it has snapshots");
         let mut removal = Vec::new();

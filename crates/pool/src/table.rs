@@ -71,6 +71,8 @@ pub(crate) struct Entry {
     pub dead: BTreeMap<Txg, Txg>,
     /// Dead ranges to write or remove at the next commit.
     pub dead_dirty: BTreeSet<Txg>,
+    /// It is being destroyed, and the segments that its blocks lay in were dropped.
+    pub dropped: bool,
     /// Where what it lets go belongs.
     pub deaths: Arc<Deaths>,
     /// Txg of the snapshot that it is a clone of; 0 if it is none.
@@ -102,6 +104,7 @@ impl Entry {
             snapshots_dirty: BTreeSet::new(),
             dead: BTreeMap::new(),
             dead_dirty: BTreeSet::new(),
+            dropped: false,
             deaths: Arc::default(),
             base: Txg(0),
             bookmarks: Bookmarks::new(),
@@ -118,6 +121,11 @@ impl Entry {
 
     pub fn is_encrypted(&self) -> bool {
         self.row.encryption.is_some()
+    }
+
+    /// Whose segments its blocks lie in, if it is encrypted.
+    pub fn owner(&self) -> Option<DatasetId> {
+        self.row.encryption.as_ref().map(|encryption| encryption.owner)
     }
 }
 
@@ -323,9 +331,8 @@ impl Table {
 
     /// The owner of an encrypted dataset's segments, if no other dataset's blocks lie in them.
     pub fn owned_alone(&self, id: DatasetId) -> Option<DatasetId> {
-        let owner = |entry: &Entry| entry.row.encryption.as_ref().map(|encryption| encryption.owner);
-        let own = owner(self.entries.get(&id)?)?;
-        self.iter_all().all(|(other, entry)| other == id || owner(entry) != Some(own)).then_some(own)
+        let own = self.entries.get(&id)?.owner()?;
+        self.iter_all().all(|(other, entry)| other == id || entry.owner() != Some(own)).then_some(own)
     }
 
     /// True if `id` is `above` or lies below it.

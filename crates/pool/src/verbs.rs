@@ -162,6 +162,12 @@ impl Pool {
         self.inner.destroy_dataset(name, true)
     }
 
+    /// Destroys datasets that nobody uses with all their snapshots, all or none, in one step: what depends on one of them, and is not among
+    /// them, is refused. A key is needed only of what shares segments with what stays. Their space comes back in the background.
+    pub fn destroy_all(&self, names: &[String]) -> Result<()> {
+        self.inner.destroy_all(names, true)
+    }
+
     /// Refuses to destroy datasets together, with their snapshots, if one of them could not be: a key is missing, or something keeps it.
     /// Whether they are mounted is not looked at.
     pub fn check_destroy_all(&self, names: &[String]) -> Result<()> {

@@ -510,6 +510,38 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         },
     },
     Verb {
+        name: "destroy a tree with a clone in it",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        before: |machine, pool| {
+            pool.create_dataset("tank/p", Default::default(), None).map_err(said)?;
+            pool.create_dataset("tank/p/q", Default::default(), None).map_err(said)?;
+            machine.change_of(pool, "tank/p/q", 0x7)?;
+            pool.take_snapshots(&["tank/p/q@a".into()], &Default::default()).map_err(said)?;
+            pool.clone_snapshot("tank/p/q@a", "tank/p/r", Default::default()).map_err(said)?;
+            machine.change_of(pool, "tank/p/r", 0x8)?;
+            machine.change_of(pool, "tank/p", 0x9)
+        },
+        act: |machine, pool| {
+            let tree = ["tank/p/r", "tank/p/q", "tank/p"].map(str::to_owned);
+            pool.destroy_all(&tree).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "destroy a tree whose key is lost",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        before: crate::verbs_streams::with_lost_tree,
+        act: |machine, pool| {
+            let tree = ["tank/t", "tank/s/in", "tank/s"].map(str::to_owned);
+            pool.destroy_all(&tree).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
         name: "roll back a clone",
         groups: &[(Redundancy::None, 1)],
         spare: 0,

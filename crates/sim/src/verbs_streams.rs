@@ -131,6 +131,20 @@ fn with_sealed(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
     take_of(pool, "tank/s@a")
 }
 
+/// A sealed file system, one below it and a clone, with snapshots that hold what they have not any more; and their key is gone.
+pub(crate) fn with_lost_tree(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    with_sealed(machine, pool)?;
+    pool.create_dataset("tank/s/in", Default::default(), None).map_err(said)?;
+    machine.change_of(pool, "tank/s/in", 0x15)?;
+    take_of(pool, "tank/s/in@a")?;
+    machine.change_of(pool, "tank/s", 0x16)?;
+    pool.clone_snapshot("tank/s@a", "tank/t", Default::default()).map_err(said)?;
+    machine.change_of(pool, "tank/t", 0x17)?;
+    take_of(pool, "tank/t@x")?;
+    machine.change_of(pool, "tank/t", 0x18)?;
+    pool.unload_key("tank/s").map_err(said)
+}
+
 /// Properties and key of what is sealed.
 fn sealed(machine: &Machine) -> Result<(BTreeMap<String, String>, NewKey), Failure> {
     let random = |out: &mut [u8]| machine.env.random.fill(out);

@@ -136,7 +136,7 @@ impl Engine {
         self.with_dependents(held, found.into_iter().flat_map(|(_, clones)| clones).collect(), true)
     }
 
-    /// Unmounts and destroys file systems in this order, their snapshots with them. Their mountpoints go too, unless somebody keeps
+    /// Unmounts and destroys file systems, all or none, their snapshots with them. Their mountpoints go too, unless somebody keeps
     /// something there.
     pub(super) fn destroy_in_order(
         &self,
@@ -159,7 +159,7 @@ impl Engine {
         destroyed
     }
 
-    /// Destroys file systems in this order that were left, and removes the places where they were mounted.
+    /// Destroys file systems that were left, all or none, and removes the places where they were mounted.
     pub(super) fn destroy_left(
         &self,
         held: &Held,
@@ -168,7 +168,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let origin = |name: &String| held.pool.dataset_info(name).ok()?.origin;
         let origins: Vec<String> = names.iter().filter_map(origin).collect();
-        let destroyed = names.iter().try_for_each(|name| held.pool.destroy_with_snapshots(name));
+        let destroyed = held.pool.destroy_all(names);
         // One that was to go when nothing keeps it goes with its last clone.
         held.note_gone(&origins);
         destroyed.map_err(refuse::pool)?;

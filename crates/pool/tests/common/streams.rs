@@ -105,27 +105,31 @@ impl Host {
     }
 
     fn inspect_with(&self, secret: Option<&[u8]>) {
-        let copy = |device: &Arc<MemoryDevice>| Leaf {
-            path: "device".into(),
-            device: Arc::new(MemoryDevice::from_image("device", device.image())) as Arc<dyn Device>,
-        };
-        let leaves: Vec<Leaf> = self.devices.iter().map(copy).collect();
-        let request =
-            Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), anchor: None, env: &self.env };
-        let mut told = Vec::new();
-        // What a crash tore stays so until its slot of the ring is used again.
-        let summary = steadfast_inspect::check(&request, &mut |finding| {
-            if !matches!(finding, Finding::UberblockTorn { .. }) {
-                told.push(finding.record().to_string());
-            }
-        });
-        assert_eq!(told, Vec::<String>::new());
-        assert_eq!(summary.leaked_units, 0);
+        inspect_devices(&self.env, &self.devices, secret);
     }
 
     pub fn live(&self) -> u64 {
         self.pool.state().accounting.live_bytes
     }
+}
+
+/// The check of a pool finds nothing that is wrong, lost or left over.
+pub fn inspect_devices(env: &Env, devices: &[Arc<MemoryDevice>], secret: Option<&[u8]>) {
+    let copy = |device: &Arc<MemoryDevice>| Leaf {
+        path: "device".into(),
+        device: Arc::new(MemoryDevice::from_image("device", device.image())) as Arc<dyn Device>,
+    };
+    let leaves: Vec<Leaf> = devices.iter().map(copy).collect();
+    let request = Request { leaves: &leaves, secret: secret.map(<[u8]>::to_vec), anchor: None, env };
+    let mut told = Vec::new();
+    // What a crash tore stays so until its slot of the ring is used again.
+    let summary = steadfast_inspect::check(&request, &mut |finding| {
+        if !matches!(finding, Finding::UberblockTorn { .. }) {
+            told.push(finding.record().to_string());
+        }
+    });
+    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(summary.leaked_units, 0);
 }
 
 pub type Tree = BTreeMap<String, (u32, u64, u64)>;
