@@ -6,7 +6,8 @@
 use crate::node::{Node, NodeEncoder};
 use crate::raw::{RawBlock, RawGone, RawRoots};
 use crate::stream::{
-    FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+    FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
+    StreamSpan,
 };
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
@@ -57,6 +58,7 @@ pub const ALL: &[Entry] = &[
     ("stream_end", stream_end),
     ("stream_frame", stream_frame),
     ("stream_header", stream_header),
+    ("stream_member", stream_member),
     ("stream_notes", stream_notes),
     ("stream_span", stream_span),
     ("uberblock", uberblock),
@@ -247,6 +249,13 @@ pub fn stream_begin(bytes: &[u8]) {
 pub fn stream_end(bytes: &[u8]) {
     let Ok(end) = StreamEnd::decode(bytes) else { return };
     assert_eq!(end.encode(), bytes, "{CANONICAL}");
+}
+
+/// A file system of the tree that a stream is of.
+pub fn stream_member(bytes: &[u8]) {
+    let Ok(member) = StreamMember::decode(bytes) else { return };
+    assert_eq!(member.encode(), bytes, "{CANONICAL}");
+    assert_eq!(member.size(), bytes.len());
 }
 
 /// The notes on a snapshot in a stream.

@@ -257,6 +257,7 @@ pub const ALL: &[(&str, &Layout)] = &[
     ("Stream header", &crate::stream::StreamHeader::LAYOUT),
     ("Frame", &crate::stream::FrameHeader::LAYOUT),
     ("Begin", &crate::stream::StreamBegin::LAYOUT),
+    ("Member", &crate::stream::StreamMember::LAYOUT),
     ("Notes", &crate::stream::StreamNotes::LAYOUT),
     ("End", &crate::stream::StreamEnd::LAYOUT),
     ("Span", &crate::stream::StreamSpan::LAYOUT),

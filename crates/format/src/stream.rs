@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"SFstream";
 /// |-----|-----|----------|--------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFstream"                                                         |
 /// |   8 |   4 | version  | 1                                                                  |
-/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; a reader that does not know a bit refuses the stream |
+/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; bit 3: with members; a reader that does not know a bit refuses the stream |
 /// |  16 |  48 | reserved | zero                                                               |
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StreamHeader {
@@ -25,6 +25,8 @@ pub struct StreamHeader {
     pub notes: bool,
     /// Content that came before may be named instead of sent again.
     pub repeats: bool,
+    /// It begins with the file systems of the tree that it is of.
+    pub members: bool,
 }
 
 impl StreamHeader {
@@ -45,6 +47,7 @@ impl StreamHeader {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", MAGIC).u32("version", Self::VERSION);
         let flags = u32::from(self.packed) | u32::from(self.notes) << 1 | u32::from(self.repeats) << 2;
+        let flags = flags | u32::from(self.members) << 3;
         out.u32("flags", flags).reserved().finish_array()
     }
 
@@ -59,12 +62,17 @@ impl StreamHeader {
             return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
         }
         let flags = from.u32("flags");
-        if flags > 7 {
+        if flags > 15 {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
         from.finish()?;
-        Ok(StreamHeader { packed: flags & 1 != 0, notes: flags & 2 != 0, repeats: flags & 4 != 0 })
+        Ok(StreamHeader {
+            packed: flags & 1 != 0,
+            notes: flags & 2 != 0,
+            repeats: flags & 4 != 0,
+            members: flags & 8 != 0,
+        })
     }
 }
 
@@ -96,13 +104,15 @@ pub enum FrameKind {
     Notes = 12,
     /// Content by inode and offset, as [`Repeat`]s of what came before.
     Repeats = 13,
+    /// [`StreamMember`]: a file system of the tree that the stream is of.
+    Member = 14,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats, 14 member |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -155,6 +165,7 @@ impl FrameHeader {
             11 => FrameKind::Packed,
             12 => FrameKind::Notes,
             13 => FrameKind::Repeats,
+            14 => FrameKind::Member,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -337,6 +348,99 @@ fn assigned(text: &str) -> Option<Vec<(String, String)>> {
         rest = tail;
     }
     Some(properties)
+}
+
+/// A file system of the tree that a stream is of, and the snapshots that it has where the stream comes from.
+///
+/// | off | len | field     | meaning                                                           |
+/// |-----|-----|-----------|-------------------------------------------------------------------|
+/// |   0 |   1 | flags     | bit 0: it is left out of the stream, with all below it            |
+/// |   1 |   1 | reserved  | zero                                                              |
+/// |   2 |   2 | name_len  | length of its name, not 0                                         |
+/// |   4 |   4 | snapshots | how many follow                                                   |
+/// |   8 |   8 | reserved  | zero                                                              |
+/// |  16 |     | name      | its full name, UTF-8                                              |
+/// |     |     | snapshot ... | eight bytes of guid, not 0; two bytes of length, not 0; then the name behind the `@`, UTF-8; oldest first |
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamMember {
+    /// It is left out, with all below it.
+    pub left_out: bool,
+    /// Full name.
+    pub name: String,
+    /// Guids and names of its snapshots, oldest first.
+    pub snapshots: Vec<(u64, String)>,
+}
+
+impl StreamMember {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout = Layout::new(
+        "stream_member",
+        &[("flags", 0, 1), ("reserved", 1, 1), ("name_len", 2, 2), ("snapshots", 4, 4), ("reserved", 8, 8)],
+        &["name", "snapshot"],
+    );
+    /// Bytes that all members of a stream have at most.
+    pub const ALL_MAX: usize = 64 << 20;
+
+    /// Bytes that it is encoded in.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let snapshots = self.snapshots.iter().map(|(_, name)| name.len() + 10).sum::<usize>();
+        Self::LAYOUT.size() + self.name.len() + snapshots
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let length = |text: &str| u16::try_from(text.len()).expect("names are short");
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.u8("flags", u8::from(self.left_out)).reserved().u16("name_len", length(&self.name));
+        out.u32("snapshots", u32::try_from(self.snapshots.len()).expect("a frame holds them")).reserved();
+        let mut snapshots = Vec::new();
+        for (guid, name) in &self.snapshots {
+            assert!(*guid != 0 && !name.is_empty());
+            snapshots.extend_from_slice(&guid.to_le_bytes());
+            snapshots.extend_from_slice(&length(name).to_le_bytes());
+            snapshots.extend_from_slice(name.as_bytes());
+        }
+        out.tail("name", self.name.as_bytes()).tail("snapshot", &snapshots).finish()
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8]) -> Result<StreamMember, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let flags = from.u8("flags");
+        if flags > 1 {
+            return Err(from.refuse("flags", flags));
+        }
+        from.reserved()?;
+        let name_len = from.u16("name_len");
+        if name_len == 0 {
+            return Err(from.refuse("name_len", name_len));
+        }
+        let count = from.u32("snapshots");
+        from.reserved()?;
+        let name = from.tail_text("name", name_len.into())?;
+        let mut rest = from.tail("snapshot", from.rest().len())?;
+        let bad = |from: &Decoder<'_>| from.refuse("snapshots", count);
+        let mut snapshots: Vec<(u64, String)> = Vec::new();
+        while !rest.is_empty() {
+            let Some((guid, tail)) = rest.split_first_chunk::<8>() else { return Err(bad(&from)) };
+            let Some((length, tail)) = tail.split_first_chunk::<2>() else { return Err(bad(&from)) };
+            let (guid, length) = (u64::from_le_bytes(*guid), usize::from(u16::from_le_bytes(*length)));
+            let Some((name, tail)) = tail.split_at_checked(length) else { return Err(bad(&from)) };
+            let Ok(name) = std::str::from_utf8(name) else { return Err(bad(&from)) };
+            if guid == 0 || name.is_empty() {
+                return Err(bad(&from));
+            }
+            snapshots.push((guid, name.to_owned()));
+            rest = tail;
+        }
+        if snapshots.len() != count as usize {
+            return Err(bad(&from));
+        }
+        from.finish()?;
+        Ok(StreamMember { left_out: flags == 1, name, snapshots })
+    }
 }
 
 /// What is noted on the snapshot that began: properties of users, and tags that hold it, 1,024 of each at most. One that notes nothing is not sent.
@@ -811,9 +915,9 @@ mod tests {
 
     #[test]
     fn another_version_and_unknown_flags_are_refused() {
-        for flags in 0..8_u8 {
-            let (packed, notes, repeats) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-            let header = StreamHeader { packed, notes, repeats };
+        for flags in 0..16_u8 {
+            let [packed, notes, repeats, members] = [1, 2, 4, 8].map(|bit| flags & bit != 0);
+            let header = StreamHeader { packed, notes, repeats, members };
             assert_eq!((header.encode()[12], StreamHeader::decode(&header.encode())), (flags, Ok(header)));
         }
         let bytes = StreamHeader::default().encode();
@@ -824,15 +928,45 @@ mod tests {
         assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
         for at in [0, 12, 16, 63] {
             let mut bad = bytes;
-            bad[at] ^= 8;
+            bad[at] ^= 16;
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 4), (0, 14), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 4), (0, 15), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn members_are_read_back_and_have_one_form() {
+        let member = StreamMember {
+            left_out: false,
+            name: "tank/home".into(),
+            snapshots: vec![(3, "b".into()), (1, "a".into()), (7, "c".repeat(250))],
+        };
+        let bytes = member.encode();
+        assert_eq!((bytes.len(), StreamMember::decode(&bytes)), (member.size(), Ok(member.clone())));
+        for end in 0..bytes.len() {
+            assert!(StreamMember::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        for other in [
+            StreamMember { left_out: true, ..member.clone() },
+            StreamMember { snapshots: Vec::new(), ..member.clone() },
+        ] {
+            assert_eq!(StreamMember::decode(&other.encode()), Ok(other));
+        }
+        // Another flag, no name, another count, a guid of 0, a name of a snapshot that is none or no text; and something behind it.
+        let first = StreamMember::LAYOUT.size() + "tank/home".len();
+        for (at, byte) in
+            [(0, 2), (1, 1), (2, 0), (4, 2), (8, 1), (first, 0), (first + 8, 0), (first + 10, 0xff)]
+        {
+            let mut bad = bytes.clone();
+            bad[at] = byte;
+            assert!(StreamMember::decode(&bad).is_err(), "byte {at}");
+        }
+        assert!(StreamMember::decode(&[&bytes[..], &[0]].concat()).is_err());
     }
 
     #[test]

@@ -18,8 +18,8 @@ use steadfast_format::label::{
 use steadfast_format::layout::Layout;
 use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
 use steadfast_format::stream::{
-    FrameHeader, FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes,
-    StreamSpan,
+    FrameHeader, FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember,
+    StreamNotes, StreamSpan,
 };
 use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
@@ -822,13 +822,14 @@ fn streams_and_what_is_received() {
     });
     assert_eq!(ReceivedProperty::decode(&bytes), Ok(received));
 
-    for (name, packed, notes, repeats) in [
-        ("stream_header", false, false, false),
-        ("stream_header_packed", true, false, false),
-        ("stream_header_notes", false, true, false),
-        ("stream_header_repeats", false, false, true),
+    let plain = StreamHeader::default();
+    for (name, header) in [
+        ("stream_header", plain),
+        ("stream_header_packed", StreamHeader { packed: true, ..plain }),
+        ("stream_header_notes", StreamHeader { notes: true, ..plain }),
+        ("stream_header_repeats", StreamHeader { repeats: true, ..plain }),
+        ("stream_header_members", StreamHeader { members: true, ..plain }),
     ] {
-        let header = StreamHeader { packed, notes, repeats };
         let bytes = header.encode();
         golden(name, "Stream header", &bytes, |page| {
             page.fixed(&StreamHeader::LAYOUT, &bytes, "");
@@ -879,6 +880,18 @@ fn streams_and_what_is_received() {
             .line(&bytes[StreamBegin::LAYOUT.size()..], "name, props");
     });
     assert_eq!(StreamBegin::decode(&bytes), Ok(begin));
+
+    let member = StreamMember {
+        left_out: true,
+        name: "tank/home".into(),
+        snapshots: vec![(0x99aa_bbcc_ddee_ff00, "monday".into()), (7, "tuesday".into())],
+    };
+    let bytes = member.encode();
+    golden("stream_member", "Member", &bytes, |page| {
+        page.fixed(&StreamMember::LAYOUT, &bytes, "")
+            .line(&bytes[StreamMember::LAYOUT.size()..], "name, snapshots");
+    });
+    assert_eq!(StreamMember::decode(&bytes), Ok(member));
 
     let notes = StreamNotes {
         properties: [("org:note".to_owned(), "a=b".to_owned())].into(),

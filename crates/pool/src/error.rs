@@ -397,6 +397,14 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
+    /// Something has another name where it comes from, and cannot have that here.
+    #[error("'{name}' is called '{to}' where it comes from, and another one here has that name")]
+    NotFollowed {
+        /// Full name.
+        name: String,
+        /// Full name as it would be.
+        to: String,
+    },
     /// A dataset's key is not loaded, and what it has lies among what others have.
     #[error(
         "the key of '{root}' is not loaded: without it '{name}' goes only together with {}, whose blocks lie beside its own",

@@ -55,6 +55,7 @@ mod receive_end;
 mod receive_fill;
 mod receive_hidden;
 mod receive_repeats;
+mod receive_tree;
 mod received;
 mod references;
 mod rename;

@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::receive_hidden::{Receiving, hidden_name};
 use crate::receive_repeats::Came;
+use crate::receive_tree::Followed;
 use crate::received::{Brought, KEY_PROPERTIES, ReceivedProps};
 use crate::stream_io::StreamReader;
 use crate::table::{Entry, Table};
@@ -102,6 +103,8 @@ pub struct Received {
 }
 
 /// Accompanies a receive.
+///
+/// What is done to follow the tree that a stream is of (`receive_tree.rs`) is told as well. Who does not care leaves it as it is.
 pub trait ReceiveWatch {
     /// A dataset is about to become what was received: nobody may use it. Runs before the moment, once for each snapshot.
     fn before(&mut self, dataset: &str) -> Result<()>;
@@ -109,6 +112,28 @@ pub trait ReceiveWatch {
     fn after(&mut self, dataset: &str);
     /// So many bytes of the stream are read.
     fn progress(&mut self, snapshot: &str, bytes: u64);
+    /// A dataset that is about to get another name, which was told before the moment, has this one now, with all below it; or it has not, and
+    /// keeps its own.
+    fn renamed(&mut self, dataset: &str, to: &str) {
+        let _ = to;
+        self.after(dataset);
+    }
+    /// Datasets are about to be destroyed, the ones below others before these: nobody may use them.
+    fn destroying(&mut self, datasets: &[String]) -> Result<()> {
+        datasets.last().map_or(Ok(()), |dataset| self.before(dataset))
+    }
+    /// They were, or are there still.
+    fn destroyed(&mut self, datasets: &[String]) {
+        datasets.iter().next_back().into_iter().for_each(|dataset| self.after(dataset));
+    }
+    /// Snapshots of a dataset have other names, or are gone.
+    fn snapshots_changed(&mut self, dataset: &str) {
+        let _ = dataset;
+    }
+    /// Something of the tree could not be followed, for this reason.
+    fn not_followed(&mut self, error: Error) {
+        let _ = error;
+    }
 }
 
 impl Inner {
@@ -128,12 +153,21 @@ impl Inner {
         let mut received = Vec::new();
         let mut first: Option<String> = None;
         let mut came = Came::new();
+        let mut tree = Followed::default();
         let mut frame = reader.next()?;
         loop {
             let (kind, payload) = frame;
             match kind {
-                FrameKind::Close => return Ok(received),
+                FrameKind::Close => {
+                    self.follow_to_the_end(spec, &tree, watch);
+                    return Ok(received);
+                }
                 FrameKind::Begin => {}
+                FrameKind::Member if reader.header.members && first.is_none() => {
+                    tree.add(spec, &payload).map_err(|reason| reader.misplaced(reason))?;
+                    frame = reader.next()?;
+                    continue;
+                }
                 _ => return Err(reader.misplaced("no snapshot has begun".into())),
             }
             let begin = StreamBegin::decode(&payload).map_err(|error| reader.misplaced(error.to_string()))?;
@@ -141,10 +175,22 @@ impl Inner {
                 return Err(reader.misplaced("its stream does not say that it is packed".into()));
             }
             let from = begin.name.split('@').next().unwrap_or_default().to_owned();
+            if first.is_none() && tree.top().is_some_and(|top| top != from) {
+                return Err(
+                    reader.misplaced(format!("it begins with '{from}', which is not the top of its tree"))
+                );
+            }
             let top = first.get_or_insert(from).clone();
+            if !spec.dry_run {
+                self.follow_names(spec, &mut tree, watch)?;
+            }
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
             if received.is_empty() {
                 check_sealing(spec, &name, &begin)?;
+            }
+            let comes_new = (begin.base == 0 || begin.clone) && !begin.resumed;
+            if !spec.dry_run && comes_new && !self.is_there((&name, &snapshot), &begin, false) {
+                self.make_way(spec, &tree, &name, watch)?;
             }
             let before = reader.bytes;
             let new = begin.base == 0 || self.table.read().find(&name).is_err();
@@ -653,7 +699,17 @@ fn names(
     let bad = || format!("it names a snapshot {:?}, which is no name", begin.name);
     steadfast_property::check_snapshot_name(&begin.name).map_err(|_| bad())?;
     let (from, sent) = begin.name.split_once('@').ok_or_else(bad)?;
-    let (target, given) = spec.target.split_once('@').unwrap_or((&spec.target, ""));
+    let (_, given) = spec.target.split_once('@').unwrap_or((&spec.target, ""));
+    let name = name_of(spec, top, from);
+    let snapshot = if given.is_empty() { sent } else { given };
+    let full = format!("{name}@{snapshot}");
+    steadfast_property::check_snapshot_name(&full).map_err(|error| error.to_string())?;
+    Ok((name, snapshot.to_owned()))
+}
+
+/// Name that a dataset gets which had another one where it comes from.
+pub(crate) fn name_of(spec: &ReceiveSpec, top: &str, from: &str) -> String {
+    let target = spec.target.split('@').next().unwrap_or_default();
     let tail = match spec.naming {
         Naming::WithoutPool => from.split_once('/').map_or("", |(_, tail)| tail),
         Naming::LastOnly => match from.strip_prefix(top) {
@@ -662,11 +718,7 @@ fn names(
         },
         Naming::AsGiven => from.strip_prefix(top).unwrap_or_default().trim_start_matches('/'),
     };
-    let name = if tail.is_empty() { target.to_owned() } else { format!("{target}/{tail}") };
-    let snapshot = if given.is_empty() { sent } else { given };
-    let full = format!("{name}@{snapshot}");
-    steadfast_property::check_snapshot_name(&full).map_err(|error| error.to_string())?;
-    Ok((name, snapshot.to_owned()))
+    if tail.is_empty() { target.to_owned() } else { format!("{target}/{tail}") }
 }
 
 /// Reads a snapshot's frames without making anything of them.

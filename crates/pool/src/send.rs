@@ -13,7 +13,8 @@ use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::InodeRecord;
 use steadfast_format::raw::RawRoots;
 use steadfast_format::stream::{
-    FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamNotes, StreamSpan,
+    FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
+    StreamSpan,
 };
 use steadfast_format::{
     Address, BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
@@ -187,11 +188,13 @@ impl Inner {
     pub(crate) fn send(
         self: &Arc<Inner>,
         specs: &[SendSpec],
+        members: &[StreamMember],
         out: &mut dyn Write,
         progress: Progress<'_>,
     ) -> Result<u64> {
         // What cannot be sent is told before the first byte.
         let (mut header, mut noted) = (StreamHeader::default(), Vec::with_capacity(specs.len()));
+        header.members = !members.is_empty();
         for spec in specs {
             self.send_estimate(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
@@ -207,6 +210,9 @@ impl Inner {
         }
         let mut places = Places::new();
         let mut writer = StreamWriter::new(out, header)?;
+        for member in members {
+            writer.frame(FrameKind::Member, &member.encode())?;
+        }
         for (number, (spec, notes)) in (1..).zip(specs.iter().zip(&noted)) {
             let repeats = header.repeats.then_some((number, &mut places));
             self.send_one(spec, (notes, repeats), &mut writer, progress)?;

@@ -232,7 +232,20 @@ impl Pool {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(&str, u64),
     ) -> Result<u64> {
-        self.inner.send(specs, out, progress)
+        self.inner.send(specs, &[], out, progress)
+    }
+
+    /// The same of a tree, upon what came before of it: the stream says which file systems and snapshots are at and below `top`, so that
+    /// who receives it can follow what was renamed or destroyed. What is at or below the names `left_out` is there and is not sent.
+    pub fn send_tree(
+        &self,
+        (top, left_out): (&str, &[String]),
+        specs: &[SendSpec],
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<u64> {
+        let members = self.inner.members_of(top, left_out)?;
+        self.inner.send(specs, &members, out, progress)
     }
 
     /// About how many bytes a stream would have. Refused is what [`Pool::send`] refuses.

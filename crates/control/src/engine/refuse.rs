@@ -84,6 +84,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::WrongKey { name } => with(Code::KeyWrong).with("fs", name),
         Error::BadKey(_) => with(Code::KeyFormat),
         Error::KeyNotLoaded { name } => with(Code::KeyNeeded).with("fs", name),
+        Error::NotFollowed { to, .. } => with(Code::SnapshotExists).with("snapshot", to),
         Error::BlocksBeside { root, .. } => with(Code::KeyNeeded).with("fs", root),
         Error::KeyLoaded { name } => with(Code::KeyLoaded).with("fs", name),
         Error::NotEncrypted { name } => with(Code::KeyNone).with("fs", name),

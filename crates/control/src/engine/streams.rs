@@ -9,6 +9,7 @@ use crate::api::{
 use crate::descriptor::Descriptor;
 use crate::refusal::{Code, Refusal};
 use parking_lot::MutexGuard;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_pool::{ChangeKind, FileChange, Naming, ReceiveSpec, ReceiveWatch, SendSpec};
@@ -79,6 +80,9 @@ fn check_of(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// The top of a tree that is sent, and what of it is left out.
+type Tree = (String, Vec<String>);
+
 /// Counts a pool's streams.
 struct Under<'a>(&'a Held);
 
@@ -98,7 +102,7 @@ impl Drop for Under<'_> {
 impl StreamHost for Engine {
     fn fs_send(&self, caller: &Caller, request: FsSend) -> Result<Sent, Refusal> {
         let mut sent = Sent::default();
-        let (held, specs) = self.what_to_send(&request, &mut sent.skipped)?;
+        let (held, specs, tree) = self.what_to_send(&request, &mut sent.skipped)?;
         for spec in &specs {
             let estimate = held.pool.send_estimate(spec).map_err(refuse::pool)?;
             let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
@@ -118,7 +122,11 @@ impl StreamHost for Engine {
                 teller.progress(snapshot, bytes);
             }
         };
-        sent.bytes = held.pool.send(&specs, &mut out, &mut progress).map_err(refuse::pool)?;
+        sent.bytes = match &tree {
+            None => held.pool.send(&specs, &mut out, &mut progress),
+            Some((top, left_out)) => held.pool.send_tree((top, left_out), &specs, &mut out, &mut progress),
+        }
+        .map_err(refuse::pool)?;
         self.log(&held, caller);
         Ok(sent)
     }
@@ -160,6 +168,7 @@ impl StreamHost for Engine {
             told: begun,
             turn: None,
             placed: Vec::new(),
+            places: Vec::new(),
             refused: None,
             warnings: Vec::new(),
         };
@@ -280,6 +289,8 @@ struct Watch<'e> {
     /// While a dataset changes no other verb does anything.
     turn: Option<MutexGuard<'e, ()>>,
     placed: Vec<Placed>,
+    /// Where what is destroyed was mounted.
+    places: Vec<PathBuf>,
     /// Why it could not be unmounted.
     refused: Option<Refusal>,
     warnings: Vec<Refusal>,
@@ -288,6 +299,7 @@ struct Watch<'e> {
 impl ReceiveWatch for Watch<'_> {
     fn before(&mut self, dataset: &str) -> steadfast_pool::Result<()> {
         self.turn = Some(self.engine.verbs.lock());
+        self.refused = None;
         let parted = match self.force {
             true => self.engine.part_clients(self.held, dataset, true),
             false => Ok(()),
@@ -309,6 +321,47 @@ impl ReceiveWatch for Watch<'_> {
         let placed = std::mem::take(&mut self.placed);
         self.warnings.extend(self.engine.mount_placed(self.held, placed));
         self.turn = None;
+    }
+
+    fn renamed(&mut self, dataset: &str, to: &str) {
+        for placed in &mut self.placed {
+            if let Some(tail) = placed.name.strip_prefix(dataset) {
+                placed.name = format!("{to}{tail}");
+            }
+        }
+        self.after(to);
+    }
+
+    fn destroying(&mut self, datasets: &[String]) -> steadfast_pool::Result<()> {
+        let Some(top) = datasets.last() else { return Ok(()) };
+        let places = self.held.places_of(datasets);
+        self.before(top)?;
+        self.places = places;
+        Ok(())
+    }
+
+    fn destroyed(&mut self, datasets: &[String]) {
+        let there = self.held.pool.datasets();
+        self.placed.retain(|placed| there.contains(&placed.name));
+        let places = std::mem::take(&mut self.places);
+        if datasets.iter().all(|name| !there.contains(name)) {
+            for at in places.iter().filter(|at| self.held.is_inside_ours(at)) {
+                super::mounts::unmake(std::slice::from_ref(at));
+            }
+        }
+        datasets.last().into_iter().for_each(|top| self.after(top));
+    }
+
+    fn snapshots_changed(&mut self, dataset: &str) {
+        self.held.note_snapshots([dataset]);
+    }
+
+    fn not_followed(&mut self, error: steadfast_pool::Error) {
+        let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
+        let mut refusal =
+            self.refused.take().filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
+        refusal.what = format!("not all of the tree that it is of was followed: {}", refusal.what);
+        self.warnings.push(refusal);
     }
 
     fn progress(&mut self, snapshot: &str, bytes: u64) {
@@ -340,10 +393,11 @@ impl Engine {
         &self,
         request: &FsSend,
         skipped: &mut Vec<String>,
-    ) -> Result<(Arc<Held>, Vec<SendSpec>), Refusal> {
+    ) -> Result<(Arc<Held>, Vec<SendSpec>, Option<Tree>), Refusal> {
         if let Some(token) = &request.token {
             let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
-            return self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request);
+            let (held, specs) = self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request)?;
+            return Ok((held, specs, None));
         }
         let (fs, last) = super::snapshots::halves(&request.snapshot)?;
         let held = self.held(fs)?;
@@ -358,11 +412,14 @@ impl Engine {
             resume: None,
         };
         if request.recursive {
-            return Ok((Arc::clone(&held), self.tree_to_send(&held, request, (fs, last), skipped)?));
+            let (specs, left_out) = self.tree_to_send(&held, request, (fs, last), skipped)?;
+            // What was not received before follows nothing.
+            let tree = request.base.is_some().then(|| (fs.to_owned(), left_out));
+            return Ok((held, specs, tree));
         }
         let all = held.pool.snapshot_names(fs).map_err(refuse::pool)?;
         let Some(base) = request.base.clone().filter(|_| request.intermediate) else {
-            return Ok((held, vec![spec(request.snapshot.clone(), request.base.clone())]));
+            return Ok((held, vec![spec(request.snapshot.clone(), request.base.clone())], None));
         };
         let at = |name: &str| {
             let absent = || {
@@ -383,17 +440,18 @@ impl Engine {
         }
         let full = |name: &String| format!("{fs}@{name}");
         let steps = all[from..=to].windows(2);
-        Ok((held, steps.map(|pair| spec(full(&pair[1]), Some(full(&pair[0])))).collect()))
+        Ok((held, steps.map(|pair| spec(full(&pair[1]), Some(full(&pair[0])))).collect(), None))
     }
 
-    /// A file system and all below it that have the snapshot, each with all its snapshots up to that one, or from the base on.
+    /// A file system and all below it that have the snapshot, each with all its snapshots up to that one, or from the base on; and those that
+    /// are left out, with all below them.
     fn tree_to_send(
         &self,
         held: &Held,
         request: &FsSend,
         (fs, last): (&str, &str),
         skipped: &mut Vec<String>,
-    ) -> Result<Vec<SendSpec>, Refusal> {
+    ) -> Result<(Vec<SendSpec>, Vec<String>), Refusal> {
         let base = request.base.as_deref().map(|base| base.rsplit('@').next().unwrap_or(base));
         if let Some(above) = request.exclude.iter().find(|above| is_at_or_below(fs, above)) {
             let what = format!("without '{above}' there is nothing to be sent");
@@ -452,7 +510,7 @@ impl Engine {
                 }
             }
         }
-        Ok(specs)
+        Ok((specs, out))
     }
 
     /// A file system and all below it, each behind its parent and what it is a clone of.
