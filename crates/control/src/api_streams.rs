@@ -50,7 +50,7 @@ pub struct SentPart {
     pub snapshot: String,
     /// Full name of what it is an increment upon.
     pub base: Option<String>,
-    /// About how many bytes.
+    /// About how many bytes; a first guess unless it was only asked for (`dry_run`).
     pub estimate: u64,
 }
 

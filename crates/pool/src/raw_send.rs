@@ -152,6 +152,8 @@ pub(crate) struct RawSender<'s, 'w> {
     pub name: &'s str,
     /// What lies before it has arrived already.
     pub position: Place,
+    /// Bytes of blocks that were left out; `None`: they go.
+    pub weighed: Option<u64>,
     body: Vec<u8>,
 }
 
@@ -162,7 +164,7 @@ impl<'s, 'w> RawSender<'s, 'w> {
         name: &'s str,
         position: Place,
     ) -> RawSender<'s, 'w> {
-        RawSender { writer, progress, name, position, body: Vec::new() }
+        RawSender { writer, progress, name, position, weighed: None, body: Vec::new() }
     }
 
     fn roots(&mut self, roots: &RawRoots) -> Result<()> {
@@ -237,6 +239,10 @@ impl<'s, 'w> RawSender<'s, 'w> {
         if !is_stamp(&pointer.stamp) {
             return Err(bad("a block of it is not sealed, or its counter is too great to be sent raw"));
         }
+        if let Some(weighed) = &mut self.weighed {
+            *weighed += RawBlock::SIZE as u64 + u64::from(pointer.psize);
+            return Ok(());
+        }
         let (dataset, family) = (blocks.dataset, blocks.family);
         let context = ReadContext { dataset, family, keys: blocks.keys.as_deref(), cache: false };
         let bytes = blocks.blockio.read_sealed(pointer, &context)?;
@@ -261,7 +267,7 @@ impl<'s, 'w> RawSender<'s, 'w> {
                 if old.is_some() && new.is_none() && last != Some(place) {
                     last = Some(place);
                     // A block of several records is gone with all of them, or is another's by now.
-                    if stored(carrier, &stamp)?.is_none() {
+                    if self.weighed.is_some() || stored(carrier, &stamp)?.is_none() {
                         self.gone(stamp)?;
                     }
                 }
@@ -273,7 +279,13 @@ impl<'s, 'w> RawSender<'s, 'w> {
         let from = self.position;
         differences(blocks, base, root, &mut |key, _, new| {
             let Some((place, stamp)) = stamp_at(key, salts) else { return Ok(()) };
-            if new.is_none() || last == Some(place) || place < from {
+            let Some(new) = new.filter(|_| place >= from) else { return Ok(()) };
+            if let Some(weighed) = &mut self.weighed {
+                // Its records are the block and what stands before it.
+                *weighed += Extent::decode(new).map_or(0, |extent| u64::from(extent.length()));
+                return Ok(());
+            }
+            if last == Some(place) {
                 return Ok(());
             }
             last = Some(place);

@@ -107,8 +107,27 @@ impl Inner {
         Ok((id, Pin { row: snapshot.row.clone(), txg, _pin: Arc::clone(&snapshot.pins) }))
     }
 
-    /// About how many bytes of content a stream would carry.
-    pub(crate) fn send_estimate(&self, spec: &SendSpec) -> Result<u64> {
+    /// About how many bytes a stream would have. An increment is weighed: everything is done that is done to send it, but no content is
+    /// read. So names and what was cut count as they do there, and it costs the nodes that changed.
+    pub(crate) fn send_estimate(self: &Arc<Inner>, spec: &SendSpec) -> Result<u64> {
+        let guess = self.check_send(spec)?;
+        if spec.base.is_none() {
+            return Ok(guess);
+        }
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        self.open_head(id)?;
+        let notes = self.notes_to_send(spec, id, pin.txg)?;
+        let mut places = Places::new();
+        let is_sharing = self.repeats(spec, id) && self.references.any_shared();
+        let repeats = is_sharing.then_some((1, &mut places));
+        let mut nowhere = std::io::sink();
+        let mut writer = StreamWriter::new(&mut nowhere, StreamHeader::default())?;
+        let content = self.send_one(spec, (&notes, repeats), &mut writer, &mut |_, _| (), true)?;
+        Ok(writer.bytes + content)
+    }
+
+    /// Refuses what cannot be sent. Gives a first guess of how much content it is.
+    pub(crate) fn check_send(&self, spec: &SendSpec) -> Result<u64> {
         let (id, pin) = self.pin(&spec.snapshot)?;
         match self.upon(spec, id, &pin)? {
             None if self.is_raw(id) && !spec.raw => {
@@ -196,7 +215,7 @@ impl Inner {
         let (mut header, mut noted) = (StreamHeader::default(), Vec::with_capacity(specs.len()));
         header.members = !members.is_empty();
         for spec in specs {
-            self.send_estimate(spec)?;
+            self.check_send(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
             self.open_head(id)?;
             if !spec.raw {
@@ -215,21 +234,23 @@ impl Inner {
         }
         for (number, (spec, notes)) in (1..).zip(specs.iter().zip(&noted)) {
             let repeats = header.repeats.then_some((number, &mut places));
-            self.send_one(spec, (notes, repeats), &mut writer, progress)?;
+            self.send_one(spec, (notes, repeats), &mut writer, progress, false)?;
         }
         writer.close()
     }
 
+    /// Sends a snapshot; or weighs what would be sent, and leaves content out. Gives the bytes that were left out.
     fn send_one(
         self: &Arc<Inner>,
         spec: &SendSpec,
         (notes, repeats): (&StreamNotes, Option<(u64, &mut Places)>),
         writer: &mut StreamWriter<'_>,
         progress: Progress<'_>,
-    ) -> Result<()> {
+        weighs: bool,
+    ) -> Result<u64> {
         let (id, pin) = self.pin(&spec.snapshot)?;
         let base = self.upon(spec, id, &pin)?;
-        let bytes = self.send_estimate(spec)?;
+        let bytes = if weighs { 0 } else { self.check_send(spec)? };
         let raw = spec.raw && (self.is_raw(id) || self.is_sealed(id));
         let packed = self.goes_packed(spec, id);
         // In use: its key stays loaded.
@@ -267,9 +288,12 @@ impl Inner {
         }
         if raw {
             let mut sender = RawSender::new(writer, progress, &spec.snapshot, position);
+            sender.weighed = weighs.then_some(0);
             self.send_raw(id, &mut sender, &target, &blocks, &pin, base.as_ref())?;
+            let weighed = sender.weighed.unwrap_or_default();
             let frames = writer.frames - first + 1;
-            return writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode());
+            writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
+            return Ok(weighed);
         }
         let mut sender = Sender {
             writer,
@@ -293,6 +317,7 @@ impl Inner {
                 _ => None,
             },
             repeat: None,
+            weighed: weighs.then_some(0),
         };
         let trees = |root: fn(&SnapshotRow) -> Option<BlockPointer>| {
             let base = match &base {
@@ -306,10 +331,11 @@ impl Inner {
             _ => sender.send(&blocks, trees(|row| row.names), trees(|row| row.extents), &pin.row)?,
         }
         sender.release();
+        let weighed = sender.weighed.unwrap_or_default();
         let frames = writer.frames - first + 1;
         writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
         drop(handle);
-        Ok(())
+        Ok(weighed)
     }
 }
 
@@ -440,6 +466,8 @@ struct Sender<'s, 'w> {
     places: Option<(&'s References, &'s mut Places)>,
     /// The last repeat, to which the next one may belong.
     repeat: Option<Repeat>,
+    /// Bytes of content that were left out; `None`: it goes.
+    weighed: Option<u64>,
 }
 
 impl Sender<'_, '_> {
@@ -568,6 +596,14 @@ impl Sender<'_, '_> {
         }
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting_bytes = 0;
+        if let Some(weighed) = &mut self.weighed {
+            *weighed += waiting.iter().map(|record| u64::from(record.pointer.psize)).sum::<u64>();
+            for _ in &waiting {
+                self.begin(FrameKind::Packed)?;
+                self.body.extend_from_slice(&[0; PackedRecord::SIZE]);
+            }
+            return Ok(());
+        }
         let pointers: Vec<BlockPointer> = waiting.iter().map(|record| record.pointer).collect();
         for (Waiting { inode, offset, pointer }, bytes) in
             waiting.into_iter().zip(self.target.read_packed(&pointers))
@@ -596,6 +632,12 @@ impl Sender<'_, '_> {
         let mut at = range.start;
         while at < range.end {
             let count = usize::try_from(range.end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            if let Some(weighed) = &mut self.weighed {
+                *weighed += count as u64;
+                self.head(inode, at)?;
+                at += count as u64;
+                continue;
+            }
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(count, 0);
             let read = self.target.read(&file, at, &mut buffer)?;
@@ -616,6 +658,18 @@ impl Sender<'_, '_> {
             at += count as u64;
         }
         Ok(())
+    }
+
+    /// What stands before a piece of content that is left out.
+    fn head(&mut self, inode: InodeId, offset: u64) -> Result<()> {
+        if self.packed {
+            self.begin(FrameKind::Packed)?;
+            self.body.extend_from_slice(&[0; PackedRecord::SIZE]);
+        } else {
+            self.begin(FrameKind::Content)?;
+            LogRecord::Data { inode, offset, bytes: &[] }.encode(&mut self.body);
+        }
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {

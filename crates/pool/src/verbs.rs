@@ -253,6 +253,12 @@ impl Pool {
         self.inner.send_estimate(spec)
     }
 
+    /// Refuses what [`Pool::send`] refuses. Gives a guess of how many bytes it would be, which costs nothing and may be wrong by far for
+    /// increments.
+    pub fn check_send(&self, spec: &SendSpec) -> Result<u64> {
+        self.inner.check_send(spec)
+    }
+
     /// Receives all snapshots of a stream, each in one commit. An error leaves those that were received before it.
     pub fn receive(
         &self,

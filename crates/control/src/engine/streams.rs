@@ -104,7 +104,12 @@ impl StreamHost for Engine {
         let mut sent = Sent::default();
         let (held, specs, tree) = self.what_to_send(&request, &mut sent.skipped)?;
         for spec in &specs {
-            let estimate = held.pool.send_estimate(spec).map_err(refuse::pool)?;
+            let estimate = match request.dry_run {
+                true => held.pool.send_estimate(spec),
+                // Who is sending has asked before, if that is of interest.
+                false => held.pool.check_send(spec),
+            };
+            let estimate = estimate.map_err(refuse::pool)?;
             let (snapshot, base) = (spec.snapshot.clone(), spec.base.clone());
             sent.parts.push(SentPart { snapshot, base, estimate });
         }
