@@ -269,10 +269,7 @@ impl Inner {
             table.check_no_hidden(*id, &doomed.hidden)?;
         }
         // Somebody may have used a clone in between, whose trees then lack what it wrote.
-        let is_changed = |id: DatasetId| {
-            let open = table.get(id).and_then(|entry| entry.open.as_ref());
-            open.is_some_and(|open| open.head.is_changed())
-        };
+        let is_changed = |id: DatasetId| table.get(id).is_some_and(Entry::has_unstored);
         if doomed.unopened(&table).is_some()
             || doomed.needs_turn(&table) && !between
             || doomed.clones(&table).any(is_changed)

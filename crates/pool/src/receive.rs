@@ -112,6 +112,10 @@ pub trait ReceiveWatch {
     fn after(&mut self, dataset: &str);
     /// So many bytes of the stream are read.
     fn progress(&mut self, snapshot: &str, bytes: u64);
+    /// A snapshot was received, whatever becomes of the rest of the stream.
+    fn received(&mut self, snapshot: &str) {
+        let _ = snapshot;
+    }
     /// A dataset that is about to get another name, which was told before the moment, has this one now, with all below it; or it has not, and
     /// keeps its own.
     fn renamed(&mut self, dataset: &str, to: &str) {
@@ -215,6 +219,7 @@ impl Inner {
                     let (next, left_out) = one?;
                     brought.left_out.extend(left_out);
                     came.push(Some((begin.guid, format!("{name}@{snapshot}"))));
+                    watch.received(&format!("{name}@{snapshot}"));
                     next
                 }
             };

@@ -20,9 +20,9 @@ impl Inner {
     ) -> Result<()> {
         self.open_head(target)?;
         let is_told = self.check_brought(target, brought)?;
-        // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
-        self.commit_changes()?;
-        let answer = {
+        let answer = loop {
+            // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
+            self.commit_changes()?;
             let _turn = self.sync_turn.lock();
             let _figures = self.figures.write();
             let mut table = self.table.write();
@@ -35,12 +35,16 @@ impl Inner {
             if entry.is_in_use() {
                 return Err(Error::Busy { name });
             }
+            // Unless somebody used it in between.
+            if entry.has_unstored() {
+                continue;
+            }
             let txg = self.check_target((&*table, entry), &name, &snapshot, force, begin)?;
             let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
-            let named = format!("{name}@");
+            let named = format!("{name}@{}", entry.snapshots[&txg].row.name);
             if !younger.is_empty() {
                 // What cannot be read is found before they are gone.
-                self.newer_places(entry, &named, txg)?;
+                self.newer_places(entry, &table.key_name(target), txg)?;
                 self.remove_snapshots(&mut table, target, &younger)?;
             }
             let rolled = self.roll_within(&mut table, &named, target, txg);
@@ -64,7 +68,7 @@ impl Inner {
             (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
             entry.row_dirty = true;
             entry.take_brought(brought);
-            self.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes)
+            break self.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes);
         };
         self.blockio.forget(hidden, hidden);
         self.open_head(target)?;

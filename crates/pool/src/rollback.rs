@@ -16,6 +16,9 @@ use crate::inner::Inner;
 use crate::newer;
 use crate::table::{Entry, Table};
 
+/// Keeps room for a dataset.
+const RESERVED: &str = "refreservation";
+
 impl Inner {
     /// `zfs rollback`: to the youngest snapshot of a dataset that nobody uses. Durable when it returns.
     pub(crate) fn rollback(&self, name: &str) -> Result<()> {
@@ -23,14 +26,28 @@ impl Inner {
         let (id, txg) = self.table.read().find_snapshot(name)?;
         self.open_head(id)?;
         self.check_rollback(name, id, txg)?;
-        // All that was written is in the row's trees from here on.
-        self.commit_changes()?;
-        let turn = self.sync_turn.lock();
-        self.check_rollback(name, id, txg)?;
-        self.roll(name, id, txg)?;
-        drop(turn);
+        let reserved = self.reserved_at(name, id)?;
+        loop {
+            // All that was written is in the row's trees from here on.
+            self.commit_changes()?;
+            let _turn = self.sync_turn.lock();
+            self.check_rollback(name, id, txg)?;
+            if self.roll((name, id, txg), reserved)? {
+                break;
+            }
+        }
         self.open_head(id)?;
+        self.update_quotas(None);
         self.commit_changes()
+    }
+
+    /// What is to be kept for a volume when it goes back, if all of it is kept for it now and it was shorter.
+    fn reserved_at(&self, name: &str, id: DatasetId) -> Result<Option<u64>> {
+        let Some(then) = self.snapshot_volume(name)?.and_then(|volume| volume.bytes) else { return Ok(None) };
+        let now = self.volume_info(id).bytes;
+        let table = self.table.read();
+        let kept = table.get(id).and_then(|entry| entry.props.get(RESERVED)?.parse::<u64>().ok());
+        Ok(Some(then).filter(|then| kept.is_some() && kept == now && kept > Some(*then)))
     }
 
     /// Refuses what a rollback would be refused for even if the snapshot were the youngest: the dataset is in use, its key is not loaded, or
@@ -46,7 +63,7 @@ impl Inner {
         if entry.is_in_use() {
             return Err(Error::Busy { name: table.full_name(id) });
         }
-        self.newer_places(entry, name, txg).map(drop)
+        self.newer_places(entry, &table.key_name(id), txg).map(drop)
     }
 
     fn check_rollback(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
@@ -68,21 +85,37 @@ impl Inner {
         Ok(())
     }
 
-    /// The change itself, under `sync_turn`: no commit sees a part of it.
-    fn roll(&self, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
+    /// The change itself, under `sync_turn`: no commit sees a part of it. False if something was written since the last one.
+    fn roll(&self, (name, id, txg): (&str, DatasetId, Txg), reserved: Option<u64>) -> Result<bool> {
         let _figures = self.figures.write();
         let mut table = self.table.write();
-        self.roll_within(&mut table, name, id, txg)
+        if let Some(entry) = table.get(id) {
+            if entry.is_in_use() {
+                return Err(Error::Busy { name: table.full_name(id) });
+            }
+            if entry.has_unstored() {
+                return Ok(false);
+            }
+        }
+        self.roll_within(&mut table, name, id, txg)?;
+        if let Some((bytes, entry)) = reserved.zip(table.get_mut(id)) {
+            entry.received.set(&mut entry.props, RESERVED, &bytes.to_string());
+            entry.props_dirty.insert(RESERVED.to_owned());
+            let dataset = name.split('@').next().unwrap_or_default();
+            self.note_done(&format!("set {dataset} ({id}) {RESERVED}={bytes}"));
+        }
+        Ok(true)
     }
 
     /// The same, under `figures` besides.
     pub(crate) fn roll_within(&self, table: &mut Table, name: &str, id: DatasetId, txg: Txg) -> Result<()> {
         let missing = || Error::NoSuchSnapshot { name: name.to_owned() };
+        let key = table.key_name(id);
         let entry = table.get_mut(id).ok_or_else(missing)?;
         let snapped = Txg(self.snapped.load(Ordering::Acquire));
 
         // Everything that can fail comes before the first change.
-        let newer_places = self.newer_places(entry, name, txg)?;
+        let newer_places = self.newer_places(entry, &key, txg)?;
         let mut alive: BTreeMap<CellId, Cell> = BTreeMap::new();
         self.visit_cells(id, txg..Txg(u64::MAX), Txg(0)..txg, |cell, sum| {
             alive.insert(cell, sum);
@@ -97,9 +130,9 @@ impl Inner {
         renewed
     }
 
-    /// What the trees of a dataset have that is younger than a snapshot.
-    pub(crate) fn newer_places(&self, entry: &Entry, name: &str, txg: Txg) -> Result<Vec<CellPlace>> {
-        let open = entry.open.as_ref().ok_or_else(|| Error::KeyNotLoaded { name: name.to_owned() })?;
+    /// What the trees of a dataset have that is younger than a snapshot. `key`: whose key opens it.
+    pub(crate) fn newer_places(&self, entry: &Entry, key: &str, txg: Txg) -> Result<Vec<CellPlace>> {
+        let open = entry.open.as_ref().ok_or_else(|| Error::KeyNotLoaded { name: key.to_owned() })?;
         let mut places = Vec::new();
         for root in [entry.row.names, entry.row.extents] {
             newer::visit(&open.blocks, root, txg, |pointer| places.extend(places_of(pointer)))?;
@@ -144,5 +177,31 @@ impl Inner {
             entry.add_dead(txg, snapped.next());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_was_written_since_the_commit_before_is_stored_before_it_is_let_go() {
+        let pool = crate::test_pool::tank();
+        let inner = &pool.inner;
+        pool.create_dataset("tank/fs", Default::default(), None).expect("made");
+        let name = "tank/fs@a";
+        pool.take_snapshots(&[name.to_owned()], &Default::default()).expect("taken");
+        let (id, txg) = inner.table.read().find_snapshot(name).expect("found");
+        // Somebody used it between the commit of the rollback and its turn.
+        let head = inner.open_head(id).expect("open");
+        let root = head.inode(steadfast_format::InodeId(1)).expect("a root");
+        let turn = inner.sync_turn.lock();
+        let op = head.begin(steadfast_txg::AdmitKind::Write).expect("begun");
+        head.change(&op, &root, |record| record.mode ^= 0o22);
+        drop(op);
+        drop((root, head));
+        assert!(!inner.roll((name, id, txg), None).expect("looked at"));
+        drop(turn);
+        pool.rollback(name).expect("rolled back");
+        let _turn = inner.sync_turn.lock();
+        assert!(inner.roll((name, id, txg), None).expect("nothing is in the way"));
     }
 }

@@ -345,7 +345,8 @@ impl Inner {
         let answer = Arc::new(Mutex::new(None));
         let (open, of, props) = (self.txgs.gate.open_txg(), vec![(id, name)], Local::new());
         let request = Request { open, of, props, origin: Some(origin), notes, answer: Arc::clone(&answer) };
-        self.asked.lock().push(request);
+        // Before those of the same name that others asked for: its content is there already.
+        self.asked.lock().insert(0, request);
         answer
     }
 
@@ -509,12 +510,7 @@ impl Inner {
     }
 
     /// What dead ranges come of taking snapshots out.
-    pub(crate) fn plan_removal(
-        &self,
-        table: &Table,
-        id: DatasetId,
-        txgs: &[Txg],
-    ) -> Result<Vec<Removal>> {
+    pub(crate) fn plan_removal(&self, table: &Table, id: DatasetId, txgs: &[Txg]) -> Result<Vec<Removal>> {
         let snapped = Txg(self.snapped.load(std::sync::atomic::Ordering::Acquire));
         let entry = table.get(id).expect("it has snapshots");
         let mut removal = Vec::new();
@@ -747,5 +743,38 @@ impl Entry {
             runs.push((after, snapped.next()));
         }
         runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_received_gets_its_snapshot_before_others_get_one_of_that_name() {
+        let pool = crate::test_pool::tank();
+        let inner = &pool.inner;
+        let id = inner.table.read().find("tank").expect("the root");
+        let (theirs, ours) = {
+            let _turn = inner.sync_turn.lock();
+            let answer = Arc::new(Mutex::new(None));
+            let open = inner.txgs.gate.open_txg();
+            inner.asked.lock().push(Request {
+                open,
+                of: vec![(id, "a".into())],
+                props: Local::new(),
+                origin: None,
+                notes: Notes::default(),
+                answer: Arc::clone(&answer),
+            });
+            (answer, inner.ask_for(id, "a".into(), (77, 5), Notes::default()))
+        };
+        inner.await_answer(&ours).expect("taken");
+        assert!(matches!(inner.await_answer(&theirs), Err(Error::SnapshotExists { .. })));
+        let infos = pool.snapshot_infos("tank", None).expect("listed");
+        assert_eq!(
+            infos.iter().map(|info| (info.name.as_str(), info.guid)).collect::<Vec<_>>(),
+            [("tank@a", 77)]
+        );
     }
 }

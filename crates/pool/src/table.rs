@@ -119,6 +119,11 @@ impl Entry {
         self.uses.load(Ordering::Acquire) > 0
     }
 
+    /// True if something was written to it that no commit has taken. While nobody uses it, that does not change but by a commit.
+    pub fn has_unstored(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.head.is_changed())
+    }
+
     pub fn is_encrypted(&self) -> bool {
         self.row.encryption.is_some()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{ME, MIB, ROOT, handle, import, mount, noise, spec};
 use steadfast_device::MemoryDevice;
 use steadfast_env::Env;
-use steadfast_pool::{Error, Pool};
+use steadfast_pool::{Error, Pool, VolumeSpec};
 use steadfast_posix::{Errno, Fallocate, FileSystem};
 
 const KIB: u64 = 1 << 10;
@@ -246,4 +246,35 @@ fn writers_side_by_side_do_not_pass_a_quota_together() {
     });
     let used = used(&pool, &fs, "tank/a");
     assert!(used <= 8 * MIB + NODES_ABOVE && used > 7 * MIB, "{used}");
+}
+
+#[test]
+fn what_is_kept_for_a_volume_goes_back_with_its_size() {
+    let (env, device, pool) = new_pool(&[]);
+    let (short, long) = (8 * MIB, 20 * MIB);
+    let cases = [("tank/all", Some(long), Some(short)), ("tank/more", Some(9 * MIB), Some(9 * MIB))];
+    let kept = |pool: &Pool, name: &str| {
+        pool.local_props(name)
+            .expect("there")
+            .get("refreservation")
+            .map(|bytes| bytes.parse().expect("bytes"))
+    };
+    for (name, reserved, _) in cases.into_iter().chain([("tank/sparse", None, None)]) {
+        let volume = VolumeSpec { bytes: short, block_bytes: 16 << 10 };
+        pool.create_volume(name, Default::default(), None, volume).expect("made");
+        set(&pool, name, "refreservation", short).expect("set");
+        pool.take_snapshots(&[format!("{name}@a")], &Default::default()).expect("taken");
+        pool.grow_volume(name, long).expect("grown");
+        pool.set_property(name, "refreservation", reserved.map(|bytes| bytes.to_string()).as_deref())
+            .expect("set");
+        assert_eq!(kept(&pool, name), reserved);
+        pool.rollback(&format!("{name}@a")).expect("rolled back");
+    }
+    let before = pool.dataset_info("tank/all").expect("there");
+    assert_eq!(before.used_by_refreservation + before.used_by_dataset, short.max(before.used_by_dataset));
+    drop(pool);
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    for (name, _, expected) in cases.into_iter().chain([("tank/sparse", None, None)]) {
+        assert_eq!(kept(&pool, name), expected, "{name}");
+    }
 }

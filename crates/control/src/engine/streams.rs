@@ -9,6 +9,7 @@ use crate::api::{
 use crate::descriptor::Descriptor;
 use crate::refusal::{Code, Refusal};
 use parking_lot::MutexGuard;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -176,9 +177,15 @@ impl StreamHost for Engine {
             places: Vec::new(),
             refused: None,
             warnings: Vec::new(),
+            touched: BTreeSet::new(),
         };
         let received = held.pool.receive(&spec, &mut input, &mut watch);
-        let Watch { warnings, refused, .. } = watch;
+        let Watch { warnings, refused, touched, .. } = watch;
+        held.note_snapshots(touched.iter().map(String::as_str));
+        if received.is_err() && !touched.is_empty() {
+            // What came before is there, and by whom and when is to be found.
+            self.log(&held, caller);
+        }
         let nanos = self.env.clock.monotonic_ns().saturating_sub(begun);
         let mut receipt = Receipt { parts: Vec::new(), warnings };
         if !request.dry_run {
@@ -200,9 +207,6 @@ impl StreamHost for Engine {
         };
         for part in received.map_err(told)? {
             let (snapshot, from) = (part.snapshot, part.from);
-            if !request.dry_run {
-                held.note_snapshots([snapshot.split('@').next().unwrap_or(&snapshot)]);
-            }
             for property in part.left_out {
                 let what = format!(
                     "'{snapshot}' came with '{property}', which is no property here or has no such value"
@@ -299,6 +303,8 @@ struct Watch<'e> {
     /// Why it could not be unmounted.
     refused: Option<Refusal>,
     warnings: Vec<Refusal>,
+    /// Datasets of which something changed.
+    touched: BTreeSet<String>,
 }
 
 impl ReceiveWatch for Watch<'_> {
@@ -328,7 +334,12 @@ impl ReceiveWatch for Watch<'_> {
         self.turn = None;
     }
 
+    fn received(&mut self, snapshot: &str) {
+        self.touched.extend(snapshot.split('@').next().map(str::to_owned));
+    }
+
     fn renamed(&mut self, dataset: &str, to: &str) {
+        self.touched.extend((dataset != to).then(|| to.to_owned()));
         for placed in &mut self.placed {
             if let Some(tail) = placed.name.strip_prefix(dataset) {
                 placed.name = format!("{to}{tail}");
@@ -347,6 +358,7 @@ impl ReceiveWatch for Watch<'_> {
 
     fn destroyed(&mut self, datasets: &[String]) {
         let there = self.held.pool.datasets();
+        self.touched.extend(datasets.iter().filter(|name| !there.contains(name)).cloned());
         self.placed.retain(|placed| there.contains(&placed.name));
         let places = std::mem::take(&mut self.places);
         if datasets.iter().all(|name| !there.contains(name)) {
@@ -358,13 +370,12 @@ impl ReceiveWatch for Watch<'_> {
     }
 
     fn snapshots_changed(&mut self, dataset: &str) {
-        self.held.note_snapshots([dataset]);
+        self.touched.insert(dataset.to_owned());
     }
 
     fn not_followed(&mut self, error: steadfast_pool::Error) {
         let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
-        let mut refusal =
-            self.refused.take().filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
+        let mut refusal = self.refused.take().filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
         refusal.what = format!("not all of the tree that it is of was followed: {}", refusal.what);
         self.warnings.push(refusal);
     }
@@ -461,6 +472,13 @@ impl Engine {
         if let Some(above) = request.exclude.iter().find(|above| is_at_or_below(fs, above)) {
             let what = format!("without '{above}' there is nothing to be sent");
             return Err(Refusal::new(Code::ApiRequest, what));
+        }
+        let all = held.pool.datasets();
+        let is_here = |name: &&String| all.contains(name) && is_at_or_below(name, fs);
+        if let Some(name) = request.exclude.iter().find(|name| !is_here(name)) {
+            let what =
+                format!("'{name}' is not below '{fs}', so there is nothing of that name to be left out");
+            return Err(Refusal::new(Code::FsAbsent, what).with("fs", name));
         }
         let mut out: Vec<String> = request.exclude.clone();
         let mut specs: Vec<SendSpec> = Vec::new();

@@ -114,3 +114,101 @@ fn a_part_of_what_is_not_there_yet_is_listed_to_who_asks_for_its_token() {
     assert_eq!(listed("tank/fs", None, token), ["tank/fs"]);
     assert_eq!(listed("tank/box/new", Some(0), token), ["tank/box/new"]);
 }
+
+#[test]
+fn what_came_before_a_stream_failed_is_in_the_history() {
+    let house = House::new("half_a_stream");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/fs", &[], None).unwrap();
+    for name in ["tank/fs@1", "tank/fs@2"] {
+        house.snapshot(&[name]);
+    }
+    let both = FsSend { base: Some("tank/fs@1".into()), intermediate: true, ..of("tank/fs@2", None) };
+    house.receive(into("tank/copy"), &house.send(of("tank/fs@1", None))).unwrap();
+    let mut stream = house.send(both);
+    let count = || {
+        let request = PoolHistory { names: vec!["tank".into()] };
+        let past = house.host().pool_history(&caller(), request).unwrap();
+        past[0].records.iter().filter(|line| !line.internal).count()
+    };
+    let before = count();
+    // Nothing of it came.
+    house.receive(into("tank/copy"), &stream[..70]).unwrap_err();
+    assert_eq!(count(), before);
+    // All of it came but its last word.
+    let last = stream.len() - 1;
+    stream[last] ^= 1;
+    house.receive(into("tank/copy"), &stream).unwrap_err();
+    assert_eq!(count(), before + 1);
+}
+
+#[test]
+fn what_cannot_be_left_out_is_told() {
+    let house = House::new("nothing_left_out");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/fs", "tank/fs/in", "tank/other"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    house.snapshot(&["tank/fs@1", "tank/fs/in@1"]);
+    let without = |names: &[&str]| {
+        let exclude = names.iter().map(|name| (*name).to_owned()).collect();
+        let request = FsSend { recursive: true, exclude, dry_run: true, ..of("tank/fs@1", None) };
+        house.host().fs_send(&caller(), request)
+    };
+    for names in [&["tank/fs/im"][..], &["tank/fs/in", "tank/nowhere"], &["tank/other"]] {
+        let refusal = without(names).unwrap_err();
+        assert_eq!(refusal.code, Code::FsAbsent);
+        assert!(refusal.what.contains(names[names.len() - 1]), "{}", refusal.what);
+    }
+    assert_eq!(without(&["tank/fs/in"]).unwrap().parts.len(), 1);
+}
+
+#[test]
+fn a_tree_is_followed_with_what_is_mounted_of_it() {
+    let house = House::new("followed");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    for name in ["tank/top", "tank/top/a", "tank/top/b", "tank/top/c"] {
+        house.create_fs(name, &[], None).unwrap();
+    }
+    let all = |tails: &[&str], snapshot: &str| {
+        let names: Vec<String> = tails.iter().map(|tail| format!("tank/top{tail}@{snapshot}")).collect();
+        house.snapshot(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    all(&["", "/a", "/b", "/c"], "1");
+    let tree = |snapshot: &str, base: Option<&str>| {
+        let base = base.map(|base| format!("tank/top@{base}"));
+        house.send(FsSend { recursive: true, base, ..of(&format!("tank/top@{snapshot}"), None) })
+    };
+    house.receive(into("tank/copy"), &tree("1", None)).unwrap();
+    house.create_fs("tank/copy/mine", &[], None).unwrap();
+    let rename = |from: &str, to: &str| {
+        let (name, to) = (from.to_owned(), to.to_owned());
+        let request = FsRename { name, to, parents: false, force: false, no_remount: false };
+        house.host().fs_rename(&caller(), request).unwrap();
+    };
+    rename("tank/top/a", "tank/top/z");
+    rename("tank/top/b", "tank/top/a");
+    let name = "tank/top/c".to_owned();
+    let request = FsDestroy { name, recursive: true, clones: false, force: false, dry_run: false };
+    house.host().fs_destroy(&caller(), request).unwrap();
+    all(&["", "/a", "/z"], "2");
+    let receipt =
+        house.receive(FsReceive { force: true, ..into("tank/copy") }, &tree("2", Some("1"))).unwrap();
+    assert_eq!(receipt.warnings, []);
+    let copies = || -> Vec<String> {
+        house.mounted().into_iter().filter(|name| name.starts_with("tank/copy")).collect()
+    };
+    assert_eq!(copies(), ["tank/copy", "tank/copy/a", "tank/copy/z"]);
+    // What is held is not destroyed, and the stream is received.
+    house.create_fs("tank/copy/kept", &[], None).unwrap();
+    house.snapshot(&["tank/copy/kept@1"]);
+    let names = vec!["tank/copy/kept@1".to_owned()];
+    let hold = FsHold { names, tag: "mine".into(), recursive: false, release: false };
+    house.host().fs_hold(&caller(), hold).unwrap();
+    all(&["", "/a", "/z"], "3");
+    let stream = tree("3", Some("2"));
+    let receipt = house.receive(FsReceive { force: true, ..into("tank/copy") }, &stream).unwrap();
+    let codes: Vec<Code> = receipt.warnings.iter().map(|warning| warning.code).collect();
+    assert_eq!(codes, [Code::SnapshotHeld], "{:?}", receipt.warnings);
+    assert_eq!(copies(), ["tank/copy", "tank/copy/a", "tank/copy/kept", "tank/copy/z"]);
+}
