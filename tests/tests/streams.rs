@@ -501,3 +501,41 @@ fn copies_by_reference_go_once_and_arrive_so() {
     host.shell("zpool export safe && zpool export tank").ok();
     host.run("inspect check {}/safe.img").ok().says("leaked_units=0");
 }
+
+#[test]
+fn a_replica_follows_what_is_renamed_and_with_force_what_is_destroyed() {
+    let Some(host) = host("streams_follow") else { return };
+    host.shell("for n in '' /a /a/in /b /c; do zfs create tank/top$n && date > t/top$n/file; done").ok();
+    host.shell("zfs snapshot -r tank/top@1 && zfs send -R tank/top@1 | zfs receive safe/copy").ok();
+    host.shell("zfs create safe/copy/mine && zfs snapshot safe/copy/a@mine").ok();
+    host.shell(
+        "zfs rename tank/top/a tank/top/x && zfs rename tank/top/b tank/top/a && zfs destroy -r tank/top/c",
+    )
+    .ok();
+    host.shell(
+        "zfs rename -r tank/top@1 tank/top@first && date > t/top/x/in/more && zfs snapshot -r tank/top@2",
+    )
+    .ok();
+    let names = |kind: &str, of: &str| {
+        let out = host.shell(&format!("zfs list -Hr -o name -t {kind} {of}")).ok().out;
+        out.lines().map(|name| name[of.len()..].to_owned()).collect::<Vec<_>>()
+    };
+    // Without -F names are followed, but for what is in the way, and nothing is destroyed.
+    host.shell("zfs send -R -i @first tank/top@2 > tree").ok();
+    host.shell("zfs receive safe/copy < tree").fails(1).says("safe/copy/x@mine");
+    assert_eq!(names("filesystem", "safe/copy"), ["", "/a", "/c", "/mine", "/x", "/x/in"]);
+    host.shell("zfs receive -F safe/copy < tree").ok();
+    assert_eq!(names("filesystem", "safe/copy"), names("filesystem", "tank/top"));
+    assert_eq!(names("snapshot", "safe/copy"), names("snapshot", "tank/top"));
+    host.shell("diff -r t/top s/copy && test ! -e s/copy/c").ok();
+    host.shell("zpool history -i safe").ok().says("rename safe/copy/a").says("destroy safe/copy/mine");
+    // What is left out is there, whatever it is here; and what is not there is told.
+    host.shell("date > t/top/file && zfs snapshot -r tank/top@3").ok();
+    host.shell("zfs send -R -X tank/top/y -i @2 tank/top@3 > nothing")
+        .fails(1)
+        .says("tank/top/y")
+        .says("FS-ABSENT");
+    host.shell("zfs send -R -X tank/top/x -i @2 tank/top@3 | zfs receive -F safe/copy").ok();
+    assert_eq!(names("filesystem", "safe/copy"), names("filesystem", "tank/top"));
+    host.shell("zfs list safe/copy/a@3 && ! zfs list safe/copy/x@3").ok();
+}
