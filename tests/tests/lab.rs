@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use steadfast_tests::{Host, is_root, no_fuse, skip, spawn, steadfast_bin};
 
 /// Everything below `work` is gone, and nothing is mounted there.
@@ -154,6 +155,314 @@ fn cow_and_journal_are_measured_beside_ext4_and_cleaned_up() {
         let measured = ran.out.contains(&format!("steadfast, journal={mode} |"));
         assert!(refused != measured, "{mode}:\n{}\n{}", ran.out, ran.err);
     }
+}
+
+/// Nobody lives below `work` any more: a daemon is told by its environment where it does.
+#[track_caller]
+fn nobody_left(work: &Path) {
+    let path = work.display().to_string();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let about = fs::read(process.path().join("environ")).unwrap_or_default();
+        let lives = about.windows(path.len()).any(|window| window == path.as_bytes());
+        assert!(!lives, "process {} still lives below {path}", process.file_name().display());
+    }
+}
+
+/// Mounts, loop devices, daemons and files are gone.
+#[track_caller]
+fn all_gone(host: &Host, work: &Path) {
+    nothing_left(work);
+    nothing_attached(host, work);
+    nobody_left(work);
+}
+
+/// `report.json` of an experiment with rows.
+struct Figures(Value);
+
+impl Figures {
+    #[track_caller]
+    fn of(host: &Host, out: &str) -> Figures {
+        let text = fs::read_to_string(host.at(out).join("report.json")).unwrap();
+        Figures(serde_json::from_str(&text).unwrap())
+    }
+
+    fn list(&self, name: &str) -> &[Value] {
+        self.0[name].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the report says why this one took no part or came to no end.
+    fn lacks(&self, arm: &str) -> bool {
+        !self.list("arms").iter().any(|known| known["key"] == arm && known["missing"].is_null())
+    }
+
+    /// What a row has of an arm: as many figures as it should.
+    #[track_caller]
+    fn values(&self, row: &str, arm: &str, count: usize) -> Vec<f64> {
+        let known = self.list("rows").iter().find(|known| known["key"] == row);
+        let known = known.unwrap_or_else(|| panic!("no row {row}"));
+        let values: Vec<f64> = known["values"][arm].as_array().map_or(Vec::new(), |values| {
+            values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
+        });
+        assert_eq!(values.len(), count, "{row} of {arm}: {values:?}");
+        assert!(values.iter().all(|value| value.is_finite()), "{row} of {arm}: {values:?}");
+        values
+    }
+
+    /// The one figure of a row.
+    #[track_caller]
+    fn value(&self, row: &str, arm: &str) -> f64 {
+        self.values(row, arm, 1)[0]
+    }
+
+    /// The one figure of a row, which is of something that takes time or room.
+    #[track_caller]
+    fn positive(&self, row: &str, arm: &str) -> f64 {
+        let value = self.value(row, arm);
+        assert!(value > 0.0, "{row} of {arm}: {value}");
+        value
+    }
+
+    /// Some goal is judged by this figure, and rightly.
+    #[track_caller]
+    fn judged(&self, row: &str, arm: &str, measured: f64) {
+        let is_it = |goal: &&Value| goal["row"] == row && goal["arm"] == arm;
+        let goal = self.list("goals").iter().find(is_it);
+        let goal = goal.unwrap_or_else(|| panic!("no goal of {row} and {arm}"));
+        same(goal["measured"].as_f64().unwrap(), measured, &goal.to_string());
+        let limit = goal["limit"].as_f64().unwrap();
+        let is_least = goal["at_least"].as_bool().unwrap();
+        let met = if is_least { measured >= limit } else { measured <= limit };
+        assert_eq!(goal["verdict"] == "met", met, "{goal}");
+    }
+}
+
+/// Two ways to one figure.
+#[track_caller]
+fn same(one: f64, other: f64, what: &str) {
+    assert!((one - other).abs() <= 1e-9 * other.abs(), "{what}: {one} and {other}");
+}
+
+/// Why bytes cannot go past the page cache here, as an experiment with devices wants it; none if they can.
+fn no_direct(host: &Host) -> Option<String> {
+    let line = "dd if=/dev/zero of=direct.img bs=1M count=1 oflag=direct status=none && rm direct.img";
+    let tried = host.exec("bash", &["-euc", line], b"");
+    (tried.status != 0)
+        .then(|| format!("no direct transfers in {}: {}", host.path().display(), tried.err.trim()))
+}
+
+/// Why an experiment on devices cannot be run here; none if it can. Whoever is not root is refused in a sentence.
+fn no_devices(host: &Host, line: &str) -> Option<String> {
+    if let Some(why) = no_fuse() {
+        return Some(why);
+    }
+    if !is_root() {
+        host.run(line).fails(1).says("needs root");
+        return Some("needs root".to_owned());
+    }
+    no_loops(host).or_else(|| no_direct(host))
+}
+
+/// The page can be drawn again from the data alone, and the document has table and pictures between its marks.
+#[track_caller]
+fn drawn_and_placed(host: &Host, experiment: &str) {
+    let html = fs::read_to_string(host.at("out/report.html")).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && !html.contains("src=") && !html.contains("<link"));
+    host.run("lab show {}/out/report.json -o {}/again.html").ok();
+    assert_eq!(fs::read_to_string(host.at("again.html")).unwrap(), html);
+    let document = fs::read_to_string(host.at("doc.md")).unwrap();
+    assert!(document.starts_with(&format!("<!-- {experiment} -->")), "{document}");
+    let pictures = fs::read_dir(host.at("img")).unwrap().count();
+    assert!(pictures > 0 && document.matches("](img/").count() == pictures, "{pictures}: {document}");
+}
+
+/// Tiny sizes: whether it runs to its end, says what it must in figures that fit each other, and takes everything away.
+fn recovery_of(test: &str, arm: &str, (width, parity): (f64, f64)) -> Option<(Host, Figures, String)> {
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = format!(
+        "lab run recovery --tiny --rounds 1 --arms {arm} --dir {{}}/work --out {{}}/out --markdown {{}}/doc.md"
+    );
+    if let Some(why) = no_devices(&host, &line) {
+        nothing_left(&work);
+        skip(test, &why);
+        return None;
+    }
+    let ran = host.run(&line).ok();
+    all_gone(&host, &work);
+    let head = format!("| {arm} of {width} |");
+    for words in ["goals are met", head.as_str(), "Every byte was compared", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    drawn_and_placed(&host, "recovery");
+    let report = Figures::of(&host, "out");
+    assert!(!report.lacks(arm), "{}", ran.out);
+    let of = |row: &str| report.positive(row, arm);
+    let each = |row: &str| report.values(row, arm, 3);
+    for row in ["fill", "fill_busy", "fill_all", "read", "clone", "row", "verify"] {
+        assert!(each(row).iter().all(|value| *value > 0.0), "{row}: {:?}", each(row));
+    }
+    for (fill, share) in each("fill").iter().zip(each("fill_all")) {
+        same(share, fill / (of("all") * (width - parity) / width), "filling over its share");
+    }
+    // Of every scrub and resilver there is a course, and the figures are those of the courses.
+    let course = |what: &str, fill: u64| {
+        let is_it = |course: &&Value| course["what"] == what && course["fill"] == fill;
+        report.list("courses").iter().find(is_it).unwrap_or_else(|| panic!("{what} at {fill} %"))
+    };
+    for fill in [25, 50, 75] {
+        for (row, what, bytes) in [
+            ("scrub", "scrub", "read"),
+            ("heal", "heal", "written"),
+            ("healread", "heal", "read"),
+            ("resilver", "resilver", "written"),
+            ("copy", "copy", "written"),
+        ] {
+            let course = course(what, fill);
+            let moved = course[bytes].as_f64().unwrap();
+            let rate = moved / 1e6 / course["seconds"].as_f64().unwrap();
+            same(of(&format!("{row}{fill}")), rate, &format!("{row} at {fill} %"));
+            let last = course["points"].as_array().unwrap().last().unwrap();
+            let at: usize = if bytes == "read" { 1 } else { 2 };
+            assert!(last[at].as_f64().unwrap() <= moved, "{course}");
+        }
+        // What is built anew is a column of what was written, and not all of a device.
+        let share = course("resilver", fill)["written"].as_f64().unwrap() / f64::from(64 << 20);
+        assert!(share > 0.1 && share < 1.2, "{share} of a device at {fill} %");
+        of(&format!("scrubbed{fill}"));
+    }
+    let (read, clone, row) = (each("read")[2], each("clone")[2], each("row")[2]);
+    for (ratio, what, limit) in [
+        ("scrub_read", "scrub75", read),
+        ("resilver_clone", "resilver75", clone),
+        ("resilver_row", "resilver75", row),
+        ("copy_clone", "copy75", clone),
+    ] {
+        same(of(ratio), of(what) / limit, ratio);
+        report.judged(ratio, arm, of(ratio));
+    }
+    same(of("slower"), of("read_whole") / of("read_degraded"), "slower");
+    report.judged("slower", arm, of("slower"));
+    let mut shares = each("fill_all");
+    shares.sort_by(f64::total_cmp);
+    report.judged("fill_all", arm, shares[1]);
+    Some((host, report, ran.out))
+}
+
+#[test]
+fn recovery_of_raidz2_is_measured_and_cleaned_up() {
+    let test = "recovery_of_raidz2_is_measured_and_cleaned_up";
+    let Some((_host, report, _)) = recovery_of(test, "raidz2", (6.0, 2.0)) else { return };
+    assert!(!report.list("rows").iter().any(|row| row["key"] == "memory16"), "asked of raidz1 alone");
+}
+
+#[test]
+fn recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up() {
+    let test = "recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up";
+    let Some((_host, report, said)) = recovery_of(test, "raidz1", (4.0, 1.0)) else { return };
+    for row in [
+        "memory16",
+        "memory1024",
+        "diskheal",
+        "diskresilver",
+        "disklogheal",
+        "disklogresilver",
+        "small_cold",
+        "small_again",
+        "small_memory",
+        "small_cache",
+        "small_special",
+        "small_both",
+    ] {
+        report.positive(row, "raidz1");
+    }
+    let model = "read by one reader from hard disks (disk seek=1ms rate=400M";
+    assert_eq!(said.matches(model).count(), 1, "{said}");
+}
+
+#[test]
+fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
+    let test = "snapshots_are_measured_beside_btrfs_and_cleaned_up";
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run snapshots --tiny --dir {}/work --out {}/out --markdown {}/doc.md";
+    if let Some(why) = no_devices(&host, line) {
+        nothing_left(&work);
+        return skip(test, &why);
+    }
+    let ran = host.run(line).ok();
+    all_gone(&host, &work);
+    for words in ["goals are met", "| steadfast |", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    drawn_and_placed(&host, "snapshots");
+    let report = Figures::of(&host, "out");
+    assert!(!report.lacks("steadfast"), "{}", ran.out);
+    for arm in ["steadfast", "btrfs"].into_iter().filter(|arm| !report.lacks(arm)) {
+        for count in [0, 10, 20] {
+            for row in ["take", "writes", "list"] {
+                report.positive(&format!("{row}{count}"), arm);
+            }
+        }
+        for row in ["each", "destroy", "freed"] {
+            report.positive(row, arm);
+        }
+        for row in ["room", "unique1", "unique10"] {
+            report.value(row, arm);
+        }
+    }
+    // What was written is kept, and little else.
+    let kept = report.positive("unique10", "steadfast");
+    assert!((0.9..4.0).contains(&kept), "{kept} of what was written");
+    let ours = |row: &str| report.positive(row, "steadfast");
+    for row in ["take0", "take20", "list20"] {
+        report.judged(row, "steadfast", ours(row));
+    }
+    report.judged("slower", "steadfast", ours("writes20") / ours("writes10"));
+}
+
+#[test]
+fn dedup_is_measured_beside_btrfs_and_xfs_and_cleaned_up() {
+    let test = "dedup_is_measured_beside_btrfs_and_xfs_and_cleaned_up";
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line = "lab run dedup --tiny --rounds 1 --dir {}/work --out {}/out --markdown {}/doc.md";
+    if let Some(why) = no_devices(&host, line) {
+        nothing_left(&work);
+        return skip(test, &why);
+    }
+    let ran = host.run(line).ok();
+    all_gone(&host, &work);
+    for words in ["goals are met", "| dedup=off |", "report: "] {
+        assert!(ran.out.contains(words), "{words} is not in\n{}\n{}", ran.out, ran.err);
+    }
+    drawn_and_placed(&host, "dedup");
+    let report = Figures::of(&host, "out");
+    assert!(!report.lacks("steadfast") && !report.lacks("dedup"), "{}", ran.out);
+    for arm in ["steadfast", "dedup", "btrfs", "xfs"].into_iter().filter(|arm| !report.lacks(arm)) {
+        for row in ["unique", "unique99", "again", "again99", "copy", "room1", "writes", "parting", "remove"]
+        {
+            report.positive(row, arm);
+        }
+        for row in ["room2", "room3", "adds_up"] {
+            report.value(row, arm);
+        }
+    }
+    let ratio = |row: &str| report.positive(row, "dedup") / report.positive(row, "steadfast");
+    for row in ["unique", "again"] {
+        report.judged(row, "dedup", ratio(row));
+    }
+    for (row, arm) in [("room2", "dedup"), ("room3", "steadfast")] {
+        report.judged(row, arm, report.value(row, arm));
+    }
+    // What it is all about: what is there already takes no room again, and half of what is there twice.
+    assert!(report.value("room2", "dedup") < 0.1 && report.value("room2", "steadfast") > 0.5, "{}", ran.out);
+    assert!(report.value("room3", "steadfast") < 0.1, "{}", ran.out);
+    let (once, twice) = (report.positive("ratio1", "dedup"), report.positive("ratio2", "dedup"));
+    assert!((0.35..0.75).contains(&(twice / once)), "{twice} of {once}");
+    assert!(report.positive("adds_up", "dedup") < report.positive("adds_up", "steadfast"), "{}", ran.out);
 }
 
 #[test]

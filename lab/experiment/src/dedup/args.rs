@@ -20,6 +20,8 @@ options of run dedup (needs root):
 pub struct DedupRequest {
     /// `--quick`.
     pub quick: bool,
+    /// `--tiny`: sizes for tests of the experiment itself; the figures mean nothing.
+    pub tiny: bool,
     /// `--rounds`.
     pub rounds: u32,
     /// `--dir`.
@@ -33,34 +35,43 @@ pub struct DedupRequest {
 }
 
 impl DedupRequest {
+    /// What fits this form: tiny, quick or whole.
+    fn sized<T>(&self, tiny: T, quick: T, whole: T) -> T {
+        match (self.tiny, self.quick) {
+            (true, _) => tiny,
+            (false, true) => quick,
+            _ => whole,
+        }
+    }
+
     /// Bytes of a file.
     pub(crate) fn file(&self) -> u64 {
-        if self.quick { 128 << 20 } else { 512 << 20 }
+        self.sized(8 << 20, 128 << 20, 512 << 20)
     }
 
     /// Bytes of each image.
     pub(crate) fn image(&self) -> u64 {
-        if self.quick { 2 << 30 } else { 6 << 30 }
+        self.sized(320 << 20, 2 << 30, 6 << 30)
     }
 
     /// Writes of 4 KiB that are timed.
     pub(crate) fn writes(&self) -> u64 {
-        if self.quick { 4_096 } else { 16_384 }
+        self.sized(128, 4_096, 16_384)
     }
 
     /// Bytes of each of the copies that are updated alike.
     pub(crate) fn guest(&self) -> u64 {
-        if self.quick { 32 << 20 } else { 128 << 20 }
+        self.sized(4 << 20, 32 << 20, 128 << 20)
     }
 
     /// How often they are.
     pub(crate) fn steps(&self) -> u64 {
-        if self.quick { 4 } else { 8 }
+        self.sized(2, 4, 8)
     }
 
     /// Ratios at which the room is measured.
     pub(crate) fn ratios(&self) -> &'static [f64] {
-        if self.quick { &[1.0, 2.0, 4.0] } else { &[1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0] }
+        self.sized::<&'static [f64]>(&[1.0, 2.0], &[1.0, 2.0, 4.0], &[1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0])
     }
 }
 
@@ -68,13 +79,21 @@ impl DedupRequest {
 pub(crate) fn parse(args: &[String]) -> Result<Option<DedupRequest>, Error> {
     let mut words = Words::new(args);
     let mut rounds = None;
-    let mut request =
-        DedupRequest { quick: false, rounds: 3, dir: None, out: None, markdown: None, json: false };
+    let mut request = DedupRequest {
+        quick: false,
+        tiny: false,
+        rounds: 3,
+        dir: None,
+        out: None,
+        markdown: None,
+        json: false,
+    };
     while let Some(word) = words.next() {
         match word {
             "dedup" => {}
             "-h" | "--help" => return Ok(None),
             "--quick" => request.quick = true,
+            "--tiny" => request.tiny = true,
             "--json" => request.json = true,
             "--rounds" => rounds = Some(count(word, words.value(word)?, 1, 100)?),
             "--dir" | "--work" => request.dir = Some(PathBuf::from(words.value(word)?)),
@@ -90,8 +109,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<DedupRequest>, Error> {
 /// The command that repeats a run.
 pub(crate) fn repeat(request: &DedupRequest) -> String {
     let mut line = "steadfast lab run dedup".to_owned();
-    if request.quick {
-        line.push_str(" --quick");
+    for (given, word) in [(request.quick, " --quick"), (request.tiny, " --tiny")] {
+        if given {
+            line.push_str(word);
+        }
     }
     if request.rounds != if request.quick { 1 } else { 3 } {
         line.push_str(&format!(" --rounds {}", request.rounds));
@@ -109,7 +130,7 @@ mod tests {
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in ["dedup", "dedup --quick", "dedup --quick --rounds 3", "dedup --rounds 1"] {
+        for line in ["dedup", "dedup --quick", "dedup --quick --rounds 3", "dedup --tiny --rounds 1"] {
             assert_eq!(repeat(&words(line).unwrap().unwrap()), format!("steadfast lab run {line}"));
         }
         for (line, word) in [("dedup --fast", "--fast"), ("dedup --out", "needs a value")] {

@@ -21,6 +21,10 @@ options of run recovery (needs root):
 
 /// Columns.
 pub const ARMS: [&str; 4] = ["raidz1", "raidz2", "btrfs", "zfs-fuse"];
+/// The device that stands for a hard disk.
+pub(super) const MODEL: &str = "disk seek=8ms rate=60M";
+/// One that is soon done with it.
+const MODEL_TINY: &str = "disk seek=1ms rate=400M";
 /// Devices that raidz2 uses, and one that takes the place of another.
 pub(super) const DEVICES: usize = 7;
 
@@ -33,6 +37,8 @@ pub struct RecoveryRequest {
     pub size: Option<u64>,
     /// `--quick`.
     pub quick: bool,
+    /// `--tiny`: sizes for tests of the experiment itself; the figures mean nothing.
+    pub tiny: bool,
     /// `--arms`; none means all.
     pub arms: Option<Vec<String>>,
     /// `--devices`; empty means images.
@@ -52,7 +58,25 @@ pub struct RecoveryRequest {
 impl RecoveryRequest {
     /// Bytes of a device.
     pub fn device_bytes(&self) -> u64 {
-        self.size.unwrap_or(if self.quick { 512 << 20 } else { 2 << 30 })
+        self.size.unwrap_or(match (self.tiny, self.quick) {
+            (true, _) => 64 << 20,
+            (false, true) => 512 << 20,
+            _ => 2 << 30,
+        })
+    }
+
+    /// What stands for a hard disk, as `zpool inject` takes it.
+    pub(super) fn model(&self) -> &'static str {
+        if self.tiny { MODEL_TINY } else { MODEL }
+    }
+
+    /// Files of the tree of small files.
+    pub(super) fn files(&self) -> u64 {
+        match (self.tiny, self.quick) {
+            (true, _) => 100,
+            (false, true) => 1_000,
+            _ => 4_000,
+        }
     }
 
     /// Is this column wanted?
@@ -71,6 +95,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<RecoveryRequest>, Error> {
         rounds: 2,
         size: None,
         quick: false,
+        tiny: false,
         arms: None,
         devices: Vec::new(),
         zfs_fuse: None,
@@ -93,6 +118,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<RecoveryRequest>, Error> {
             "recovery" => {}
             "-h" | "--help" => return Ok(None),
             "--quick" => request.quick = true,
+            "--tiny" => request.tiny = true,
             "--json" => request.json = true,
             "--rounds" => {
                 let text = value()?;
@@ -132,8 +158,10 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<RecoveryRequest>, Error> {
 /// The command that repeats a run.
 pub(crate) fn repeat(request: &RecoveryRequest) -> String {
     let mut line = "steadfast lab run recovery".to_owned();
-    if request.quick {
-        line.push_str(" --quick");
+    for (given, word) in [(request.quick, " --quick"), (request.tiny, " --tiny")] {
+        if given {
+            line.push_str(word);
+        }
     }
     if request.rounds != 2 {
         line.push_str(&format!(" --rounds {}", request.rounds));
@@ -157,7 +185,11 @@ mod tests {
 
     #[test]
     fn options_are_read_and_repeated() {
-        for line in ["recovery", "recovery --quick --rounds 3 --size 1024M --arms raidz1,btrfs"] {
+        for line in [
+            "recovery",
+            "recovery --quick --rounds 3 --size 1024M --arms raidz1,btrfs",
+            "recovery --tiny --rounds 1",
+        ] {
             let request = words(line).unwrap().unwrap();
             assert_eq!(repeat(&request), format!("steadfast lab run {line}"));
         }

@@ -27,6 +27,9 @@ pub struct RecoveryReport {
     pub conditions: Conditions,
     /// How large everything was, in words.
     pub sizes: String,
+    /// What stands for a hard disk, as `zpool inject` takes it.
+    #[serde(default = "usual_model")]
+    pub model: String,
     /// What is compared, in the order of the columns.
     pub arms: Vec<ArmInfo>,
     /// The figures.
@@ -45,6 +48,11 @@ pub struct RecoveryReport {
     pub notes: Vec<String>,
     /// Every line typed, repetitions left out.
     pub commands: Vec<Command>,
+}
+
+/// Of reports that do not say it.
+fn usual_model() -> String {
+    super::args::MODEL.to_owned()
 }
 
 /// One scrub or resilver over time.

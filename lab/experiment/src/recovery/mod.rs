@@ -50,6 +50,7 @@ use crate::target::check_fuse;
 use crate::workdir::Workdir;
 use crate::{machine, number, sources, space};
 
+use args::MODEL;
 use steadfast_lab_workload::cpu::CpuSample;
 
 use bench::{Bench, Kind};
@@ -61,8 +62,6 @@ pub const ABOUT: &str =
     "a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse";
 /// Percent of the pool that is filled, as in the source report.
 const FILLS: [u32; 3] = [25, 50, 75];
-/// The device that stands for a hard disk.
-const MODEL: &str = "disk seek=8ms rate=60M";
 /// Caches of little and of much memory, MiB each.
 const MEMORY: [u64; 2] = [16, 1024];
 /// Rough seconds of one stage, for the progress bar.
@@ -91,6 +90,8 @@ struct Hands<'a> {
     report: &'a mut RecoveryReport,
     round: u32,
     device_bytes: u64,
+    /// What stands for a hard disk.
+    model: &'static str,
 }
 
 /// Runs it and writes the reports.
@@ -157,6 +158,7 @@ pub fn run(
                 report: &mut report,
                 round,
                 device_bytes,
+                model: request.model(),
             };
             match hands.measure(&mut made.bench) {
                 // A stranger that does not do here what it should is a column that says so and keeps what it has (R3); one of
@@ -180,8 +182,9 @@ pub fn run(
                 report: &mut report,
                 round,
                 device_bytes,
+                model: request.model(),
             };
-            hands.small_files(beside, questions::files(request.quick), &mut made.bench)?;
+            hands.small_files(beside, request.files(), &mut made.bench)?;
         }
         Ok(())
     });
@@ -196,7 +199,7 @@ pub fn run(
     report.goals = judge(&report);
     report.charts = charts(&report);
     report.summary = summary(&report);
-    report.notes.extend(questions::answers(&report.rows));
+    report.notes.extend(questions::answers(&report.rows, &report.model));
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures_of(&whole);
@@ -466,7 +469,7 @@ impl Hands<'_> {
             if !log.is_empty() {
                 bench.add_log(self.shell)?;
             }
-            bench.model(MODEL, self.shell)?;
+            bench.model(self.model, self.shell)?;
             bench.zero(1, self.shell)?;
             let what = format!("heal on hard disks{log}");
             let heal = bench.course(&what, at, self.shell, Bench::scrub)?;
@@ -478,8 +481,9 @@ impl Hands<'_> {
                 rate(&heal),
             );
             let what = format!("resilver on hard disks{log}");
+            let model = self.model;
             let resilver =
-                bench.course(&what, at, self.shell, |bench, shell| bench.replace(2, MODEL, shell))?;
+                bench.course(&what, at, self.shell, |bench, shell| bench.replace(2, model, shell))?;
             let label = format!("{what}, {fill} % full");
             self.note(bench.key, &format!("{key}resilver"), &label, "MB/s", rate(&resilver));
             bench.model("", self.shell)?;
@@ -523,6 +527,7 @@ fn empty(request: &RecoveryRequest, context: &Context, device_bytes: u64) -> Rec
             ..Conditions::default()
         },
         sizes: format!("devices of {} on {on}, filled to 25, 50 and 75 %", number::bytes(device_bytes)),
+        model: request.model().to_owned(),
         arms: args::ARMS.iter().filter(|arm| request.wants(arm)).map(arm).collect(),
         rows: Vec::new(),
         goals: Vec::new(),
@@ -536,11 +541,12 @@ fn empty(request: &RecoveryRequest, context: &Context, device_bytes: u64) -> Rec
              reads have no figure, and what it has in memory it need not read."
                 .to_owned(),
             format!(
-                "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {MODEL}`): one head, a seek where a \
+                "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {}`): one head, a seek where a \
                  transfer does not begin where the last one ended, bytes at that rate, no cache. The pools of \
                  small files are on such disks; cache and special devices beside them answer as fast as the machine's own disk. Of \
                  small files there are {}, 11 KB on the average.",
-                questions::files(request.quick)
+                request.model(),
+                request.files()
             ),
         ],
         commands: Vec::new(),
@@ -647,11 +653,12 @@ fn charts(report: &RecoveryReport) -> Vec<Chart> {
         key: "disk-time".to_owned(),
         title: "On devices that stand for hard disks, MB/s".to_owned(),
         how: format!(
-            "Bytes written to the devices, in tenths of the time it took; raidz1 of 4, each {MODEL}."
+            "Bytes written to the devices, in tenths of the time it took; raidz1 of 4, each {}.",
+            report.model
         ),
         x: Axis::linear("percent of the time it took"),
         y: Axis::linear("MB/s"),
-        limit: Some((60.0, "rate of one disk".to_owned())),
+        limit: (report.model == MODEL).then(|| (60.0, "rate of one disk".to_owned())),
         series: disks.collect(),
     });
     all.retain(|chart| chart.series.iter().any(|series| !series.points.is_empty()));

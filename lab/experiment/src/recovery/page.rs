@@ -47,7 +47,7 @@ pub fn render(report: &RecoveryReport) -> String {
     if !small.is_empty() {
         page.push_str(&parts::section(
             "What the source report left open: memory, and fast devices beside slow ones",
-            &questions::answers(&report.rows).join(" "),
+            &questions::answers(&report.rows, &report.model).join(" "),
             &parts::bars(&report.arms[..1], &small),
         ));
     }

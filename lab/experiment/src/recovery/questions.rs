@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::bench::{Bench, Kind, alive};
-use super::{Hands, MEMORY, MODEL, STAGE_S};
+use super::{Hands, MEMORY, STAGE_S};
 use crate::engine::source_tree;
 use crate::error::Error;
 use crate::figures::{self, Row, shown};
@@ -25,8 +25,6 @@ const DEVICE_BYTES: u64 = 256 << 20;
 const DISKS: usize = 4;
 /// What is small where small blocks go to special devices.
 const SMALL: &str = "32K";
-/// Files, with `--quick` and without.
-const FILES: [u64; 2] = [1_000, 4_000];
 /// Column that the figures stand in.
 const ARM: &str = "raidz1";
 
@@ -47,11 +45,6 @@ pub(super) enum Beside {
     Cache,
     /// A special mirror.
     Special,
-}
-
-/// Files of the tree.
-pub(super) fn files(quick: bool) -> u64 {
-    FILES[usize::from(!quick)]
 }
 
 /// The pool that is asked; nothing is made yet.
@@ -110,7 +103,7 @@ impl Hands<'_> {
     /// Begins anew with caches of so many MiB each; from then on the devices are hard disks.
     fn wake(&mut self, mib: u64, bench: &mut Bench) -> Result<(), Error> {
         bench.restart(mib, self.shell)?;
-        bench.model(MODEL, self.shell)
+        bench.model(self.model, self.shell)
     }
 
     fn read(&mut self, key: &'static str, files: u64, bench: &Bench) -> Result<(), Error> {
@@ -160,13 +153,13 @@ pub(super) fn is_of_this(row: &Row) -> bool {
     ROWS.iter().any(|(key, _)| *key == row.key)
 }
 
-/// What came out, in sentences.
-pub(super) fn answers(rows: &[Row]) -> Vec<String> {
+/// What came out on disks of this model, in sentences.
+pub(super) fn answers(rows: &[Row], model: &str) -> Vec<String> {
     let rate = |key: &str| rows.iter().find(|row| row.key == key)?.median(ARM);
     let Some(cold) = rate("small_cold") else { return Vec::new() };
     let times = |rate: f64, than: f64| format!("{} files/s, {} times", shown(rate), shown(rate / than));
     let mut answers = vec![format!(
-        "Small files read by one reader from hard disks ({MODEL}, raidz1 of {DISKS}): {} a second, cold.",
+        "Small files read by one reader from hard disks ({model}, raidz1 of {DISKS}): {} a second, cold.",
         shown(cold)
     )];
     if let (Some(again), Some(memory)) = (rate("small_again"), rate("small_memory")) {
@@ -202,6 +195,7 @@ mod tests {
 
     #[test]
     fn answers_are_made_of_what_was_measured() {
+        let answers = |rows: &[Row]| answers(rows, "disk seek=8ms rate=60M");
         assert!(answers(&[]).is_empty());
         let rates = [50.0, 80.0, 5000.0, 400.0, 100.0, 2000.0];
         let mut rows = Vec::new();

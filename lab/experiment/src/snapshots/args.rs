@@ -25,6 +25,8 @@ const PEER_SECONDS: u32 = 120;
 pub struct SnapshotsRequest {
     /// `--quick`.
     pub quick: bool,
+    /// `--tiny`: sizes for tests of the experiment itself; the figures mean nothing.
+    pub tiny: bool,
     /// `--rounds`.
     pub rounds: u32,
     /// `--most`.
@@ -42,19 +44,38 @@ pub struct SnapshotsRequest {
 }
 
 impl SnapshotsRequest {
+    /// What fits this form: tiny, quick or whole.
+    fn sized<T>(&self, tiny: T, quick: T, whole: T) -> T {
+        match (self.tiny, self.quick) {
+            (true, _) => tiny,
+            (false, true) => quick,
+            _ => whole,
+        }
+    }
+
     /// Bytes of the file that is written to.
     pub(crate) fn file(&self) -> u64 {
-        if self.quick { 64 << 20 } else { 256 << 20 }
+        self.sized(8 << 20, 64 << 20, 256 << 20)
     }
 
     /// Bytes of each image.
     pub(crate) fn image(&self) -> u64 {
-        if self.quick { 3 << 30 } else { 8 << 30 }
+        self.sized(320 << 20, 3 << 30, 8 << 30)
     }
 
     /// Writes of 4 KiB that are timed.
     pub(crate) fn writes(&self) -> u64 {
-        if self.quick { 8_192 } else { 32_768 }
+        self.sized(128, 8_192, 32_768)
+    }
+
+    /// Changes of a share of the file, each behind a snapshot.
+    pub(crate) fn steps(&self) -> u64 {
+        self.sized(2, 8, 16)
+    }
+
+    /// Options of the mount of btrfs. Its cleaner wakes with a commit, every 30 s unless something else is said: tests do not wait so long.
+    pub(crate) fn mount_options(&self) -> &'static str {
+        if self.tiny { "commit=1" } else { "" }
     }
 
     /// How many snapshots there are where something is measured, rising.
@@ -72,6 +93,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> 
     let (mut rounds, mut most) = (None, None);
     let mut request = SnapshotsRequest {
         quick: false,
+        tiny: false,
         rounds: 2,
         most: 10_000,
         peer_seconds: PEER_SECONDS,
@@ -85,6 +107,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> 
             "snapshots" => {}
             "-h" | "--help" => return Ok(None),
             "--quick" => request.quick = true,
+            "--tiny" => request.tiny = true,
             "--json" => request.json = true,
             "--rounds" => rounds = Some(count(word, words.value(word)?, 1, 100)?),
             "--most" => most = Some(count(word, words.value(word)?, 20, 100_000)?),
@@ -95,17 +118,25 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<SnapshotsRequest>, Error> 
             _ => return Err(usage(format!("lab run snapshots knows no option {word}"))),
         }
     }
-    request.rounds = rounds.unwrap_or(if request.quick { 1 } else { 2 });
-    request.most = most.unwrap_or(if request.quick { 1_000 } else { 10_000 });
+    let usual = usual(&request);
+    request.rounds = rounds.unwrap_or(usual.0);
+    request.most = most.unwrap_or(usual.1);
     Ok(Some(request))
+}
+
+/// Rounds, and snapshots at the end, of this form.
+fn usual(request: &SnapshotsRequest) -> (u32, u32) {
+    request.sized((1, 20), (1, 1_000), (2, 10_000))
 }
 
 /// The command that repeats a run.
 pub(crate) fn repeat(request: &SnapshotsRequest) -> String {
     let mut line = "steadfast lab run snapshots".to_owned();
-    let usual = if request.quick { (1, 1_000) } else { (2, 10_000) };
-    if request.quick {
-        line.push_str(" --quick");
+    let usual = usual(request);
+    for (given, word) in [(request.quick, " --quick"), (request.tiny, " --tiny")] {
+        if given {
+            line.push_str(word);
+        }
     }
     if request.rounds != usual.0 {
         line.push_str(&format!(" --rounds {}", request.rounds));
@@ -134,6 +165,7 @@ mod tests {
             "snapshots --quick",
             "snapshots --quick --rounds 3 --most 50",
             "snapshots --rounds 1",
+            "snapshots --tiny --rounds 3",
             "snapshots --rounds 1 --peer-seconds 5",
         ] {
             assert_eq!(repeat(&words(line).unwrap().unwrap()), format!("steadfast lab run {line}"));

@@ -38,10 +38,6 @@ const SAMPLES: u32 = 5;
 /// Percent of the file that is written anew between two snapshots.
 const CHANGES: [u64; 2] = [1, 10];
 
-fn steps(request: &SnapshotsRequest) -> u64 {
-    if request.quick { 8 } else { 16 }
-}
-
 /// A count with commas.
 fn many(count: u32) -> String {
     match count / 1_000 {
@@ -140,7 +136,7 @@ pub fn run(
         Recipe {
             key: "btrfs",
             label: "btrfs",
-            kind: Kind::Loop { file_system: "btrfs", words: "-q", options: "" },
+            kind: Kind::Loop { file_system: "btrfs", words: "-q", options: request.mount_options() },
             image_bytes: request.image(),
         },
         Recipe {
@@ -453,7 +449,7 @@ impl<'a> Run<'a> {
         let before = host.used(&mut self.shell)?;
         let writes = request.file() / work::SMALL as u64 * percent / 100;
         let mut points = vec![(0.0, 0.0)];
-        for step in 1..=steps(request) {
+        for step in 1..=request.steps() {
             Step::new(self.stop, None).may()?;
             self.progress.begin(&format!("round {}: {key}, {percent} % changed, {step}", round + 1));
             host.take(1_000_000 + step as u32)?;
@@ -462,12 +458,12 @@ impl<'a> Run<'a> {
             self.progress.advance(20.0, "");
         }
         self.destroy(key, round)?;
-        let written = (steps(request) * writes * work::SMALL as u64) as f64 / MIB;
+        let written = (request.steps() * writes * work::SMALL as u64) as f64 / MIB;
         let row = Row::new(
             &format!("unique{percent}"),
             &format!(
                 "room of {} snapshots, {percent} % changed between, of what was written",
-                steps(request)
+                request.steps()
             ),
             "times",
             false,
@@ -479,8 +475,8 @@ impl<'a> Run<'a> {
             self.draw("unique", format!("{key}, {percent} % changed"), round, point);
         }
         if key == "steadfast" && round == 0 {
-            let per_step = written / steps(request) as f64;
-            let points = (0..=steps(request)).map(|step| (step as f64, step as f64 * per_step)).collect();
+            let per_step = written / request.steps() as f64;
+            let points = (0..=request.steps()).map(|step| (step as f64, step as f64 * per_step)).collect();
             self.lines.push((
                 "unique",
                 Series { label: format!("written, {percent} %"), calculated: true, points },
