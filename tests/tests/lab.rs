@@ -411,6 +411,15 @@ fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
         for row in ["room", "unique1", "unique10"] {
             report.value(row, arm);
         }
+        // Streams: what is compared fits what it is made of, and the increment has what was written anew, and little else.
+        let of = |row: &str| report.positive(&format!("stream_{row}"), arm);
+        let seconds = f64::from(16 << 20) / 1e6 / of("rate");
+        same(of("cp"), of("rate") / of("copied"), "sent over copied");
+        same(of("part_share"), of("part_bytes") / of("bytes"), "share of bytes");
+        same(of("part_time"), of("part") / seconds, "share of time");
+        same(of("part_send_time"), of("part_send") / of("send"), "share of sending");
+        assert!((16.7..18.0).contains(&of("bytes")), "{} MB of 16.8", of("bytes"));
+        assert!((0.26..0.40).contains(&of("part_bytes")), "{} MB of 0.262", of("part_bytes"));
     }
     // What was written is kept, and little else.
     let kept = report.positive("unique10", "steadfast");
@@ -420,6 +429,9 @@ fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
         report.judged(row, "steadfast", ours(row));
     }
     report.judged("slower", "steadfast", ours("writes20") / ours("writes10"));
+    for row in ["stream_cp", "stream_part_share", "stream_part_time"] {
+        report.judged(row, "steadfast", ours(row));
+    }
 }
 
 #[test]

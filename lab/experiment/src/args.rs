@@ -28,7 +28,7 @@ experiments:
   cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
   journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
   recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
-  snapshots       what snapshots cost to take, have, list and destroy, beside btrfs
+  snapshots       what snapshots cost to take, have, list, destroy and send, beside btrfs
   dedup           storing equal content once, and copies that share blocks, beside btrfs and xfs
   bench           what the lab's engine costs, beside a bare loop of pread and fio
   FILE            any parameter file, on what --target names: steadfast,ext4,zfs-fuse,/a/directory ...

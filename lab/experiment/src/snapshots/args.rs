@@ -11,7 +11,7 @@ options of run snapshots (needs root):
   --rounds N      rounds; the middle is reported   (default: 2, with --quick 1)
   --most N        snapshots at the end             (default: 10000, with --quick 1000)
   --peer-seconds N  what btrfs gets for each of its steps at most; what it did until then is told  (default: 120)
-  --quick         fewer snapshots, a smaller file; the report says so
+  --quick         fewer snapshots, smaller files; the report says so
   --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
   --out DIR       where the results go             (default: lab-snapshots-DATE in this directory)
   --markdown FILE writes table and pictures into FILE, between its marks <!-- snapshots --> and <!-- /snapshots -->
@@ -71,6 +71,21 @@ impl SnapshotsRequest {
     /// Changes of a share of the file, each behind a snapshot.
     pub(crate) fn steps(&self) -> u64 {
         self.sized(2, 8, 16)
+    }
+
+    /// Bytes of the file that is sent.
+    pub(crate) fn stream_file(&self) -> u64 {
+        self.sized(16 << 20, 256 << 20, 1 << 30)
+    }
+
+    /// How often it is sent in a round, and how many increments follow.
+    pub(crate) fn passes(&self) -> u32 {
+        self.sized(1, 3, 3)
+    }
+
+    /// Bytes of each of the images it is sent from and to: what arrives stays there, and a copy comes and goes.
+    pub(crate) fn stream_image(&self) -> u64 {
+        (u64::from(self.passes()) + 3) * self.stream_file() + (512 << 20)
     }
 
     /// Options of the mount of btrfs. Its cleaner wakes with a commit, every 30 s unless something else is said: tests do not wait so long.

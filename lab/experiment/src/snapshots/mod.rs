@@ -1,12 +1,14 @@
-//! `steadfast lab run snapshots`: what snapshots cost, to take, to have, to list and to destroy, beside btrfs.
+//! `steadfast lab run snapshots`: what snapshots cost, to take, to have, to list, to destroy and to send, beside btrfs.
 //!
 //! One file in one file system, of which more and more snapshots are taken. At each count: single commands that take one more, 4 KiB
 //! writes at random places into the file that all of them share, a listing. At the end all of them are destroyed at once.
+//! Before it a file system is sent to another one of its kind, beside `cp`, and increments follow (`streams`).
 //! Then the claim of source report 001, that unique blocks add up: a share of the file is written anew and a snapshot taken, over and over,
 //! and the room is drawn beside what was written.
 
 pub(crate) mod args;
 mod host;
+mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ pub use args::{SnapshotsRequest, USAGE};
 use host::{Host, Step};
 
 /// One line for `lab list`.
-pub const ABOUT: &str = "what snapshots cost to take, have, list and destroy, beside btrfs";
+pub const ABOUT: &str = "what snapshots cost to take, have, list, destroy and send, beside btrfs";
 
 /// Commands that are timed one by one at each count.
 const SAMPLES: u32 = 5;
@@ -84,6 +86,7 @@ fn row_of(what: &str, count: u32) -> Row {
 struct Run<'a> {
     request: &'a SnapshotsRequest,
     context: &'a Context,
+    workdir: &'a Workdir,
     arms: Arms,
     shell: Shell,
     progress: Progress,
@@ -114,7 +117,7 @@ pub fn run(
         });
     }
     let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let (available, needed) = (space::available(&parent)?, 2 * request.image());
+    let (available, needed) = (space::available(&parent)?, 2 * (request.image() + request.stream_image()));
     if available < needed {
         return Err(Error::Missing {
             what: format!(
@@ -151,7 +154,7 @@ pub fn run(
         Heading {
             name: "snapshots".to_owned(),
             title: "What snapshots cost".to_owned(),
-            question: "Many snapshots of one file system: what does it cost to take one more, to write, to list them, to be rid of them, and do unique blocks add up?".to_owned(),
+            question: "Many snapshots of one file system: what does it cost to take one more, to write, to list them, to send them elsewhere, to be rid of them, and do unique blocks add up?".to_owned(),
             base: ("btrfs".to_owned(), "btrfs".to_owned()),
         },
         Conditions {
@@ -161,13 +164,19 @@ pub fn run(
             machine,
             ..Conditions::default()
         },
-        format!("a file of {}, images of {}", number::bytes(request.file()), number::bytes(request.image())),
+        format!(
+            "a file of {}, images of {}; streams of a file of {}",
+            number::bytes(request.file()),
+            number::bytes(request.image()),
+            number::bytes(request.stream_file())
+        ),
         arms.info(),
     );
-    let total = f64::from(request.rounds) * 2.0 * (f64::from(request.most) + 2_000.0);
+    let total = f64::from(request.rounds) * 2.0 * (f64::from(request.most) + 2_000.0 + streams::UNITS);
     let mut run = Run {
         request,
         context,
+        workdir: &workdir,
         arms,
         shell,
         progress: Progress::new(total),
@@ -197,6 +206,12 @@ pub fn run(
         "A listing of ours tells how much would come back if that snapshot alone were destroyed.".to_owned(),
         "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
     ];
+    report.notes.push(
+        "What is sent, and what cp copies, goes from one file system to another on the same disk, from cold, until it is durable there: the sending one was \
+         unmounted (our pool exported) and the kernel's caches dropped before. Both pools of ours are of one daemon. What arrived was compared with \
+         what was sent."
+            .to_owned(),
+    );
     if !cut.is_empty() {
         let told = format!(
             "Each step of btrfs ends after {} s at most, each of ours when it is done.",
@@ -223,6 +238,7 @@ impl<'a> Run<'a> {
             if self.arms.get(key).is_none() {
                 continue;
             }
+            self.streams(key, round)?;
             // Destroying many may have to be stopped, so it comes last.
             for percent in CHANGES {
                 if self.has_room(key, round, &format!("{percent} % changed")) {
@@ -543,6 +559,7 @@ fn judge(request: &SnapshotsRequest, rows: &[Row]) -> Vec<Goal> {
             format!("writing with {} snapshots at least 0.9 of writing with {}", many(most), many(first));
         goals.extend(bound(&[row], "slower", "steadfast", Bound::AtLeast(0.9), &text));
     }
+    goals.extend(streams::judge(rows));
     goals
 }
 
