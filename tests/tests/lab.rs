@@ -365,6 +365,8 @@ fn recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up() {
         "memory1024",
         "diskheal",
         "diskresilver",
+        "diskcacheheal",
+        "diskcacheresilver",
         "disklogheal",
         "disklogresilver",
         "small_cold",
@@ -376,6 +378,10 @@ fn recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up() {
     ] {
         report.positive(row, "raidz1");
     }
+    // The cache device was not in vain for want of content, and the report says why it was all the same.
+    let held = report.value("diskcacheheld", "raidz1");
+    assert!((0.3..1.2).contains(&held), "{held} of the content");
+    assert!(said.contains("read the columns of the devices themselves"), "{said}");
     let model = "read by one reader from hard disks (disk seek=1ms rate=400M";
     assert_eq!(said.matches(model).count(), 1, "{said}");
 }

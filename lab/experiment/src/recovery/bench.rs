@@ -231,6 +231,25 @@ impl Bench {
         shell.run(&format!("truncate -s {}M {path} && {add}", bytes >> 20)).map(drop)
     }
 
+    /// Takes it away again.
+    pub fn remove_cache(&self, shell: &mut Shell) -> Result<(), Error> {
+        let path = quoted(&self.fast("cache").display().to_string());
+        let remove = self.ours(&format!("pool remove {} {path}", self.pool()));
+        shell.run(&format!("{remove} && rm {path}")).map(drop)
+    }
+
+    /// Bytes that it holds.
+    pub fn cached(&self, shell: &mut Shell) -> Result<u64, Error> {
+        let line = self.ours(&format!("pool iostat -v -H -p {}", self.pool()));
+        let said = shell.ask(&line)?;
+        let of_it =
+            said.lines().find(|line| line.split('\t').next().is_some_and(|name| name.ends_with("cache.img")));
+        match of_it.and_then(|line| line.split('\t').nth(1)?.trim().parse().ok()) {
+            Some(bytes) => Ok(bytes),
+            None => Err(Error::Answer { line, answer: said, expected: "a line of the cache device" }),
+        }
+    }
+
     /// Sets a property of a pool of ours and of its root dataset.
     pub fn set(&self, property: &str, value: &str, shell: &mut Shell) -> Result<(), Error> {
         shell.run(&self.ours(&format!("fs set {property}={value} {}", self.pool()))).map(drop)

@@ -45,9 +45,11 @@ pub fn render(report: &RecoveryReport) -> String {
     ));
     let small: Vec<Row> = report.rows.iter().filter(|row| questions::is_of_this(row)).cloned().collect();
     if !small.is_empty() {
+        let mut answers: Vec<String> = questions::of_scans(&report.rows).into_iter().collect();
+        answers.extend(questions::answers(&report.rows, &report.model));
         page.push_str(&parts::section(
             "What the source report left open: memory, and fast devices beside slow ones",
-            &questions::answers(&report.rows, &report.model).join(" "),
+            &answers.join(" "),
             &parts::bars(&report.arms[..1], &small),
         ));
     }

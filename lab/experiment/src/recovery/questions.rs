@@ -153,6 +153,21 @@ pub(super) fn is_of_this(row: &Row) -> bool {
     ROWS.iter().any(|(key, _)| *key == row.key)
 }
 
+/// What a cache device in front of hard disks is to a scan, in a sentence.
+pub(super) fn of_scans(rows: &[Row]) -> Option<String> {
+    let rate = |key: &str| rows.iter().find(|row| row.key == key)?.median(ARM);
+    Some(format!(
+        "A cache device in front of hard disks that are healed or replaced, which held {:.0} % of the content: healed {} MB/s ({} without it), resilvered {} MB/s ({} without). It can \
+         change nothing: a scrub and a resilver read the columns of the devices themselves, for those are what is asked about, and a cache device holds blocks of content for whoever \
+         reads files. Nor can a log device, which holds what fsync asked for.",
+        rate("diskcacheheld")? * 100.0,
+        shown(rate("diskcacheheal")?),
+        shown(rate("diskheal")?),
+        shown(rate("diskcacheresilver")?),
+        shown(rate("diskresilver")?)
+    ))
+}
+
 /// What came out on disks of this model, in sentences.
 pub(super) fn answers(rows: &[Row], model: &str) -> Vec<String> {
     let rate = |key: &str| rows.iter().find(|row| row.key == key)?.median(ARM);
@@ -209,6 +224,27 @@ mod tests {
         }
         assert_eq!(answers(&rows[..1]).len(), 1, "what was not measured is not told");
         assert!(rows.iter().all(is_of_this));
+    }
+
+    #[test]
+    fn what_a_cache_device_is_to_scans_is_told_where_it_was_measured() {
+        let mut rows = Vec::new();
+        for (key, value) in
+            [("diskcacheheld", 0.987), ("diskheal", 8.1), ("diskcacheheal", 8.2), ("diskresilver", 15.5)]
+        {
+            assert_eq!(of_scans(&rows), None, "before {key}");
+            figures::add(&mut rows, &Row::new(key, key, "MB/s", true, ""), ARM, value);
+        }
+        assert_eq!(of_scans(&rows), None);
+        figures::add(&mut rows, &Row::new("diskcacheresilver", "", "MB/s", true, ""), ARM, 15.4);
+        let said = of_scans(&rows).unwrap();
+        for words in [
+            "99 % of the content",
+            "healed 8.20 MB/s (8.10 without it)",
+            "resilvered 15.4 MB/s (15.5 without)",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
     }
 
     #[test]
