@@ -386,6 +386,81 @@ fn recovery_of_raidz1_and_what_helps_it_is_measured_and_cleaned_up() {
     assert_eq!(said.matches(model).count(), 1, "{said}");
 }
 
+/// A zfs-fuse that is none: its pools are in memory, and it fails where it is told.
+const STAND_IN: &str = r#"
+mkdir -p bin/state
+cat > bin/zfs-fuse <<'END'
+#!/bin/sh
+exec sleep 100000
+END
+cat > bin/zpool <<'END'
+#!/bin/sh
+state=${0%/*}/state
+echo "$1" >> "$state/said"
+if grep -qx "$1 $(grep -cx "$1" "$state/said")" "$state/fails"; then
+    echo "this $1 is to fail" >&2
+    exit 1
+fi
+case $1 in
+create) mount -t tmpfs -o size=96m stand-in "$4" && echo "$4" > "$state/pool.$5" ;;
+destroy) umount "$(cat "$state/pool.$3")" && rm "$state/pool.$3" ;;
+list) test -z "$2" || test -e "$state/pool.$2" ;;
+esac
+END
+chmod +x bin/*
+"#;
+
+#[test]
+fn a_stranger_that_fails_in_a_step_of_recovery_keeps_its_other_figures() {
+    let test = "a_stranger_that_fails_in_a_step_of_recovery_keeps_its_other_figures";
+    let host = Host::new();
+    let work = host.at("work");
+    fs::create_dir(&work).unwrap();
+    let line =
+        "lab run recovery --tiny --rounds 3 --arms zfs-fuse --zfs-fuse {}/bin --dir {}/work --out {}/out";
+    if let Some(why) = no_devices(&host, line) {
+        nothing_left(&work);
+        return skip(test, &why);
+    }
+    host.shell(STAND_IN).ok();
+    // Round 1 makes nothing. Round 2: the resilver at 50 %. Round 3: the replace of a healthy device at 25 %, the clean scrub at 50 %, and at
+    // 75 % the scrub that is to heal, and the one that is to mend what was not healed.
+    let fails = ["create 1", "replace 3", "replace 7", "scrub 10", "scrub 13", "scrub 14"];
+    fs::write(host.at("bin/state/fails"), fails.join("\n") + "\n").unwrap();
+    let ran = host.run(line).ok();
+    all_gone(&host, &work);
+    let report = Figures::of(&host, "out");
+    for (row, count) in [
+        ("fill", 6),
+        ("verify", 5),
+        ("scrubbed25", 2),
+        ("heal25", 2),
+        ("resilver25", 2),
+        ("copy25", 1),
+        ("scrubbed50", 1),
+        ("heal50", 2),
+        ("resilver50", 1),
+        ("copy50", 1),
+        ("scrubbed75", 1),
+        ("heal75", 1),
+        ("resilver75", 1),
+        ("copy75", 1),
+    ] {
+        report.values(row, "zfs-fuse", count);
+    }
+    for words in [
+        "round 2 at 50 %: replacing a zeroed device did not come to its end, and its other figures stand",
+        "round 3 at 25 %: replacing a healthy device did not come to its end",
+        "round 3 at 50 %: a clean scrub did not come to its end",
+        "round 3 at 75 %: healing a zeroed device by a scrub did not come to its end",
+        "zfs-fuse raidz1 of 4 did not come to its end: round 1: ",
+        "; round 3: ",
+    ] {
+        assert_eq!(ran.out.matches(words).count(), 1, "{words}:\n{}\n{}", ran.out, ran.err);
+    }
+    assert!(!ran.out.contains(&work.display().to_string()), "{}", ran.out);
+}
+
 #[test]
 fn snapshots_are_measured_beside_btrfs_and_cleaned_up() {
     let test = "snapshots_are_measured_beside_btrfs_and_cleaned_up";

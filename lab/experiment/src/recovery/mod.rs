@@ -12,9 +12,11 @@
 //! ## Invariants
 //! (R1) The device's own limit, a plain clone of it, and what reading and writing at once gives are measured in the same run, on the
 //!      same devices, before each recovery.
-//! (R2) After each recovery everything is read and compared with what was written; what differs ends the experiment.
-//! (R3) What is not installed is a column that says so, never a number; a stranger that does not come to its end keeps the figures it
-//! came to, and says where it ended.
+//! (R2) After each recovery everything is read and compared with what was written; what differs ends the experiment, or of a
+//!      stranger its round.
+//! (R3) What is not installed is a column that says so, never a number. A stranger that does not come to the end of a step keeps its
+//!      other figures, and goes on with the next step that means anything: what is wounded is mended before, and where it cannot be,
+//!      the next round goes on. The report says which step it was, and why.                        `Hands::step`, `Hands::wounded`
 //! (R4) Whatever way it ends, mounts, loop devices, daemons and files are gone.               `Drop` of `Made`
 //! (R5) Ctrl-C ends the command that runs, and what takes everything away hears no more of it.   test: `ctrl_c_ends_the_command_that_runs`
 //!
@@ -94,6 +96,8 @@ struct Hands<'a> {
     device_bytes: u64,
     /// What stands for a hard disk.
     model: &'static str,
+    /// Where images lie, which nobody needs to read in a report.
+    below: &'a str,
 }
 
 /// Runs it and writes the reports.
@@ -140,12 +144,10 @@ pub fn run(
     let small = if request.wants("raidz1") { 2.0 } else { 0.0 };
     let stages = f64::from(request.rounds) * (arms.len() as f64 * FILLS.len() as f64 + small);
     let mut progress = Progress::new(stages * STAGE_S);
+    let below = format!("{}/", workdir.path().display());
     let done = (1..=request.rounds).try_for_each(|round| {
         for (at, key) in arms.iter().enumerate() {
             // What did not come to its end in one round may in the next; what cannot take part cannot.
-            if report.arms[at].is_absent(&report.rows) {
-                continue;
-            }
             let bench = bench_of(key, request, &workdir, device_bytes, round)?;
             if let Some(lacks) = bench.lacks() {
                 report.arms[at].missing = Some(lacks);
@@ -161,14 +163,16 @@ pub fn run(
                 round,
                 device_bytes,
                 model: request.model(),
+                below: &below,
             };
             match hands.measure(&mut made.bench) {
                 // A stranger that does not do here what it should is a column that says so and keeps what it has (R3); one of
                 // ours ends the run.
-                Err(error @ (Error::Command { .. } | Error::Io { .. })) if !key.starts_with("raidz") => {
-                    let below = format!("{}/", workdir.path().display());
-                    let said = error.to_string().replace('\n', " ").replace(&below, "");
-                    report.arms[at].missing = Some(format!("round {round}: {said}"));
+                Err(error) if ends_a_round(key, &error) => {
+                    let why = format!("round {round}: {}", said(&error, &below));
+                    let missing = &mut report.arms[at].missing;
+                    *missing =
+                        Some(missing.take().map_or_else(|| why.clone(), |one| format!("{one}; {why}")));
                 }
                 other => other?,
             }
@@ -185,6 +189,7 @@ pub fn run(
                 round,
                 device_bytes,
                 model: request.model(),
+                below: &below,
             };
             hands.small_files(beside, request.files(), &mut made.bench)?;
         }
@@ -207,6 +212,22 @@ pub fn run(
     let (page, whole) = (render(&report), report.clone());
     let figures = figures_of(&whole);
     results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
+}
+
+/// Whether it is a stranger that did not come to the end of a step: its other figures stand (R3).
+fn ends_a_step(key: &str, error: &Error) -> bool {
+    let of_step = matches!(error, Error::Command { .. } | Error::Io { .. } | Error::Timeout { .. });
+    of_step && !key.starts_with("raidz")
+}
+
+/// The same of what ends its round: it gave back other bytes, too (R2).
+fn ends_a_round(key: &str, error: &Error) -> bool {
+    ends_a_step(key, error) || matches!(error, Error::Answer { .. }) && !key.starts_with("raidz")
+}
+
+/// What went wrong, in a line, without the folder in which all images lie.
+fn said(error: &Error, below: &str) -> String {
+    error.to_string().replace('\n', " ").replace(below, "")
 }
 
 /// Bytes of each device: what was asked for, or what the given ones have.
@@ -265,7 +286,8 @@ impl Hands<'_> {
             self.alive()?;
             self.progress.begin(&format!("round {}: {} at {fill} %", self.round, bench.key));
             let before = CpuSample::take(&[]);
-            let (bytes, seconds) = bench.fill(u64::from(fill), self.stop, self.shell)?;
+            let filled = bench.fill(u64::from(fill), self.stop, self.shell);
+            let Some((bytes, seconds)) = self.step(bench, fill, "filling it", filled)? else { continue };
             let usage = CpuSample::take(&[]).since(&before);
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
@@ -278,7 +300,8 @@ impl Hands<'_> {
                 let label = "filling over the data's share of what dd writes to all devices";
                 self.note(bench.key, "fill_all", label, "times", rate / share);
             }
-            let limits = self.limits(bench)?;
+            let limits = self.limits(bench);
+            let Some(limits) = self.step(bench, fill, "dd beside it", limits)? else { continue };
             self.recover(bench, fill, limits)?;
             if bench.key == "raidz1" && fill == FILLS[0] {
                 self.questions(bench, fill)?;
@@ -355,71 +378,112 @@ impl Hands<'_> {
         Ok(Limits { read, clone, row })
     }
 
+    /// What a step came to; nothing, and noted, where a stranger did not come to its end (R3).
+    fn step<T>(
+        &mut self,
+        bench: &Bench,
+        fill: u32,
+        what: &str,
+        done: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match done {
+            Err(error) if ends_a_step(bench.key, &error) => {
+                let label = self.report.arms.iter().find(|arm| arm.key == bench.key);
+                let label = label.map_or(bench.key, |arm| arm.label.as_str());
+                let mut note = format!(
+                    "{label}, round {} at {fill} %: {what} did not come to its end, and its other figures stand. Why: {}",
+                    self.round,
+                    said(&error, self.below)
+                );
+                if bench.wants_room(&error) {
+                    note.push_str(
+                        " btrfs makes each block group read-only while it copies it, and wants unallocated space on both devices for \
+                         another of its kind.",
+                    );
+                }
+                self.report.notes.push(note);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+
+    /// A scrub or a replace as such a step.
+    fn course(
+        &mut self,
+        (what, words): (&str, &str),
+        fill: u32,
+        bench: &mut Bench,
+        act: impl FnOnce(&mut Bench, &mut Shell) -> Result<(), Error>,
+    ) -> Result<Option<Course>, Error> {
+        let done = bench.course(what, (fill, self.round), self.shell, act);
+        self.step(bench, fill, words, done)
+    }
+
+    /// The same behind a flood of zeros. If it has no end, a scrub mends what was flooded, for what comes next wants the other devices; if
+    /// that has none either, nothing more can be asked in this round.
+    fn wounded(
+        &mut self,
+        (what, words): (&str, &str),
+        fill: u32,
+        device: usize,
+        bench: &mut Bench,
+        act: impl FnOnce(&mut Bench, &mut Shell) -> Result<(), Error>,
+    ) -> Result<Option<Course>, Error> {
+        let zeroed = bench.zero(device, self.shell);
+        let zeroed = self.step(bench, fill, "flooding a device with zeros", zeroed)?;
+        let course = match zeroed {
+            Some(()) => self.course((what, words), fill, bench, act)?,
+            None => None,
+        };
+        if course.is_none() {
+            bench.scrub(self.shell)?;
+        }
+        Ok(course)
+    }
+
     /// A clean scrub, one that heals, a resilver, and a look at every byte (R2).
     fn recover(&mut self, bench: &mut Bench, fill: u32, limits: Limits) -> Result<(), Error> {
-        let at = (fill, self.round);
-        let clean = bench.course("scrub", at, self.shell, Bench::scrub)?;
-        bench.zero(1, self.shell)?;
-        let heal = bench.course("heal", at, self.shell, Bench::scrub)?;
-        bench.make_room(self.shell)?;
+        let clean = self.course(("scrub", "a clean scrub"), fill, bench, Bench::scrub)?;
+        let healing = ("heal", "healing a zeroed device by a scrub");
+        let heal = self.wounded(healing, fill, 1, bench, Bench::scrub)?;
         let target = 2 % bench.devices.len();
-        bench.zero(target, self.shell)?;
-        let resilver = self.replace("resilver", at, target, bench)?;
+        let replace = |bench: &mut Bench, shell: &mut Shell| bench.replace(target, "", shell);
+        let resilver =
+            self.wounded(("resilver", "replacing a zeroed device"), fill, target, bench, replace)?;
         let copy = match &resilver {
-            Some(_) => self.replace("copy", at, target, bench)?,
-            None => {
-                // What the replace was to rebuild is mended where it lies, so that the next stage finds it whole.
-                bench.scrub(self.shell)?;
-                None
-            }
+            Some(_) => self.course(("copy", "replacing a healthy device"), fill, bench, replace)?,
+            // It would fail for the same reason.
+            None => None,
         };
         crate::arms::drop_kernel_caches()?;
         let (bytes, seconds) = bench.verify(self.stop)?;
         let rate = |bytes: u64, course: &Course| bytes as f64 / 1e6 / course.seconds;
         let key = bench.key;
-        let label = |what: &str| format!("{what}, {fill} % full");
         // What zfs-fuse reads comes from the page cache of its images, and nobody counts it.
         let counted = key != "zfs-fuse";
-        let scrubbed = rate(clean.read, &clean);
-        let content = rate(bytes, &clean);
-        self.note(key, &format!("scrubbed{fill}"), &label("clean scrub, content of files"), "MB/s", content);
-        if counted {
-            let what = label("clean scrub, read from the devices");
-            self.note(key, &format!("scrub{fill}"), &what, "MB/s", scrubbed);
-        }
-        self.note(
-            key,
-            &format!("heal{fill}"),
-            &label("scrub of a zeroed device, healed"),
-            "MB/s",
-            rate(heal.written, &heal),
-        );
-        if counted {
-            let what = label("the same, read from the devices");
-            self.note(key, &format!("healread{fill}"), &what, "MB/s", rate(heal.read, &heal));
-        }
-        let written = |course: &Course| rate(course.written, course);
-        let (rebuilt, copied) = (resilver.as_ref().map(written), copy.as_ref().map(written));
+        let read = |course: &Option<Course>| {
+            course.as_ref().filter(|_| counted).map(|course| rate(course.read, course))
+        };
+        let written = |course: &Option<Course>| course.as_ref().map(|course| rate(course.written, course));
+        let content = clean.as_ref().map(|course| rate(bytes, course));
+        let (scrubbed, rebuilt, copied) = (read(&clean), written(&resilver), written(&copy));
         for (key_of, what, value) in [
+            ("scrubbed", "clean scrub, content of files", content),
+            ("scrub", "clean scrub, read from the devices", scrubbed),
+            ("heal", "scrub of a zeroed device, healed", written(&heal)),
+            ("healread", "the same, read from the devices", read(&heal)),
             ("resilver", "replace of a zeroed device, rebuilt", rebuilt),
             ("copy", "replace of a healthy device, copied", copied),
         ] {
             if let Some(value) = value {
-                self.note(key, &format!("{key_of}{fill}"), &label(what), "MB/s", value);
+                self.note(key, &format!("{key_of}{fill}"), &format!("{what}, {fill} % full"), "MB/s", value);
             }
         }
         self.note(key, "verify", "reading all back, compared", "MB/s", bytes as f64 / 1e6 / seconds);
         if fill == FILLS[FILLS.len() - 1] {
-            if counted {
-                self.note(
-                    key,
-                    "scrub_read",
-                    "clean scrub over dd reading one device",
-                    "times",
-                    scrubbed / limits.read,
-                );
-            }
             for (key_of, what, value, limit) in [
+                ("scrub_read", "clean scrub over dd reading one device", scrubbed, limits.read),
                 ("resilver_clone", "resilver over dd cloning one device", rebuilt, limits.clone),
                 ("resilver_row", "resilver over dd that reads and writes as much", rebuilt, limits.row),
                 ("copy_clone", "replace of a healthy device over dd cloning it", copied, limits.clone),
@@ -429,30 +493,8 @@ impl Hands<'_> {
                 }
             }
         }
-        self.report.courses.extend([Some(clean), Some(heal), resilver, copy].into_iter().flatten());
+        self.report.courses.extend([clean, heal, resilver, copy].into_iter().flatten());
         Ok(())
-    }
-
-    /// A replace; nothing where btrfs finds no room for it, which the report says.
-    fn replace(
-        &mut self,
-        what: &str,
-        at: (u32, u32),
-        target: usize,
-        bench: &mut Bench,
-    ) -> Result<Option<Course>, Error> {
-        match bench.course(what, at, self.shell, |bench, shell| bench.replace(target, "", shell)) {
-            Err(error) if bench.wants_room(&error) => {
-                let (fill, round) = at;
-                self.report.notes.push(format!(
-                    "btrfs found no room for its replace at {fill} % in round {round}, though what was half empty was put together before: \
-                     it makes each block group read-only while it copies it, and wants unallocated space on both devices for another of its \
-                     kind. Its figures of that stage are missing; the scrub after it healed the device instead."
-                ));
-                Ok(None)
-            }
-            done => done.map(Some),
-        }
     }
 
     /// The two questions that the source report left open: more memory, and a fast device in front of slow ones.
@@ -780,6 +822,22 @@ mod tests {
         let rates = rates(&course);
         let written: f64 = rates.iter().map(|(_, rate)| rate * 0.2).sum();
         assert!((written - 400.0).abs() < 1e-6, "{rates:?}");
+    }
+
+    #[test]
+    fn a_stranger_s_failure_ends_a_step_or_a_round_and_ours_the_run() {
+        let command = Error::Command { line: "a".into(), status: "1".into(), stderr: String::new() };
+        let other_bytes = Error::Answer {
+            line: "read f0".into(),
+            answer: "other bytes".into(),
+            expected: "what was written",
+        };
+        assert!(ends_a_step("btrfs", &command) && ends_a_round("btrfs", &command));
+        assert!(!ends_a_step("zfs-fuse", &other_bytes) && ends_a_round("zfs-fuse", &other_bytes));
+        for error in [&command, &other_bytes] {
+            assert!(!ends_a_step("raidz2", error) && !ends_a_round("raidz1", error), "{error}");
+        }
+        assert!(!ends_a_round("btrfs", &Error::Stopped));
     }
 
     #[test]
