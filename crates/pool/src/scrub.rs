@@ -1,7 +1,7 @@
 //! Scrub and resilver: every redundant segment is mended, batch after batch, between commits.
 //!
 //! ## Order
-//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it. Then segments in the order
+//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it: of a mirror every copy. Then segments in the order
 //! of their ids: the order in which they were written, and on a pool that fills up the order of their slots. A scrub takes all,
 //! a resilver those that miss a column or have one on a device that leaves. At last a scrub walks to the blocks that lie on single
 //! devices, of whose segments no checksums are stored (`scrub_walk.rs`).

@@ -211,7 +211,10 @@ impl Inner {
         for copy in &pointer.copies[..pointer.copy_count()] {
             let judge = |bytes: Buffer| if hash(&bytes) == pointer.hash { Ok(bytes) } else { Err(()) };
             match self.space.read_doubting(*copy, pointer.psize as usize, judge) {
-                Ok(bytes) => right = Some(bytes),
+                Ok(bytes) => {
+                    tally.repaired += self.space.make_alike(*copy, &bytes);
+                    right = Some(bytes);
+                }
                 // (J1)
                 Err(ReadError::Unallocated { .. }) => return tally,
                 Err(_) => wrong.push(*copy),

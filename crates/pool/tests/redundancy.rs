@@ -151,6 +151,35 @@ fn a_flooded_device_is_read_around_and_a_scrub_heals_it() {
     }
 }
 
+/// What the pool keeps of itself lies on both devices of a mirror, and who reads it asks one of them: a scrub asks both.
+#[test]
+fn a_scrub_mends_copies_that_nobody_reads() {
+    const SNAPSHOTS: usize = 200;
+    for spoilt in [0, 1] {
+        let machine = Machine::new(2);
+        let pool = machine.create(Redundancy::Mirror);
+        for number in 0..SNAPSHOTS {
+            let name = format!("tank@a-snapshot-whose-row-stays-where-it-is-{number}");
+            pool.take_snapshots(&[name], &Default::default()).expect("taken");
+        }
+        pool.export().expect("exported");
+        flood(&machine.devices[spoilt]);
+        let pool = machine.import(&machine.all());
+        for repaired in [true, false] {
+            pool.scrub(ScrubCommand::Start).expect("begun");
+            finish(&pool);
+            let scan = pool.state().scan.expect("a scrub");
+            assert_eq!((scan.repaired > 0, scan.lost), (repaired, 0), "device {spoilt}: {scan:?}");
+        }
+        pool.export().expect("exported");
+        // It has all of it, alone.
+        let pool = machine.import(&[spoilt]);
+        check(&pool);
+        assert_eq!(pool.snapshot_names("tank").expect("listed").len(), SNAPSHOTS);
+        pool.export().expect("exported");
+    }
+}
+
 #[test]
 fn a_device_is_replaced_while_the_pool_is_used() {
     for (redundancy, count) in GROUPS {

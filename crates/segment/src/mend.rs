@@ -3,7 +3,8 @@
 //! they lie.
 //!
 //! Segments of the pool's own metadata have no checksums: who mends them has read every living block of them before, by judgement,
-//! which puts their data columns right ([`Space::read`]); here their parity is made anew from those.
+//! which puts their data columns right ([`Space::read`]) and all copies of a mirror ([`Space::make_alike`]); here their parity is made anew
+//! from those, and copies of what is dead are made alike.
 //!
 //! ## Invariants
 //! (N1) Nothing is written that does not have the checksum it should have.                         `rebuild`
@@ -237,13 +238,21 @@ impl Space {
         self.read_state().table.rows.get(&id)?.place.columns().nth(index).flatten()
     }
 
-    /// Builds missing columns on other devices (N2).
+    /// Builds missing columns on other devices (N2): first those of devices that leave. Where others are away, too, and there is room for some only, a
+    /// replacement would have no end otherwise.
     fn replace_columns(&self, patient: &Patient, report: &mut Mended) -> Result<(), Error> {
         let whole = patient.bad.iter().all(|bad| bad.len() <= patient.row.place.redundancy());
-        for (index, column) in patient.row.place.columns().enumerate() {
-            if column.is_some_and(|column| self.stays(&self.read_state().table, column.device)) {
-                continue;
-            }
+        let mut absent: Vec<(bool, usize)> = {
+            let table = &self.read_state().table;
+            let columns = patient.row.place.columns().enumerate();
+            let absent =
+                columns.filter(|(_, column)| column.is_none_or(|column| !self.stays(table, column.device)));
+            let is_left =
+                |column: Option<Column>| column.is_some_and(|column| !table.may_stay(column.device));
+            absent.map(|(index, column)| (!is_left(column), index)).collect()
+        };
+        absent.sort_unstable();
+        for (_, index) in absent {
             let Some(bytes) = patient.columns[index].as_ref().filter(|_| whole) else {
                 report.missing += 1;
                 continue;
@@ -320,8 +329,10 @@ impl Patient {
                 report.lost_bytes += (rows.len() * self.chunk) as u64;
             }
         }
-        if let (Layout::Raidz(stripe), true) = (layout, self.row.class.is_pool()) {
-            changed.extend(self.parity_anew(stripe));
+        match layout {
+            _ if !self.row.class.is_pool() => {}
+            Layout::Raidz(stripe) => changed.extend(self.parity_anew(stripe)),
+            Layout::Mirror => changed.extend(self.dead_alike()),
         }
         changed
     }
@@ -380,6 +391,30 @@ impl Patient {
             bad.iter().zip(computed).for_each(|(&column, computed)| self.put(column, rows.start, computed));
         }
         right
+    }
+
+    /// Copies of dead units, which nobody will judge, become like the first that there is: so copies that differ are of living blocks. Which
+    /// rows of them changed.
+    fn dead_alike(&mut self) -> Vec<(usize, Range<usize>)> {
+        let mut changed = Vec::new();
+        // Chunks of such a segment are units.
+        let is_dead =
+            |row: &usize| self.row.dead.count(u32::try_from(*row).expect("within a segment"), 1) > 0;
+        let dead: Vec<usize> = (0..self.rows).filter(is_dead).collect();
+        for row in dead {
+            let at = row * self.chunk..(row + 1) * self.chunk;
+            let first =
+                self.columns.iter().flatten().next().map(|bytes| Buffer::gather(&[&bytes[at.clone()]]));
+            let Some(first) = first else { break };
+            for column in 0..self.columns.len() {
+                let held = self.columns[column].as_ref().map(|bytes| &bytes[at.clone()]);
+                if held.is_some_and(|held| *held != first[..]) {
+                    self.put(column, row, first.clone());
+                    changed.push((column, row..row + 1));
+                }
+            }
+        }
+        changed
     }
 
     /// Parity of data columns that were read by judgement before; which rows of it changed.

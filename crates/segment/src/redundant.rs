@@ -226,14 +226,37 @@ impl Space {
         }
     }
 
-    /// Writes accepted bytes back where something else was found, and counts that (R2).
+    /// Holds every copy of a block on a mirror against bytes that are known to be right, and writes those anew that hold something else (R2).
+    /// Who reads one copy learns nothing of the others. Gives how many bytes were put right.
+    pub fn make_alike(&self, address: Address, bytes: &[u8]) -> u64 {
+        let padded = self.geometry.units(bytes.len()) * self.geometry.unit as usize;
+        let Ok(parts) = self.locate(address, padded) else { return 0 };
+        let mut whole = bytes.to_vec();
+        whole.resize(padded, 0);
+        let (mut rest, mut repaired) = (&whole[..], 0);
+        for part in parts {
+            let (accepted, after) = rest.split_at(part.bytes);
+            rest = after;
+            if part.open.is_some() || !matches!(part.place, Placement::Mirror(_)) {
+                continue;
+            }
+            let columns = self.columns_of(&part);
+            let mut attempts = columns.attempts(part.offset as usize, part.bytes);
+            while attempts.next().is_some() {}
+            repaired += self.heal(address, std::slice::from_ref(&part), vec![attempts], &[accepted.to_vec()]);
+        }
+        repaired
+    }
+
+    /// Writes accepted bytes back where something else was found, and counts that (R2). Gives how many.
     fn heal(
         &self,
         address: Address,
         parts: &[Located],
         attempts: Vec<steadfast_vdev::Attempts<'_>>,
         accepted: &[Vec<u8>],
-    ) {
+    ) -> u64 {
+        let mut bytes = 0;
         for ((part, attempts), accepted) in parts.iter().zip(attempts).zip(accepted) {
             if part.open.is_some() || matches!(part.place, Placement::Plain(_)) {
                 continue;
@@ -255,9 +278,11 @@ impl Space {
                 }
                 if repaired {
                     counters.repaired(accepted.len());
+                    bytes += accepted.len() as u64;
                 }
             }
         }
+        bytes
     }
 
     /// Counts a read of a redundant segment against the devices that it went to.
