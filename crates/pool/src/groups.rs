@@ -219,13 +219,19 @@ impl Inner {
         }
     }
 
-    /// Devices that the pool gave up by itself are faulted. True if there are some, which labels are to say.
+    /// Devices that the pool gave up by itself are faulted. True if there are some, which labels are to say. One that was leaving goes on leaving: only
+    /// so an import goes on with what takes its place, and understands a root that counts one device less than labels list.
     pub(crate) fn fault_given_up(&self) -> bool {
         let mut any = false;
         for given_up in self.space.take_given_up() {
             let leaves = self.leaves();
             let Some(leaf) = leaves.iter().find(|leaf| leaf.id() == given_up.device) else { continue };
-            leaf.config.write().state = LeafState::Faulted;
+            {
+                let mut config = leaf.config.write();
+                if config.state != LeafState::Leaving {
+                    config.state = LeafState::Faulted;
+                }
+            }
             any = true;
             self.events.note(EventKind::DeviceFaulted { path: leaf.path(), reason: given_up.reason });
         }
