@@ -1,5 +1,5 @@
-//! Random histories of file systems, volumes, snapshots, clones, promotions, streams and ways back, beside a model that knows them as copies, with the power gone at
-//! any write of their last steps.
+//! Random histories of file systems, volumes, snapshots, clones, promotions, streams and ways back, and of content that is shared between files, beside a model
+//! that knows all of them as copies, with the power gone at any write of their last steps.
 //!
 //! ## Invariants
 //! (H1) Each step answers as the model does, and after it everything is what the model says.
@@ -31,8 +31,10 @@ const CUT_STEPS: usize = 4;
 /// File systems at most, and snapshots of each.
 const LINES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
-/// Settings of pools, by their places: plain, units of 512 bytes, encrypted, and a mirror.
-const OF_SETTINGS: [usize; 4] = [0, 6, 7, 18];
+/// Settings of pools, by their places: plain, units of 512 bytes, encrypted, a mirror, and two on which equal content is stored once.
+const OF_SETTINGS: [usize; 6] = [0, 6, 7, 18, 21, 22];
+/// Bytes of a record, or some of them: what is copied from such a place to such a place is shared.
+const RECORD: usize = 16 << 10;
 
 /// Blocks of volumes, and how many a volume has at most.
 const BLOCK: u32 = 8 << 10;
@@ -58,6 +60,8 @@ enum Step {
     Grow(String, usize),
     /// So many bytes from there on, into a volume.
     Fill(String, usize, usize),
+    /// So many of a hundred blocks that only one pointer leads to are known by content no more.
+    Prune(u8),
     Sync,
 }
 
@@ -77,7 +81,8 @@ struct History {
 /// # Errors
 /// What is not as it must be.
 pub fn explore(seed: u64, every: u64) -> Result<Counts, Failure> {
-    let setting = &SETTINGS[OF_SETTINGS[usize::try_from(seed % 4).expect("small")]];
+    let places = OF_SETTINGS.len() as u64;
+    let setting = &SETTINGS[OF_SETTINGS[usize::try_from(seed % places).expect("small")]];
     let told = |what: String| format!("history {seed} ({}): {what}", setting.name);
     let mut history = History::begin(setting, seed).map_err(told)?;
     for _ in 0..STEPS {
@@ -178,20 +183,26 @@ impl History {
         };
         let volume =
             self.forest.lines().find(|(known, _)| **known == name).and_then(|(_, l)| l.now.volume_bytes());
-        match self.draw.below(26) {
+        match self.draw.below(28) {
             0..=7 if volume.is_some() => {
                 let bytes = volume.expect("looked at just now");
                 let at = self.draw.below(bytes);
                 Step::Fill(name, at, 1 + self.draw.below(bytes - at))
             }
             0..=7 => {
-                let path = *self.draw.pick(&FILES);
-                let op = match self.draw.below(8) {
+                let at = self.draw.below(FILES.len());
+                let path = FILES[at];
+                let from = FILES[(at + 1 + self.draw.below(FILES.len() - 1)) % FILES.len()];
+                let op = match self.draw.below(12) {
                     0 => Op::Unlink(path),
                     1 => Op::Truncate(path, self.draw.below(60_000)),
                     2..=3 => Op::Create(path),
                     4 => Op::Write(path, At::End, 1 + self.draw.below(9_000)),
-                    _ => Op::Write(path, At::Byte(self.draw.below(30_000)), 1 + self.draw.below(40_000)),
+                    5..=7 => Op::Write(path, At::Byte(self.draw.below(30_000)), 1 + self.draw.below(40_000)),
+                    // Whole records, which are shared, and parts of some, which are not.
+                    8 => Op::Copy(from, path, RECORD * self.draw.below(3), RECORD * (1 + self.draw.below(4))),
+                    9 => Op::Copy(from, path, self.draw.below(30_000), 1 + self.draw.below(60_000)),
+                    _ => Op::Repeat(from, path),
                 };
                 Step::File(name, op)
             }
@@ -208,6 +219,7 @@ impl History {
                 BLOCK as usize * (1 + self.draw.below(BLOCKS_MAX)),
             ),
             23..=24 => Step::Grow(name, BLOCK as usize * (1 + self.draw.below(BLOCKS_MAX))),
+            25 => Step::Prune(*self.draw.pick(&[20, 50, 100])),
             _ => Step::Sync,
         }
     }
@@ -254,6 +266,10 @@ impl History {
             }
             Step::Sync => {
                 self.pool.sync().map_err(|error| error.to_string())?;
+                return Ok(true);
+            }
+            Step::Prune(percent) => {
+                self.pool.prune_known(None, Some(*percent)).map_err(|error| error.to_string())?;
                 return Ok(true);
             }
             Step::Snapshot(name) => (

@@ -45,6 +45,7 @@ pub mod oracle;
 pub mod pages;
 pub mod recover;
 pub mod run;
+pub mod second_faults;
 pub mod tree;
 pub mod verbs;
 pub mod verbs_streams;

@@ -8,7 +8,8 @@ use steadfast_device::Operation;
 use steadfast_sim::histories;
 use steadfast_sim::log_mirror;
 use steadfast_sim::run::{Caught, Choice, Plan, Report, hunt, parse, replay, run};
-use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults};
+use steadfast_sim::second_faults::{self, DOUBLES, OLD};
+use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS};
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 use steadfast_sim::{Bug, Number, SETTINGS};
 
@@ -22,7 +23,7 @@ const USAGE: &str = "usage: steadfast-sim [--seconds N] [--states N] [--nightly]
   --at CHUNK     from this chunk on, as a run that was cut off tells it
   --faults       workloads on devices with a fault
   --verbs        nothing of that, but verbs that change what a pool is made of, and histories of snapshots and clones and of log
-                 devices, cut at any write, and second faults
+                 devices, cut at any write, second faults, and devices that return with old content
   --setting N    on one setting alone; --setting list tells them
   --from N       samples other workloads
   --workers N    so many at once (processors)
@@ -35,6 +36,8 @@ const CANARY_CHARS: usize = 100;
 const HISTORIES: u64 = 100;
 /// States of each history of log devices that are judged with them, about.
 const LOG_STATES: usize = 1_000;
+/// States of a cut beside each second fault.
+const DOUBLE_CUTS: usize = 12;
 
 struct Args {
     plan: Plan,
@@ -123,12 +126,17 @@ fn cut_verbs() -> ExitCode {
         let told = counts.map(|counts| format!("{} states, {} opened", counts.states, counts.opened));
         tell(history.name, told);
     }
-    for operation in [Operation::Read, Operation::Write, Operation::Flush] {
-        let struck = double_faults(operation, 1);
-        tell(
-            "a second fault during a resilver",
-            struck.map(|count| format!("{count} times, at a {operation:?}")),
-        );
+    for double in DOUBLES {
+        for operation in [Operation::Read, Operation::Write, Operation::Flush] {
+            let counts = double.explore(operation, 1, DOUBLE_CUTS);
+            let told = |count: second_faults::Counts| {
+                format!("{} times, at a {operation:?}, {} states of a cut beside it", count.struck, count.cut)
+            };
+            tell(&double.name(), counts.map(told));
+        }
+    }
+    for old in OLD {
+        tell(&old.name(), old.explore().map(|count| format!("{count} sets of devices")));
     }
     ExitCode::from(u8::from(broken))
 }

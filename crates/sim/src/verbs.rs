@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use steadfast_device::{Device, Operation};
 use steadfast_env::Env;
-use steadfast_format::{GroupClass, LeafState};
+use steadfast_format::{GroupClass, LeafState, medium};
 use steadfast_inspect::{Finding, Leaf, Request, Severity, check};
 use steadfast_model::Model;
-use steadfast_pool::{DeviceHandle, GroupHandles, Pool, Redundancy, ScrubCommand};
+use steadfast_pool::{DeviceHandle, GroupHandles, Pool, Redundancy, ScanRow, ScanState, ScrubCommand};
 use steadfast_posix::{Caller, FileSystem};
 
 use crate::cut::{Cutter, Depth, print};
 use crate::disk::{Effect, Fault};
 use crate::draw::Draw;
-use crate::pages::Image;
+use crate::pages::{Image, PAGE};
 use crate::tree::Tree;
 use crate::workload::Failure;
 use crate::world::{self, Disks, SETTINGS, SHORT_SLOTS, Setting};
@@ -38,6 +38,8 @@ pub struct Verb {
     pub spare: usize,
     /// One of its devices that has so many slots only, however many fit.
     pub short: Option<(usize, u32)>,
+    /// Those of its devices that are spoilt before it is done: a bit of each page of their segments is wrong.
+    pub spoilt: &'static [usize],
     /// Done before: what it does is not cut.
     pub before: fn(&Machine, &Pool) -> Result<(), Failure>,
     /// Done, and cut at any write.
@@ -57,6 +59,8 @@ pub struct Counts {
     pub states: u64,
     /// Of these, states of which no equal one was seen before, and that were opened.
     pub opened: u64,
+    /// Of those, states in which a scrub or a resilver was under way, and went on.
+    pub resumed: u64,
 }
 
 pub(crate) fn said(error: steadfast_pool::Error) -> Failure {
@@ -74,6 +78,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 1),
     },
@@ -82,6 +87,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 2),
     },
@@ -90,6 +96,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.attach(pool, 0, 3),
     },
@@ -98,6 +105,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| pool.detach(&machine.path(1)).map_err(said),
     },
@@ -106,6 +114,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.replace(pool, 1, 3),
     },
@@ -114,6 +123,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.replace(pool, 0, 1),
     },
@@ -122,6 +132,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             let new = machine.handle(2);
             pool.replace(&machine.path(1), new, false).map_err(said)
@@ -139,6 +150,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.remove(pool, 0),
     },
@@ -147,6 +159,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 2)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| machine.remove(pool, 0),
     },
@@ -155,6 +168,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 2,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Normal)?;
@@ -167,6 +181,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 2,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
@@ -179,6 +194,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 2,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
             pool.set_property("tank", "special_small_blocks", Some("16384")).map_err(said)?;
@@ -191,6 +207,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 3,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             machine.add_mirror(pool, GroupClass::Special)?;
             machine.change(pool)
@@ -202,6 +219,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: |machine, pool| pool.add_spares(vec![machine.handle(3)], false, false).map_err(said),
         act: |machine, pool| {
             machine.fail(1);
@@ -214,6 +232,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
@@ -227,6 +246,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             pool.add_spares(vec![machine.handle(2)], false, false).map_err(said)?;
             machine.fail(1);
@@ -240,6 +260,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 3)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },
@@ -249,6 +270,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 2,
         short: None,
+        spoilt: &[],
         before: |machine, pool| machine.add_logs(pool, &[2]),
         act: |machine, pool| machine.attach(pool, 0, 1),
     },
@@ -257,6 +279,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 3,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             machine.add_logs(pool, &[4, 5])?;
             pool.add_spares(vec![machine.handle(3)], false, false).map_err(said)
@@ -272,6 +295,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2)],
         spare: 1,
         short: None,
+        spoilt: &[],
         before: |machine, pool| machine.add_logs(pool, &[2]),
         act: |_, pool| pool.split(world::OTHER, &[], false).map(drop).map_err(said),
     },
@@ -280,6 +304,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Mirror, 2)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |_, pool| {
             pool.reguid().map_err(said)?;
@@ -291,6 +316,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             pool.offline(&machine.path(0)).map_err(said)?;
             pool.offline(&machine.path(3)).map_err(said)?;
@@ -308,6 +334,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 0,
         short: Some((0, SHORT_SLOTS)),
+        spoilt: &[],
         before: nothing,
         act: |machine, pool| {
             machine.change(pool)?;
@@ -320,6 +347,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: Some((0, SHORT_SLOTS)),
+        spoilt: &[],
         before: |machine, pool| machine.change(pool),
         act: |machine, pool| machine.replace(pool, 0, 3),
     },
@@ -328,6 +356,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: Some((0, SHORT_SLOTS)),
+        spoilt: &[],
         before: |machine, pool| machine.change(pool),
         act: |machine, pool| machine.replace(pool, 1, 3),
     },
@@ -336,6 +365,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3)],
         spare: 1,
         short: Some((0, SHORT_SLOTS)),
+        spoilt: &[],
         before: |machine, pool| machine.change(pool),
         act: |machine, pool| machine.attach(pool, 0, 3),
     },
@@ -344,6 +374,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(1), 3), (Redundancy::Mirror, 2)],
         spare: 0,
         short: Some((0, SHORT_SLOTS)),
+        spoilt: &[],
         before: |machine, pool| machine.change(pool),
         act: |machine, pool| machine.remove(pool, 0),
     },
@@ -352,6 +383,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Mirror, 2), (Redundancy::Raidz(1), 3)],
         spare: 0,
         short: Some((2, SHORT_SLOTS)),
+        spoilt: &[],
         // More than half a segment, which fits into no narrow one: the cleaner has to take it apart.
         before: |machine, pool| (0..3).try_for_each(|_| machine.change(pool)),
         act: |machine, pool| machine.remove(pool, 0),
@@ -361,6 +393,7 @@ pub const VERBS: &[Verb] = &[
         groups: &[(Redundancy::Raidz(2), 4)],
         spare: 0,
         short: Some((1, SHORT_SLOTS)),
+        spoilt: &[],
         before: |machine, pool| {
             pool.offline(&machine.path(0)).map_err(said)?;
             pool.offline(&machine.path(1)).map_err(said)?;
@@ -373,6 +406,24 @@ pub const VERBS: &[Verb] = &[
             machine.finish(pool)
         },
     },
+    Verb {
+        name: "scrub a mirror of which one side is spoilt",
+        groups: &[(Redundancy::Mirror, 2)],
+        spare: 0,
+        short: None,
+        spoilt: &[1],
+        before: |machine, pool| machine.fill_for_scrub(pool),
+        act: |machine, pool| machine.scrub(pool),
+    },
+    Verb {
+        name: "scrub raidz2 of which two devices are spoilt",
+        groups: &[(Redundancy::Raidz(2), 4)],
+        spare: 0,
+        short: None,
+        spoilt: &[0, 2],
+        before: |machine, pool| machine.fill_for_scrub(pool),
+        act: |machine, pool| machine.scrub(pool),
+    },
 ];
 
 /// Verbs of snapshots, which are cut too: a commit or a few, so there are few states.
@@ -382,6 +433,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: nothing,
         act: |_, pool| take(pool, "a"),
     },
@@ -390,6 +442,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)
@@ -401,6 +454,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             for name in ["a", "b", "c"] {
                 take(pool, name)?;
@@ -418,6 +472,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             for name in ["a", "b"] {
                 take(pool, name)?;
@@ -435,6 +490,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)?;
@@ -452,6 +508,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             take(pool, "a")?;
             machine.change(pool)
@@ -463,6 +520,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: with_clone,
         act: |machine, pool| {
             pool.promote("tank/c").map_err(said)?;
@@ -474,6 +532,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             with_clone(machine, pool)?;
             pool.promote("tank/c").map_err(said)?;
@@ -489,6 +548,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: with_clone,
         act: |machine, pool| {
             pool.destroy_with_snapshots("tank/c").map_err(said)?;
@@ -500,6 +560,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             with_clone(machine, pool)?;
             pool.destroy_snapshots(&["tank@b".into()], true).map_err(said)
@@ -546,6 +607,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             with_clone(machine, pool)?;
             machine.change_of(pool, "tank/c", 0x4)
@@ -555,7 +617,182 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
             machine.finish(pool)
         },
     },
+    Verb {
+        name: "take snapshots of two file systems at once",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: |machine, pool| {
+            with_two(machine, pool)?;
+            take_both(pool, "a")?;
+            change_both(machine, pool)
+        },
+        act: |_, pool| take_both(pool, "b"),
+    },
+    Verb {
+        name: "destroy snapshots of two file systems at once",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: |machine, pool| {
+            with_two(machine, pool)?;
+            for name in ["a", "b"] {
+                take_both(pool, name)?;
+                change_both(machine, pool)?;
+            }
+            Ok(())
+        },
+        act: |machine, pool| {
+            pool.destroy_snapshots(&both("a"), false).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    // The first ones of blocks that more than one pointer leads to, in snapshots or in files.
+    Verb {
+        name: "take a snapshot of what is shared",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |_, pool| take(pool, "c"),
+    },
+    Verb {
+        name: "destroy a snapshot of what is shared",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |machine, pool| {
+            pool.destroy_snapshots(&["tank@a".into()], false).map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "roll back over what is shared",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |machine, pool| {
+            pool.rollback("tank@b").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "promote a clone of what is shared",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: |machine, pool| {
+            with_shared(machine, pool)?;
+            clone_of(pool, "tank@b")?;
+            share(pool, "tank/c", 2, 1)
+        },
+        act: |machine, pool| {
+            pool.promote("tank/c").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "destroy a file system that shares with another",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |machine, pool| {
+            pool.destroy_with_snapshots("tank/d").map_err(said)?;
+            machine.finish(pool)
+        },
+    },
+    Verb {
+        name: "forget half of what is known by content",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |_, pool| prune(pool, 50),
+    },
+    Verb {
+        name: "forget all that is known by content",
+        groups: &[(Redundancy::None, 1)],
+        spare: 0,
+        short: None,
+        spoilt: &[],
+        before: with_shared,
+        act: |machine, pool| {
+            prune(pool, 100)?;
+            machine.finish(pool)
+        },
+    },
 ];
+
+/// A second file system beside the first, with files of its own.
+fn with_two(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
+    machine.change_of(pool, "tank/d", 0x17)
+}
+
+/// A snapshot of each of both file systems.
+fn both(name: &str) -> [String; 2] {
+    [format!("tank@{name}"), format!("tank/d@{name}")]
+}
+
+fn take_both(pool: &Pool, name: &str) -> Result<(), Failure> {
+    pool.take_snapshots(&both(name), &Default::default()).map_err(said)
+}
+
+fn change_both(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    machine.change(pool)?;
+    machine.change_of(pool, "tank/d", 0x18)
+}
+
+/// Equal content is stored once: two file systems hold the same, files share records with others, snapshots `a` and `b` hold what was so
+/// before and after.
+fn with_shared(machine: &Machine, pool: &Pool) -> Result<(), Failure> {
+    pool.set_property("tank", "dedup", Some("on")).map_err(said)?;
+    machine.change(pool)?;
+    pool.create_dataset("tank/d", Default::default(), None).map_err(said)?;
+    machine.change_of(pool, "tank/d", 0x2)?;
+    take_both(pool, "a")?;
+    share(pool, "tank", 3, 2)?;
+    machine.change_of(pool, "tank/d", 0x19)?;
+    take(pool, "b")?;
+    share(pool, "tank", 3, 4)?;
+    match pool.sharing().hits {
+        0 => Err("nothing is shared".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Of a file system's files one gets the content of another, by `copy_file_range`; committed.
+fn share(pool: &Pool, name: &str, from: usize, to: usize) -> Result<(), Failure> {
+    let (fs, handle) = world::files(pool, name).map_err(said)?;
+    let find = |number: usize| {
+        let found = fs.lookup(Model::ROOT, format!("f{number}").as_bytes());
+        found.map_err(|errno| format!("lookup gives {errno:?}"))
+    };
+    let (from, to) = (find(from)?, find(to)?);
+    let copied = fs.copy_file_range(from.ino, 0, to.ino, 0, from.attr.size);
+    copied.map_err(|errno| format!("copy_file_range gives {errno:?}"))?;
+    fs.forget_all();
+    drop((fs, handle));
+    pool.sync().map_err(said)
+}
+
+fn prune(pool: &Pool, percent: u8) -> Result<(), Failure> {
+    match pool.prune_known(None, Some(percent)).map_err(said)? {
+        0 => Err("nothing is forgotten".into()),
+        _ => Ok(()),
+    }
+}
 
 fn clone_of(pool: &Pool, snapshot: &str) -> Result<(), Failure> {
     pool.clone_snapshot(snapshot, "tank/c", Default::default()).map(drop).map_err(said)
@@ -606,13 +843,13 @@ pub(crate) fn take(pool: &Pool, name: &str) -> Result<(), Failure> {
 }
 
 impl Verb {
-    fn setting(&self) -> Setting {
+    pub(crate) fn setting(&self) -> Setting {
         let disks = self.groups.iter().map(|(_, count)| count).sum::<usize>() + self.spare;
         Setting { disks, redundancy: self.groups[0].0, short: self.short, ..SETTINGS[0] }
     }
 
     /// The pool with files in it, and what it holds after `before`.
-    fn begin(&self, seed: u64) -> Result<(Machine, Pool), Failure> {
+    pub(crate) fn begin(&self, seed: u64) -> Result<(Machine, Pool), Failure> {
         let env = world::env(0x5eed ^ seed, None);
         let machine = Machine { env, disks: Disks::blank(&self.setting()) };
         let mut handles = machine.disks.handles().into_iter();
@@ -646,6 +883,7 @@ impl Verb {
     pub fn explore_drawn(&self, every: u64, seed: u64) -> Result<Counts, Failure> {
         let (machine, pool) = self.begin(seed)?;
         pool.sync().map_err(said)?;
+        self.spoilt.iter().for_each(|disk| machine.spoil(*disk));
         let images = machine.disks.images();
         let _ = machine.disks.log.take();
         (self.act)(&machine, &pool)?;
@@ -663,12 +901,14 @@ impl Verb {
                 return Ok(());
             }
             counts.opened += 1;
-            self.judge(&images, &[&before, &expected]).map_err(|what| {
+            let resumed = self.judge(&images, &[&before, &expected]).map_err(|what| {
                 format!(
                     "{}: power lost after event {}, unflushed writes {fates:?}: {what}",
                     self.name, moment.event
                 )
-            })
+            })?;
+            counts.resumed += u64::from(resumed);
+            Ok::<_, Failure>(())
         })?;
         Ok(counts)
     }
@@ -679,22 +919,27 @@ impl Verb {
         state_of(&pool)
     }
 
-    fn judge(&self, images: &[Image], allowed: &[&State]) -> Result<(), Failure> {
+    /// True if a scrub or a resilver was under way.
+    fn judge(&self, images: &[Image], allowed: &[&State]) -> Result<bool, Failure> {
         let attempt = || {
             let machine =
                 Machine { env: world::env(0xc0f, None), disks: Disks::new(&self.setting(), images) };
             let pool =
                 world::import(&machine.env, &machine.disks).map_err(|error| format!("import: {error}"))?;
+            let scan = pool.state().scan;
             let found = state_of(&pool)?;
             if !allowed.contains(&&found) {
                 return Err(format!("files: {}", allowed[0].difference(&found)));
             }
             machine.finish(&pool).map_err(|what| format!("what was begun does not end: {what}"))?;
+            if !self.spoilt.is_empty() {
+                scrubbed(&pool, scan)?;
+            }
             let after = state_of(&pool)?;
             if after != found {
                 return Err(format!("files after it: {}", found.difference(&after)));
             }
-            machine.whole(&pool)?;
+            whole(&pool)?;
             pool.export().map_err(|error| format!("export: {error}"))?;
             drop(pool);
             machine.inspect()?;
@@ -705,115 +950,78 @@ impl Verb {
                 return Err(format!("opened again: {}", found.difference(&again)));
             }
             drop(pool);
-            machine.judge_other(allowed)
+            machine.judge_other(allowed)?;
+            Ok(scan.is_some_and(|scan| scan.state == ScanState::Active))
         };
         catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
     }
 }
 
-/// Another device fails at every `every`-th of its reads and writes while one is replaced, in groups that survive two: nothing is lost, and
-/// the replacement comes to its end.
-///
-/// # Errors
-/// What is not so.
-pub fn double_faults(operation: Operation, every: usize) -> Result<u64, Failure> {
-    let verb = Verb {
-        name: "a second fault during a resilver",
-        groups: &[(Redundancy::Raidz(2), 4)],
-        spare: 1,
-        short: None,
-        before: nothing,
-        act: nothing,
-    };
-    for (struck, skip) in (0..).step_by(every).enumerate() {
-        let (machine, pool) = verb.begin(0)?;
-        let expected = state_of(&pool)?;
-        machine.fail(0);
-        let fault = Fault { operation, skip, times: 1 << 40, effect: Effect::Gone };
-        machine.disks.all[2].arm(fault);
-        let told = |what: String| format!("{operation:?} {skip}: {what}");
-        pool.replace(&machine.path(0), machine.handle(4), false).map_err(said).map_err(told)?;
-        machine.finish(&pool).map_err(told)?;
-        let has_struck = machine.disks.all[2].is_struck();
-        let found = state_of(&pool).map_err(told)?;
-        if found != expected {
-            return Err(told(expected.difference(&found)));
-        }
-        if let Some(reason) = pool.suspended() {
-            return Err(told(format!("suspended: {reason}")));
-        }
-        let leaves = pool.state().leaves;
-        if leaves.iter().any(|leaf| leaf.config.path == machine.path(0)) {
-            return Err(told("the old device is still there".into()));
-        }
-        if !has_struck {
-            return Ok(struck as u64);
+/// A pool that was spoilt was scrubbed: by the scrub that was under way when it was imported, and went on; or before; or now, if none was begun.
+fn scrubbed(pool: &Pool, then: Option<ScanRow>) -> Result<(), Failure> {
+    match then.map(|scan| scan.state) {
+        Some(ScanState::Finished) => Ok(()),
+        Some(ScanState::Active) => match pool.state().scan {
+            Some(scan) if (scan.state, scan.lost) == (ScanState::Finished, 0) => Ok(()),
+            scan => Err(format!("a scrub was under way, {then:?}, and became {scan:?}")),
+        },
+        _ => {
+            pool.scrub(ScrubCommand::Start).map_err(said)?;
+            finish(pool)
         }
     }
-    unreachable!("faults come to an end")
-}
-
-/// As many devices of a group as it can spare return with what they held some commits ago, labels and all, as after the restoration of an
-/// image: nothing of it is believed, and two scrubs later the group is whole.
-///
-/// # Errors
-/// What is not so.
-pub fn old_content(redundancy: Redundancy, count: usize, short: Option<(usize, u32)>) -> Result<(), Failure> {
-    let groups: &'static [(Redundancy, usize)] = match (redundancy, count) {
-        (Redundancy::Mirror, 3) => &[(Redundancy::Mirror, 3)],
-        (Redundancy::Raidz(1), 4) => &[(Redundancy::Raidz(1), 4)],
-        (Redundancy::Raidz(2), 5) => &[(Redundancy::Raidz(2), 5)],
-        (Redundancy::Raidz(3), 6) => &[(Redundancy::Raidz(3), 6)],
-        other => return Err(format!("no such group here: {other:?}")),
-    };
-    let name = "a device returns with old content";
-    let verb = Verb { name, groups, spare: 0, short, before: nothing, act: nothing };
-    let (machine, pool) = verb.begin(0)?;
-    let old = machine.disks.images();
-    for _ in 0..4 {
-        machine.change(&pool)?;
-    }
-    let expected = state_of(&pool)?;
-    drop(pool);
-    let new = machine.disks.images();
-    let spared = redundancy.spared(u32::try_from(count).map_err(|error| error.to_string())?) as usize;
-    for first in 0..count {
-        let is_old = |at: usize| (0..spared).any(|step| (first + step) % count == at);
-        let images: Vec<Image> =
-            (0..count).map(|at| if is_old(at) { &old[at] } else { &new[at] }).cloned().collect();
-        let told = |what: String| format!("{redundancy:?}, old from {first}: {what}");
-        let machine = Machine { env: world::env(0xc0f, None), disks: Disks::new(&verb.setting(), &images) };
-        let pool = world::import(&machine.env, &machine.disks).map_err(said).map_err(told)?;
-        let found = state_of(&pool).map_err(told)?;
-        if found != expected {
-            return Err(told(expected.difference(&found)));
-        }
-        machine.finish(&pool).map_err(told)?;
-        pool.scrub(ScrubCommand::Start).map_err(said).map_err(told)?;
-        machine.finish(&pool).map_err(told)?;
-        machine.whole(&pool).map_err(told)?;
-        // It is needed now, and right.
-        for at in (0..count).filter(|at| !is_old(*at)).take(spared) {
-            pool.offline(&machine.path(at)).map_err(said).map_err(told)?;
-        }
-        let found = state_of(&pool).map_err(told)?;
-        if found != expected {
-            return Err(told(expected.difference(&found)));
-        }
-    }
-    Ok(())
 }
 
 impl Machine {
-    fn path(&self, disk: usize) -> String {
+    pub(crate) fn path(&self, disk: usize) -> String {
         self.disks.all[disk].character().identity
     }
 
-    fn handle(&self, disk: usize) -> DeviceHandle {
+    pub(crate) fn handle(&self, disk: usize) -> DeviceHandle {
         DeviceHandle { path: self.path(disk), device: Arc::clone(&self.disks.all[disk]) as Arc<dyn Device> }
     }
 
-    fn fail(&self, disk: usize) {
+    /// A bit is wrong in each page that was written between the labels of a disk.
+    fn spoil(&self, disk: usize) {
+        let disk = &self.disks.all[disk];
+        let image = disk.image();
+        for at in (medium::SLOTS_OFFSET..medium::label_offset(2, image.size_bytes())).step_by(PAGE) {
+            let mut page = [0; PAGE];
+            image.read(at, &mut page);
+            if page.iter().any(|byte| *byte != 0) {
+                disk.rot(at + 200, 3);
+            }
+        }
+    }
+
+    /// Some file systems more, so that there are some segments; and a scrub takes one of them at a time beside other load.
+    fn fill_for_scrub(&self, pool: &Pool) -> Result<(), Failure> {
+        for name in ["tank/d", "tank/e", "tank/f"] {
+            pool.create_dataset(name, Default::default(), None).map_err(said)?;
+            self.change_of(pool, name, 0x16)?;
+        }
+        pool.set_pool_prop("scrublimit", Some("1000000000000000")).map_err(said)
+    }
+
+    /// Scrubs beside other load, with a commit behind each part. It finds something.
+    fn scrub(&self, pool: &Pool) -> Result<(), Failure> {
+        pool.scrub(ScrubCommand::Start).map_err(said)?;
+        for _ in 0..200 {
+            pool.sync().map_err(said)?;
+            match pool.state().scan {
+                Some(scan) if scan.state == ScanState::Active => {}
+                Some(scan) if scan.repaired > 0 && scan.lost == 0 => return Ok(()),
+                scan => return Err(format!("a scrub of what is spoilt came to {scan:?}")),
+            }
+            let (fs, handle) = world::files(pool, "tank").map_err(said)?;
+            Tree::of(&fs).map_err(|error| error.to_string())?;
+            fs.forget_all();
+            drop((fs, handle));
+        }
+        Err("a scrub does not end".into())
+    }
+
+    pub(crate) fn fail(&self, disk: usize) {
         for operation in [Operation::Write, Operation::Read, Operation::Flush] {
             let fault = Fault { operation, skip: 0, times: 1 << 40, effect: Effect::Gone };
             self.disks.all[disk].arm(fault);
@@ -865,39 +1073,7 @@ impl Machine {
 
     /// Lets everything come to its end that goes on in the background.
     pub(crate) fn finish(&self, pool: &Pool) -> Result<(), Failure> {
-        let mut quiet = 0;
-        for _ in 0..20_000 {
-            let busy = pool.scan_remaining() != [0, 0] || pool.move_remaining().is_some();
-            quiet = if busy { 0 } else { quiet + 1 };
-            if let Some(reason) = pool.suspended() {
-                return Err(format!("suspended: {reason}"));
-            }
-            // Spares look at what is out of use, and what left is forgotten some commits later.
-            if quiet > 40 {
-                return pool.sync().map_err(said);
-            }
-            pool.step();
-            if quiet % 10 == 5 {
-                pool.sync().map_err(said)?;
-            }
-        }
-        let state = pool.state();
-        Err(format!("{:?}, {:?}", state.scan, state.moving))
-    }
-
-    /// Nothing is half done: no device is about to leave, and a scrub finds nothing.
-    fn whole(&self, pool: &Pool) -> Result<(), Failure> {
-        let state = pool.state();
-        if let Some(leaf) = state.leaves.iter().find(|leaf| leaf.config.state == LeafState::Leaving) {
-            return Err(format!("{} is leaving still", leaf.config.path));
-        }
-        pool.scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
-        self.finish(pool)?;
-        let scan = pool.state().scan.ok_or("no scrub")?;
-        if (scan.repaired, scan.lost) != (0, 0) || !pool.state().damaged.is_empty() {
-            return Err(format!("a scrub finds {scan:?} {:?}", pool.state().damaged));
-        }
-        Ok(())
+        finish(pool)
     }
 
     /// A pool that was split off, if there is one, opens, holds what it may, comes to rest and opens again.
@@ -911,7 +1087,7 @@ impl Machine {
                 return Err(format!("what was split off, {time}: {}", allowed[0].difference(&found)));
             }
             self.finish(&pool)?;
-            self.whole(&pool)?;
+            whole(&pool)?;
             pool.export().map_err(|error| format!("export of what was split off: {error}"))?;
         }
         Ok(())
@@ -945,6 +1121,43 @@ impl Machine {
         check(&request, &mut found);
         worst.map_or(Ok(()), |what| Err(format!("inspected: {what}")))
     }
+}
+
+/// Lets everything come to its end that goes on in the background of a pool.
+pub(crate) fn finish(pool: &Pool) -> Result<(), Failure> {
+    let mut quiet = 0;
+    for _ in 0..20_000 {
+        let busy = pool.scan_remaining() != [0, 0] || pool.move_remaining().is_some();
+        quiet = if busy { 0 } else { quiet + 1 };
+        if let Some(reason) = pool.suspended() {
+            return Err(format!("suspended: {reason}"));
+        }
+        // Spares look at what is out of use, and what left is forgotten some commits later.
+        if quiet > 40 {
+            return pool.sync().map_err(said);
+        }
+        pool.step();
+        if quiet % 10 == 5 {
+            pool.sync().map_err(said)?;
+        }
+    }
+    let state = pool.state();
+    Err(format!("{:?}, {:?}", state.scan, state.moving))
+}
+
+/// Nothing is half done: no device is about to leave, and a scrub finds nothing.
+pub(crate) fn whole(pool: &Pool) -> Result<(), Failure> {
+    let state = pool.state();
+    if let Some(leaf) = state.leaves.iter().find(|leaf| leaf.config.state == LeafState::Leaving) {
+        return Err(format!("{} is leaving still", leaf.config.path));
+    }
+    pool.scrub(ScrubCommand::Start).map_err(|error| format!("scrub: {error}"))?;
+    finish(pool)?;
+    let scan = pool.state().scan.ok_or("no scrub")?;
+    if (scan.repaired, scan.lost) != (0, 0) || !pool.state().damaged.is_empty() {
+        return Err(format!("a scrub finds {scan:?} {:?}", pool.state().damaged));
+    }
+    Ok(())
 }
 
 /// What a pool holds now, by names as if it were called `tank`: what was split off is not.

@@ -225,7 +225,7 @@ const fn verb(
     before: fn(&Machine, &Pool) -> Result<(), Failure>,
     act: fn(&Machine, &Pool) -> Result<(), Failure>,
 ) -> Verb {
-    Verb { name, groups: ONE, spare: 0, short: None, before, act }
+    Verb { name, groups: ONE, spare: 0, short: None, spoilt: &[], before, act }
 }
 
 /// Verbs of streams: a receive is some commits, of which the last one shows all of it.

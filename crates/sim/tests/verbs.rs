@@ -1,9 +1,8 @@
 //! Verbs that change what a pool is made of may be cut anywhere, and a second device may fail while one is replaced.
 
 use steadfast_device::Operation;
-use steadfast_pool::Redundancy;
-use steadfast_sim::SHORT_SLOTS;
-use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS, double_faults, old_content};
+use steadfast_sim::second_faults::{DOUBLES, OLD};
+use steadfast_sim::verbs::{SNAPSHOT_VERBS, VERBS};
 use steadfast_sim::verbs_streams::{STREAM_VERBS, VOLUME_VERBS};
 
 /// One in so many states: all of them are `cargo run --release -p steadfast-sim -- --verbs`.
@@ -75,24 +74,40 @@ fn verbs_of_volumes_may_be_cut_anywhere() {
     }
 }
 
+/// States of a cut beside each second fault.
+const DOUBLE_CUTS: usize = 4;
+
 #[test]
-fn a_second_fault_during_a_resilver_loses_nothing() {
-    for (operation, every) in [(Operation::Read, 7), (Operation::Write, 9), (Operation::Flush, 3)] {
-        let struck = double_faults(operation, every).unwrap_or_else(|what| panic!("{what}"));
-        assert!(struck > 0, "{operation:?}");
+fn faults_and_a_cut_during_a_resilver_lose_nothing() {
+    let mut cut = 0;
+    for double in DOUBLES {
+        for (operation, every) in [(Operation::Read, 3), (Operation::Write, 9), (Operation::Flush, 3)] {
+            let counts =
+                double.explore(operation, every, DOUBLE_CUTS).unwrap_or_else(|what| panic!("{what}"));
+            println!("{}, {operation:?}: {counts:?}", double.name());
+            assert!(counts.struck > 0, "{}, {operation:?}: {counts:?}", double.name());
+            cut += counts.cut;
+        }
     }
+    assert!(cut > 50, "{cut}");
 }
 
 #[test]
 fn devices_that_return_with_old_content_are_not_believed() {
-    for (redundancy, count, short) in [
-        (Redundancy::Mirror, 3, None),
-        (Redundancy::Raidz(1), 4, None),
-        (Redundancy::Raidz(2), 5, None),
-        (Redundancy::Raidz(3), 6, None),
-        (Redundancy::Raidz(1), 4, Some((0, SHORT_SLOTS))),
-        (Redundancy::Raidz(2), 5, Some((1, SHORT_SLOTS))),
-    ] {
-        old_content(redundancy, count, short).unwrap_or_else(|what| panic!("{what}"));
+    for old in OLD {
+        let sets = old.explore().unwrap_or_else(|what| panic!("{what}"));
+        assert!(sets >= 3, "{}", old.name());
+    }
+}
+
+/// A scrub that was under way when the power went goes on, and finds the rest.
+#[test]
+fn a_scrub_goes_on_where_the_power_went() {
+    let scrubs: Vec<_> = VERBS.iter().filter(|verb| !verb.spoilt.is_empty()).collect();
+    assert_eq!(scrubs.len(), 2);
+    for (verb, every) in scrubs.into_iter().zip([1, EVERY]) {
+        let counts = verb.explore_drawn(every, 1).unwrap_or_else(|what| panic!("{what}"));
+        println!("{}: {counts:?}", verb.name);
+        assert!(counts.resumed > 20, "{}: {counts:?}", verb.name);
     }
 }
