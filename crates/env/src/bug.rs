@@ -17,6 +17,8 @@ pub enum Bug {
     FsyncIgnored,
     /// A block is not held against its hash.
     HashIgnored,
+    /// A block that one column has wrong is not put together from the others.
+    OthersUnread,
     /// A truncation leaves what was behind the new end.
     TailKept,
     /// The block of a former tail is never given back.
@@ -53,7 +55,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 24] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -61,6 +63,7 @@ impl Bug {
         Bug::RenameInTwoSteps,
         Bug::FsyncIgnored,
         Bug::HashIgnored,
+        Bug::OthersUnread,
         Bug::TailKept,
         Bug::TailLeaked,
         Bug::FlushErrorSwallowed,

@@ -10,6 +10,7 @@
 
 use steadfast_crypto::hash;
 use steadfast_device::{Buffer, Error as DeviceError, Place};
+use steadfast_env::Bug;
 use steadfast_format::{Address, Checksums, Column, DeviceId, Placement, SegmentId};
 use steadfast_vdev::{Columns, Fault, Finding, Summing, Written};
 
@@ -148,7 +149,8 @@ impl Space {
         rejected: Option<(Buffer, usize)>,
         verify: &mut dyn FnMut(Buffer) -> Result<T, E>,
     ) -> Option<T> {
-        if parts.iter().all(|part| part.open.is_some() || matches!(part.place, Placement::Plain(_))) {
+        let is_alone = |part: &Located| part.open.is_some() || matches!(part.place, Placement::Plain(_));
+        if parts.iter().all(is_alone) || self.env.has_bug(Bug::OthersUnread) {
             return None;
         }
         let columns: Vec<Columns> = parts.iter().map(|part| self.columns_of(part)).collect();

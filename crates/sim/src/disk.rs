@@ -83,7 +83,8 @@ struct State {
     faults: Vec<Fault>,
     gone: bool,
     away: u16,
-    struck: u64,
+    /// Effects of faults that have struck, each once.
+    struck: Vec<Effect>,
     /// Pages read or wholly written since.
     known: HashSet<u32>,
 }
@@ -108,7 +109,7 @@ impl Disk {
             faults: Vec::new(),
             gone: false,
             away: 0,
-            struck: 0,
+            struck: Vec::new(),
             known: HashSet::new(),
         };
         let identity = format!("disk{number}");
@@ -133,7 +134,13 @@ impl Disk {
     /// True if a fault has struck.
     #[must_use]
     pub fn is_struck(&self) -> bool {
-        self.lock().struck > 0
+        !self.lock().struck.is_empty()
+    }
+
+    /// What the faults that have struck did, each kind once.
+    #[must_use]
+    pub fn struck(&self) -> Vec<Effect> {
+        self.lock().struck.clone()
     }
 
     /// Changes one bit of a page for good.
@@ -168,7 +175,9 @@ impl Disk {
             fault.times -= 1;
             fault.times > 0
         });
-        state.struck += u64::from(effect.is_some());
+        if let Some(effect) = effect.filter(|effect| !state.struck.contains(effect)) {
+            state.struck.push(effect);
+        }
         state.gone |= effect == Some(Effect::Gone);
         match effect {
             _ if state.gone => Err(self.io_error(operation, offset, 19)),

@@ -9,7 +9,7 @@ use crate::cut::{Cutter, Depth, Fate, Moment, print};
 use crate::memo::Memo;
 use crate::oracle::judge;
 use crate::pages::Image;
-use crate::recover::{Care, Recovered, recover, recover_lied_to};
+use crate::recover::{Care, Recovered, Struck, recover, recover_lied_to, recover_without};
 use crate::tree::{Shape, Tree};
 use crate::workload::{Base, Failure, Number, Trace};
 use crate::world::{Journal, SETTINGS, Setting};
@@ -29,6 +29,10 @@ pub struct Counts {
     pub second: u64,
     /// Of these, states of a cut inside the recovery from a cut recovery.
     pub third: u64,
+    /// States that were opened without the devices that were struck, or while they failed, because their groups can spare them.
+    pub without: u64,
+    /// States in which what was wrong on such devices was mended, and that were then opened without as many others.
+    pub mended: u64,
     /// Operations that were refused for want of room, and changed nothing.
     pub refused: u64,
     /// States by what the write before the cut went to.
@@ -46,6 +50,8 @@ impl Counts {
         self.opened += other.opened;
         self.second += other.second;
         self.third += other.third;
+        self.without += other.without;
+        self.mended += other.mended;
         self.refused += other.refused;
         for (area, count) in &other.areas {
             *self.areas.entry(area).or_default() += count;
@@ -99,8 +105,12 @@ pub struct Explorer {
     setting: Setting,
     base: Base,
     bug: Option<Bug>,
-    /// A fault struck in the workload under way.
-    struck: bool,
+    /// What struck in the workload under way.
+    struck: Struck,
+    /// Devices that it struck, if their groups can spare all of them.
+    spared: Vec<usize>,
+    /// States of such workloads that were opened: more is asked of some of them.
+    turn: u64,
     known: Known,
     lied_to: HashSet<u128>,
     /// Trees (which `known` keeps where they are) that the workload may leave behind at these moments.
@@ -131,7 +141,9 @@ impl Explorer {
             setting: SETTINGS[setting],
             base: Base::new(&SETTINGS[setting], bug)?,
             bug,
-            struck: false,
+            struck: Struck::Nothing,
+            spared: Vec::new(),
+            turn: 0,
             known: Known::default(),
             lied_to: HashSet::new(),
             judged: HashSet::new(),
@@ -160,10 +172,12 @@ impl Explorer {
         if first.is_none() || first != self.known.first || self.known.opened > OPENED_MAX {
             self.known = Known { first, ..Known::default() };
         }
-        self.struck = ran.struck.is_some();
+        self.struck = Struck::by(&ran.struck, !ran.spared.is_empty());
+        self.spared.clone_from(&ran.spared);
         let opens = self.judge_all(&ran)?;
-        if let Some(effect) = ran.struck {
+        for effect in &ran.struck {
             let verdict = match (ran.errno, opens) {
+                _ if !ran.spared.is_empty() => "spared, all is there",
                 (Some(crate::op::EIO), _) => "EIO",
                 (Some(crate::op::ENOSPC), _) => "ENOSPC",
                 (Some(_), _) => "EROFS",
@@ -195,16 +209,32 @@ impl Explorer {
 
     fn judge(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<Opens, Failure> {
         self.counts.states += 1;
-        if trace.struck.is_some_and(|effect| !effect.is_loud()) {
+        if trace.spared.is_empty() && trace.struck.iter().any(|effect| !effect.is_loud()) {
             return self.judge_lied_to(trace, moment, images);
         }
+        let opened = self.counts.opened;
         let tree = self.outcome(images)?;
         let asked = (Arc::as_ptr(&tree) as usize, moment.begun, moment.returned);
         if !self.judged.contains(&asked) {
             judge(trace, moment, self.setting.journal, &tree)?;
             self.judged.insert(asked);
         }
+        if !trace.spared.is_empty() && self.counts.opened > opened && self.turn % 4 > 1 {
+            self.judge_without(trace, moment, images)?;
+        }
         Ok(Opens::All)
+    }
+
+    /// What struck some devices of a group the others make up for, also if those are away, or fail for good while the pool is opened.
+    fn judge_without(&mut self, trace: &Trace, moment: Moment, images: &[Image]) -> Result<(), Failure> {
+        self.counts.without += 1;
+        let after = (self.turn % 4 == 3).then_some(self.turn / 4);
+        let told = |what: Failure| match after {
+            None => format!("without disks {:?}: {what}", trace.spared),
+            Some(turn) => format!("disks {:?} fail while it is opened ({turn}): {what}", trace.spared),
+        };
+        let tree = recover_without(&self.setting, images, &trace.spared, after, self.bug).map_err(told)?;
+        judge(trace, moment, self.setting.journal, &tree).map_err(told)
     }
 
     /// On a device that lied, much may be lost; nothing may be there that never was.
@@ -247,7 +277,16 @@ impl Explorer {
     fn open(&mut self, images: &[Image]) -> Result<Outcome, Failure> {
         self.counts.opened += 1;
         self.known.opened += 1;
-        let recovered = match recover(&self.setting, images, Care::Live { struck: self.struck }, self.bug) {
+        let mut mends: &[usize] = &[];
+        if !self.spared.is_empty() {
+            self.turn += 1;
+            if self.turn % 4 == 1 {
+                self.counts.mended += 1;
+                mends = &self.spared;
+            }
+        }
+        let care = Care::Live { struck: self.struck, mends };
+        let recovered = match recover(&self.setting, images, care, self.bug) {
             Ok(recovered) => recovered,
             Err(what) => return Ok(Err(what)),
         };
@@ -278,7 +317,7 @@ impl Explorer {
                 format!("recovery cut again after its event {}, {fates:?}: {what}", moment.event)
             };
             let care = if self.counts.second.is_multiple_of(8) {
-                Care::Live { struck: self.struck }
+                Care::Live { struck: self.struck, mends: &[] }
             } else {
                 Care::Read
             };

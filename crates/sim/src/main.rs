@@ -166,8 +166,9 @@ fn main() -> ExitCode {
             (replay(number), Vec::new())
         }
         None => {
-            let canaries: Vec<Caught> =
-                [Bug::NoFlushBeforeRoot, Bug::LogNotFlushed].map(|bug| hunt(bug, 100)).into();
+            let canaries: Vec<Caught> = [Bug::NoFlushBeforeRoot, Bug::LogNotFlushed, Bug::OthersUnread]
+                .map(|bug| hunt(bug, 100))
+                .into();
             (run(&args.plan, &progress), canaries)
         }
     };
@@ -227,6 +228,13 @@ fn tell(report: &Report, canaries: &[Caught]) {
         "cut again  {:>12}  inside their recovery, {third} of these inside the second one",
         commas(counts.second)
     );
+    if counts.without + counts.mended > 0 {
+        let (without, mended) = (commas(counts.without), commas(counts.mended));
+        println!(
+            "spared     {without:>12}  opened without the devices that were struck, or while they failed; of {mended} more what \
+             was wrong was mended, and others were away then"
+        );
+    }
     if counts.refused > 0 {
         println!(
             "refused    {:>12}  operations for want of room, which changed nothing",
@@ -328,6 +336,8 @@ fn tell_json(report: &Report, canaries: &[Caught]) {
             "opened": counts.opened,
             "second": counts.second,
             "third": counts.third,
+            "without": counts.without,
+            "mended": counts.mended,
             "refused": counts.refused,
             "areas": counts.areas,
             "faults": faults,

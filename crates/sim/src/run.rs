@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use steadfast_device::Operation;
 use steadfast_env::{Bug, Env, Job};
+use steadfast_pool::Redundancy;
 
 use crate::disk::Effect;
 use crate::draw::Draw;
@@ -318,6 +319,7 @@ pub fn habitat(bug: Bug) -> usize {
         Bug::AnchorEarly => setting.anchored,
         Bug::LogNotVouched => setting.anchored && setting.props.contains(&("journal", "ordered")),
         Bug::RelocationLost => setting.full && !setting.brim,
+        Bug::OthersUnread => setting.redundancy == Redundancy::Raidz(2),
         Bug::ReferenceNotCounted => setting.props.iter().any(|(name, _)| *name == "dedup"),
         _ => true,
     };
@@ -329,7 +331,7 @@ fn needs_fault(bug: Bug) -> Option<(Operation, Effect)> {
     match bug {
         Bug::FlushErrorSwallowed => Some((Operation::Flush, Effect::Fail)),
         Bug::LogErrorSwallowed => Some((Operation::Write, Effect::Fail)),
-        Bug::HashIgnored => Some((Operation::Write, Effect::Rot)),
+        Bug::HashIgnored | Bug::OthersUnread => Some((Operation::Write, Effect::Rot)),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! A number names a workload for ever: its first byte says which set it is of, the second which setting of the pool it runs
 //! on, the rest which of that set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_device::Operation;
 use steadfast_env::Bug;
@@ -272,13 +272,46 @@ impl Number {
     #[must_use]
     pub fn text(self) -> String {
         let ops = self.ops().iter().map(Op::to_string).collect::<Vec<_>>().join(", ");
-        match self.fault() {
-            Some((disk, fault)) => format!("{fault:?} on disk {disk}, {ops}"),
-            None => ops,
-        }
+        let faults = self.faults();
+        let faults = faults.iter().map(|(disk, fault)| format!("{fault:?} on disk {disk}, "));
+        faults.collect::<String>() + &ops
     }
 
-    /// The fault that strikes while it runs, and which device.
+    /// The faults that strike while it runs, and which devices: one, where nothing makes up for that; else up to as many devices of each
+    /// group as it can spare, some of them in more than one way.
+    #[must_use]
+    pub fn faults(self) -> Vec<(usize, Fault)> {
+        let Some(first) = self.fault() else { return Vec::new() };
+        let setting = &SETTINGS[self.setting()];
+        let mut faults = vec![first];
+        if setting.spared(first.0) == 0 {
+            return faults;
+        }
+        let mut draw = Draw(self.0 ^ 0x5fa7_ed00);
+        let mut victims = BTreeSet::from([first.0]);
+        for (devices, spared) in setting.groups() {
+            let least = usize::from(devices.contains(&first.0));
+            let count = least + draw.below(spared + 1 - least);
+            while devices.clone().filter(|disk| victims.contains(disk)).count() < count {
+                let victim = devices.start + draw.below(devices.len());
+                if victims.insert(victim) {
+                    faults.push((victim, draw_fault(&mut draw, setting)));
+                }
+            }
+        }
+        for victim in victims {
+            if draw.percent(40) {
+                let mut fault = draw_fault(&mut draw, setting);
+                if draw.percent(30) {
+                    fault.times = FOR_EVER;
+                }
+                faults.push((victim, fault));
+            }
+        }
+        faults
+    }
+
+    /// The first of them.
     #[must_use]
     pub fn fault(self) -> Option<(usize, Fault)> {
         if self.set() != Set::Faulty {
@@ -294,35 +327,41 @@ impl Number {
             let fault = Fault { operation, skip: draw.below(6) as u64, times: 1, effect };
             return Some((disk, fault));
         }
-        let (operation, effects): (Operation, &[Effect]) = match draw.below(4) {
-            0 => {
-                (Operation::Read, &[Effect::Fail, Effect::Rot, Effect::Stale, Effect::Gone, Effect::Away(5)])
-            }
-            // Objects are durable when they are put: nobody flushes them.
-            1 if !setting.objects => {
-                (Operation::Flush, &[Effect::Fail, Effect::Lost, Effect::Gone, Effect::Away(5)])
-            }
-            _ => (
-                Operation::Write,
-                &[
-                    Effect::Fail,
-                    Effect::Full,
-                    Effect::Lost,
-                    Effect::Misdirected(1),
-                    Effect::Misdirected(8),
-                    Effect::Misdirected(128),
-                    Effect::Rot,
-                    Effect::Gone,
-                    Effect::Away(5),
-                ],
-            ),
-        };
-        let effect = *draw.pick(effects);
-        let often = if draw.percent(30) { 1 << 40 } else { 1 };
-        let times = if effect.is_loud() { often } else { 1 };
-        let skip = draw.below(if operation == Operation::Flush { 12 } else { 40 }) as u64;
-        Some((disk, Fault { operation, skip, times, effect }))
+        Some((disk, draw_fault(&mut draw, setting)))
     }
+}
+
+/// Operations that a fault strikes that does not end.
+const FOR_EVER: u64 = 1 << 40;
+
+/// A fault of a device that holds segments or the log.
+fn draw_fault(draw: &mut Draw, setting: &Setting) -> Fault {
+    let (operation, effects): (Operation, &[Effect]) = match draw.below(4) {
+        0 => (Operation::Read, &[Effect::Fail, Effect::Rot, Effect::Stale, Effect::Gone, Effect::Away(5)]),
+        // Objects are durable when they are put: nobody flushes them.
+        1 if !setting.objects => {
+            (Operation::Flush, &[Effect::Fail, Effect::Lost, Effect::Gone, Effect::Away(5)])
+        }
+        _ => (
+            Operation::Write,
+            &[
+                Effect::Fail,
+                Effect::Full,
+                Effect::Lost,
+                Effect::Misdirected(1),
+                Effect::Misdirected(8),
+                Effect::Misdirected(128),
+                Effect::Rot,
+                Effect::Gone,
+                Effect::Away(5),
+            ],
+        ),
+    };
+    let effect = *draw.pick(effects);
+    let often = if draw.percent(30) { FOR_EVER } else { 1 };
+    let times = if effect.is_loud() { often } else { 1 };
+    let skip = draw.below(if operation == Operation::Flush { 12 } else { 40 }) as u64;
+    Fault { operation, skip, times, effect }
 }
 
 /// The pool that the workloads of a setting begin with.
@@ -348,8 +387,10 @@ pub struct Trace {
     /// What each operation promised when it returned.
     pub promises: Vec<Promise>,
     /// What struck, if something did.
-    pub struck: Option<Effect>,
-    /// What the operation that it struck said.
+    pub struck: Vec<Effect>,
+    /// The devices that were struck, if their groups can spare all of them: then nothing may be lost, and nothing refused.
+    pub spared: Vec<usize>,
+    /// What the operation that was struck said.
     pub errno: Option<i32>,
     /// Operations that were refused for want of room.
     pub refused: u64,
@@ -483,11 +524,10 @@ impl Base {
         let ops = number.ops();
         let mut trees = vec![Tree::of_model(&model, &inos)];
         let mut promises = Vec::new();
-        let fault = number.fault();
-        if let Some((disk, fault)) = fault {
-            disks.all[disk].arm(fault);
-        }
-        let struck = || fault.filter(|_| disks.all.iter().any(|disk| disk.is_struck()));
+        let faults = number.faults();
+        faults.iter().for_each(|(disk, fault)| disks.all[*disk].arm(*fault));
+        let struck = || disks.all.iter().any(|disk| disk.is_struck());
+        let is_spared = faults.iter().all(|(disk, _)| self.setting.spared(*disk) > 0);
         let (mut errno, mut refused) = (None, 0);
         let wait = || {
             // The first ones store content early, the next lets the interval pass, then one commits.
@@ -534,7 +574,7 @@ impl Base {
                 }
                 // What a fault of a device makes of an operation is an error. What the operation would have done may be
                 // found, or not; what was done before it and is promised afterwards must be.
-                Err(error) if struck().is_some() => {
+                Err(error) if struck() && !is_spared => {
                     if ![EIO, ENOSPC, EROFS].contains(&error.errno) {
                         return Err(format!("operation {index}, {op}, after a fault: {}", error.text));
                     }
@@ -550,7 +590,10 @@ impl Base {
                     trees.push(Tree::of_model(&model, &inos));
                     break;
                 }
-                Err(error) => return Err(format!("operation {index}, {op}: {}", error.text)),
+                Err(error) => {
+                    let despite = if struck() { ", though groups make up for all faults" } else { "" };
+                    return Err(format!("operation {index}, {op}{despite}: {}", error.text));
+                }
             };
             has_room |= *op == Op::Room;
             disks.log.note(0, What::Return(index));
@@ -558,23 +601,26 @@ impl Base {
             promises.push(promise);
         }
         let last = &trees[trees.len() - 1];
-        match struck() {
-            None => {
-                let seen = Tree::of(&mounted.fs).map_err(|error| error.to_string())?;
-                if seen != *last {
-                    return Err(format!("before any crash: {}", last.difference(&seen)));
-                }
+        if is_spared || !struck() {
+            let seen = Tree::of(&mounted.fs).map_err(|error| format!("before any crash: {error}"))?;
+            if seen != *last {
+                return Err(format!("before any crash: {}", last.difference(&seen)));
             }
+        } else if errno.is_none() {
             // An operation that failed may have been done on one side only.
-            Some(_) if errno.is_some() => {}
-            Some(_) => Tree::readable(&mounted.fs)
+            Tree::readable(&mounted.fs)
                 .is_part_of(std::slice::from_ref(last))
-                .map_err(|what| format!("before any crash: {what}"))?,
+                .map_err(|what| format!("before any crash: {what}"))?;
         }
-        let struck = struck().map(|(_, fault)| fault.effect);
+        if let Some(reason) = mounted.pool.suspended().filter(|_| is_spared) {
+            return Err(format!("the pool is suspended: {reason}"));
+        }
         drop(mounted);
-        let images = self.images.clone();
-        Ok(Trace { number, ops, images, events: disks.log.take(), trees, promises, struck, errno, refused })
+        let hit: Vec<usize> = (0..disks.all.len()).filter(|at| disks.all[*at].is_struck()).collect();
+        let struck = hit.iter().flat_map(|at| disks.all[*at].struck()).collect();
+        let spared = if is_spared { hit } else { Vec::new() };
+        let (images, events) = (self.images.clone(), disks.log.take());
+        Ok(Trace { number, ops, images, events, trees, promises, struck, spared, errno, refused })
     }
 }
 

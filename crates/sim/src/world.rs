@@ -1,5 +1,6 @@
 //! A pool of false devices, and files in it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use steadfast_anchor::AnchorRecord;
@@ -218,6 +219,22 @@ pub const SETTINGS: &[Setting] = &[
         props: &[("recordsize", "16384"), ("journal", "ordered")],
         ..PLAIN
     },
+    Setting {
+        name: "mirror of three, journal=ordered, sampled",
+        disks: 3,
+        redundancy: Redundancy::Mirror,
+        sampled: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
+    Setting {
+        name: "raidz2, journal=ordered, sampled",
+        disks: 4,
+        redundancy: Redundancy::Raidz(2),
+        sampled: true,
+        props: &[("recordsize", "16384"), ("journal", "ordered")],
+        ..PLAIN
+    },
 ];
 
 /// Slots of a device that is full as soon as a pool was made and opened once more.
@@ -228,6 +245,30 @@ impl Setting {
     #[must_use]
     pub fn depth(&self) -> Depth {
         if self.sampled { Depth::SAMPLED } else { Depth::FULL }
+    }
+
+    /// Its groups: which devices they are of, and how many of those each can spare. A device that stands alone is of none.
+    #[must_use]
+    pub fn groups(&self) -> Vec<(Range<usize>, usize)> {
+        let main = 0..self.disks - self.special;
+        let special = main.end..self.disks;
+        let logs = if self.log_mirror { self.disks..self.disks + self.logs } else { 0..0 };
+        let spared = |redundancy: Redundancy, devices: &Range<usize>| {
+            redundancy.spared(u32::try_from(devices.len()).expect("few")) as usize
+        };
+        let groups = [
+            (main.clone(), spared(self.redundancy, &main)),
+            (special.clone(), spared(Redundancy::Mirror, &special)),
+            (logs.clone(), spared(Redundancy::Mirror, &logs)),
+        ];
+        groups.into_iter().filter(|(_, spared)| *spared > 0).collect()
+    }
+
+    /// How many devices of the group of this one it can spare: none where nothing makes up for it.
+    #[must_use]
+    pub fn spared(&self, disk: usize) -> usize {
+        let groups = self.groups();
+        groups.iter().find(|(devices, _)| devices.contains(&disk)).map_or(0, |(_, spared)| *spared)
     }
 
     /// Images that a state of it has: devices, and what an anchor needs.

@@ -1,8 +1,15 @@
 //! The explorer finds nothing in the stack, and everything that is planted.
 
+use steadfast_sim::cut::Depth;
 use steadfast_sim::run::{Caught, hunt, kept, replay};
 use steadfast_sim::workload::Base;
 use steadfast_sim::{Bug, Explorer, Number, SETTINGS, Set};
+
+/// Workloads with faults on each setting with groups, and states of each, about.
+const SPARED_WORKLOADS: usize = 12;
+const SPARED_STATES: usize = 24;
+/// One state in so many of these is cut again inside its recovery.
+const SPARED_SECOND: u64 = 60;
 
 fn good(number: Number) {
     let report = replay(number);
@@ -66,6 +73,42 @@ fn workloads_of_a_sampled_setting_have_no_more_states_than_they_may() {
     }
 }
 
+/// Up to as many devices of each group as it can spare are wrong in any way at any time, and nothing is lost or refused.
+#[test]
+fn what_groups_make_up_for_costs_nothing() {
+    for (at, setting) in SETTINGS.iter().enumerate().filter(|(_, setting)| !setting.groups().is_empty()) {
+        let mut explorer = Explorer::new(at, None).expect("a pool");
+        explorer.depth = Depth { states_max: Some(SPARED_STATES), ..Depth::SAMPLED };
+        explorer.second_every = SPARED_SECOND;
+        let spared = |index: &u64| {
+            let faults = Number::new(Set::Faulty, at, *index).faults();
+            faults.iter().any(|(disk, _)| setting.spared(*disk) > 0)
+        };
+        for index in (0..).map(|index| index * 7_919 + 11).filter(spared).take(SPARED_WORKLOADS) {
+            if let Err(broken) = explorer.explore(Number::new(Set::Faulty, at, index)) {
+                panic!("{broken}");
+            }
+        }
+        let counts = &explorer.counts;
+        println!("{}: {counts:?}", setting.name);
+        let struck: u64 = counts.faults.values().sum();
+        // The log is not written as often.
+        let least = if setting.log_mirror { 1 } else { SPARED_WORKLOADS as u64 / 2 };
+        assert!(struck >= least, "{}: {counts:?}", setting.name);
+        assert!(counts.without > 0 && counts.mended > 0, "{}: {counts:?}", setting.name);
+    }
+}
+
+/// Numbers are kept with the faults that made them worth it: they are the first, and nothing comes beside them.
+#[test]
+fn kept_seeds_have_the_faults_that_they_were_kept_for() {
+    for (number, setting) in [(0x051226d2e6d3eacd, 18), (0x05140c53947d2f52, 20)] {
+        let number = Number(number);
+        assert!(kept().contains(&number) && number.setting() == setting, "{number}");
+        assert_eq!(number.faults(), [number.fault().expect("one")], "{number}");
+    }
+}
+
 #[test]
 fn a_seed_repeats_to_the_byte() {
     for (at, setting) in SETTINGS.iter().enumerate() {
@@ -120,6 +163,7 @@ caught! {
     a_stale_overlay_is_caught: OverlayStale;
     a_flush_error_that_is_swallowed_is_caught: FlushErrorSwallowed;
     a_hash_that_is_not_looked_at_is_caught: HashIgnored;
+    a_block_that_is_not_put_together_from_the_others_is_caught: OthersUnread;
     a_torn_root_that_is_accepted_is_caught: TornRootAccepted;
     a_log_that_is_not_flushed_is_caught: LogNotFlushed;
     a_log_error_that_is_swallowed_is_caught: LogErrorSwallowed;
