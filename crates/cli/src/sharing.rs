@@ -267,7 +267,7 @@ mod tests {
         let lines = status_lines(&sharing, false);
         assert_eq!(lines[0], " dedup: DDT entries 3000, size 768K on disk, 117K in core");
         assert_eq!(lines.len(), 9);
-        let unfilled = SharingReport { index_filled: false, ..sharing };
+        let unfilled = SharingReport { index_filled: false, ..sharing.clone() };
         assert!(status_lines(&unfilled, false)[0].ends_with("117K in core, being read"));
         assert!(lines[8].trim_start().starts_with("Total    2.93K    375M"), "{}", lines[8]);
         assert_eq!(status_lines(&SharingReport::default(), false), [" dedup: no DDT entries"]);

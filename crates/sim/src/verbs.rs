@@ -575,6 +575,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: |machine, pool| {
             pool.create_dataset("tank/p", Default::default(), None).map_err(said)?;
             pool.create_dataset("tank/p/q", Default::default(), None).map_err(said)?;
@@ -595,6 +596,7 @@ pub const SNAPSHOT_VERBS: &[Verb] = &[
         groups: &[(Redundancy::None, 1)],
         spare: 0,
         short: None,
+        spoilt: &[],
         before: crate::verbs_streams::with_lost_tree,
         act: |machine, pool| {
             let tree = ["tank/t", "tank/s/in", "tank/s"].map(str::to_owned);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steadfast_device::OpenOptions;
-use steadfast_format::{Feature, PoolState};
+use steadfast_format::{Feature, LeafState, PoolState};
 use steadfast_pool::{AnchorWish, CreateSpec, FoundPool, ImportSpec, Pool};
 
 /// Pool properties that say how it is imported, and are not stored in it.

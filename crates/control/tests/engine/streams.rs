@@ -120,10 +120,10 @@ fn what_came_before_a_stream_failed_is_in_the_history() {
     let house = House::new("half_a_stream");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     house.create_fs("tank/fs", &[], None).unwrap();
-    for name in ["tank/fs@1", "tank/fs@2"] {
+    for name in ["tank/fs@1", "tank/fs@2", "tank/fs@3"] {
         house.snapshot(&[name]);
     }
-    let both = FsSend { base: Some("tank/fs@1".into()), intermediate: true, ..of("tank/fs@2", None) };
+    let both = FsSend { base: Some("tank/fs@1".into()), intermediate: true, ..of("tank/fs@3", None) };
     house.receive(into("tank/copy"), &house.send(of("tank/fs@1", None))).unwrap();
     let mut stream = house.send(both);
     let count = || {
@@ -135,7 +135,7 @@ fn what_came_before_a_stream_failed_is_in_the_history() {
     // Nothing of it came.
     house.receive(into("tank/copy"), &stream[..70]).unwrap_err();
     assert_eq!(count(), before);
-    // All of it came but its last word.
+    // All of it came but its last word, for which the last snapshot waits.
     let last = stream.len() - 1;
     stream[last] ^= 1;
     house.receive(into("tank/copy"), &stream).unwrap_err();
