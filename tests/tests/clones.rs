@@ -151,7 +151,7 @@ fn clones_of_encrypted_file_systems_take_the_key_of_their_origin() {
     host.shell("zfs mount tank/c").fails(1);
     host.shell("zfs clone tank/vault@a tank/e").fails(1).says("KEY-NEEDED");
     host.shell("zfs destroy tank/c").fails(1).says("KEY-NEEDED");
-    host.shell("zfs destroy -R tank/vault").fails(1);
+    host.shell("zfs destroy -r tank/vault").fails(1).says("SNAP-CLONES").says("tank/c");
     host.shell(
         "zfs load-key tank/vault && zfs mount tank/c && zfs mount tank/vault && zfs mount tank/vault/in",
     )

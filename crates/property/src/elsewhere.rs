@@ -146,9 +146,8 @@ pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
         Some(begin) => value.len() > begin.len() && value.starts_with(begin),
         None => *known == value,
     };
-    let found = VALUES_ELSEWHERE
-        .iter()
-        .find(|(known, values, _)| *known == name && values.iter().any(|known| is_meant(known)));
+    let found =
+        VALUES_ELSEWHERE.iter().find(|(known, values, _)| *known == name && values.iter().any(is_meant));
     found.map(|(_, _, why)| *why)
 }
 

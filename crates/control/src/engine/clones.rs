@@ -119,7 +119,11 @@ impl Engine {
             let waits =
                 |name: &String| needs.iter().find(|(of, other)| of == name && !ordered.contains(other));
             let Some(next) = doomed.iter().rev().find(|name| waits(name).is_none()).cloned() else {
-                let (of, clone) = doomed.iter().find_map(waits).cloned().unwrap_or_default();
+                // Somebody waits for what does not go: it is a clone, and children do not wait for their parents.
+                let elsewhere = |(of, other): &&(String, String)| {
+                    doomed.contains(of) && !doomed.contains(other) && !ordered.contains(other)
+                };
+                let (of, clone) = needs.iter().find(elsewhere).cloned().unwrap_or_default();
                 let what = format!("'{of}' has a snapshot that '{clone}' is a clone of");
                 return Err(Refusal::new(Code::SnapshotClones, what).with("fs", of).with("clone", clone));
             };

@@ -84,6 +84,9 @@ fn check_of(bytes: &[u8]) -> u64 {
 /// The top of a tree that is sent, and what of it is left out.
 type Tree = (String, Vec<String>);
 
+/// What is sent: of which pool, the snapshots, and the tree if it is one.
+type Sending = (Arc<Held>, Vec<SendSpec>, Option<Tree>);
+
 /// Counts a pool's streams.
 struct Under<'a>(&'a Held);
 
@@ -405,11 +408,7 @@ impl Engine {
     }
 
     /// Snapshots to be sent, each with what it is an increment upon; and file systems that are left out for want of the snapshot.
-    fn what_to_send(
-        &self,
-        request: &FsSend,
-        skipped: &mut Vec<String>,
-    ) -> Result<(Arc<Held>, Vec<SendSpec>, Option<Tree>), Refusal> {
+    fn what_to_send(&self, request: &FsSend, skipped: &mut Vec<String>) -> Result<Sending, Refusal> {
         if let Some(token) = &request.token {
             let bad = || Refusal::new(Code::StreamToken, "this is no token, or it was cut or changed");
             let (held, specs) = self.where_it_broke_off(Token::decode(token).ok_or_else(bad)?, request)?;
