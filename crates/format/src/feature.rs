@@ -100,6 +100,11 @@ impl Feature {
         ("received_properties", Need::Read, "properties may have values that came with a stream"),
         ("received_notes", Need::Write, "properties of snapshots may have values that came with a stream"),
         ("log_mirrors", Need::Read, "devices of the intent log may be mirrors, or out of use for a while"),
+        (
+            "manifests",
+            Need::Write,
+            "sealed blocks of datasets may be listed, so that they are found without a key",
+        ),
         ("uneven_devices", Need::Read, "segments with parity may have fewer columns than their group"),
     ];
 

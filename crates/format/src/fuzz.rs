@@ -4,16 +4,16 @@
 //! `fuzz/` has a target for each entry of [`ALL`]; the test `fuzz_smoke` runs a bounded number of damaged golden bytes.
 
 use crate::node::{Node, NodeEncoder};
-use crate::raw::{RawBlock, RawGone, RawRoots};
+use crate::raw::{RawBlock, RawGone, RawKept, RawRoots};
 use crate::stream::{
     FrameHeader, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
     StreamSpan,
 };
 use crate::{
     AnchorRecord, BlockPointer, Bookmark, Cell, CellPlace, Checksums, CommitTail, DatasetRow, DeadRange,
-    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, MetaKey, OwnerRow, ReceiveRow,
-    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow, Uberblock,
-    WrappedKey,
+    HeldLog, HistoryEntry, LabelConfig, LogHeader, LogRecord, ManifestRun, ManifestWriter, MetaKey, OwnerRow,
+    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
+    Uberblock, WrappedKey,
 };
 
 /// Name of a structure (as its golden files and its target begin) and the entry that takes any bytes for it.
@@ -37,6 +37,8 @@ pub const ALL: &[Entry] = &[
     ("label", label),
     ("log_group", log_group),
     ("log_record", log_record),
+    ("manifest_run", manifest_run),
+    ("manifest_writer", manifest_writer),
     ("meta_key", meta_key),
     ("names_head", names_head),
     ("node", node),
@@ -44,6 +46,7 @@ pub const ALL: &[Entry] = &[
     ("packed_record", packed_record),
     ("raw_block", raw_block),
     ("raw_gone", raw_gone),
+    ("raw_kept", raw_kept),
     ("raw_roots", raw_roots),
     ("receive_row", receive_row),
     ("received_property", received_property),
@@ -298,6 +301,24 @@ pub fn raw_block(bytes: &[u8]) {
 pub fn raw_gone(bytes: &[u8]) {
     let Ok(gone) = RawGone::decode(bytes) else { return };
     assert_eq!(gone.encode(), bytes[..RawGone::SIZE], "{CANONICAL}");
+}
+
+/// Blocks that a raw snapshot keeps of its base.
+pub fn raw_kept(bytes: &[u8]) {
+    let Ok(kept) = RawKept::decode(bytes) else { return };
+    assert_eq!(kept.encode(), bytes[..RawKept::SIZE], "{CANONICAL}");
+}
+
+/// Sealed blocks that are listed.
+pub fn manifest_run(bytes: &[u8]) {
+    let Ok(run) = ManifestRun::decode(bytes) else { return };
+    assert_eq!(run.encode(), bytes, "{CANONICAL}");
+}
+
+/// Who wrote what a dataset shows.
+pub fn manifest_writer(bytes: &[u8]) {
+    let Ok(writers) = ManifestWriter::decode_all(bytes) else { return };
+    assert_eq!(ManifestWriter::encode_all(&writers), bytes, "{CANONICAL}");
 }
 
 /// A relocation row.

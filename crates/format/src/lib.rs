@@ -24,6 +24,7 @@ pub mod inode;
 pub mod label;
 pub mod layout;
 pub mod log_group;
+mod manifest;
 pub mod medium;
 pub mod meta_keys;
 pub mod node;
@@ -58,6 +59,7 @@ pub use label::{
     LogPart, PoolState, Standing,
 };
 pub use log_group::{LogHeader, LogRecord};
+pub use manifest::{ManifestEntry, ManifestRun, ManifestWriter};
 pub use meta_keys::{CellId, MetaKey};
 pub use owner::{Owner, OwnerKind, OwnerRow};
 pub use receive_row::ReceiveRow;

@@ -24,6 +24,10 @@
 //! | 0x15       | dataset u64, name                  | received property        |
 //! | 0x18       | segment u64, offset u32            | reference row            |
 //! | 0x19       |                                    | sharing: sums of these   |
+//! | 0x1A       | segment u64, offset u32            | manifest run             |
+//! | 0x1B       | dataset u64, txg u64, segment u64  | nothing                  |
+//! | 0x1C       | dataset u64                        | writers of a dataset     |
+//! | 0x1D       | segment, offset, txg u64, dataset  | nothing                  |
 
 use crate::{Address, DatasetId, SegmentId, Txg};
 
@@ -70,6 +74,14 @@ pub const RECEIVED_PROPERTY: u8 = 0x15;
 pub const REFERENCE: u8 = 0x18;
 /// First and only byte of the key of their sums.
 pub const SHARING: u8 = 0x19;
+/// First byte of manifest runs.
+pub const MANIFEST: u8 = 0x1A;
+/// First byte of where what was born in a txg is listed.
+pub const MANIFEST_BIRTH: u8 = 0x1B;
+/// First byte of who wrote what a dataset shows.
+pub const MANIFEST_WRITERS: u8 = 0x1C;
+/// First byte of later references to blocks that a manifest lists.
+pub const MANIFEST_REFERENCE: u8 = 0x1D;
 
 /// Names a cell of a dataset.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -123,6 +135,14 @@ pub enum MetaKey {
     Reference(Address),
     /// What the reference table comes to.
     Sharing,
+    /// Sealed blocks of a segment, from this address on.
+    Manifest(Address),
+    /// A dataset has blocks born in a txg, or references made in it, that lie in a segment.
+    ManifestBirth(DatasetId, Txg, SegmentId),
+    /// Who wrote what a dataset shows.
+    ManifestWriters(DatasetId),
+    /// A dataset referred once more, in a txg, to the block at an address.
+    ManifestReference(Address, Txg, DatasetId),
 }
 
 impl MetaKey {
@@ -169,6 +189,20 @@ impl MetaKey {
                 out.extend_from_slice(&at.offset.to_be_bytes());
             }
             MetaKey::Sharing => out.push(SHARING),
+            MetaKey::Manifest(at) => {
+                numbers(&mut out, MANIFEST, &[at.segment.0]);
+                out.extend_from_slice(&at.offset.to_be_bytes());
+            }
+            MetaKey::ManifestBirth(id, txg, segment) => {
+                numbers(&mut out, MANIFEST_BIRTH, &[id.0, txg.0, segment.0]);
+            }
+            MetaKey::ManifestWriters(id) => numbers(&mut out, MANIFEST_WRITERS, &[id.0]),
+            MetaKey::ManifestReference(at, txg, id) => {
+                numbers(&mut out, MANIFEST_REFERENCE, &[at.segment.0]);
+                out.extend_from_slice(&at.offset.to_be_bytes());
+                out.extend_from_slice(&txg.0.to_be_bytes());
+                out.extend_from_slice(&id.0.to_be_bytes());
+            }
             MetaKey::Snapshot(id, txg) => numbers(&mut out, SNAPSHOT, &[id.0, txg.0]),
             MetaKey::Cell(id, cell) => numbers(&mut out, CELL, &[id.0, cell.left.0, cell.born.0]),
             MetaKey::CellRun(id, cell, number) => {
@@ -223,9 +257,21 @@ impl MetaKey {
             SCAN => rest.is_empty().then_some(MetaKey::Scan)?,
             MOVE => rest.is_empty().then_some(MetaKey::Move)?,
             SHARING => rest.is_empty().then_some(MetaKey::Sharing)?,
-            REFERENCE => {
+            REFERENCE | MANIFEST => {
                 let offset = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);
-                MetaKey::Reference(Address { segment: SegmentId(number(rest.get(..8)?)?), offset })
+                let at = Address { segment: SegmentId(number(rest.get(..8)?)?), offset };
+                if kind == REFERENCE { MetaKey::Reference(at) } else { MetaKey::Manifest(at) }
+            }
+            MANIFEST_BIRTH => {
+                let (id, txg) = (DatasetId(number(rest.get(..8)?)?), Txg(number(rest.get(8..16)?)?));
+                MetaKey::ManifestBirth(id, txg, SegmentId(number(rest.get(16..)?)?))
+            }
+            MANIFEST_WRITERS => MetaKey::ManifestWriters(DatasetId(number(rest)?)),
+            MANIFEST_REFERENCE => {
+                let offset = u32::from_be_bytes(rest.get(8..12)?.try_into().ok()?);
+                let at = Address { segment: SegmentId(number(rest.get(..8)?)?), offset };
+                let (txg, id) = (Txg(number(rest.get(12..20)?)?), DatasetId(number(rest.get(20..)?)?));
+                MetaKey::ManifestReference(at, txg, id)
             }
             CHECKSUMS => {
                 let part = u32::from_be_bytes(rest.get(8..)?.try_into().ok()?);

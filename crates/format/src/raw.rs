@@ -226,6 +226,52 @@ impl RawGone {
     }
 }
 
+/// Blocks that a raw snapshot still has of what its base had. What the base has between these, before the first and after the last is gone.
+///
+/// | off | len | field    | meaning                                                            |
+/// |-----|-----|----------|--------------------------------------------------------------------|
+/// |   0 |  16 | salt     | as in every pointer to the blocks                                  |
+/// |  16 |   8 | counter  | of the first: 1 to 2^37 - 1                                        |
+/// |  24 |   8 | count    | how many with counters that follow, at least 1; they end below 2^37 |
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RawKept {
+    /// What names the first.
+    pub first: Stamp,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl RawKept {
+    /// Offsets and lengths.
+    pub const LAYOUT: Layout =
+        Layout::new("raw_kept", &[("salt", 0, 16), ("counter", 16, 8), ("count", 24, 8)], &[]);
+    /// Its length.
+    pub const SIZE: usize = 32;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        assert!(is_stamp(&self.first) && self.count > 0 && self.count <= COUNTER_END - self.first.counter);
+        let mut out = Encoder::new(&Self::LAYOUT);
+        out.bytes("salt", &self.first.salt).u64("counter", self.first.counter);
+        out.u64("count", self.count).finish_array()
+    }
+
+    /// Reads it off the front.
+    pub fn decode(bytes: &[u8]) -> Result<RawKept, DecodeError> {
+        let mut from = Decoder::new(&Self::LAYOUT, bytes)?;
+        let first = Stamp { salt: from.array("salt"), counter: from.u64("counter") };
+        if !is_stamp(&first) {
+            return Err(from.refuse("counter", first.counter));
+        }
+        let count = from.u64("count");
+        match count > 0 && count <= COUNTER_END - first.counter {
+            true => Ok(RawKept { first, count }),
+            false => Err(from.refuse("count", count)),
+        }
+    }
+}
+
 /// Blocks lie this far apart in the file of their salt: the longest of them fits, with what stands before it.
 pub const STRIDE: u64 = 1 << 25;
 /// Counters have room in a file below this one.
@@ -282,6 +328,15 @@ mod tests {
         assert!(RawBlock::decode(&block.encode()[..63]).is_err());
         assert_eq!(RawGone::decode(&RawGone(stamp).encode()), Ok(RawGone(stamp)));
         assert!(RawGone::decode(&RawGone(stamp).encode()[..23]).is_err());
+        let kept = RawKept { first: stamp, count: 5 };
+        assert_eq!(RawKept::decode(&kept.encode()), Ok(kept));
+        assert!(RawKept::decode(&kept.encode()[..31]).is_err());
+        // No counter, none of them, more than there are.
+        for (at, byte) in [(16, 0), (24, 0), (29, 0x40)] {
+            let mut bad = kept.encode();
+            bad[at] = byte;
+            assert!(RawKept::decode(&bad).is_err(), "byte {at}");
+        }
     }
 
     #[test]

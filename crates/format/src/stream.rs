@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"SFstream";
 /// |-----|-----|----------|--------------------------------------------------------------------|
 /// |   0 |   8 | magic    | "SFstream"                                                         |
 /// |   8 |   4 | version  | 1                                                                  |
-/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; bit 3: with members; a reader that does not know a bit refuses the stream |
+/// |  12 |   4 | flags    | bit 0: with packed records; bit 1: with notes; bit 2: with repeated content; bit 3: with members; bit 4: with what raw snapshots keep; a reader that does not know a bit refuses the stream |
 /// |  16 |  48 | reserved | zero                                                               |
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StreamHeader {
@@ -27,6 +27,8 @@ pub struct StreamHeader {
     pub repeats: bool,
     /// It begins with the file systems of the tree that it is of.
     pub members: bool,
+    /// Some of its raw snapshots say what they keep, and not what is gone.
+    pub kept: bool,
 }
 
 impl StreamHeader {
@@ -47,7 +49,7 @@ impl StreamHeader {
         let mut out = Encoder::new(&Self::LAYOUT);
         out.bytes("magic", MAGIC).u32("version", Self::VERSION);
         let flags = u32::from(self.packed) | u32::from(self.notes) << 1 | u32::from(self.repeats) << 2;
-        let flags = flags | u32::from(self.members) << 3;
+        let flags = flags | u32::from(self.members) << 3 | u32::from(self.kept) << 4;
         out.u32("flags", flags).reserved().finish_array()
     }
 
@@ -62,7 +64,7 @@ impl StreamHeader {
             return Err(DecodeError::Version { structure: "stream_header", found, known: Self::VERSION });
         }
         let flags = from.u32("flags");
-        if flags > 15 {
+        if flags > 31 {
             return Err(from.refuse("flags", flags));
         }
         from.reserved()?;
@@ -72,6 +74,7 @@ impl StreamHeader {
             notes: flags & 2 != 0,
             repeats: flags & 4 != 0,
             members: flags & 8 != 0,
+            kept: flags & 16 != 0,
         })
     }
 }
@@ -106,13 +109,15 @@ pub enum FrameKind {
     Repeats = 13,
     /// [`StreamMember`]: a file system of the tree that the stream is of.
     Member = 14,
+    /// Blocks that a raw snapshot still has of what its base had ([`RawKept`](crate::raw::RawKept)).
+    RawKept = 15,
 }
 
 /// What stands before each frame's payload.
 ///
 /// | off | len | field    | meaning                                                            |
 /// |-----|-----|----------|--------------------------------------------------------------------|
-/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats, 14 member |
+/// |   0 |   1 | kind     | 1 begin, 2 names, 3 content, 5 end, 6 close, 7 span, 8 raw roots, 9 raw gone, 10 raw blocks, 11 packed, 12 notes, 13 repeats, 14 member, 15 raw kept |
 /// |   1 |   3 | reserved | zero                                                               |
 /// |   4 |   4 | length   | bytes of the payload                                               |
 /// |   8 |  32 | hash     | BLAKE3 of the hash before, bytes 0 to 7, and the payload           |
@@ -166,6 +171,7 @@ impl FrameHeader {
             12 => FrameKind::Notes,
             13 => FrameKind::Repeats,
             14 => FrameKind::Member,
+            15 => FrameKind::RawKept,
             other => return Err(from.refuse("kind", other)),
         };
         from.reserved()?;
@@ -915,9 +921,9 @@ mod tests {
 
     #[test]
     fn another_version_and_unknown_flags_are_refused() {
-        for flags in 0..16_u8 {
-            let [packed, notes, repeats, members] = [1, 2, 4, 8].map(|bit| flags & bit != 0);
-            let header = StreamHeader { packed, notes, repeats, members };
+        for flags in 0..32_u8 {
+            let [packed, notes, repeats, members, kept] = [1, 2, 4, 8, 16].map(|bit| flags & bit != 0);
+            let header = StreamHeader { packed, notes, repeats, members, kept };
             assert_eq!((header.encode()[12], StreamHeader::decode(&header.encode())), (flags, Ok(header)));
         }
         let bytes = StreamHeader::default().encode();
@@ -928,11 +934,11 @@ mod tests {
         assert_eq!(error, DecodeError::Version { structure: "stream_header", found: 2, known: 1 });
         for at in [0, 12, 16, 63] {
             let mut bad = bytes;
-            bad[at] ^= 16;
+            bad[at] ^= 32;
             assert!(StreamHeader::decode(&bad).is_err(), "byte {at}");
         }
         let frame = FrameHeader { kind: FrameKind::Close, length: 0, hash: [0; 32] };
-        for (at, byte) in [(0, 0), (0, 4), (0, 15), (1, 1), (7, 2)] {
+        for (at, byte) in [(0, 0), (0, 4), (0, 16), (1, 1), (7, 2)] {
             let mut bad = frame.encode();
             bad[at] = byte;
             assert!(FrameHeader::decode(&bad).is_err(), "byte {at}");

@@ -16,7 +16,7 @@ use steadfast_format::label::{
     LogPart, PoolState,
 };
 use steadfast_format::layout::Layout;
-use steadfast_format::raw::{RawBlock, RawGone, RawRoots};
+use steadfast_format::raw::{RawBlock, RawGone, RawKept, RawRoots};
 use steadfast_format::stream::{
     FrameHeader, FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember,
     StreamNotes, StreamSpan,
@@ -25,9 +25,9 @@ use steadfast_format::{
     Address, AnchorRecord, BlockKind, BlockPointer, Bookmark, Cell, CellId, CellPlace, Checksums, Column,
     CommitTail, Compression, ContentRow, DatasetEncryption, DatasetId, DatasetRow, DeadRange, DeviceId,
     Feature, HeldLog, HistoryEntry, InodeId, KdfParams, KeyFormat, Lineage, LogHead, LogHeader, LogRecord,
-    LogStart, MetaKey, OwnerRow, Placement, PoolGuid, ReceiveRow, ReceivedProperty, ReferenceRow,
-    RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow, SharingClass, SharingRow,
-    SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
+    LogStart, ManifestEntry, ManifestRun, ManifestWriter, MetaKey, OwnerRow, Placement, PoolGuid, ReceiveRow,
+    ReceivedProperty, ReferenceRow, RelocationRow, ScanKind, ScanRow, ScanState, SegmentId, SegmentRow,
+    SharingClass, SharingRow, SnapshotRow, Stamp, Txg, Uberblock, WrappedKey,
 };
 
 /// Writes annotated lines.
@@ -1002,6 +1002,50 @@ fn raw_snapshots() {
         page.fixed(&RawGone::LAYOUT, &bytes, "");
     });
     assert_eq!(RawGone::decode(&bytes), Ok(RawGone(stamp)));
+
+    let kept = RawKept { first: stamp, count: 77 };
+    let bytes = kept.encode();
+    golden("raw_kept", "Raw kept", &bytes, |page| {
+        page.fixed(&RawKept::LAYOUT, &bytes, "");
+    });
+    assert_eq!(RawKept::decode(&bytes), Ok(kept));
+}
+
+#[test]
+fn manifests() {
+    let entry = |offset, second| ManifestEntry {
+        hash: [9; 32],
+        counter: 4711,
+        offset,
+        psize: 5000,
+        second,
+        kind: if second == Address::NONE { BlockKind::Data } else { BlockKind::Extents },
+    };
+    let second = Address { segment: SegmentId(6), offset: 0x3000 };
+    let run = ManifestRun {
+        dataset: DatasetId(7),
+        birth: Txg(77),
+        salt: [8; 16],
+        entries: vec![entry(0x1000, Address::NONE), entry(0x3000, second)],
+    };
+    let bytes = run.encode();
+    golden("manifest_run", "Manifest run", &bytes, |page| {
+        page.fixed(&ManifestRun::LAYOUT, &bytes[..ManifestRun::LAYOUT.size()], "");
+        for entry in bytes[ManifestRun::LAYOUT.size()..].chunks(ManifestEntry::SIZE) {
+            page.fixed(&ManifestEntry::LAYOUT, entry, "entry.");
+        }
+    });
+    assert_eq!(ManifestRun::decode(&bytes), Ok(run));
+
+    let writers = [(0, 7), (70, 9)];
+    let writers = writers.map(|(after, id)| ManifestWriter { after: Txg(after), dataset: DatasetId(id) });
+    let bytes = ManifestWriter::encode_all(&writers);
+    golden("manifest_writer", "Manifest writers", &bytes, |page| {
+        for writer in bytes.chunks(ManifestWriter::SIZE) {
+            page.fixed(&ManifestWriter::LAYOUT, writer, "writer.");
+        }
+    });
+    assert_eq!(ManifestWriter::decode_all(&bytes), Ok(writers.to_vec()));
 }
 
 #[test]
@@ -1022,6 +1066,17 @@ fn keys_of_the_meta_tree() {
         ("meta_key_reference", MetaKey::Reference(Address { segment: SegmentId(3), offset: 0x2000 })),
         ("meta_key_bookmark", MetaKey::Bookmark(DatasetId(7), "monday".into())),
         ("meta_key_receive", MetaKey::Receive(DatasetId(9))),
+        ("meta_key_manifest", MetaKey::Manifest(Address { segment: SegmentId(3), offset: 0x2000 })),
+        ("meta_key_manifest_birth", MetaKey::ManifestBirth(DatasetId(7), Txg(77), SegmentId(3))),
+        ("meta_key_manifest_writers", MetaKey::ManifestWriters(DatasetId(7))),
+        (
+            "meta_key_manifest_reference",
+            MetaKey::ManifestReference(
+                Address { segment: SegmentId(3), offset: 0x2000 },
+                Txg(78),
+                DatasetId(9),
+            ),
+        ),
         ("meta_key_received_property", MetaKey::ReceivedProperty(DatasetId(7), "compression".into())),
     ];
     for (name, value) in keys {

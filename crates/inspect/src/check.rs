@@ -173,6 +173,7 @@ fn run(request: &Request<'_>, summary: &mut Summary, found: &mut Found<'_>) {
     check_table(&view, &meta, &partly, summary, found);
     if meta.whole {
         crate::references::check(&view, &partly, found);
+        crate::manifests::check(&view, found);
     }
     crate::log::check(&mut view, &meta, found);
     if meta.table_whole {
@@ -351,6 +352,10 @@ impl Reach {
         }
         if pointer.kind.is_metadata() && pointer.copy_count() == 1 {
             found(Finding::CopyMissing { bookmark: bookmark.clone() });
+        }
+        if let Some(reason) = view.table.manifests.lacks(pointer, bookmark) {
+            let (bookmark, address) = (bookmark.clone(), pointer.copies[0]);
+            found(Finding::ManifestLacks { bookmark, address, reason: reason.to_owned() });
         }
         let mut fresh = true;
         let mut lies_in: Option<BTreeSet<_>> = None;

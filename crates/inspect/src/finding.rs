@@ -423,6 +423,22 @@ pub enum Finding {
     /// The sums of the reference table are not those of its rows.
     #[error("the sums of the reference table are not those of its rows")]
     ReferenceSums,
+    /// A sealed block would not be found by who sends it without its key.
+    #[error("{bookmark}: the block at segment {}, offset {} is not in the manifest as it should be: {reason}", address.segment, address.offset)]
+    ManifestLacks {
+        /// What leads to it.
+        bookmark: Bookmark,
+        /// Where it lies.
+        address: Address,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Blocks are listed of a segment in which nothing lives.
+    #[error("a manifest lists blocks of segment {segment}, of which nothing is left")]
+    ManifestStray {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// A cell that no snapshot holds is in no dead range, or one that is held is in one.
     #[error("dataset {dataset}: nobody knows whether the cell ({left}, {born}) is held")]
     CellStray {
@@ -704,6 +720,8 @@ impl Finding {
             Finding::References { stored, found, .. } if found > stored => ("references-few", Damage),
             Finding::References { .. } => ("references-many", Leak),
             Finding::ReferenceSums => ("reference-sums", Leak),
+            Finding::ManifestLacks { .. } => ("manifest-lacks", Damage),
+            Finding::ManifestStray { .. } => ("manifest-stray", Leak),
             Finding::ColumnMissing { .. } => ("column-missing", Degraded),
             Finding::ColumnUnreadable { .. } => ("column-unreadable", Degraded),
             Finding::ChunkWrong { .. } => ("chunk-wrong", Degraded),

@@ -7,8 +7,8 @@ use steadfast_format::inode::InodeRecord;
 use steadfast_format::xattr::XattrStart;
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark, Cell, CellPlace, Checksums, Column, DatasetRow, DeadRange,
-    DecodeError, HeldLog, HistoryEntry, MetaKey, OwnerKind, OwnerRow, Placement, ReceiveRow,
-    ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
+    DecodeError, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, OwnerKind, OwnerRow, Placement,
+    ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow, ScanRow, SegmentRow, SharingRow, SnapshotRow,
 };
 
 use crate::Record;
@@ -142,6 +142,29 @@ fn meta_value(key: &[u8], value: &[u8]) -> Result<Record, DecodeError> {
             let refused = DecodeError::Field { structure: "hold", field: "time", value: value.len() as u64 };
             let time = u64::from_le_bytes(value.try_into().map_err(|_| refused)?);
             Record::new("hold").with("snapshot", number.0).with("tag", tag).with("time_ns", time)
+        }
+        MetaKey::Manifest(at) => {
+            let run = ManifestRun::decode(value)?;
+            let record = Record::new("manifest").with("segment", at.segment.0).with("offset", at.offset);
+            let record = record.with("dataset", run.dataset.0).with("birth", run.birth.0);
+            let blocks = run.entries.iter().map(|entry| format!("{}+{}", entry.offset, entry.psize));
+            record.with("blocks", run.entries.len()).with("places", blocks.collect::<Vec<_>>().join(" "))
+        }
+        MetaKey::ManifestBirth(id, txg, segment) => {
+            empty("manifest_birth", value)?;
+            let record = Record::new("manifest_birth").with("dataset", id.0).with("txg", txg.0);
+            record.with("segment", segment.0)
+        }
+        MetaKey::ManifestWriters(id) => {
+            let writers = ManifestWriter::decode_all(value)?;
+            let writers = writers.iter().map(|writer| format!("{} from {}", writer.dataset, writer.after));
+            let record = Record::new("manifest_writers").with("dataset", id.0);
+            record.with("writers", writers.collect::<Vec<_>>().join(", "))
+        }
+        MetaKey::ManifestReference(at, txg, id) => {
+            empty("manifest_reference", value)?;
+            let record = Record::new("manifest_reference").with("segment", at.segment.0);
+            record.with("offset", at.offset).with("txg", txg.0).with("dataset", id.0)
         }
         MetaKey::Bookmark(id, name) => {
             let mark = Bookmark::decode(value)?;
@@ -302,4 +325,12 @@ fn extents_value(key: &ExtentsKey, value: &[u8]) -> Result<Record, DecodeError> 
             }
         }
     })
+}
+
+/// Refuses a value where the key says all.
+fn empty(structure: &'static str, value: &[u8]) -> Result<(), DecodeError> {
+    match value.len() {
+        0 => Ok(()),
+        extra => Err(DecodeError::Trailing { structure, extra }),
+    }
 }

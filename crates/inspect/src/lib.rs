@@ -27,6 +27,7 @@ mod items;
 mod keys;
 pub mod leaf;
 pub mod log;
+mod manifests;
 mod meta;
 pub mod record;
 mod references;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_format::{
     BlockKind, BlockPointer, Bookmark as Marked, Cell, CellId, CellPlace, Checksums, DatasetId, DatasetRow,
-    DeadRange, HeldLog, HistoryEntry, MetaKey, ReceiveRow, ReceivedProperty, ReferenceRow, RelocationRow,
-    ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow, Txg,
+    DeadRange, HeldLog, HistoryEntry, ManifestRun, ManifestWriter, MetaKey, ReceiveRow, ReceivedProperty,
+    ReferenceRow, RelocationRow, ScanRow, SegmentId, SegmentRow, SharingRow, SnapshotRow, Txg,
 };
 
 use crate::finding::Bookmark;
@@ -319,6 +319,29 @@ impl Visit for Meta {
             MetaKey::Sharing => match SharingRow::decode(item.value) {
                 Err(error) => found(item.bad(error)),
                 Ok(sums) => view.table.references.set_sums(sums),
+            },
+            MetaKey::Manifest(at) => match ManifestRun::decode(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(run) if run.entries.first().is_some_and(|first| first.offset != at.offset) => {
+                    found(item.bad("it stands under another offset than that of its first block"));
+                }
+                Ok(run) if run.birth > view.uberblock.txg => {
+                    found(item.bad("it is younger than the newest commit"));
+                }
+                Ok(run) => view.table.manifests.add(at.segment, &run),
+            },
+            MetaKey::ManifestBirth(dataset, txg, segment) if item.value.is_empty() => {
+                view.table.manifests.add_birth(dataset, txg, segment);
+            }
+            MetaKey::ManifestReference(at, txg, dataset) if item.value.is_empty() => {
+                view.table.manifests.add_reference(at, txg, dataset);
+            }
+            MetaKey::ManifestBirth(..) | MetaKey::ManifestReference(..) => {
+                found(item.bad("it has a value where its key says all"));
+            }
+            MetaKey::ManifestWriters(id) => match ManifestWriter::decode_all(item.value) {
+                Err(error) => found(item.bad(error)),
+                Ok(writers) => view.table.manifests.add_writers(id, writers),
             },
             MetaKey::Bookmark(..) => {
                 if let Err(error) = Marked::decode(item.value) {

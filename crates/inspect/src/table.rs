@@ -63,6 +63,8 @@ pub(crate) struct Table {
     marks: HashMap<SegmentId, Vec<u64>>,
     /// Blocks that more than one pointer may lead to.
     pub references: crate::references::References,
+    /// Sealed blocks, as they are listed for who has no key.
+    pub manifests: crate::manifests::Manifests,
     /// What a head or a snapshot was seen to lead to.
     seen: HashMap<SegmentId, Vec<u64>>,
 }
@@ -75,6 +77,7 @@ impl Table {
             runs: BTreeMap::new(),
             marks: HashMap::new(),
             references: crate::references::References::default(),
+            manifests: crate::manifests::Manifests::default(),
             seen: HashMap::new(),
         }
     }

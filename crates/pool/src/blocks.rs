@@ -14,6 +14,7 @@ use steadfast_tree::{NodeStore, StoreError};
 
 use crate::deaths::Deaths;
 use crate::error::Error;
+use crate::manifest::Lister;
 use crate::raw::RawSource;
 use crate::references::{Known, References};
 
@@ -87,6 +88,8 @@ pub(crate) struct DatasetBlocks {
     pub deaths: Arc<Deaths>,
     /// Of a view of a raw dataset: where its blocks come from.
     pub raw: Option<RawSource>,
+    /// Lists what is sealed, if it is.
+    pub lister: Option<Lister>,
     /// Who knows which blocks are shared.
     pub references: Arc<References>,
     /// What is done with content that is there already.
@@ -145,7 +148,9 @@ impl DatasetBlocks {
             data: block.data,
             packed: block.packed,
         });
-        self.blockio.write_many(requests.collect()).map_err(StoreError::new)
+        let pointers = self.blockio.write_many(requests.collect()).map_err(StoreError::new)?;
+        self.lister.iter().for_each(|lister| lister.written(&pointers));
+        Ok(pointers)
     }
 
     /// What records hold, and what nothing else may be told from: `None` for what is no record.
@@ -190,6 +195,7 @@ impl DatasetBlocks {
             if let Some(there) = there {
                 // At once, so that nothing else of this call can take it for free.
                 self.references.share(&there, self.owner);
+                self.lister.iter().for_each(|lister| lister.referred(&there, Some(txg)));
                 fates.push(Fate::There(there));
                 continue;
             }
@@ -312,6 +318,7 @@ impl Blocks for DatasetBlocks {
 
     fn share(&self, pointer: &BlockPointer) {
         self.references.share(pointer, self.owner);
+        self.lister.iter().for_each(|lister| lister.referred(pointer, None));
     }
 
     fn domain(&self) -> DatasetId {

@@ -242,6 +242,7 @@ impl Inner {
         let mut entry = Entry::new(row, props);
         entry.props_dirty = entry.props.keys().cloned().collect();
         (entry.keys, entry.row_dirty, entry.base) = (loaded, true, txg);
+        entry.set_writers(self.writers_of_clone(table, (of, txg), id));
         table.insert(entry);
         table.note_snapshots(id);
         Ok(id)

@@ -35,7 +35,7 @@
 //! Any error in 2 to 8 leaves the extent of what reached the devices unknown: the pool is suspended, nothing more is
 //! written, waiters get the error, reads go on. The way out is export and import. A panic of the sync task does the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +46,8 @@ use steadfast_dataset::Dataset;
 use steadfast_device::Device;
 use steadfast_env::Bug;
 use steadfast_format::{
-    BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, MetaKey, PoolState, Txg, Uberblock, meta_keys,
+    BlockKind, BlockPointer, DatasetId, DeadRange, LogStart, ManifestWriter, MetaKey, PoolState, Txg,
+    Uberblock, meta_keys,
 };
 use steadfast_segment::CommitRoom;
 use steadfast_txg::{CloseRule, Moment, Space as _};
@@ -361,7 +362,13 @@ impl Inner {
     /// Puts what changed of the segment table into the meta tree.
     fn note_table(&self, changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<()> {
         let forgets = self.env.has_bug(Bug::RelocationLost);
+        let mut shrunk = BTreeSet::new();
         for (key, value) in changes {
+            if value.is_none()
+                && let Some(MetaKey::Segment(id) | MetaKey::Relocation(id, _)) = MetaKey::decode(&key)
+            {
+                shrunk.insert(id);
+            }
             if forgets && key[0] == meta_keys::RELOCATION {
                 continue;
             }
@@ -370,7 +377,7 @@ impl Inner {
                 None => self.meta.remove(&key)?,
             };
         }
-        Ok(())
+        if self.manifests.any() { self.manifests.prune(&shrunk, &self.space) } else { Ok(()) }
     }
 
     /// The cleaner's part of a commit. What it does to the table goes into the meta tree at once, so that the nodes to be
@@ -422,6 +429,7 @@ impl Inner {
             self.blockio.free(&old);
         }
         self.references.write()?;
+        self.manifests.write(&self.space)?;
         // 3
         self.note_table(self.table_items(txg))?;
         self.clean(txg, self.env.clock.monotonic_ns() - begun_ns)?;
@@ -522,6 +530,10 @@ impl Inner {
                 let mark = entry.bookmarks.get(&name).map(steadfast_format::Bookmark::encode);
                 items.insert(MetaKey::Bookmark(id, name).encode(), mark);
             }
+            if std::mem::take(&mut entry.writers_dirty) {
+                let writers = ManifestWriter::encode_all(&entry.writers);
+                items.insert(MetaKey::ManifestWriters(id).encode(), Some(writers));
+            }
             if let Some(item) = entry.receive_item(txg) {
                 items.insert(MetaKey::Receive(id).encode(), item);
             }
@@ -539,6 +551,7 @@ impl Inner {
         for (id, names) in table.take_removed() {
             items.insert(MetaKey::Dataset(id).encode(), None);
             items.insert(MetaKey::Receive(id).encode(), None);
+            items.insert(MetaKey::ManifestWriters(id).encode(), None);
             for name in names {
                 items.insert(MetaKey::ReceivedProperty(id, name.clone()).encode(), None);
                 items.insert(MetaKey::DatasetProperty(id, name).encode(), None);

@@ -33,6 +33,7 @@ use crate::freeing::Freeing;
 use crate::history::History;
 use crate::inner::{CommitState, Inner, Leaf, PoolProps, Sealing};
 use crate::interval::Interval;
+use crate::manifest::Manifests;
 use crate::memory::Memory;
 use crate::owners;
 use crate::quotas::Quotas;
@@ -170,6 +171,7 @@ impl Plan {
         let index_bytes = self.memory.index_bytes();
         let references =
             Arc::new(References::new(self.name.clone(), Arc::clone(&meta), 1 << self.ashift, index_bytes));
+        let manifests = Arc::new(Manifests::new(Arc::clone(&meta), Arc::clone(&syncing)));
         references.enable(self.features.iter().any(|feature| feature.name == references::FEATURE));
         let admission = Arc::new(Admission::default());
         admission.read_only.store(self.read_only, std::sync::atomic::Ordering::Relaxed);
@@ -218,6 +220,7 @@ impl Plan {
             inodes: InodeRoom::new(self.memory.inode_bytes()),
             meta,
             references,
+            manifests,
             sealing: self.sealing,
             txgs,
             quotas: Arc::new(Quotas::new(Arc::clone(&admission))),

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use steadfast_blockio::CompressionSetting;
 use steadfast_crypto::{BlockKeys, Key, UserKey};
 use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
-use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, Txg, WrappedKey};
+use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, ManifestWriter, Txg, WrappedKey};
 use steadfast_property::Local;
 
 use crate::DatasetHandle;
@@ -15,6 +15,7 @@ use crate::blocks::{DatasetBlocks, Dedup};
 use crate::deaths::Deaths;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::manifest::Lister;
 use crate::receive_hidden::{Receiving, hidden_name};
 use crate::received::ReceivedProps;
 use crate::snapshots::SnapshotsOf;
@@ -230,7 +231,12 @@ impl Inner {
         keys: Option<Arc<BlockKeys>>,
         compression: CompressionSetting,
         deaths: &Arc<Deaths>,
+        writers: &[ManifestWriter],
     ) -> Arc<DatasetBlocks> {
+        let lister = writers
+            .last()
+            .filter(|_| keys.is_some())
+            .map(|last| Lister { manifests: Arc::clone(&self.manifests), writer: last.dataset });
         let digest_key = match &keys {
             Some(keys) => steadfast_crypto::derive(keys.master(), &[], DIGEST_INFO),
             None => {
@@ -253,11 +259,17 @@ impl Inner {
             ahead: AtomicBool::new(true),
             deaths: Arc::clone(deaths),
             raw: None,
+            lister,
             references: Arc::clone(&self.references),
             dedup: RwLock::default(),
             digest_key,
             clock: Arc::clone(&self.env.clock),
         })
+    }
+
+    /// The blocks of a dataset, none of which is to be opened or written.
+    pub(crate) fn sealed_blocks_of(&self, row: &DatasetRow) -> Arc<DatasetBlocks> {
+        self.blocks_of(row, None, CompressionSetting::Off, &Arc::default(), &[])
     }
 
     /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is stored once, and how large what goes to special
@@ -302,7 +314,7 @@ impl Inner {
         if entry.is_encrypted() && keys.is_none() {
             return Err(Error::KeyNotLoaded { name: key });
         }
-        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths);
+        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths, &entry.writers);
         let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
         head.allow_overlays(self.has_feature("overlays"));
         self.open_account(id, &head);
@@ -414,6 +426,7 @@ impl Inner {
         let mut entry = Entry::new(row, props);
         entry.keys = keys.clone();
         (entry.unborn, entry.row_dirty) = (true, true);
+        entry.set_writers(self.first_writers(id, keys.is_some()));
         entry.props_dirty = dirty;
         entry.received = received;
         entry.receive_dirty = receiving.is_some();
@@ -431,7 +444,13 @@ impl Inner {
         let compression = if raw { CompressionSetting::Off } else { compression };
         let mut table = self.table.write();
         let entry = table.get_mut(id).expect("just inserted");
-        let blocks = self.blocks_of(&entry.row, keys.map(|keys| keys.blocks), compression, &entry.deaths);
+        let blocks = self.blocks_of(
+            &entry.row,
+            keys.map(|keys| keys.blocks),
+            compression,
+            &entry.deaths,
+            &entry.writers,
+        );
         let parts = self.parts(&entry.row, &blocks, settings);
         // What a raw one keeps are files, whatever they are to who has the key.
         let head = Arc::new(match volume.filter(|_| !raw) {

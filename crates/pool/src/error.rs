@@ -783,9 +783,9 @@ pub enum Error {
         /// What was sent.
         name: String,
     },
-    /// Of what a bookmark had nobody knows which blocks are gone.
+    /// Of what a bookmark had nobody knows which blocks are gone: it has no manifest, or is opened where it was received raw.
     #[error(
-        "'{name}' cannot be sent from a bookmark: a raw increment needs the blocks of the snapshot it is upon"
+        "'{name}' cannot be sent from a bookmark: it has no manifest that says which blocks are whose, or it was received raw and would be sent opened"
     )]
     RawBookmark {
         /// What was to be sent.

@@ -466,6 +466,7 @@ impl Inner {
         }
         self.load_snapshots(pool, newest)?;
         self.load_references(pool)?;
+        self.load_writers(pool)?;
         let snapshots = self.table.read().snapshots_by_number();
         let text = |value: Vec<u8>| {
             String::from_utf8(value).map_err(|_| {

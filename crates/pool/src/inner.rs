@@ -34,6 +34,7 @@ use crate::history::History;
 use crate::interval::Interval;
 use crate::log_device::{LogDevice, LogMend};
 use crate::log_mirror::LogChange;
+use crate::manifest::Manifests;
 use crate::quotas::Quotas;
 use crate::references::References;
 use crate::scrub::{Scan, Told};
@@ -182,6 +183,8 @@ pub(crate) struct Inner {
     pub meta: Arc<Tree>,
     /// Which blocks more than one pointer leads to.
     pub references: Arc<References>,
+    /// Lists of the sealed blocks of datasets.
+    pub manifests: Arc<Manifests>,
     pub sealing: Option<Sealing>,
     pub txgs: Arc<Txgs>,
     pub admission: Arc<Admission>,
@@ -329,7 +332,9 @@ impl Inner {
 
     /// What can be admitted now, between two commits.
     pub fn commit_room(&self) -> CommitRoom {
-        self.space.commit_room(self.block_bytes_max).with_references(self.references.may_have_rows())
+        // Each block that is written may have an item of its own, and each that is freed may take one along.
+        let has_items = self.references.may_have_rows() || self.manifests.any();
+        self.space.commit_room(self.block_bytes_max).with_references(has_items)
     }
 
     /// Takes the figures of the last commit over into admission and throttle.

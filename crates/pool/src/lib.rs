@@ -41,6 +41,7 @@ mod interval;
 mod keys;
 mod log_device;
 mod log_mirror;
+mod manifest;
 mod memory;
 mod moves;
 mod newer;

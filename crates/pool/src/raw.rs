@@ -187,6 +187,7 @@ impl Inner {
             nodes_cached: AtomicBool::new(true),
             ahead: AtomicBool::new(false),
             deaths: Arc::<Deaths>::default(),
+            lister: None,
             references: Arc::clone(&self.references),
             dedup: RwLock::default(),
             digest_key: steadfast_crypto::Key::from_bytes([0; 32]),

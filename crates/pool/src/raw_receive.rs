@@ -3,11 +3,11 @@
 //! A frame is looked at as a whole before anything of it is done: each block has the hash that its header says, and comes behind those
 //! before it. What cannot be told without the key, whether a block opens and is what the trees say, is told when the key comes.
 
-use steadfast_dataset::Dataset;
+use steadfast_dataset::{Dataset, Doomed};
 use steadfast_format::dirent::{Dirent, PROBES, first_cookie};
-use steadfast_format::file_keys::NamesKey;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::inode::{InodeRecord, Time};
-use steadfast_format::raw::{RawBlock, RawGone, RawRoots, STRIDE};
+use steadfast_format::raw::{RawBlock, RawGone, RawKept, RawRoots, STRIDE};
 use steadfast_format::stream::StreamBegin;
 use steadfast_format::{InodeId, LogRecord, Txg};
 
@@ -23,6 +23,8 @@ const MODE: u32 = 0o100_400;
 /// Numbers of files are hashes below this.
 const NEXT_INODE: u64 = 1 << 62;
 const ROOT: InodeId = InodeId(1);
+/// Blocks that are dropped by one operation.
+const DROPPED_AT_ONCE: usize = 4096;
 
 /// A raw snapshot on its way into a hidden dataset.
 pub(crate) struct RawReceiver<'d> {
@@ -35,6 +37,8 @@ pub(crate) struct RawReceiver<'d> {
     pub has_roots: bool,
     /// Blocks have come: up to here.
     position: Option<(InodeId, u64)>,
+    /// What is kept of the base is being told: up to here.
+    kept: Option<(InodeId, u64)>,
 }
 
 /// Why a frame is none that a sender would write, or an error of this pool.
@@ -62,6 +66,7 @@ impl<'d> RawReceiver<'d> {
             is_increment: begin.base != 0,
             has_roots: false,
             position: (begin.position.0.0 != 0).then_some(begin.position),
+            kept: None,
         }
     }
 
@@ -86,7 +91,7 @@ impl<'d> RawReceiver<'d> {
 
     /// A frame of stamps of blocks that are gone.
     pub fn gone(&mut self, payload: &[u8]) -> Result<(), Wrong> {
-        if !self.has_roots || !self.is_increment || self.position.is_some() {
+        if !self.has_roots || !self.is_increment || self.position.is_some() || self.kept.is_some() {
             return Err(frame("it takes blocks away where there are none to be taken"));
         }
         if !payload.len().is_multiple_of(RawGone::SIZE) {
@@ -108,11 +113,65 @@ impl<'d> RawReceiver<'d> {
         Ok(self.dataset.receive(&records)?)
     }
 
+    /// A frame of blocks that are kept of the base: what lies before, between them is gone.
+    pub fn kept(&mut self, payload: &[u8]) -> Result<(), Wrong> {
+        if !self.has_roots || !self.is_increment || self.position.is_some() {
+            return Err(frame("it keeps blocks where there are none to be kept"));
+        }
+        if !payload.len().is_multiple_of(RawKept::SIZE) {
+            return Err(frame("its end is cut"));
+        }
+        let mut kept = Vec::new();
+        let mut end = self.kept.unwrap_or((InodeId(0), 0));
+        for bytes in payload.chunks(RawKept::SIZE) {
+            let RawKept { first, count } = RawKept::decode(bytes).map_err(frame)?;
+            let (inode, start) = (file_of(&first.salt), offset_of(&first));
+            if (inode, start) < end {
+                return Err(frame("what it keeps is not in its order"));
+            }
+            end = (inode, start + count * STRIDE);
+            kept.push(((inode, start), end));
+        }
+        for (start, end) in kept {
+            self.drop_until(start)?;
+            self.kept = Some(end);
+        }
+        self.kept = Some(end);
+        Ok(())
+    }
+
+    /// Nothing more is kept.
+    pub fn end_kept(&mut self) -> Result<(), Wrong> {
+        match self.kept {
+            Some(_) => {
+                self.drop_until((InodeId(u64::MAX), 0))?;
+                self.kept = None;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Drops what the base has behind what is kept, and before a place.
+    fn drop_until(&self, place: (InodeId, u64)) -> Result<(), Wrong> {
+        let from = self.kept.unwrap_or((InodeId(0), 0));
+        // The roots are no block.
+        let from = from.max((InodeId(ROOTS.0 + 1), 0));
+        let key = |(inode, offset)| ExtentsKey::Extent { inode, offset }.encode();
+        let doomed = self.dataset.not_in(true, &key(from), &key(place), &[])?;
+        let records: Vec<LogRecord<'_>> = doomed.iter().map(Doomed::record).collect();
+        for some in records.chunks(DROPPED_AT_ONCE) {
+            self.dataset.receive(some)?;
+        }
+        Ok(())
+    }
+
     /// A frame of blocks. Gives the position behind them.
     pub fn blocks(&mut self, payload: &[u8]) -> Result<(InodeId, u64), Wrong> {
         if !self.has_roots {
             return Err(frame("its blocks come before their roots"));
         }
+        self.end_kept()?;
         let mut blocks = Vec::new();
         let (mut rest, mut position) = (payload, self.position);
         while !rest.is_empty() {

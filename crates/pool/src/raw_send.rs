@@ -1,7 +1,7 @@
 //! Sending raw: blocks as they are sealed, with what names them everywhere. `docs/decisions/0097-raw-datasets.md`.
 //!
-//! Of a dataset of this pool the blocks are found by a walk of its trees, which its key opens; of a raw one by what its files hold,
-//! which wants no key. Either way blocks come in the order of their places in a raw dataset, so that a position says what came before.
+//! Of a dataset of this pool the blocks are found by a walk of its trees while its key is loaded, and by its manifest without it
+//! (`manifest.rs`); of a raw one by what its files hold, which wants no key. Either way blocks come in the order of their places in a raw dataset, so that a position says what came before.
 //!
 //! ## Which blocks
 //! A node is never older than what it leads to, so what hangs below an older node is in the base too, and neither tree is walked there.
@@ -13,19 +13,22 @@
 //! Nodes that differ are read. Memory is for [`AT_ONCE`] blocks: where more differ, the walk is done again for the next ones.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use steadfast_blockio::ReadContext;
 use steadfast_dataset::{Blocks, Dataset};
 use steadfast_format::extent::Extent;
 use steadfast_format::file_keys::{ExtentsKey, NamesKey};
 use steadfast_format::node::Node;
-use steadfast_format::raw::{RawBlock, RawGone, RawRoots, STRIDE, is_stamp};
+use steadfast_format::raw::{RawBlock, RawGone, RawKept, RawRoots, STRIDE, is_stamp};
 use steadfast_format::stream::FrameKind;
 use steadfast_format::{BlockKind, BlockPointer, InodeId, SnapshotRow, Stamp, Txg};
 
 use crate::blocks::DatasetBlocks;
 use crate::differ::{Base, Shared, differences, shared};
 use crate::error::{Error, Result};
+use crate::inner::Inner;
+use crate::manifest::Listed;
 use crate::raw::{file_of, name_of, offset_of, stored};
 use crate::stream_io::StreamWriter;
 
@@ -35,29 +38,29 @@ const AT_ONCE: usize = 1 << 19;
 const FRAME_BYTES: usize = 1 << 20;
 
 /// Where a block lies in a raw dataset: what they are ordered by.
-type Place = (InodeId, u64);
+pub(crate) type Place = (InodeId, u64);
 
-fn place_of(stamp: &Stamp) -> Place {
+pub(crate) fn place_of(stamp: &Stamp) -> Place {
     (file_of(&stamp.salt), offset_of(stamp))
 }
 
 /// Which of two trees names a block.
-#[derive(Clone, Copy, Default)]
-struct Named {
-    target: bool,
-    base: bool,
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Named {
+    pub target: bool,
+    pub base: bool,
 }
 
 /// Blocks of two snapshots, of one range of places.
 #[derive(Default)]
-struct Batch {
-    blocks: BTreeMap<Place, (BlockPointer, Named)>,
+pub(crate) struct Batch {
+    pub blocks: BTreeMap<Place, (BlockPointer, Named)>,
     /// From this place on blocks were left out.
     end: Option<Place>,
 }
 
 impl Batch {
-    fn add(&mut self, after: Option<Place>, pointer: &BlockPointer, is_target: bool) {
+    pub fn add(&mut self, after: Option<Place>, pointer: &BlockPointer, is_target: bool) {
         let place = place_of(&pointer.stamp);
         if after.is_some_and(|after| place <= after) || self.end.is_some_and(|end| place >= end) {
             return;
@@ -68,15 +71,69 @@ impl Batch {
         } else {
             named.base = true
         }
+        self.bound();
+    }
+
+    /// A block of the target, of which it is known whether it is as old as the base. It is younger if any reference to it is.
+    pub fn add_told(&mut self, after: Option<Place>, pointer: &BlockPointer, is_old: bool) {
+        let place = place_of(&pointer.stamp);
+        if after.is_some_and(|after| place <= after) || self.end.is_some_and(|end| place >= end) {
+            return;
+        }
+        let (_, named) = self.blocks.entry(place).or_insert((*pointer, Named { target: true, base: true }));
+        named.base &= is_old;
+        self.bound();
+    }
+
+    fn bound(&mut self) {
         if self.blocks.len() > AT_ONCE {
             self.end = self.blocks.pop_last().map(|(place, _)| place);
         }
     }
 }
 
+/// Where it is known from which blocks a snapshot has.
+pub(crate) enum Known<'a> {
+    /// From its trees, with the key.
+    Trees(RawTrees<'a>),
+    /// From the manifest of its dataset.
+    Listed(&'a Inner, Listed),
+}
+
+impl Known<'_> {
+    /// The blocks behind a place, as many as are taken at once.
+    fn batch(&self, after: Option<Place>) -> Result<Batch> {
+        match self {
+            Known::Trees(trees) => trees.batch(after),
+            Known::Listed(inner, listed) => inner.listed_batch(listed, after),
+        }
+    }
+
+    /// What the base had is told by what is kept of it, by what is gone of it, or there is none.
+    fn upon(&self) -> Upon {
+        let (is_marked, has_base) = match self {
+            Known::Trees(trees) => (false, trees.base.is_some()),
+            Known::Listed(_, listed) => (listed.mark().is_some(), listed.base().is_some()),
+        };
+        match (is_marked, has_base) {
+            (true, _) => Upon::Kept,
+            (_, true) => Upon::Gone,
+            _ => Upon::Nothing,
+        }
+    }
+}
+
+/// What a raw increment says of its base.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Upon {
+    Nothing,
+    Gone,
+    Kept,
+}
+
 /// Both trees of a snapshot, and of its base.
 pub(crate) struct RawTrees<'a> {
-    pub blocks: &'a DatasetBlocks,
+    pub blocks: Arc<DatasetBlocks>,
     pub target: &'a SnapshotRow,
     pub base: Option<(&'a SnapshotRow, Txg)>,
     /// Several leaves may name one block.
@@ -85,22 +142,22 @@ pub(crate) struct RawTrees<'a> {
 
 impl RawTrees<'_> {
     /// The blocks behind a place, as many as are taken at once.
-    fn batch(&self, after: Option<Place>) -> Result<Batch> {
+    pub fn batch(&self, after: Option<Place>) -> Result<Batch> {
         let mut batch = Batch::default();
         let since = self.base.map_or(Txg(0), |(_, txg)| txg);
         for (target, base) in [
             (self.target.names, self.base.and_then(|(row, _)| row.names)),
             (self.target.extents, self.base.and_then(|(row, _)| row.extents)),
         ] {
-            walk(self.blocks, target, |node| node.birth > since, &mut |pointer| {
+            walk(&self.blocks, target, |node| node.birth > since, &mut |pointer| {
                 batch.add(after, pointer, true)
             })?;
             if self.base.is_some() {
-                let shared: Shared = shared(self.blocks, target, since)?;
+                let shared: Shared = shared(&self.blocks, target, since)?;
                 let differs = |node: &BlockPointer| !shared.contains(&node.copies[0]);
-                walk(self.blocks, base, differs, &mut |pointer| batch.add(after, pointer, false))?;
+                walk(&self.blocks, base, differs, &mut |pointer| batch.add(after, pointer, false))?;
                 if self.shares {
-                    walk(self.blocks, target, |_| true, &mut |pointer| {
+                    walk(&self.blocks, target, |_| true, &mut |pointer| {
                         if let Some((_, named)) = batch.blocks.get_mut(&place_of(&pointer.stamp)) {
                             named.target = true;
                         }
@@ -194,41 +251,76 @@ impl<'s, 'w> RawSender<'s, 'w> {
         Ok(())
     }
 
+    /// A block that a snapshot still has of what its base had. `range`: those before it.
+    fn kept(&mut self, range: &mut Option<RawKept>, stamp: &Stamp) -> Result<()> {
+        match range {
+            Some(range)
+                if range.first.salt == stamp.salt && range.first.counter + range.count == stamp.counter =>
+            {
+                range.count += 1;
+                Ok(())
+            }
+            _ => self.end_kept(range.replace(RawKept { first: *stamp, count: 1 })),
+        }
+    }
+
+    fn end_kept(&mut self, range: Option<RawKept>) -> Result<()> {
+        if let Some(range) = range {
+            self.body.extend_from_slice(&range.encode());
+        }
+        if self.body.len() >= FRAME_BYTES { self.flush(FrameKind::RawKept) } else { Ok(()) }
+    }
+
+    /// The last frame of what is kept, which may be the only one, and empty.
+    fn close_kept(&mut self, range: Option<RawKept>) -> Result<()> {
+        self.end_kept(range)?;
+        self.writer.frame(FrameKind::RawKept, &self.body)?;
+        self.body.clear();
+        Ok(())
+    }
+
     /// A snapshot of a dataset that was written here.
-    pub fn send_sealed(&mut self, roots: &RawRoots, trees: &RawTrees<'_>) -> Result<()> {
+    pub fn send_sealed(&mut self, roots: &RawRoots, known: &Known<'_>, blocks: &DatasetBlocks) -> Result<()> {
         self.roots(roots)?;
-        let first = trees.batch(None)?;
+        let first = known.batch(None)?;
         let whole = first.end.is_none();
         let mut batch = Some(first);
-        if trees.base.is_some() && self.position.0.0 == 0 {
-            // All that is gone comes first; where that is not known from one walk, blocks are looked for once more.
+        let upon = known.upon();
+        if upon != Upon::Nothing && self.position.0.0 == 0 {
+            // All that is gone comes first; where that is not known from one look, blocks are looked for once more.
             let mut some = batch.take();
+            let mut range = None;
             while let Some(now) = some.take() {
                 for (pointer, named) in now.blocks.values() {
-                    if named.base && !named.target {
-                        self.gone(pointer.stamp)?;
+                    match upon {
+                        Upon::Gone if named.base && !named.target => self.gone(pointer.stamp)?,
+                        Upon::Kept => self.kept(&mut range, &pointer.stamp)?,
+                        _ => {}
                     }
                 }
                 match now.end {
-                    Some(_) => some = Some(trees.batch(now.blocks.keys().next_back().copied())?),
+                    Some(end) => some = Some(known.batch(before(end))?),
                     None if whole => batch = Some(now),
                     None => {}
                 }
             }
-            self.flush(FrameKind::RawGone)?;
+            match upon {
+                Upon::Kept => self.close_kept(range)?,
+                _ => self.flush(FrameKind::RawGone)?,
+            }
         }
         let mut next = match batch {
             Some(batch) => batch,
-            None => trees.batch(None)?,
+            None => known.batch(None)?,
         };
         loop {
             for (place, (pointer, named)) in &next.blocks {
                 if named.target && !named.base && *place >= self.position {
-                    self.sealed(trees.blocks, pointer)?;
+                    self.sealed(blocks, pointer)?;
                 }
             }
             match next.end {
-                Some(_) => next = trees.batch(next.blocks.keys().next_back().copied())?,
+                Some(end) => next = known.batch(before(end))?,
                 None => return self.flush(FrameKind::RawBlocks),
             }
         }
@@ -249,18 +341,27 @@ impl<'s, 'w> RawSender<'s, 'w> {
         self.block(&RawBlock { hash: pointer.hash, stamp: pointer.stamp, psize: pointer.psize }, &bytes)
     }
 
-    /// A snapshot of a raw dataset: what its files hold, and a base's do not.
+    /// A snapshot of a raw dataset: what its files hold, and a base's do not; or, of a base of which only the txg is known, what they hold that was
+    /// not stored by then.
     pub fn send_stored(
         &mut self,
         roots: &RawRoots,
         carrier: &Dataset,
         blocks: &DatasetBlocks,
-        extents: (Option<Base>, Option<BlockPointer>),
+        (base, mark, root): (Option<Base>, Option<Txg>, Option<BlockPointer>),
         salts: &BTreeMap<InodeId, [u8; 16]>,
     ) -> Result<()> {
         self.roots(roots)?;
-        let (base, root) = extents;
         let mut last: Option<Place> = None;
+        if mark.is_some() && self.position.0.0 == 0 {
+            let mut range = None;
+            differences(blocks, None, root, &mut |key, _, _| {
+                let Some((place, stamp)) = stamp_at(key, salts) else { return Ok(()) };
+                if last.replace(place) == Some(place) { Ok(()) } else { self.kept(&mut range, &stamp) }
+            })?;
+            self.close_kept(range)?;
+        }
+        last = None;
         if base.is_some() && self.position.0.0 == 0 {
             differences(blocks, base, root, &mut |key, old, new| {
                 let Some((place, stamp)) = stamp_at(key, salts) else { return Ok(()) };
@@ -280,6 +381,9 @@ impl<'s, 'w> RawSender<'s, 'w> {
         differences(blocks, base, root, &mut |key, _, new| {
             let Some((place, stamp)) = stamp_at(key, salts) else { return Ok(()) };
             let Some(new) = new.filter(|_| place >= from) else { return Ok(()) };
+            if mark.is_some_and(|mark| is_stored_by(new, mark)) {
+                return Ok(());
+            }
             if let Some(weighed) = &mut self.weighed {
                 // Its records are the block and what stands before it.
                 *weighed += Extent::decode(new).map_or(0, |extent| u64::from(extent.length()));
@@ -301,6 +405,18 @@ impl<'s, 'w> RawSender<'s, 'w> {
         })?;
         self.flush(FrameKind::RawBlocks)
     }
+}
+
+/// True if all of an extent was stored by a txg. Of what lies in the tree nobody knows when.
+fn is_stored_by(extent: &[u8], txg: Txg) -> bool {
+    let Ok(extent) = Extent::decode(extent) else { return false };
+    let pointers = extent.pointers();
+    !pointers.is_empty() && pointers.iter().all(|pointer| pointer.birth <= txg)
+}
+
+/// The place before one, behind which a look goes on that left out what lies there and later.
+fn before(place: Place) -> Option<Place> {
+    Some((place.0, place.1 - 1))
 }
 
 /// The block whose record an item of a raw dataset's extents tree is.

@@ -578,6 +578,11 @@ impl Inner {
         }
         let chain = table.chain_up_to(of, txg);
         let id = table.take_id();
+        // What becomes the target's is listed as its own from the beginning.
+        let writers = match receiving.clone {
+            true => self.writers_of_clone(table, (of, txg), id),
+            false => table.get(of).map(|entry| entry.writers.clone()).unwrap_or_default(),
+        };
         if receiving.clone {
             (row.created_txg, row.created_ns) = (self.txgs.gate.open_txg(), self.now_ns());
         }
@@ -587,6 +592,7 @@ impl Inner {
         hidden.keys = keys;
         hidden.row_dirty = true;
         hidden.receive_dirty = true;
+        hidden.set_writers(writers);
         hidden.deaths.set_chain(chain, Txg(0));
         hidden.receiving = Some(Receiving::new(receiving, true));
         table.insert(hidden);

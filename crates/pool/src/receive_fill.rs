@@ -84,16 +84,13 @@ impl Inner {
                 let taken = match kind {
                     FrameKind::RawRoots => raw.roots(&payload),
                     FrameKind::RawGone => raw.gone(&payload),
+                    FrameKind::RawKept if reader.header.kept => raw.kept(&payload),
                     FrameKind::RawBlocks => {
                         raw.blocks(&payload).map(|position| self.reached(hidden, position))
                     }
                     _ => Err(Wrong::Frame("it is of a kind that has no place here".into())),
                 };
-                taken.map_err(|wrong| match wrong {
-                    Wrong::Frame(reason) => reader.misplaced(reason),
-                    Wrong::Here(Error::Dataset(error)) => self.receive_error(reader, error),
-                    Wrong::Here(error) => error,
-                })?;
+                taken.map_err(|wrong| self.refused(reader, wrong))?;
                 reader.reuse(payload);
                 continue;
             }
@@ -155,14 +152,26 @@ impl Inner {
                     if (end.guid, end.frames) != (begin.guid, reader.frames - first + 1) {
                         return Err(reader.misplaced("it ends another snapshot".into()));
                     }
-                    if raw.is_some_and(|raw| !raw.has_roots) {
+                    if raw.as_ref().is_some_and(|raw| !raw.has_roots) {
                         return Err(reader.misplaced("it ends a snapshot that has no roots".into()));
+                    }
+                    if let Some(raw) = &mut raw {
+                        raw.end_kept().map_err(|wrong| self.refused(reader, wrong))?;
                     }
                     repeats.settle(self, reader)?;
                     return Ok(notes);
                 }
                 _ => return Err(reader.misplaced("it is of a kind that has no place here".into())),
             }
+        }
+    }
+
+    /// Why a frame of a raw snapshot is not taken.
+    fn refused(&self, reader: &StreamReader<'_>, wrong: Wrong) -> Error {
+        match wrong {
+            Wrong::Frame(reason) => reader.misplaced(reason),
+            Wrong::Here(Error::Dataset(error)) => self.receive_error(reader, error),
+            Wrong::Here(error) => error,
         }
     }
 

@@ -370,12 +370,17 @@ impl References {
 
     /// True if a block is known to have more than one reference. A row that cannot be read is nobody's trouble here.
     pub fn is_shared(&self, address: Address) -> bool {
+        self.count(address) > 1
+    }
+
+    /// How many pointers lead to a block.
+    pub fn count(&self, address: Address) -> u64 {
         let pending = self.state.lock().pending.get(&address).cloned();
         let row = pending.unwrap_or_else(|| {
             let value = self.meta.get(&key(address)).ok()??;
             ReferenceRow::decode(&value).ok()
         });
-        row.is_some_and(|row| row.more > 0)
+        row.map_or(1, |row| row.more.saturating_add(1))
     }
 
     /// One more pointer leads to a block. Sync context.

@@ -24,8 +24,9 @@ use crate::blocks::DatasetBlocks;
 use crate::differ::{Base, Found, differences, spans};
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::manifest::Listed;
 use crate::raw::roots_of;
-use crate::raw_send::{RawSender, RawTrees, salts_of};
+use crate::raw_send::{Batch, Known, Named, RawSender, RawTrees, salts_of};
 use crate::references::References;
 use crate::stream_io::StreamWriter;
 
@@ -115,7 +116,9 @@ impl Inner {
             return Ok(guess);
         }
         let (id, pin) = self.pin(&spec.snapshot)?;
-        self.open_head(id)?;
+        if !self.is_listed(spec, id, self.upon(spec, id, &pin)?.as_ref()) {
+            self.open_head(id)?;
+        }
         let notes = self.notes_to_send(spec, id, pin.txg)?;
         let mut places = Places::new();
         let is_sharing = self.repeats(spec, id) && self.references.any_shared();
@@ -143,8 +146,16 @@ impl Inner {
                 table.get(id).ok_or_else(missing)?;
                 self.written_since(&table, id, base.txg, Some(pin.txg))
             }
-            Some(Upon::Mark(_)) if self.is_raw(id) || spec.raw && self.is_sealed(id) => {
+            Some(Upon::Mark(_)) if self.is_raw(id) && !spec.raw => {
                 Err(Error::RawBookmark { name: spec.snapshot.clone() })
+            }
+            // All that is listed is looked at to say more.
+            Some(Upon::Mark(_)) if self.is_raw(id) => Ok(pin.row.data),
+            Some(upon @ Upon::Mark(_)) if spec.raw && self.is_sealed(id) => {
+                match self.is_listed(spec, id, Some(&upon)) {
+                    true => Ok(pin.row.data),
+                    false => Err(Error::RawBookmark { name: spec.snapshot.clone() }),
+                }
             }
             Some(Upon::Mark(mark)) => {
                 self.open_head(id)?;
@@ -185,6 +196,20 @@ impl Inner {
         (spec.packed || spec.raw) && !(self.is_raw(id) || spec.raw && self.is_sealed(id))
     }
 
+    /// Blocks go as they are sealed.
+    fn goes_sealed(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        spec.raw && (self.is_raw(id) || self.is_sealed(id))
+    }
+
+    /// What goes is found in the manifest, without a key: there is none, or nothing is left of the base that could be walked.
+    fn is_listed(&self, spec: &SendSpec, id: DatasetId, upon: Option<&Upon>) -> bool {
+        let table = self.table.read();
+        let Some(entry) = table.get(id).filter(|entry| !entry.row.raw && !entry.writers.is_empty()) else {
+            return false;
+        };
+        spec.raw && (entry.keys.is_none() || matches!(upon, Some(Upon::Mark(_))))
+    }
+
     /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
     fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
         !(self.is_raw(id) || spec.raw && self.is_sealed(id))
@@ -217,7 +242,11 @@ impl Inner {
         for spec in specs {
             self.check_send(spec)?;
             let (id, pin) = self.pin(&spec.snapshot)?;
-            self.open_head(id)?;
+            let upon = self.upon(spec, id, &pin)?;
+            if !self.is_listed(spec, id, upon.as_ref()) {
+                self.open_head(id)?;
+            }
+            header.kept |= self.goes_sealed(spec, id) && matches!(upon, Some(Upon::Mark(_)));
             if !spec.raw {
                 self.open_snapshot(id, &pin.row.name)?;
             }
@@ -251,14 +280,25 @@ impl Inner {
         let (id, pin) = self.pin(&spec.snapshot)?;
         let base = self.upon(spec, id, &pin)?;
         let bytes = if weighs { 0 } else { self.check_send(spec)? };
-        let raw = spec.raw && (self.is_raw(id) || self.is_sealed(id));
+        let raw = self.goes_sealed(spec, id);
         let packed = self.goes_packed(spec, id);
+        let listed = self.is_listed(spec, id, base.as_ref());
         // In use: its key stays loaded.
-        let handle = if raw && self.is_raw(id) { None } else { Some(self.use_dataset(id)?) };
-        let stored = self.open_stored(id, &pin.row.name)?;
-        let (target, blocks, pin, base) = match self.is_raw(id) && !raw {
-            true => self.shown(id, pin, base)?,
-            false => (Arc::clone(stored.dataset()), self.blocks_for(id, spec)?, pin, base),
+        let wants_key = !(raw && self.is_raw(id) || listed);
+        let handle = if wants_key { Some(self.use_dataset(id)?) } else { None };
+        let opened = match listed {
+            true => None,
+            false => {
+                let stored = self.open_stored(id, &pin.row.name)?;
+                Some((Arc::clone(stored.dataset()), self.blocks_for(id, spec)?))
+            }
+        };
+        let (opened, pin, base) = match self.is_raw(id) && !raw {
+            true => {
+                let (target, blocks, pin, base) = self.shown(id, pin, base)?;
+                (Some((target, blocks)), pin, base)
+            }
+            false => (opened, pin, base),
         };
         let properties = match spec.properties {
             true => self.props_to_send(id, spec.backup),
@@ -271,7 +311,10 @@ impl Inner {
             base: base.as_ref().map_or(0, Upon::guid),
             created_ns: pin.row.created_ns,
             bytes,
-            hash_seed: *target.hash_seed(),
+            hash_seed: match &opened {
+                Some((target, _)) => *target.hash_seed(),
+                None => self.hash_seed_of(id),
+            },
             position,
             resumed: spec.resume.is_some(),
             raw,
@@ -289,12 +332,13 @@ impl Inner {
         if raw {
             let mut sender = RawSender::new(writer, progress, &spec.snapshot, position);
             sender.weighed = weighs.then_some(0);
-            self.send_raw(id, &mut sender, &target, &blocks, &pin, base.as_ref())?;
+            self.send_raw(id, &mut sender, opened.as_ref().map(|opened| &*opened.0), &pin, base.as_ref())?;
             let weighed = sender.weighed.unwrap_or_default();
             let frames = writer.frames - first + 1;
             writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
             return Ok(weighed);
         }
+        let (target, blocks) = opened.expect("only what is raw goes unopened");
         let mut sender = Sender {
             writer,
             progress,
@@ -369,30 +413,44 @@ impl Inner {
         Ok((view.dataset, view.blocks, pin, base))
     }
 
+    fn hash_seed_of(&self, id: DatasetId) -> [u8; 16] {
+        self.table.read().get(id).map(|entry| entry.row.hash_seed).unwrap_or_default()
+    }
+
     fn send_raw(
-        &self,
+        self: &Arc<Inner>,
         id: DatasetId,
         sender: &mut RawSender<'_, '_>,
-        target: &Dataset,
-        blocks: &DatasetBlocks,
+        target: Option<&Dataset>,
         pin: &Pin,
-        base: Option<&Upon>,
+        upon: Option<&Upon>,
     ) -> Result<()> {
-        let base = match base {
+        let missing = || Error::NoSuchSnapshot { name: sender.name.to_owned() };
+        let base = match upon {
             Some(Upon::Snapshot(_, base)) => Some((&base.row, base.txg)),
-            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
-            None => None,
+            _ => None,
+        };
+        let mark = match upon {
+            Some(Upon::Mark(mark)) => Some(mark.txg),
+            _ => None,
         };
         if self.is_raw(id) {
+            let target = target.ok_or_else(missing)?;
             let roots = roots_of(target)?;
+            let blocks = {
+                let table = self.table.read();
+                let open = table.get(id).and_then(|entry| entry.open.as_ref());
+                Arc::clone(&open.ok_or_else(missing)?.blocks)
+            };
             let upon = base.map(|(row, txg)| Base { root: row.extents, txg });
-            return sender.send_stored(&roots, target, blocks, (upon, pin.row.extents), &salts_of(target)?);
+            let salts = salts_of(target)?;
+            return sender.send_stored(&roots, target, &blocks, (upon, mark, pin.row.extents), &salts);
         }
-        let roots = {
+        let (roots, locked) = {
             let table = self.table.read();
-            let missing = || Error::NoSuchSnapshot { name: sender.name.to_owned() };
-            let row = &table.get(id).ok_or_else(missing)?.row;
-            RawRoots {
+            let entry = table.get(id).ok_or_else(missing)?;
+            let row = &entry.row;
+            let roots = RawRoots {
                 pool: self.guid,
                 dataset: id,
                 family: row.family(),
@@ -406,10 +464,54 @@ impl Inner {
                 next_inode: pin.row.next_inode,
                 hash_seed: row.hash_seed,
                 wrapped: row.encryption.as_ref().ok_or_else(missing)?.wrapped.clone(),
-            }
+            };
+            let open = entry.open.as_ref().map(|open| Arc::clone(&open.blocks));
+            (roots, open)
         };
         let shares = self.has_feature("block_sharing");
-        sender.send_sealed(&roots, &RawTrees { blocks, target: &pin.row, base, shares })
+        let listed = self.manifest_of(id, pin.txg, (base.map(|(_, txg)| txg), mark));
+        let (known, blocks) = match (target.and(locked), listed) {
+            (Some(blocks), listed) if mark.is_none() => {
+                let trees = RawTrees { blocks: Arc::clone(&blocks), target: &pin.row, base, shares };
+                if let Some(listed) = listed.filter(|_| cfg!(debug_assertions)) {
+                    self.check_listed(&trees, &listed)?;
+                }
+                (Known::Trees(trees), blocks)
+            }
+            (_, Some(listed)) => {
+                // None of it is opened.
+                let table = self.table.read();
+                let row = table.get(id).ok_or_else(missing)?.row.clone();
+                drop(table);
+                (Known::Listed(self, listed), self.sealed_blocks_of(&row))
+            }
+            (_, None) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
+        };
+        sender.send_sealed(&roots, &known, &blocks)
+    }
+
+    /// (M4) In a debug build what the manifest says is held against the trees.
+    fn check_listed(&self, trees: &RawTrees<'_>, listed: &Listed) -> Result<()> {
+        let (walked, told) = (trees.batch(None)?, self.listed_batch(listed, None)?);
+        let only = |batch: &Batch, of: fn(&Named) -> bool| -> BTreeMap<_, _> {
+            let blocks = batch.blocks.iter().filter(|(_, (_, named))| of(named));
+            blocks.map(|(place, (pointer, _))| (*place, pointer.copies[0])).collect()
+        };
+        let new: fn(&Named) -> bool = |named| named.target && !named.base;
+        let gone: fn(&Named) -> bool = |named| named.base && !named.target;
+        let (sent, listed_sent) = (only(&walked, new), only(&told, new));
+        let (lost, listed_lost) = (only(&walked, gone), only(&told, gone));
+        if self.references.any_shared() {
+            let both = |named: &Named| named.target;
+            assert!(
+                sent.keys().all(|place| listed_sent.contains_key(place) || told.blocks.contains_key(place))
+            );
+            assert!(!listed_lost.keys().any(|place| walked.blocks.get(place).is_some_and(|(_, n)| both(n))));
+        } else {
+            assert_eq!(sent, listed_sent, "(M4) what is sent of {}", listed);
+            assert_eq!(lost, listed_lost, "(M4) what is gone of {}", listed);
+        }
+        Ok(())
     }
 }
 

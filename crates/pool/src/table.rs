@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast_crypto::{BlockKeys, UserKey};
 use steadfast_dataset::Dataset;
-use steadfast_format::{DatasetId, DatasetRow, Txg};
+use steadfast_format::{DatasetId, DatasetRow, ManifestWriter, Txg};
 use steadfast_property::{Local, Resolved, Source};
 
 use crate::blocks::DatasetBlocks;
@@ -81,6 +81,10 @@ pub(crate) struct Entry {
     pub bookmarks: Bookmarks,
     /// Bookmarks to write or remove at the next commit.
     pub bookmarks_dirty: BTreeSet<String>,
+    /// Who wrote what it shows, if that is listed; nobody if not.
+    pub writers: Vec<ManifestWriter>,
+    /// They are to be written at the next commit.
+    pub writers_dirty: bool,
     /// What is received into it, while nobody sees it.
     pub receiving: Option<Receiving>,
     /// The receive row is to be written or removed at the next commit.
@@ -109,6 +113,8 @@ impl Entry {
             base: Txg(0),
             bookmarks: Bookmarks::new(),
             bookmarks_dirty: BTreeSet::new(),
+            writers: Vec::new(),
+            writers_dirty: false,
             receiving: None,
             receive_dirty: false,
         }
@@ -122,6 +128,12 @@ impl Entry {
     /// True if something was written to it that no commit has taken. While nobody uses it, that does not change but by a commit.
     pub fn has_unstored(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.head.is_changed())
+    }
+
+    /// Gives it these writers, to be stored with its row.
+    pub fn set_writers(&mut self, writers: Vec<ManifestWriter>) {
+        self.writers_dirty = !writers.is_empty();
+        self.writers = writers;
     }
 
     pub fn is_encrypted(&self) -> bool {

@@ -303,14 +303,15 @@ fn what_does_not_fit_is_refused_and_both_forms_lie_side_by_side() {
     assert!(!store.pool.datasets().contains(&"store/b".to_owned()));
     store.check_with(Some(&[2; 32]));
 
-    // A bookmark has no blocks, and without the key nobody knows which are whose.
+    // A bookmark of the origin is as good as the origin, and the key is not asked for.
     one.pool.add_bookmark("one/vault@a", "mark").expect("marked");
-    let refused = |spec: SendSpec| one.pool.send(&[spec], &mut Vec::new(), &mut |_, _| ()).unwrap_err();
-    let error = refused(sealed("one/branch@x", "one/vault#mark"));
-    assert!(matches!(error, Error::RawBookmark { .. }), "{error}");
     one.pool.unload_key("one/vault").expect("unloaded");
-    let error = refused(sealed("one/branch@x", "one/vault@a"));
-    assert!(matches!(error, Error::KeyNotLoaded { .. }), "{error}");
+    store.receive("store/marked", &raw(&one, "one/branch@x", "one/vault#mark")).expect("received");
+    load(&store, &["store/marked"]);
+    let was = snapshot_tree(&two.pool, "second/safe/copy@a");
+    assert!(snapshot_tree(&store.pool, "store/marked@x") != was, "it is the branch");
+    one.pool.load_key("one/vault", &KEY, false).expect("loaded");
+    equal(&one, "one/branch", &store, "store/marked");
 }
 
 #[test]

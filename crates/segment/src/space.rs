@@ -547,6 +547,20 @@ impl Space {
         freed.map_err(|Unallocated| Error::Unallocated { address })
     }
 
+    /// True if a block that begins at an address lives, there or where it was moved.
+    #[must_use]
+    pub fn is_live(&self, address: Address) -> bool {
+        let state = self.read_state();
+        let units = state.table.units_of(address, 1);
+        units.is_ok_and(|(unit, units)| state.table.is_live(address.segment, unit, units))
+    }
+
+    /// True if a segment lists units of blocks that live, in it or moved from it.
+    #[must_use]
+    pub fn is_known(&self, segment: SegmentId) -> bool {
+        self.read_state().table.is_known(segment)
+    }
+
     /// Frees all blocks of an owner without reading any of them (decision 0003). Sync context only. Gives the bytes freed.
     pub fn drop_owner(&self, owner: DatasetId) -> u64 {
         let _sync = lock(&self.sync);

@@ -794,6 +794,20 @@ impl Table {
         Ok(())
     }
 
+    /// True if the units known as (`segment`, `unit`) and on live.
+    pub fn is_live(&self, segment: SegmentId, unit: u32, units: u32) -> bool {
+        let lives = |piece: &Piece| {
+            self.rows.get(&piece.segment).is_some_and(|row| row.dead.count(piece.unit, piece.units) == 0)
+        };
+        self.resolve(segment, unit, units).is_ok_and(|pieces| pieces.iter().all(lives))
+    }
+
+    /// True if the segment has a row, or units that are known by it live elsewhere.
+    pub fn is_known(&self, segment: SegmentId) -> bool {
+        self.rows.contains_key(&segment)
+            || !self.relocations.moved_from(segment, 0, self.geometry.slot_units()).is_empty()
+    }
+
     /// Marks living units of one place dead, and retires the segment if they were its last.
     fn kill_piece(&mut self, piece: Piece) {
         let slot_units = self.geometry.slot_units();
