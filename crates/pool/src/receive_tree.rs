@@ -10,9 +10,11 @@
 //! (F3) Only with `force` is anything destroyed, and only a snapshot whose guid is nowhere in the tree, or a file system of which nothing is
 //!      there: no snapshot. What is left out of a stream is there, by its snapshots or its name, with all below it.  `Inner::strays`
 //! (F4) What cannot go stays, and is told; it does not keep the stream from being received.                        `not_followed`
+//! (F5) A clone is promoted only if that brings it a snapshot that is its own where it comes from, and takes none from a dataset whose own
+//!      it is there: so promoting ends. Or if what it is a clone of is destroyed.            `promotion_to_follow`, `free_clones`
 //!
 //! ## What a crash does
-//! Each rename is a commit, and each destroying. The next increment goes on from wherever it stopped.
+//! Each rename is a commit, and each promotion and destroying. The next increment goes on from wherever it stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +39,7 @@ pub(crate) struct Followed {
 }
 
 /// A dataset as it is here.
+#[derive(Clone)]
 struct Here {
     id: DatasetId,
     name: String,
@@ -128,22 +131,150 @@ impl Inner {
         Ok(found)
     }
 
-    /// What is here of members, by their places among them: the dataset that has the youngest of their snapshots that are here.
+    /// What is here of members, by their places among them: the dataset that has the youngest of their snapshots that are here. Of several
+    /// members whose snapshots one dataset has, which happens if one was promoted there, it is the one that has the youngest of them.
     fn counterparts(&self, spec: &ReceiveSpec, tree: &Followed, here: &[Here]) -> BTreeMap<usize, usize> {
-        let mut having: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        // Where each snapshot is: the dataset, and how old it is there.
+        let mut having: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
         for (at, dataset) in here.iter().enumerate() {
-            dataset.snapshots.iter().for_each(|(guid, _)| having.entry(*guid).or_default().push(at));
+            for (age, (guid, _)) in dataset.snapshots.iter().enumerate() {
+                having.entry(*guid).or_default().push((at, age));
+            }
         }
-        let mut found = BTreeMap::new();
+        let mut best: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for (number, member) in tree.members.iter().enumerate() {
             let Some(all) = member.snapshots.iter().rev().find_map(|(guid, _)| having.get(guid)) else {
                 continue;
             };
             let wanted = tree.wanted(spec, member);
-            let named = all.iter().copied().find(|at| here[*at].name == wanted);
-            found.extend(named.or(all.first().copied()).map(|at| (number, at)));
+            let named = all.iter().copied().find(|(at, _)| here[*at].name == wanted);
+            let Some((at, age)) = named.or(all.first().copied()) else { continue };
+            if best.get(&at).is_none_or(|(_, other)| age > *other) {
+                best.insert(at, (number, age));
+            }
         }
-        found
+        best.into_iter().map(|(at, (number, _))| (number, at)).collect()
+    }
+
+    /// Names here of what the stream leaves out. All below these is left out with them.
+    fn left_out_here(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        (here, found): (&[Here], &BTreeMap<usize, usize>),
+    ) -> Vec<String> {
+        let left_out = tree.members.iter().enumerate().filter(|(_, member)| member.left_out);
+        let name = |(number, member): (usize, &StreamMember)| match found.get(&number) {
+            Some(at) => here[*at].name.clone(),
+            None => tree.wanted(spec, member),
+        };
+        left_out.map(name).collect()
+    }
+
+    /// Promotes what was promoted where the stream comes from. What cannot be is told, and stays a clone.
+    fn follow_promotions(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<()> {
+        let mut refused = BTreeSet::new();
+        while let Some((number, clone, of)) = self.promotion_to_follow(spec, tree, &refused)? {
+            // What it gets and what it has may have one name here that they have not there.
+            for dataset in [&clone, &of] {
+                self.follow_snapshot_names(spec, tree, (&tree.members[number], dataset), watch)?;
+            }
+            if !self.promote_told(spec, tree, (&clone, &of.name), watch)? {
+                refused.insert(clone.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// A clone here that is to be promoted, with its place among the members and what it is a clone of. (F5)
+    fn promotion_to_follow(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        refused: &BTreeSet<DatasetId>,
+    ) -> Result<Option<(usize, Here, Here)>> {
+        if tree.members.is_empty() || spec.target.contains('@') {
+            return Ok(None);
+        }
+        let Ok(here) = self.here(&tree.target) else { return Ok(None) };
+        let found = self.counterparts(spec, tree, &here);
+        if found.get(&0) != Some(&0) {
+            return Ok(None);
+        }
+        let left_out = self.left_out_here(spec, tree, (&here, &found));
+        let is_left_out = |name: &str| left_out.iter().any(|above| is_at_or_below(name, above));
+        let members: BTreeMap<usize, usize> = found.iter().map(|(number, at)| (*at, *number)).collect();
+        let guids = |at: usize| -> BTreeSet<u64> {
+            let member = members.get(&at).map(|number| &tree.members[*number]);
+            member.into_iter().flat_map(|member| &member.snapshots).map(|(guid, _)| *guid).collect()
+        };
+        for (clone, of, count) in self.clones_among(&here) {
+            let names = [&here[clone].name, &here[of].name];
+            if refused.contains(&here[clone].id) || names.into_iter().any(|name| is_left_out(name)) {
+                continue;
+            }
+            let Some(number) = members.get(&clone).copied() else { continue };
+            let (own, others) = (guids(clone), guids(of));
+            let moved = || here[of].snapshots.iter().take(count).map(|(guid, _)| guid);
+            if moved().any(|guid| own.contains(guid)) && !moved().any(|guid| others.contains(guid)) {
+                return Ok(Some((number, here[clone].clone(), here[of].clone())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of these are clones of others of them, by their places, and how many snapshots there are up to that one.
+    fn clones_among(&self, here: &[Here]) -> Vec<(usize, usize, usize)> {
+        let table = self.table.read();
+        let mut numbers = BTreeMap::new();
+        for (at, dataset) in here.iter().enumerate() {
+            for (age, (_, known)) in table.get(dataset.id).into_iter().flat_map(|e| &e.snapshots).enumerate()
+            {
+                numbers.insert(known.row.number, (at, age + 1));
+            }
+        }
+        let origin = |dataset: &Here| numbers.get(&table.get(dataset.id)?.row.lineage.origin).copied();
+        let clones = here.iter().enumerate();
+        clones.filter_map(|(at, dataset)| origin(dataset).map(|(of, count)| (at, of, count))).collect()
+    }
+
+    /// Promotes a clone. False if that cannot be, which is told.
+    fn promote_told(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        (clone, of): (&Here, &str),
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<bool> {
+        let mut promoted = self.promote(&clone.name);
+        if let (Err(Error::PromoteConflict { snapshots, .. }), true) = (&promoted, spec.force) {
+            let known = self.table.read().get(clone.id).map(|entry| {
+                let rows = entry.snapshots.values().map(|known| &known.row);
+                rows.filter(|row| !tree.has(row.guid)).map(|row| row.name.clone()).collect::<BTreeSet<_>>()
+            });
+            let is_stray = |full: &&String| {
+                full.split_once('@').is_some_and(|(_, name)| known.iter().any(|known| known.contains(name)))
+            };
+            let in_the_way: Vec<String> = snapshots.iter().filter(is_stray).cloned().collect();
+            promoted = self.destroy_snapshots(&in_the_way, false).and_then(|()| self.promote(&clone.name));
+        }
+        match promoted {
+            Ok(()) => {
+                watch.snapshots_changed(&clone.name);
+                watch.snapshots_changed(of);
+                Ok(true)
+            }
+            Err(error) if self.is_suspended() => Err(error),
+            Err(error) => {
+                watch.not_followed(error);
+                Ok(false)
+            }
+        }
     }
 
     /// Gives what is here the names that it has where the stream comes from, as far as that can be by now: some may lie below what is yet to
@@ -155,6 +286,7 @@ impl Inner {
         watch: &mut dyn ReceiveWatch,
     ) -> Result<()> {
         if tree.renames.is_none() {
+            self.follow_promotions(spec, tree, watch)?;
             tree.renames = Some(self.names_to_follow(spec, tree, watch)?);
         }
         let mut left = tree.renames.take().unwrap_or_default();
@@ -204,7 +336,8 @@ impl Inner {
             if member.left_out || !taken.insert(at) {
                 continue;
             }
-            self.follow_snapshot_names(spec, tree, (member, dataset), watch)?;
+            let left = self.follow_snapshot_names(spec, tree, (member, dataset), watch)?;
+            left.into_iter().for_each(|error| watch.not_followed(error));
             let wanted = tree.wanted(spec, member);
             if at != 0 && dataset.name != wanted {
                 renames.push((dataset.id, wanted));
@@ -213,14 +346,14 @@ impl Inner {
         Ok(renames)
     }
 
-    /// Gives snapshots of a dataset the names that they have where the stream comes from.
+    /// Gives snapshots of a dataset the names that they have where the stream comes from. Gives what could not be done.
     fn follow_snapshot_names(
         &self,
         spec: &ReceiveSpec,
         tree: &Followed,
         (member, dataset): (&StreamMember, &Here),
         watch: &mut dyn ReceiveWatch,
-    ) -> Result<()> {
+    ) -> Result<Vec<Error>> {
         let mut now: BTreeMap<String, u64> =
             dataset.snapshots.iter().map(|(guid, name)| (name.clone(), *guid)).collect();
         let by_guid: BTreeMap<u64, &String> =
@@ -231,7 +364,7 @@ impl Inner {
             .map(|(name, guid)| (name.clone(), *guid))
             .collect();
         if left.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let full = |name: &str| format!("{}@{name}", dataset.name);
         loop {
@@ -259,12 +392,10 @@ impl Inner {
                 break;
             }
         }
-        for (name, guid) in left {
-            let to = full(by_guid[&guid]);
-            watch.not_followed(Error::NotFollowed { name: full(&name), to });
-        }
         watch.snapshots_changed(&dataset.name);
-        Ok(())
+        let not_followed =
+            |(name, guid): (String, u64)| Error::NotFollowed { name: full(&name), to: full(by_guid[&guid]) };
+        Ok(left.into_iter().map(not_followed).collect())
     }
 
     /// Gives one dataset its name. False if something has to happen before.
@@ -323,7 +454,7 @@ impl Inner {
         let doomed: Vec<String> =
             strays.datasets.into_iter().filter(|stray| is_at_or_below(stray, name)).collect();
         if doomed.last().is_some_and(|last| last == name) {
-            self.destroy_strays(&doomed, watch);
+            self.destroy_strays(spec, tree, &doomed, watch)?;
         }
         Ok(())
     }
@@ -360,15 +491,8 @@ impl Inner {
         if found.get(&0) != Some(&0) {
             return Ok(strays);
         }
-        let mut kept: BTreeSet<String> = BTreeSet::new();
-        let mut left_out: Vec<String> = Vec::new();
-        for (number, member) in tree.members.iter().enumerate() {
-            let counterpart = found.get(&number).map(|at| here[*at].name.clone());
-            if member.left_out {
-                left_out.extend(counterpart.clone().or_else(|| Some(tree.wanted(spec, member))));
-            }
-            kept.extend(counterpart);
-        }
+        let mut kept: BTreeSet<String> = found.values().map(|at| here[*at].name.clone()).collect();
+        let left_out = self.left_out_here(spec, tree, (&here, &found));
         let is_left_out = |name: &str| left_out.iter().any(|above| is_at_or_below(name, above));
         for dataset in here.iter().rev() {
             if is_left_out(&dataset.name) {
@@ -405,12 +529,19 @@ impl Inner {
         if tree.members.is_empty() || !spec.force || spec.dry_run || spec.target.contains('@') {
             return;
         }
-        let strays = match self.strays(spec, tree) {
-            Ok(strays) => strays,
+        let strays = self.strays(spec, tree).and_then(|strays| {
+            if strays.datasets.is_empty() {
+                return Ok(strays);
+            }
+            self.destroy_strays(spec, tree, &strays.datasets, watch)?;
+            // Clones may have got snapshots of what they were clones of.
+            self.strays(spec, tree)
+        });
+        let snapshots = match strays {
+            Ok(strays) => strays.snapshots,
             Err(error) => return watch.not_followed(error),
         };
-        self.destroy_strays(&strays.datasets, watch);
-        for (dataset, names) in strays.snapshots {
+        for (dataset, names) in snapshots {
             if self.destroy_snapshots(&names, false).is_err() {
                 // Those that nothing keeps.
                 for name in &names {
@@ -423,12 +554,21 @@ impl Inner {
     }
 
     /// Destroys datasets, each of those that lie below no other one with all below it.
-    fn destroy_strays(&self, names: &[String], watch: &mut dyn ReceiveWatch) {
+    fn destroy_strays(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        names: &[String],
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<()> {
         let lies_below =
             |name: &String| names.iter().any(|above| above != name && is_at_or_below(name, above));
         for top in names.iter().filter(|name| !lies_below(name)) {
             let doomed: Vec<String> =
                 names.iter().filter(|name| is_at_or_below(name, top)).cloned().collect();
+            if !self.free_clones(spec, tree, (&doomed, names), watch)? {
+                continue;
+            }
             if let Err(error) = watch.destroying(&doomed) {
                 watch.not_followed(error);
                 continue;
@@ -437,6 +577,30 @@ impl Inner {
             watch.destroyed(&doomed);
             if let Err(error) = destroyed {
                 watch.not_followed(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is destroyed may be what others are clones of that stay: they were promoted where the stream comes from, though no snapshot is
+    /// left that tells. False if that cannot be followed, which is told. (F5)
+    fn free_clones(
+        &self,
+        spec: &ReceiveSpec,
+        tree: &Followed,
+        (doomed, strays): (&[String], &[String]),
+        watch: &mut dyn ReceiveWatch,
+    ) -> Result<bool> {
+        loop {
+            let here = self.here(&tree.target)?;
+            let stays = |(clone, of, _): &(usize, usize, usize)| {
+                doomed.contains(&here[*of].name) && !strays.contains(&here[*clone].name)
+            };
+            let Some((clone, of, _)) = self.clones_among(&here).into_iter().find(stays) else {
+                return Ok(true);
+            };
+            if !self.promote_told(spec, tree, (&here[clone], &here[of].name), watch)? {
+                return Ok(false);
             }
         }
     }
