@@ -522,7 +522,6 @@ fn a_replica_follows_what_is_renamed_and_with_force_what_is_destroyed() {
     };
     // Without -F names are followed, but for what is in the way, and nothing is destroyed.
     host.shell("zfs send -R -i @first tank/top@2 > tree").ok();
-    // Not mounted: who mounts what was renamed makes a directory for it in what it lies in, which is a change there.
     host.shell("zfs receive -u safe/copy < tree").fails(1).says("safe/copy/x@mine");
     assert_eq!(names("filesystem", "safe/copy"), ["", "/a", "/c", "/mine", "/x", "/x/in"]);
     host.shell("zfs receive -u -F safe/copy < tree").ok();
@@ -539,4 +538,87 @@ fn a_replica_follows_what_is_renamed_and_with_force_what_is_destroyed() {
     host.shell("zfs send -R -X tank/top/x -i @2 tank/top@3 | zfs receive -F safe/copy").ok();
     assert_eq!(names("filesystem", "safe/copy"), names("filesystem", "tank/top"));
     host.shell("zfs list safe/copy/a@3 && ! zfs list safe/copy/x@3").ok();
+}
+
+#[test]
+fn a_mounted_replica_follows_names_and_promotions_and_is_not_changed_by_it() {
+    let Some(host) = host("streams_mounted") else { return };
+    host.shell("for n in '' /a /a/in /b; do zfs create tank/top$n && date > t/top$n/file; done").ok();
+    host.shell("zfs snapshot -r tank/top@1 && zfs send -R tank/top@1 | zfs receive safe/copy").ok();
+    let places = || {
+        let (out, s) = (host.shell("zfs mount").ok().out, host.at("s").display().to_string());
+        let place = |line: &str| {
+            let (name, at) = line.split_once(char::is_whitespace)?;
+            let at = at.trim().strip_prefix(&s)?.to_owned();
+            Some((name.strip_prefix("safe/copy")?.to_owned(), at.strip_prefix("/copy")?.to_owned()))
+        };
+        let mut places: Vec<(String, String)> = out.lines().filter_map(place).collect();
+        places.sort();
+        places
+    };
+    let at_home = |tails: &[&str]| -> Vec<(String, String)> {
+        tails.iter().map(|tail| ((*tail).to_owned(), (*tail).to_owned())).collect()
+    };
+    assert_eq!(places(), at_home(&["", "/a", "/a/in", "/b"]));
+    host.shell("zfs rename tank/top/a tank/top/x && zfs rename tank/top/b tank/top/a").ok();
+    host.shell("head -c 300000 /dev/urandom > t/top/x/in/more && zfs snapshot -r tank/top@2").ok();
+    host.shell("zfs send -R -i @1 tank/top@2 > tree").ok();
+
+    // Somebody uses what is to be renamed, behind another one that was: that one stays where it is mounted.
+    host.shell("exec 3< s/copy/b/file; zfs receive safe/copy < tree")
+        .fails(1)
+        .says("FS-BUSY")
+        .says("s/copy/a, where it was");
+    let displaced = [("", ""), ("/b", "/b"), ("/x", "/a"), ("/x/in", "/a/in")];
+    let displaced: Vec<(String, String)> =
+        displaced.into_iter().map(|(name, at)| (name.to_owned(), at.to_owned())).collect();
+    assert_eq!(places(), displaced);
+    host.shell(
+        "cmp t/top/x/file s/copy/a/file && cmp t/top/x/in/file s/copy/a/in/file && test ! -e s/copy/x",
+    )
+    .ok();
+    // The stream breaks off: before its first snapshot has come, and behind it.
+    host.shell("head -c 700 tree | zfs receive safe/copy").fails(1);
+    host.shell("test ! -e s/copy/x && cat s/copy/a/file s/copy/a/in/file").ok();
+    host.shell("head -c 200000 tree | zfs receive safe/copy").fails(1);
+    assert_eq!(places(), at_home(&["", "/a", "/x", "/x/in"]));
+    host.shell("rm -f rest; zfs send -R -i @1 tank/top@2 > rest").ok();
+    host.shell("zfs receive safe/copy < rest").ok();
+    assert_eq!(places(), at_home(&["", "/a", "/x", "/x/in"]));
+    host.shell("diff -r t/top s/copy").ok();
+
+    // Below what is new; and nothing was changed by all of that.
+    host.shell(
+        "zfs create tank/top/deep && zfs rename tank/top/x tank/top/deep/x && zfs snapshot -r tank/top@3",
+    )
+    .ok();
+    host.shell("zfs send -R -i @2 tank/top@3 | zfs receive safe/copy && diff -r t/top s/copy").ok();
+    assert_eq!(places(), at_home(&["", "/a", "/deep", "/deep/x", "/deep/x/in"]));
+    // What was not mounted is not, whatever its name.
+    host.shell(
+        "zfs unmount safe/copy/a && zfs rename tank/top/a tank/top/away && zfs snapshot -r tank/top@4",
+    )
+    .ok();
+    host.shell("zfs send -R -i @3 tank/top@4 | zfs receive safe/copy").ok();
+    assert_eq!(places(), at_home(&["", "/deep", "/deep/x", "/deep/x/in"]));
+    host.shell("zfs mount safe/copy/away && diff -r t/top s/copy").ok();
+
+    // Promotions, while files are open.
+    host.shell("zfs clone tank/top/away@4 tank/top/c && date > t/top/c/file && zfs snapshot -r tank/top@5")
+        .ok();
+    host.shell("zfs send -R -i @4 tank/top@5 | zfs receive safe/copy && diff -r t/top s/copy").ok();
+    host.shell("zfs promote tank/top/c && zfs snapshot -r tank/top@6").ok();
+    host.shell("zfs send -R -i @5 tank/top@6 | zfs receive safe/copy && diff -r t/top s/copy").ok();
+    host.shell("zfs get -Ho value origin safe/copy/away").ok().says("safe/copy/c@4");
+    host.shell("ls s/copy/c/.zfs/snapshot").ok().says("4\n5\n6\n");
+    host.shell("zpool history -i safe").ok().says("promote safe/copy/c");
+    // What it was made of goes there, and here.
+    host.shell(
+        "zfs destroy -r tank/top/away && zfs destroy tank/top/c@1,2,3,4,5 && zfs snapshot -r tank/top@7",
+    )
+    .ok();
+    host.shell("zfs send -R -i @6 tank/top@7 | zfs receive -F safe/copy && diff -r t/top s/copy").ok();
+    host.shell("zfs list -Hro name -t snapshot safe/copy/c | tr '\\n' ' '")
+        .ok()
+        .says("safe/copy/c@6 safe/copy/c@7 ");
 }

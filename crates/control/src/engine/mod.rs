@@ -26,6 +26,7 @@ mod moving;
 mod nbd;
 mod owners;
 mod pools;
+mod received_mounts;
 mod refuse;
 mod rename;
 mod report;

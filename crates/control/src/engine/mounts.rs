@@ -118,6 +118,8 @@ pub(super) struct Mount {
     pub made: Vec<PathBuf>,
     /// Its file system's name, which a rename changes: shared with what tells `df` how full it is.
     pub name: Arc<Mutex<String>>,
+    /// It is where it was under another name, and moves to its mountpoint when it is mounted again.
+    pub displaced: bool,
 }
 
 impl Held {
@@ -323,7 +325,8 @@ impl Engine {
         let called = Arc::new(Mutex::new(name.to_owned()));
         match self.front.mount(handle, &at, &settings, usage_of(held, Arc::clone(&called))) {
             Ok(served) => {
-                let mount = Mount { served: Arc::from(served), at, options, made, name: called };
+                let served = Arc::from(served);
+                let mount = Mount { served, at, options, made, name: called, displaced: false };
                 held.mounts.lock().insert(name.to_owned(), mount);
                 Ok(())
             }

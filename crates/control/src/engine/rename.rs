@@ -97,7 +97,7 @@ impl Engine {
         let placed = |name: String| {
             let was = held.mounted_at(&name)?;
             let own = self.mountpoint(held, &name).ok().flatten();
-            let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref());
+            let at = Some(was.clone()).filter(|at| Some(at) != own.as_ref() && !held.is_displaced(&name));
             let options = held.options_of(&name);
             Some(Placed { name, was, at, options })
         };

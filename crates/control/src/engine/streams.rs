@@ -177,13 +177,15 @@ impl StreamHost for Engine {
             told: begun,
             turn: None,
             placed: Vec::new(),
+            waiting: Vec::new(),
+            renames: Vec::new(),
             places: Vec::new(),
             refused: None,
             warnings: Vec::new(),
             touched: BTreeSet::new(),
         };
         let received = held.pool.receive(&spec, &mut input, &mut watch);
-        let Watch { warnings, refused, touched, .. } = watch;
+        let Watch { warnings, refused, touched, waiting, renames, .. } = watch;
         held.note_snapshots(touched.iter().map(String::as_str));
         if received.is_err() && !touched.is_empty() {
             // What came before is there, and by whom and when is to be found.
@@ -191,21 +193,38 @@ impl StreamHost for Engine {
         }
         let nanos = self.env.clock.monotonic_ns().saturating_sub(begun);
         let mut receipt = Receipt { parts: Vec::new(), warnings };
+        let mut not_in_place = Vec::new();
         if !request.dry_run {
             // What came before an error stays, and is treated like all that is new.
             let _turn = self.verbs.lock();
-            for name in held.pool.datasets().into_iter().filter(|name| !before.contains(name)) {
-                held.note_snapshots([&*name]);
-                if !request.no_mount {
-                    receipt.warnings.extend(self.mount_received(&held, &name));
-                }
+            let before: BTreeSet<String> =
+                before.into_iter().map(|name| renames.iter().fold(name, renamed_by)).collect();
+            let mut new: Vec<String> =
+                held.pool.datasets().into_iter().filter(|name| !before.contains(name)).collect();
+            held.note_snapshots(new.iter().map(String::as_str));
+            if request.no_mount {
+                new.clear();
             }
+            let mut waiting = waiting;
+            if received.is_err() {
+                not_in_place = self.mount_back(&held, std::mem::take(&mut waiting));
+                new.retain(|name| !not_in_place.iter().any(|(above, _)| is_at_or_below(name, above)));
+            }
+            let target = request.target.split('@').next().unwrap_or_default();
+            receipt.warnings.extend(match received {
+                Ok(_) => self.mount_all_received(&held, (target, new), waiting),
+                Err(_) => self.mount_these(&held, new.into_iter(), Vec::new()),
+            });
         }
         let told = |error| {
             let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
             let mut refusal = refused.filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
             // `receive -f` is no word.
             refusal.action = refusal.action.replace("add -f", "add -M");
+            for (_, sentence) in not_in_place {
+                refusal.meaning.push(' ');
+                refusal.meaning.push_str(&sentence);
+            }
             refusal
         };
         for part in received.map_err(told)? {
@@ -301,6 +320,10 @@ struct Watch<'e> {
     /// While a dataset changes no other verb does anything.
     turn: Option<MutexGuard<'e, ()>>,
     placed: Vec<Placed>,
+    /// What is mounted when all was received (`received_mounts.rs`).
+    waiting: Vec<Placed>,
+    /// Names that datasets had and have now, in the order of events.
+    renames: Vec<(String, String)>,
     /// Where what is destroyed was mounted.
     places: Vec<PathBuf>,
     /// Why it could not be unmounted.
@@ -333,7 +356,7 @@ impl ReceiveWatch for Watch<'_> {
 
     fn after(&mut self, _: &str) {
         let placed = std::mem::take(&mut self.placed);
-        self.warnings.extend(self.engine.mount_placed(self.held, placed));
+        self.warnings.extend(self.engine.mount_or_wait(self.held, placed, &mut self.waiting));
         self.turn = None;
     }
 
@@ -342,11 +365,14 @@ impl ReceiveWatch for Watch<'_> {
     }
 
     fn renamed(&mut self, dataset: &str, to: &str) {
-        self.touched.extend((dataset != to).then(|| to.to_owned()));
-        for placed in &mut self.placed {
-            if let Some(tail) = placed.name.strip_prefix(dataset) {
-                placed.name = format!("{to}{tail}");
+        if dataset != to {
+            self.touched.insert(to.to_owned());
+            self.waiting.append(&mut self.placed);
+            let rename = (dataset.to_owned(), to.to_owned());
+            for placed in &mut self.waiting {
+                placed.name = renamed_by(std::mem::take(&mut placed.name), &rename);
             }
+            self.renames.push(rename);
         }
         self.after(to);
     }
@@ -363,6 +389,7 @@ impl ReceiveWatch for Watch<'_> {
         let there = self.held.pool.datasets();
         self.touched.extend(datasets.iter().filter(|name| !there.contains(name)).cloned());
         self.placed.retain(|placed| there.contains(&placed.name));
+        self.waiting.retain(|placed| there.contains(&placed.name));
         let places = std::mem::take(&mut self.places);
         if datasets.iter().all(|name| !there.contains(name)) {
             for at in places.iter().filter(|at| self.held.is_inside_ours(at)) {
@@ -632,10 +659,13 @@ impl Engine {
         };
         Some(Token { guid, base, inode, offset, form }.encode())
     }
+}
 
-    /// Mounts a file system that was received, if its properties say so.
-    fn mount_received(&self, held: &Arc<Held>, name: &str) -> Vec<Refusal> {
-        self.mount_below(held, name)
+/// Name of a dataset after one at or above it got another name.
+fn renamed_by(name: String, (from, to): &(String, String)) -> String {
+    match is_at_or_below(&name, from) {
+        true => format!("{to}{}", &name[from.len()..]),
+        false => name,
     }
 }
 
