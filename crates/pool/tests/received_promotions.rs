@@ -283,8 +283,7 @@ fn whatever_becomes_of_clones_between_two_replications_arrives() {
     for seed in 0..12 {
         let (one, two) = hosts();
         let mut dice = Dice(seed * 77 + 5);
-        let mut number = 3_u64;
-        for round in 0..5_u64 {
+        for (number, round) in (3_u64..).zip(0..5_u64) {
             for step in 0..4_u64 {
                 let names: Vec<String> = names_of(&one, "one/top")
                     .into_iter()
@@ -314,7 +313,6 @@ fn whatever_becomes_of_clones_between_two_replications_arrives() {
             write_all(&one, 100 * (round + 1));
             let (base, last) = (number.to_string(), (number + 1).to_string());
             snapshot_all(&one, &last);
-            number += 1;
             let told = receive(&two, true, &replica(&one, Some(&base), &last));
             assert_eq!(told, Vec::<String>::new(), "seed {seed}, round {round}");
             all_same(&one, &two, &format!("seed {seed}, round {round}"));
