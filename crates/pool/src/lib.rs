@@ -172,6 +172,8 @@ impl Drop for DatasetHandle {
 pub struct LeafStatus {
     /// Identity and path.
     pub config: LeafConfig,
+    /// Nothing is read from it or written to it. One that leaves may be out of use, and its state is the same.
+    pub is_out: bool,
     /// Bytes that segments can fill.
     pub size_bytes: u64,
     /// Bytes that live.
@@ -396,6 +398,7 @@ impl Pool {
         let leaves = leaves.into_iter().map(|(leaf, config)| {
             let usage = accounting.devices.iter().find(|usage| usage.device == config.id);
             LeafStatus {
+                is_out: inner.space.is_out_of_use(config.id),
                 size_bytes: u64::from(config.slots) * u64::from(inner.column_of(&config)),
                 allocated_bytes: usage.map_or(0, |usage| usage.live_bytes),
                 counts: counts.get(&config.id).copied().unwrap_or_default(),

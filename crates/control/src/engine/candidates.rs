@@ -116,6 +116,8 @@ fn leaf_of(found: &FoundPool, leaf: &LeafConfig) -> VdevReport {
         (_, None) => (Health::Unavail, Some(NOT_HERE)),
         (LeafState::Offline, _) => (Health::Offline, None),
         (LeafState::Faulted, _) => (Health::Faulted, Some("failed and was taken out of use")),
+        // Labels do not say whether it is out of use.
+        (LeafState::Leaving, _) if is_removed(config, leaf) => (Health::Online, Some("is being removed")),
         (LeafState::Leaving, _) => (Health::Online, Some("is being replaced")),
         (LeafState::Online | LeafState::Gone | LeafState::Parted, _) => (Health::Online, None),
     };
@@ -130,6 +132,12 @@ fn leaf_of(found: &FoundPool, leaf: &LeafConfig) -> VdevReport {
         note: note.map(str::to_owned),
         ..VdevReport::new(name, leaf.guid, class, state)
     }
+}
+
+/// Whether all that lies on a device's group goes to others.
+fn is_removed(config: &LabelConfig, leaf: &LeafConfig) -> bool {
+    let same = |other: &&LeafConfig| other.id == leaf.id || leaf.group != 0 && other.group == leaf.group;
+    config.leaves.iter().filter(same).all(|leaf| leaf.state == LeafState::Leaving)
 }
 
 fn class_of(group: &GroupConfig) -> VdevClass {

@@ -275,10 +275,10 @@ impl Engine {
 
 fn health(measured: &Measured) -> Health {
     let whole = measured.leaves.iter().all(|leaf| {
-        leaf.config.state == LeafState::Leaving
-            || leaf.presence == Presence::Whole
-                && leaf.config.state == LeafState::Online
-                && leaf.degraded.is_none()
+        matches!(leaf.config.state, LeafState::Online | LeafState::Leaving)
+            && !leaf.is_out
+            && leaf.presence == Presence::Whole
+            && leaf.degraded.is_none()
     }) && measured.log_devices.iter().all(|log| log_health(log).0 == Health::Online);
     match (&measured.suspended, whole) {
         (Some(_), _) => Health::Suspended,
@@ -290,8 +290,10 @@ fn health(measured: &Measured) -> Health {
 /// State of a device, and what is remarkable about it.
 fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
     match leaf.config.state {
-        LeafState::Online => {}
-        LeafState::Leaving => return (Health::Online, Some("is being replaced".into())),
+        LeafState::Leaving if leaf.is_out && leaf.presence == Presence::Whole => {
+            return (Health::Faulted, Some("is out of use".into()));
+        }
+        LeafState::Online | LeafState::Leaving => {}
         LeafState::Offline => return (Health::Offline, None),
         LeafState::Faulted => return (Health::Faulted, Some("failed and was taken out of use".into())),
         LeafState::Gone => return (Health::Unavail, Some("was not found at import".into())),
@@ -302,7 +304,7 @@ fn leaf_health(leaf: &LeafStatus) -> (Health, Option<String>) {
         Presence::Whole if leaf.degraded.is_some() => {
             (Health::Degraded, leaf.degraded.map(steadfast_pool::Cause::words))
         }
-        Presence::Whole if leaf.growth.fits > leaf.growth.slots => {
+        Presence::Whole if leaf.growth.fits > leaf.growth.slots && leaf.config.state == LeafState::Online => {
             (Health::Online, Some("has grown; `zpool online -e` uses all of it".into()))
         }
         Presence::Whole => (Health::Online, None),
@@ -555,6 +557,15 @@ fn is_removed(measured: &Measured, leaf: &LeafStatus) -> bool {
     measured.leaves.iter().filter(same).all(|leaf| leaf.config.state == LeafState::Leaving)
 }
 
+/// Why a device leaves, if it does.
+fn leaving(measured: &Measured, leaf: &LeafStatus) -> Option<&'static str> {
+    match leaf.config.state {
+        LeafState::Leaving if is_removed(measured, leaf) => Some("is being removed"),
+        LeafState::Leaving => Some("is being replaced"),
+        _ => None,
+    }
+}
+
 /// What is removed, as status calls it.
 fn removed_names(measured: &Measured) -> String {
     let mut names: Vec<String> = Vec::new();
@@ -662,9 +673,9 @@ fn leaf_report(measured: &Measured, leaf: &LeafStatus) -> VdevReport {
     let (state, note) = leaf_health(leaf);
     let class = class_of(measured, leaf.config.group);
     VdevReport {
-        note: match is_removed(measured, leaf) {
-            true => Some("is being removed".to_owned()),
-            false => note,
+        note: match (leaving(measured, leaf), note) {
+            (Some(leaving), Some(note)) => Some(format!("{note}, {leaving}")),
+            (leaving, note) => leaving.map(str::to_owned).or(note),
         },
         size: leaf.size_bytes,
         allocated: leaf.allocated_bytes,
@@ -914,5 +925,62 @@ pub(super) fn unfinished(name: &str, token: String) -> FsInfo {
         mounted_at: None,
         properties: properties.into(),
         received: Properties::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use steadfast_device::MemoryDevice;
+    use steadfast_pool::{CreateSpec, DeviceHandle, GroupHandles, Pool};
+
+    #[test]
+    fn a_device_that_leaves_and_is_out_of_use_is_not_online() {
+        let handle = |path: &str| DeviceHandle {
+            path: path.into(),
+            device: Arc::new(MemoryDevice::new(path, 64 << 20)),
+        };
+        let mirror = GroupHandles {
+            redundancy: steadfast_pool::Redundancy::Mirror,
+            class: GroupClass::Normal,
+            devices: vec![handle("a"), handle("b")],
+        };
+        let spec = CreateSpec {
+            name: "tank".into(),
+            groups: vec![mirror],
+            ashift: 12,
+            force: false,
+            pool_props: Default::default(),
+            root_props: Default::default(),
+            key: None,
+            anchor: Default::default(),
+            host: "host".into(),
+            memory: Default::default(),
+        };
+        let pool = Pool::create(&steadfast_env::Env::simulated(1), spec).unwrap();
+        let mut measured = pool.state();
+        let told = |measured: &Measured| {
+            let group = group_report(measured, 1, &|leaf| leaf_report(measured, leaf));
+            let leaf = group.children[0].clone();
+            (leaf.state, leaf.note.unwrap_or_default(), group.state, health(measured))
+        };
+        use Health::{Degraded, Faulted, Online};
+        assert_eq!(told(&measured), (Online, String::new(), Online, Online));
+        measured.leaves[0].config.state = LeafState::Leaving;
+        assert_eq!(told(&measured), (Online, "is being replaced".into(), Online, Online));
+        measured.leaves[0].is_out = true;
+        let note = "is out of use, is being replaced";
+        assert_eq!(told(&measured), (Faulted, note.into(), Degraded, Degraded));
+        // All of its group leave.
+        measured.leaves[1].config.state = LeafState::Leaving;
+        let note = "is out of use, is being removed";
+        assert_eq!(told(&measured), (Faulted, note.into(), Degraded, Degraded));
+        // It is gone.
+        measured.leaves[0].presence = Presence::Removed;
+        let note = "was removed while in use, is being removed";
+        assert_eq!(told(&measured).1, note);
+        assert_eq!(told(&measured).0, Health::Removed);
+        pool.close().unwrap();
     }
 }
