@@ -181,6 +181,9 @@ fn what_cannot_be_spared_stays() {
         ("zpool offline tank $PWD/d2.img", "VDEV-NEEDED"),
         ("zpool detach tank $PWD/d2.img", "VDEV-NEEDED"),
         ("zpool offline rz $PWD/link5", "VDEV-NEEDED"),
+        ("zpool trim tank $PWD/d1.img", "TRIM-OUT"),
+        ("zpool trim tank $PWD/d2.img $PWD/link1", "TRIM-OUT"),
+        ("zpool initialize rz $PWD/d4.img", "TRIM-OUT"),
     ]);
     scene
         .host

@@ -138,6 +138,8 @@ codes! {
         "Wait for it with `zpool wait -t {word} {pool}`, or end it with `zpool {word} -c {pool}`.";
     TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."
         "`zpool status -t {pool}` shows how far each device is, with -i for `zpool initialize`.";
+    TrimOut "TRIM-OUT" "Only a device that is here and in use can be gone through: what is free on another one, nobody knows."
+        "If it is well again, `zpool online {pool} {device}`, else `zpool replace {pool} {device} NEW`; then try again. `zpool {word} {pool}` goes through all that are in use.";
     TrimUnsupported "TRIM-UNSUPPORTED" "What the device lies on cannot take space back."
         "Nothing needs to be done; the pool uses the free space again.";
     // Pools.

@@ -184,6 +184,16 @@ pub enum Error {
         /// Device.
         path: String,
     },
+    /// A device that is to be gone through is not here, or out of use.
+    #[error("{path} cannot be {}: {why}", what.passive())]
+    TrimOut {
+        /// What was asked for.
+        what: crate::trim::Sweep,
+        /// Device.
+        path: String,
+        /// What became of it.
+        why: &'static str,
+    },
     /// A device takes no discards.
     #[error("{path} cannot be trimmed: it takes no discards")]
     TrimUnsupported {

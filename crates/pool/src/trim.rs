@@ -20,6 +20,7 @@
 //!      slot is taken meanwhile, and only the sync task appends, between whose commits this runs.  `Space::discard_free_slot`
 //! (M2) A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on beside it; and it ends, because
 //!      it goes through the slots once.
+//! (M3) A device that is out of use is not gone through: whoever names it is told so, and a whole pool goes without it.  `out_of_reach`
 //!
 //! ## Not here
 //! A trim ends with the import: after the next one a device is untrimmed.
@@ -30,7 +31,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast_format::DeviceId;
+use steadfast_device::Presence;
+use steadfast_format::{DeviceId, LeafState};
 
 use crate::error::{Error, Result};
 use crate::events::EventKind;
@@ -184,7 +186,13 @@ impl Inner {
         let mut fit = Vec::new();
         let mut refused = None;
         for leaf in leaves {
-            match check(what, &trims, &leaf, command) {
+            let checked = match self.out_of_reach(&leaf) {
+                Some(why) if matches!(command, TrimCommand::Start { .. }) => {
+                    Err(Error::TrimOut { what, path: leaf.path(), why })
+                }
+                _ => check(what, &trims, &leaf, command),
+            };
+            match checked {
                 Ok(()) => fit.push(leaf),
                 // Of a whole pool, those devices take part that can.
                 Err(error) if paths.is_empty() => refused = refused.or(Some(error)),
@@ -201,6 +209,25 @@ impl Inner {
         drop(trims);
         self.txgs.commits.nudge();
         Ok(())
+    }
+
+    /// Why a device is not gone through, if it is not: nobody knows what is free on one that is out of use, or gone.
+    fn out_of_reach(&self, leaf: &Leaf) -> Option<&'static str> {
+        match leaf.config().state {
+            LeafState::Offline => Some("it is offline"),
+            LeafState::Faulted => Some("it failed and was taken out of use"),
+            LeafState::Gone => Some("it was not found at import"),
+            LeafState::Spared => Some("a spare holds what it should"),
+            LeafState::Parted => Some("it went to another pool"),
+            LeafState::Online | LeafState::Leaving if self.space.is_out_of_use(leaf.id()) => {
+                Some("it is out of use")
+            }
+            LeafState::Online | LeafState::Leaving => match leaf.device.presence() {
+                Presence::Whole => None,
+                Presence::Removed => Some("it was removed while in use"),
+                Presence::Short { .. } => Some("it was cut short while in use"),
+            },
+        }
     }
 
     /// Makes the change that was found fit; gives what it is called.

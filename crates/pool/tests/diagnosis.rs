@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{ROOT, handles, import, mount, noise, spec};
+use common::{ROOT, finish, handles, import, mount, noise, spec};
 use steadfast_device::memory::{Effect, Fault};
 use steadfast_device::{Device, MemoryDevice, Operation, Place};
 use steadfast_env::Env;
@@ -101,16 +101,6 @@ fn blank(_: u32) -> Vec<u8> {
 /// Lets the pool do what it does when nothing is asked of it.
 fn rest(pool: &Pool) {
     (0..50).for_each(|_| pool.step());
-}
-
-fn finish(pool: &Pool) {
-    for _ in 0..10_000 {
-        if pool.scan_remaining() == [0, 0] {
-            return;
-        }
-        pool.step();
-    }
-    panic!("{:?}", pool.state().scan);
 }
 
 #[test]

@@ -380,7 +380,7 @@ fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
             for (at, leaf) in leaves.iter().enumerate() {
                 let status = if what == Sweep::Trim { leaf.trim } else { leaf.initialize };
                 if at == AWAY {
-                    assert_ne!(status.state, TrimState::Active, "{redundancy:?}: nobody waits for it");
+                    assert_eq!(status.state, TrimState::Untrimmed, "{redundancy:?}: it was passed over");
                     continue;
                 }
                 assert_eq!(status.state, TrimState::Complete, "{redundancy:?} {what:?}: device {at}");
@@ -395,6 +395,16 @@ fn free_slots_of_a_group_are_filled_and_discarded_while_a_device_is_away() {
             }
             rewrite(2..FILES / 3, seed);
         }
+        // Named, it is refused, and those beside it are left alone.
+        let before: Vec<_> = pool.state().leaves.iter().map(|leaf| (leaf.trim, leaf.initialize)).collect();
+        let start = TrimCommand::Start { rate: None };
+        for named in [vec![path.clone()], vec![pool.state().leaves[0].config.path.clone(), path.clone()]] {
+            for refused in [pool.trim(&named, start), pool.initialize(&named, start)] {
+                assert!(matches!(refused, Err(Error::TrimOut { .. })), "{redundancy:?}: {refused:?}");
+            }
+        }
+        let after: Vec<_> = pool.state().leaves.iter().map(|leaf| (leaf.trim, leaf.initialize)).collect();
+        assert_eq!(before, after, "{redundancy:?}");
         let never = || -> steadfast_pool::Result<Arc<dyn Device>> { panic!("it is open") };
         assert!(pool.online(&path, &never).expect("it comes back"));
         finish(&pool);

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Dice, MIB, ROOT, handles, mount, noise, spec, write_file};
+use common::{Dice, MIB, ROOT, finish, handles, mount, noise, spec, write_file};
 use steadfast_device::MemoryDevice;
 use steadfast_device::memory::Image;
 use steadfast_env::Env;
@@ -59,16 +59,6 @@ fn import(env: &Env, images: &[Image], gone: &[usize]) -> Result<Pool, Error> {
     let (mut pools, others) = scan(handles(&here));
     assert_eq!((pools.len(), others.len()), (1, 0));
     Pool::import(env, pools.remove(0), &common::import_spec(None))
-}
-
-fn finish(pool: &Pool) {
-    for _ in 0..10_000 {
-        if pool.scan_remaining() == [0, 0] {
-            return;
-        }
-        pool.step();
-    }
-    panic!("{:?}", pool.state().scan);
 }
 
 #[test]

@@ -179,6 +179,9 @@ pub(super) fn pool(error: Error) -> Refusal {
             with(Code::TrimActive).with("device", path).with("word", what.verb())
         }
         Error::TrimNone { what, path } => with(Code::TrimNone).with("device", path).with("word", what.verb()),
+        Error::TrimOut { what, path, .. } => {
+            with(Code::TrimOut).with("device", path).with("word", what.verb())
+        }
         Error::TrimUnsupported { path } => with(Code::TrimUnsupported).with("device", path),
         Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
             .with("pool", pool)

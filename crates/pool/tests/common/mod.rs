@@ -71,6 +71,17 @@ pub fn options() -> Options {
     }
 }
 
+/// Lets the scan under way come to its end: part by part, as the sync task does it.
+pub fn finish(pool: &Pool) {
+    for _ in 0..10_000 {
+        if pool.scan_remaining() == [0, 0] {
+            return;
+        }
+        pool.step();
+    }
+    panic!("{:?}", pool.state().scan);
+}
+
 /// Bytes that do not compress.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
