@@ -51,11 +51,13 @@ pub enum Bug {
     RelocationLost,
     /// A block gets another pointer, and nobody counts it.
     ReferenceNotCounted,
+    /// A sealed block is written, and no manifest lists it.
+    BlockUnlisted,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 25] = [
         Bug::NoFlushBeforeRoot,
         Bug::NoFlushAfterRoot,
         Bug::RootBeforeData,
@@ -80,5 +82,6 @@ impl Bug {
         Bug::LogNotVouched,
         Bug::RelocationLost,
         Bug::ReferenceNotCounted,
+        Bug::BlockUnlisted,
     ];
 }

@@ -429,7 +429,7 @@ impl Inner {
             self.blockio.free(&old);
         }
         self.references.write()?;
-        self.manifests.write(&self.space)?;
+        self.manifests.write(&self.space, self.env.has_bug(Bug::BlockUnlisted))?;
         // 3
         self.note_table(self.table_items(txg))?;
         self.clean(txg, self.env.clock.monotonic_ns() - begun_ns)?;

@@ -121,12 +121,15 @@ impl Manifests {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Lists what was written since the last commit. Sync context.
-    pub fn write(&self, space: &Space) -> Result<()> {
+    /// Lists what was written since the last commit. Sync context. `forgets` one of it: a bug that is to be noticed.
+    pub fn write(&self, space: &Space, forgets: bool) -> Result<()> {
         let Pending { mut written, referred } = std::mem::take(&mut *self.pending.lock());
         // What died since would not be pruned if its segment went with it.
         written.retain(|(_, pointer)| space.is_live(pointer.copies[0]));
         written.sort_by_key(|(_, pointer)| pointer.copies[0]);
+        if forgets {
+            written.pop();
+        }
         let mut births = BTreeSet::new();
         let mut items: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let same = |a: &(DatasetId, BlockPointer), b: &(DatasetId, BlockPointer)| {
@@ -262,6 +265,10 @@ impl std::fmt::Display for Listed {
 }
 
 impl Listed {
+    pub fn id(&self) -> DatasetId {
+        self.id
+    }
+
     pub fn base(&self) -> Option<Txg> {
         self.base
     }

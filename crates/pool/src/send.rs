@@ -501,7 +501,12 @@ impl Inner {
         let gone: fn(&Named) -> bool = |named| named.base && !named.target;
         let (sent, listed_sent) = (only(&walked, new), only(&told, new));
         let (lost, listed_lost) = (only(&walked, gone), only(&told, gone));
-        if self.references.any_shared() {
+        // What is being received upon it is listed as its own.
+        let is_target = |entry: &crate::table::Entry| {
+            entry.receiving.as_ref().is_some_and(|receiving| receiving.row.target == listed.id())
+        };
+        let receives = self.table.read().iter_all().any(|(_, entry)| is_target(entry));
+        if receives || self.references.any_shared() {
             let both = |named: &Named| named.target;
             assert!(
                 sent.keys().all(|place| listed_sent.contains_key(place) || told.blocks.contains_key(place))

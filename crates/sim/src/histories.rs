@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use steadfast_model::Id;
 use steadfast_model::forest::{Forest, Refused};
-use steadfast_pool::{Error, Pool, ReceiveSpec, VolumeSpec};
+use steadfast_pool::{Error, Pool, ReceiveSpec, SendSpec, VolumeSpec};
 
 use crate::cut::{Cutter, Depth, Moment, print};
 use crate::draw::Draw;
@@ -134,6 +134,9 @@ fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), F
         if !allowed.contains(&found) {
             return Err(allowed[allowed.len() - 1].difference(&found));
         }
+        if setting.sealed {
+            hold_manifests(&pool)?;
+        }
         machine.finish(&pool)?;
         for _ in 0..200 {
             if pool.freeing() == 0 {
@@ -153,6 +156,23 @@ fn judge(setting: &Setting, images: &[Image], allowed: &[State]) -> Result<(), F
         machine.inspect()
     };
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| Err("it panics".to_owned()))
+}
+
+/// Sends every snapshot raw, whole and upon the one before it: where assertions are on, what manifests say is held against the trees.
+fn hold_manifests(pool: &Pool) -> Result<(), Failure> {
+    for name in pool.datasets() {
+        let snapshots = pool.snapshot_names(&name).map_err(|error| error.to_string())?;
+        let mut before = None;
+        for snapshot in snapshots.into_iter().map(|snapshot| format!("{name}@{snapshot}")) {
+            for base in std::iter::once(None).chain(before.take().map(Some)) {
+                let spec = SendSpec { snapshot: snapshot.clone(), base, raw: true, ..SendSpec::default() };
+                let sent = pool.send(&[spec], &mut std::io::sink(), &mut |_, _| ());
+                sent.map_err(|error| format!("{snapshot} is not sent raw: {error}"))?;
+            }
+            before = Some(snapshot);
+        }
+    }
+    Ok(())
 }
 
 impl History {

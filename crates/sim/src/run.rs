@@ -321,6 +321,7 @@ pub fn habitat(bug: Bug) -> usize {
         Bug::RelocationLost => setting.full && !setting.brim,
         Bug::OthersUnread => setting.redundancy == Redundancy::Raidz(2),
         Bug::ReferenceNotCounted => setting.props.iter().any(|(name, _)| *name == "dedup"),
+        Bug::BlockUnlisted => setting.sealed,
         _ => true,
     };
     SETTINGS.iter().position(is_home).expect("every bug has a setting")

@@ -176,4 +176,5 @@ caught! {
     a_log_that_the_anchor_does_not_vouch_for_is_caught: LogNotVouched;
     a_relocation_that_is_forgotten_is_caught: RelocationLost;
     a_reference_that_is_not_counted_is_caught: ReferenceNotCounted;
+    a_block_that_no_manifest_lists_is_caught: BlockUnlisted;
 }
