@@ -201,7 +201,8 @@ fn hostile_words_of_what_is_kept_are_refused() {
     let at = good.iter().position(|frame| frame.0 == FrameKind::RawKept).expect("there");
     let size = RawKept::SIZE;
     type Frames = Vec<(FrameKind, Vec<u8>)>;
-    let edits: [(&str, &dyn Fn(&mut Frames)); 5] = [
+    type Edit<'a> = (&'a str, &'a dyn Fn(&mut Frames));
+    let edits: [Edit<'_>; 5] = [
         ("cut", &|frames| _ = frames[at].1.pop()),
         ("of no block", &|frames| frames[at].1[16..24].fill(0)),
         ("twice", &|frames| {
