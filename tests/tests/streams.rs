@@ -366,7 +366,7 @@ fn compressed_records_go_as_they_are_and_stay_so() {
     host.shell("zfs send -c tank/home@c > whole && (head -c 90000 whole; printf x; tail -c +90002 whole) | zfs receive safe/x")
         .fails(1)
         .says("STREAM-DAMAGED");
-    host.shell("(head -c 12 whole; printf '\\20'; tail -c +14 whole) | zfs receive safe/x")
+    host.shell("(head -c 12 whole; printf '\\40'; tail -c +14 whole) | zfs receive safe/x")
         .fails(1)
         .says("flags");
     host.shell("zfs list safe/x").fails(1);
@@ -429,7 +429,7 @@ fn what_is_noted_on_snapshots_goes_along() {
         .says("next\nmore\n");
 
     // A daemon that does not know them would refuse it at the header; this one knows no more flags.
-    host.shell("(head -c 12 held; printf '\\20'; tail -c +14 held) | zfs receive safe/x")
+    host.shell("(head -c 12 held; printf '\\40'; tail -c +14 held) | zfs receive safe/x")
         .fails(1)
         .says("flags");
     host.shell("(head -c 12 held; printf '\\0'; tail -c +14 held) | zfs receive safe/x")
