@@ -230,6 +230,8 @@ codes! {
         "`zfs list -t snapshot` shows those that exist.";
     SnapshotTwice "SNAP-TWICE" "Snapshots that are named together are of one moment, so two of one file system would be the same."
         "Take them one after the other.";
+    SnapshotSpace "SNAP-SPACE" "All that a snapshot holds may have to be written again beside it, so what `refreservation` keeps is kept in full again after each, and there is not as much."
+        "Make room (`zfs list -o space` shows what takes it up), or keep less: `zfs set refreservation=none {fs}`.";
     SnapshotHeld "SNAP-HELD" "A tag keeps the snapshot from being destroyed."
         "Take the tag away with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists them), or destroy it with -d, so that it goes with its last tag.";
     SnapshotYounger "SNAP-YOUNGER" "Going back to a snapshot undoes all that came after it, younger snapshots among it."

@@ -910,6 +910,16 @@ pub enum Error {
         /// Least value.
         needed: u64,
     },
+    /// A snapshot beside which what is reserved for its dataset does not fit.
+    #[error(
+        "out of space: all that a snapshot of '{name}' holds could be written again beside it, and its refreservation would take {bytes} bytes more for that than there are"
+    )]
+    SnapshotReservation {
+        /// Dataset.
+        name: String,
+        /// What it would use more.
+        bytes: u64,
+    },
     /// A reservation of more than there is.
     #[error("size is greater than available space: {property} of '{name}' can be {room} bytes at most now")]
     ReservationTooHigh {

@@ -7,10 +7,13 @@
 //!
 //! ```text
 //! own(d)     = referenced(d) without what it shares with its origin + promised(d)
-//! used(d)    = max(own(d), refreservation(d)) + kept by its snapshots + sum of charged(c) over its children c
+//! held(d)    = the part of it that its youngest snapshot refers to as well
+//! unique(d)  = own(d) - held(d)
+//! used(d)    = own(d) + (refreservation(d) - unique(d), or 0) + kept by its snapshots + sum of charged(c) over its children c
 //! charged(d) = max(used(d), reservation(d))                       what d counts for in its parent
 //! ```
-//! These are the sums of ZFS's `dsl_dir`. What is being received, or is kept of a receive that broke off, is a dataset below what it is
+//! These are the sums of ZFS's `dsl_dir`. What a snapshot holds may have to be written again beside it, so a refreservation counts in full
+//! after one, and one that has no room for that is refused. What is being received, or is kept of a receive that broke off, is a dataset below what it is
 //! received into, or below what it is to lie in: it counts with what it has beyond its base. Limits of the dataset itself that came with a
 //! stream do not hold what arrives for it: its sender kept to them, to the last byte, and here an operation's worst case has to fit.
 //!
@@ -21,6 +24,7 @@
 //! (Q3) What is refused for want of room below a limit would not have fitted if all that is promised had come to nothing.
 //!      So a refusal is exact to the operation's own worst case: `QuotaAfterCommit` while anything below the limit is promised.
 //! (Q4) Asking and taking is one step under the budget's lock (`txg::Account`).
+//! (Q5) A snapshot after which (Q1) would not hold is not taken.     `check_snapshots`; test: `a_snapshot_needs_what_may_be_written_again`
 //!
 //! ## What exactly means
 //! Content is promised in allocation units, as it lies on devices if it does not compress, and 16 KiB for nodes of trees that
@@ -35,7 +39,7 @@
 //! Limits are properties, and used is part of the dataset's row: both are of the root that is opened. What was promised is
 //! forgotten with what it was promised for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -91,6 +95,8 @@ struct Node {
     limits: Limits,
     /// Bytes of its own as of the last commit.
     referenced: u64,
+    /// Part of it: what its youngest snapshot refers to as well. Known where something is reserved for it.
+    held: u64,
     /// Bytes it refers to that are its origin's.
     shared: u64,
     /// Bytes that only its snapshots hold.
@@ -129,7 +135,15 @@ impl Node {
     }
 
     fn used_if(&self, own: u64, children: u64) -> u64 {
-        own.max(self.limits.refreservation) + self.kept + children
+        own.max(self.reserved()) + self.kept + children
+    }
+
+    /// What `own` can come to with what is reserved for it.
+    fn reserved(&self) -> u64 {
+        match self.limits.refreservation {
+            0 => 0,
+            bytes => bytes + self.held,
+        }
     }
 
     fn used(&self) -> u64 {
@@ -189,7 +203,8 @@ impl Quotas {
     }
 
     /// Takes over limits and figures of all datasets; what was promised in `done` has become part of them.
-    pub fn rebuild(&self, table: &Table, done: Option<Txg>) {
+    /// `held` says what of a dataset its youngest snapshot refers to as well.
+    pub fn rebuild(&self, table: &Table, done: Option<Txg>, held: impl Fn(DatasetId, &Own) -> u64) {
         let mut tree = self.tree.lock();
         let mut old = std::mem::take(&mut tree.nodes);
         let mut limited = false;
@@ -210,11 +225,14 @@ impl Quotas {
             let known = old.remove(&id).unwrap_or_default();
             let mut promised_in = known.promised_in;
             done.iter().for_each(|txg| promised_in[slot(*txg)] = 0);
-            let Own { referenced, shared, shared_logical, kept, kept_logical } = own_of(table, entry);
+            let own = own_of(table, entry);
+            let held = if limits.refreservation > 0 { held(id, &own) } else { 0 };
+            let Own { referenced, shared, shared_logical, kept, kept_logical } = own;
             let node = Node {
                 parent: (id != ROOT).then_some(entry.row.parent),
                 limits,
                 referenced,
+                held,
                 shared,
                 kept,
                 logical: (entry.row.logical + kept_logical).saturating_sub(shared_logical),
@@ -238,8 +256,8 @@ impl Quotas {
     pub fn measure(&self, id: DatasetId, free: u64) -> Option<Measure> {
         let tree = self.tree.lock();
         let node = tree.nodes.get(&id)?;
-        let kept = node.limits.refreservation.saturating_sub(node.own());
-        let by_refreservation = node.limits.refreservation.saturating_sub(node.referenced);
+        let kept = node.reserved().saturating_sub(node.own());
+        let by_refreservation = node.reserved().saturating_sub(node.referenced);
         let below = node.children_settled;
         let available = tree.available(id, free).saturating_add(kept);
         let room = bound(node.limits.refquota).saturating_sub(node.own() + node.shared);
@@ -318,6 +336,26 @@ impl Quotas {
         over.map_or(Ok(()), Err)
     }
 
+    /// Refuses snapshots of datasets that a commit of `txg` is to take, if what is reserved for these would not fit beside what the
+    /// snapshots hold. (Q5)
+    pub fn check_snapshots(
+        &self,
+        table: &Table,
+        txg: Txg,
+        held: impl Fn(DatasetId, &Own) -> u64,
+        of: &[DatasetId],
+    ) -> Result<()> {
+        let trial = Quotas::new(Arc::clone(&self.admission));
+        trial.tree.lock().nodes = self.tree.lock().nodes.clone();
+        trial.rebuild(table, Some(txg), held);
+        let pool_bytes = self.admission.for_datasets.load(Ordering::Relaxed);
+        let mut tree = trial.tree.into_inner();
+        match of.iter().find_map(|id| tree.hold(*id, pool_bytes)) {
+            Some((id, bytes)) => Err(Error::SnapshotReservation { name: table.full_name(id), bytes }),
+            None => Ok(()),
+        }
+    }
+
     /// [`Quotas::check`] for a dataset that is to be made below `parent`.
     fn check_new(&self, parent: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         const NEW: DatasetId = DatasetId(u64::MAX);
@@ -349,9 +387,9 @@ impl Expected {
 }
 
 /// What a dataset is charged with.
-struct Own {
+pub(crate) struct Own {
     /// Bytes that it refers to, without what is its origin's, or its base's.
-    referenced: u64,
+    pub referenced: u64,
     /// Bytes that it refers to and that are those.
     shared: u64,
     shared_logical: u64,
@@ -428,6 +466,7 @@ impl Tree {
     fn check(&mut self, id: DatasetId, name: &str, new: Limits, free: u64) -> Result<()> {
         let Some(node) = self.nodes.get(&id) else { return Ok(()) };
         let (old, used, own, shared) = (node.limits, node.used(), node.own(), node.shared);
+        let unique = own.saturating_sub(node.held);
         // What arrives for it comes with the limit, and its sender kept to that.
         let is_for = |other: &&Node| other.held_by.is_some_and(|(target, _)| target == id);
         let arriving: u64 = self.nodes.values().filter(is_for).map(Node::charged).sum();
@@ -463,7 +502,7 @@ impl Tree {
         if new.reservation > old.reservation && new.reservation > room {
             return Err(high("reservation", room));
         }
-        let room = own.max(old.refreservation).saturating_add(below).min(bound(new.refquota));
+        let room = unique.max(old.refreservation).saturating_add(below).min(bound(new.refquota));
         if new.refreservation > old.refreservation && new.refreservation > room {
             return Err(high("refreservation", room));
         }
@@ -516,6 +555,23 @@ impl Tree {
             node.promised_below = node.promised_below + now - promised;
             (before, after, at) = (charged, node.charged(), node.parent);
         }
+    }
+
+    /// A snapshot holds all of a dataset. Gives it, and what that adds to what it uses, where there is no room for it.
+    fn hold(&mut self, id: DatasetId, pool_bytes: u64) -> Option<(DatasetId, u64)> {
+        let above = |id: DatasetId| {
+            std::iter::successors(Some(id), |id| self.nodes.get(id).and_then(|node| node.parent))
+        };
+        let used = |tree: &Tree, id: &DatasetId| tree.nodes.get(id).map_or(0, Node::used);
+        let before: Vec<(DatasetId, u64)> = above(id).map(|id| (id, used(self, &id))).collect();
+        self.shift(id, |node| node.held = node.referenced);
+        let more = used(self, &id) - before[0].1;
+        let over = |(id, before): &(DatasetId, u64)| {
+            let node = &self.nodes[id];
+            let room = if node.parent.is_none() { pool_bytes } else { u64::MAX };
+            node.used() > *before && node.used() > room.min(bound(node.limits.quota))
+        };
+        (more > 0 && before.iter().any(over)).then_some((id, more))
     }
 
     /// (Q1): where so many bytes more would not fit, and whether that is for want of a quota.
@@ -610,6 +666,7 @@ impl Inner {
     /// Brings limits and figures up to date after a commit of `done`, or a change of the table.
     pub(crate) fn update_quotas(&self, done: Option<Txg>) {
         let accounting = self.space.accounting();
+        let _figures = self.figures.read();
         let table = self.table.read();
         let charged = |entry| {
             let own = own_of(&table, entry);
@@ -619,7 +676,27 @@ impl Inner {
         let other = accounting.live_bytes.saturating_sub(datasets);
         let room = accounting.capacity_bytes.saturating_sub(other);
         self.admission.for_datasets.store(room, Ordering::Relaxed);
-        self.quotas.rebuild(&table, done);
+        self.quotas.rebuild(&table, done, |id, own| self.held_of(&table, id, own));
+    }
+
+    /// What of a dataset's own its youngest snapshot refers to as well. Under `figures`.
+    fn held_of(&self, table: &Table, id: DatasetId, own: &Own) -> u64 {
+        if table.get(id).is_none_or(|entry| entry.snapshots.is_empty()) {
+            return 0;
+        }
+        // What cannot be read is told where it is asked for.
+        self.written(table, id).map_or(0, |written| own.referenced.saturating_sub(written))
+    }
+
+    /// Refuses snapshots that a commit is about to take where what is reserved would not fit beside them. Sync context, under `figures`.
+    pub(crate) fn check_reserved(&self, table: &Table, txg: Txg, of: &[(DatasetId, String)]) -> Result<()> {
+        let reserves =
+            |id: &DatasetId| table.get(*id).is_some_and(|entry| Limits::of(&entry.props).refreservation > 0);
+        let of: Vec<DatasetId> = of.iter().map(|(id, _)| *id).filter(reserves).collect();
+        match of.is_empty() {
+            true => Ok(()),
+            false => self.quotas.check_snapshots(table, txg, |id, own| self.held_of(table, id, own), &of),
+        }
     }
 
     /// Bytes that the pool takes besides what lives and is promised.
@@ -645,49 +722,7 @@ impl Inner {
         self.quotas.check(id, &name, Limits::of(&props), self.free_bytes())
     }
 
-    /// Refuses one dataset more below `parent`, or a `moved` one with all below it, where a limit would be passed.
-    pub(crate) fn check_filesystem_limits(&self, parent: DatasetId, moved: Option<DatasetId>) -> Result<()> {
-        let table = self.table.read();
-        let more = 1 + moved.map_or(0, |id| table.descendants(id).len() as u64);
-        let here = moved.map(|id| table.ancestry(id)).unwrap_or_default();
-        for above in table.ancestry(parent) {
-            let value = table.get(above).and_then(|entry| entry.props.get("filesystem_limit")?.parse().ok());
-            let Some(limit) = value.filter(|limit: &u64| *limit > 0 && !here.contains(&above)) else {
-                continue;
-            };
-            if table.descendants(above).len() as u64 + more > limit {
-                return Err(Error::FilesystemLimit { name: table.full_name(above), limit });
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses so many snapshots more of datasets where a limit would be passed, at them or above them. Datasets in `already` count
-    /// them now.
-    pub(crate) fn check_snapshot_limits(
-        &self,
-        table: &Table,
-        more: &[(DatasetId, u64)],
-        already: &[DatasetId],
-    ) -> Result<()> {
-        let mut added: BTreeMap<DatasetId, u64> = BTreeMap::new();
-        for (id, count) in more {
-            for above in table.ancestry(*id).into_iter().filter(|above| !already.contains(above)) {
-                *added.entry(above).or_default() += count;
-            }
-        }
-        for (id, more) in added {
-            let limit = table.get(id).and_then(|entry| entry.props.get("snapshot_limit")?.parse().ok());
-            let Some(limit) = limit.filter(|limit: &u64| *limit > 0) else { continue };
-            let count = table.snapshots_within(id) + more;
-            if count > limit {
-                return Err(Error::SnapshotLimit { name: table.full_name(id), limit, count });
-            }
-        }
-        Ok(())
-    }
-
-    /// The same for a dataset that is to be made.
+    /// [`Inner::check_limits`] for a dataset that is to be made.
     pub(crate) fn check_new_limits(&self, parent: DatasetId, name: &str, props: &Local) -> Result<()> {
         self.quotas.check_new(parent, name, Limits::of(props), self.free_bytes())
     }

@@ -395,6 +395,9 @@ impl Inner {
                     Some(_) => None,
                 }
             });
+            // What was received has become the dataset's already.
+            let check_reserved = || self.check_reserved(&table, txg, &request.of).err();
+            let refused = refused.or_else(|| request.origin.is_none().then(check_reserved).flatten());
             if let Some(refused) = refused {
                 *request.answer.lock() = Some(Err(refused));
                 continue;

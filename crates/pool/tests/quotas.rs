@@ -271,10 +271,88 @@ fn what_is_kept_for_a_volume_goes_back_with_its_size() {
         pool.rollback(&format!("{name}@a")).expect("rolled back");
     }
     let before = pool.dataset_info("tank/all").expect("there");
-    assert_eq!(before.used_by_refreservation + before.used_by_dataset, short.max(before.used_by_dataset));
+    assert_eq!(before.used_by_refreservation + before.written, short);
     drop(pool);
     let pool = import(&env, vec![handle(&device)], None).expect("imported");
     for (name, _, expected) in cases.into_iter().chain([("tank/sparse", None, None)]) {
         assert_eq!(kept(&pool, name), expected, "{name}");
     }
+}
+
+#[test]
+fn a_refreservation_is_whole_again_after_a_snapshot() {
+    let (env, device, pool) = new_pool(&["tank/a", "tank/greedy"]);
+    set(&pool, "tank/a", "refreservation", 15 * MIB).expect("set");
+    let info = |pool: &Pool, name: &str| pool.dataset_info(name).unwrap();
+    let (fs, used_a) = mount(&pool, "tank/a");
+    let ino = new_file(&fs, "f").unwrap();
+    fs.write(ino, 0, &noise(1, 12 << 20), false).unwrap();
+    fs.syncfs().unwrap();
+    let before = info(&pool, "tank/a");
+    pool.take_snapshots(&["tank/a@1".to_owned()], &Default::default()).expect("there is room");
+    let kept = |pool: &Pool| {
+        let info = info(pool, "tank/a");
+        let unique = pool.written_since("tank/a", "1").unwrap();
+        assert_eq!(info.used_by_refreservation, 15 * MIB - unique, "{info:?}");
+        assert_eq!(info.used, info.used_by_dataset + info.used_by_snapshots + info.used_by_refreservation);
+        info
+    };
+    let taken = kept(&pool);
+    assert!(taken.used > before.used + 11 * MIB, "{taken:?}");
+    // Others fill the rest, and all of the file is written again.
+    let (greedy, used_greedy) = mount(&pool, "tank/greedy");
+    let large = new_file(&greedy, "f").unwrap();
+    assert_eq!(fill(&greedy, large, 128 * KIB).1, Errno::ENOSPC);
+    greedy.syncfs().unwrap();
+    for at in 0..12 {
+        fs.write(ino, at * MIB, &noise(100 + at, 1 << 20), false).expect("it is kept for this");
+        fs.syncfs().unwrap();
+        assert!(kept(&pool).used.abs_diff(taken.used) < MIB / 4, "one part becomes the other");
+    }
+    drop((fs, used_a, greedy, used_greedy, pool));
+    let pool = import(&env, vec![handle(&device)], None).expect("imported");
+    kept(&pool);
+    pool.destroy_snapshots(&["tank/a@1".to_owned()], false).expect("destroyed");
+    let gone = info(&pool, "tank/a");
+    assert_eq!((gone.used, gone.used_by_refreservation), (15 * MIB, 15 * MIB - gone.referenced));
+}
+
+#[test]
+fn a_snapshot_needs_what_may_be_written_again() {
+    let (_env, _device, pool) = new_pool(&["tank/q", "tank/q/v", "tank/plain"]);
+    set(&pool, "tank/q/v", "refreservation", 15 * MIB).expect("set");
+    let (fs, _use) = mount(&pool, "tank/q/v");
+    let ino = new_file(&fs, "f").unwrap();
+    fs.write(ino, 0, &noise(1, 12 << 20), false).unwrap();
+    let take = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        pool.take_snapshots(&names, &Default::default())
+    };
+    let refused = |names: &[&str]| match take(names) {
+        Err(Error::SnapshotReservation { name, bytes }) => {
+            assert_eq!(name, "tank/q/v");
+            assert!((11 * MIB..13 * MIB).contains(&bytes), "{bytes}");
+        }
+        other => panic!("{other:?}"),
+    };
+    // A quota above it has no room for both.
+    set(&pool, "tank/q", "quota", 20 * MIB).expect("set");
+    refused(&["tank/q/v@1"]);
+    refused(&["tank/plain@1", "tank/q/v@1"]);
+    assert_eq!(pool.snapshot_names("tank/plain").unwrap(), [""; 0], "all or none");
+    set(&pool, "tank/q", "quota", 28 * MIB).expect("set");
+    take(&["tank/q/v@1"]).expect("15 and 12");
+    // Nothing was written since, so nothing more is needed.
+    take(&["tank/q/v@2"]).expect("no more than before");
+    pool.destroy_snapshots(&["tank/q/v@1".to_owned(), "tank/q/v@2".to_owned()], false).expect("destroyed");
+    pool.set_property("tank/q", "quota", None).expect("none");
+    // The same where the pool has none.
+    let (plain, _used) = mount(&pool, "tank/plain");
+    let large = new_file(&plain, "f").unwrap();
+    assert_eq!(fill(&plain, large, 128 * KIB).1, Errno::ENOSPC);
+    plain.syncfs().unwrap();
+    refused(&["tank/q/v@1"]);
+    take(&["tank/plain@1"]).expect("nothing is kept for it");
+    pool.set_property("tank/q/v", "refreservation", None).expect("none");
+    take(&["tank/q/v@1"]).expect("and nothing for this one now");
 }

@@ -513,7 +513,7 @@ pub const DATASET: &[Property] = &[
         "<size> | none",
         Kind::Limit,
         "0",
-        "What is kept for its own content; counts as used before it is written.",
+        "What is kept for its own content, beside what its snapshots hold; counts as used before it is written.",
     ),
     measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies it wherever it goes."),
     setting(
@@ -547,7 +547,7 @@ pub const DATASET: &[Property] = &[
         "USEDREFRESERV",
         "<size>",
         Kind::Bytes,
-        "Part of `used` that `refreservation` keeps and that is not written yet.",
+        "Part of `used` that `refreservation` keeps and that is not written yet, or not since the youngest snapshot.",
     ),
     measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` that is its children's."),
     measured(

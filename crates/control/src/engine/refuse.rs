@@ -105,6 +105,7 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::NoSuchSnapshot { name } => with(Code::SnapshotAbsent).with("snapshot", name),
         Error::SnapshotExists { name } => with(Code::SnapshotExists).with("snapshot", name),
         Error::SnapshotTwice { name } => with(Code::SnapshotTwice).with("fs", name),
+        Error::SnapshotReservation { name, .. } => with(Code::SnapshotSpace).with("fs", name),
         Error::SnapshotHeld { name, tags } => {
             // One tag is released at a time.
             with(Code::SnapshotHeld)
