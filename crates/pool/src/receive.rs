@@ -496,7 +496,7 @@ impl Inner {
         let no_origin = || Error::NoOrigin { name: name.to_owned() };
         let mixed = || Error::RawMixed { name: name.to_owned() };
         // What was sent opened and sealed has one guid in both forms.
-        let of_guid = |table: &Table, raw| table.snapshot_of_guid(begin.base, raw);
+        let of_guid = |table: &Table, raw| table.snapshot_of_guid(begin.base, raw, parent);
         let find = |table: &Table| match &spec.origin {
             Some(origin) => table.find_snapshot(origin),
             None => of_guid(table, begin.raw).ok_or_else(|| match of_guid(table, !begin.raw) {

@@ -231,13 +231,16 @@ impl Table {
         self.iter_all().flat_map(of).collect()
     }
 
-    /// Dataset and txg of a snapshot, of the first dataset that has it.
-    pub fn snapshot_of_guid(&self, guid: u64, raw: bool) -> Option<(DatasetId, Txg)> {
+    /// Dataset and txg of a snapshot, of the dataset that has it and lies nearest to `near`: below that, then below what is above it, and so on.
+    pub fn snapshot_of_guid(&self, guid: u64, raw: bool, near: DatasetId) -> Option<(DatasetId, Txg)> {
         let of = |entry: &Entry| {
             let found = entry.snapshots.iter().find(|(_, snapshot)| snapshot.row.guid == guid);
             found.map(|(txg, _)| *txg).filter(|_| !entry.row.destroying && entry.row.raw == raw)
         };
-        self.iter().find_map(|(id, entry)| Some((id, of(entry)?)))
+        let found: Vec<(DatasetId, Txg)> =
+            self.iter().filter_map(|(id, entry)| Some((id, of(entry)?))).collect();
+        let nearest = |above: DatasetId| found.iter().find(|(id, _)| self.is_within(*id, above)).copied();
+        self.ancestry(near).into_iter().rev().find_map(nearest)
     }
 
     /// Dataset and txg of a snapshot by its full name.

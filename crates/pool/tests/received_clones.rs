@@ -258,3 +258,31 @@ fn a_crash_at_any_write_leaves_all_of_a_clone_or_nothing() {
         });
     }
 }
+
+#[test]
+fn the_origin_is_looked_for_near_where_the_clone_comes() {
+    let (one, two) = (Host::new("one", 256), Host::new("second", 256));
+    one.pool.create_dataset("one/fs", BTreeMap::new(), None).expect("made");
+    furnish(&one.pool, "one/fs");
+    one.snapshot("one/fs@a");
+    one.pool.clone_snapshot("one/fs@a", "one/clone", BTreeMap::new()).expect("cloned");
+    one.snapshot("one/clone@x");
+    let (whole, clone) = (one.send("one/fs@a", None), one.send("one/clone@x", Some("one/fs@a")));
+    for backup in ["second/b1", "second/b2", "second/b2/deep", "second/b3"] {
+        two.pool.create_dataset(backup, BTreeMap::new(), None).expect("made");
+    }
+    for place in ["second/b1/fs", "second/b2/fs", "second/b3/fs"] {
+        two.receive(place, &whole).expect("received");
+    }
+    for (place, of) in [
+        ("second/b3/clone", "second/b3/fs@a"),
+        ("second/b2/clone", "second/b2/fs@a"),
+        ("second/b2/deep/clone", "second/b2/fs@a"),
+        ("second/b1/clone", "second/b1/fs@a"),
+        ("second/clone", "second/b1/fs@a"),
+    ] {
+        two.receive(place, &clone).expect("received");
+        assert_eq!(origin(&two, place).as_deref(), Some(of), "{place}");
+    }
+    two.check();
+}
