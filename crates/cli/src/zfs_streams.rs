@@ -250,14 +250,17 @@ fn plan(sent: &Sent, script: bool) -> String {
     let total: u64 = sent.parts.iter().map(|part| part.estimate).sum();
     for SentPart { snapshot, base, estimate } in &sent.parts {
         let (name, size) = (tame(snapshot), nice_bytes(*estimate));
-        let last = |name: &str| tame(name.rsplit('@').next().unwrap_or(name));
+        // With its sign, and in a table a snapshot without.
+        let last = |name: &str| tame(&name[name.find(['@', '#']).unwrap_or_default()..]);
         text.push_str(&match (base, script) {
             (None, false) => format!("full send of {name} estimated size is {size}\n"),
             (Some(base), false) => {
-                format!("send from @{} to {name} estimated size is {size}\n", last(base))
+                format!("send from {} to {name} estimated size is {size}\n", last(base))
             }
             (None, true) => format!("full\t{name}\t{estimate}\n"),
-            (Some(base), true) => format!("incremental\t{}\t{name}\t{estimate}\n", last(base)),
+            (Some(base), true) => {
+                format!("incremental\t{}\t{name}\t{estimate}\n", last(base).trim_start_matches('@'))
+            }
         });
     }
     text.push_str(&match script {
@@ -357,6 +360,23 @@ fn receive(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_increment_goes_upon_is_told_with_its_sign() {
+        let part =
+            |base: &str| SentPart { snapshot: "tank/a@2".into(), base: Some(base.into()), estimate: 512 };
+        let told = |base: &str, script: bool| {
+            plan(&Sent { parts: vec![part(base)], ..Sent::default() }, script)
+                .lines()
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        assert!(told("tank/a@1", false).starts_with("send from @1 to tank/a@2 "));
+        assert!(told("tank/a#m", false).starts_with("send from #m to tank/a@2 "));
+        assert_eq!(told("tank/a@1", true), "incremental\t1\ttank/a@2\t512");
+        assert_eq!(told("tank/a#m", true), "incremental\t#m\ttank/a@2\t512");
+    }
 
     #[test]
     fn progress_is_told_as_in_zfs() {

@@ -67,8 +67,10 @@ codes! {
         "Leave it out; `zfs get all` and `zpool get all` list what there is.";
     PropInherit "PROP-INHERIT" "The property holds for one file system only; nothing above it counts for it."
         "Set it instead: `zfs set {property}={default} FILESYSTEM` is as if nobody had.";
-    PropSpace "PROP-SPACE" "A quota holds from now on, so it cannot be less than what is used or reserved already; a reservation is kept from others, so there must be as much; a limit of file systems or snapshots counts all below."
-        "Choose another size or limit, or destroy something; `zfs list -o space` shows what takes up space.";
+    PropSpace "PROP-SPACE" "A quota holds from now on, so it cannot be less than what is used or reserved already; a reservation is kept from others, so there must be as much."
+        "Choose another size, or destroy something; `zfs list -o space` shows what takes up space.";
+    PropCount "PROP-COUNT" "`filesystem_limit` and `snapshot_limit` bound how many there may be at a place and below it, whoever makes them."
+        "Destroy some, or allow more: `zfs set {property}=NUMBER {fs}`; `zfs get {property} {fs}` shows the limit.";
     PropReadonly "PROP-READONLY" "The value is measured, or follows from other things, and cannot be set."
         "Leave it out.";
     PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."

@@ -1269,7 +1269,7 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
         key: None,
         volume: None,
     };
-    assert_eq!(house.host().fs_create(&caller(), create).unwrap_err().code, Code::PropSpace);
+    assert_eq!(house.host().fs_create(&caller(), create).unwrap_err().code, Code::PropCount);
     let clone = FsClone {
         snapshot: "tank/a@one".into(),
         name: "tank/x/y".into(),
@@ -1277,7 +1277,7 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
         no_mount: false,
         properties: Properties::new(),
     };
-    assert_eq!(house.host().fs_clone(&caller(), clone).unwrap_err().code, Code::PropSpace);
+    assert_eq!(house.host().fs_clone(&caller(), clone).unwrap_err().code, Code::PropCount);
     let listed = house.host().fs_list(&caller(), FsList { names: vec!["tank".into()], depth: None }).unwrap();
     let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["tank", "tank/a"]);

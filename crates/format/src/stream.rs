@@ -53,6 +53,12 @@ impl StreamHeader {
         out.u32("flags", flags).reserved().finish_array()
     }
 
+    /// True if these bytes, or what follows them, may be one.
+    #[must_use]
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())])
+    }
+
     /// Reads it.
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<StreamHeader, DecodeError> {
         let mut from = Decoder::new(&Self::LAYOUT, bytes)?;

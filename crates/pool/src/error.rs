@@ -819,6 +819,20 @@ pub enum Error {
         /// Dataset.
         name: String,
     },
+    /// A receive is under way there.
+    #[error("something is being received into '{name}' or below it")]
+    ReceiveActive {
+        /// Dataset.
+        name: String,
+    },
+    /// A stream whose snapshot could not have the name here that it would get.
+    #[error("what comes would be called '{name}' here: {reason}")]
+    ReceivedName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The root dataset lives and dies with its pool.
     #[error("'{name}' is the root dataset of its pool")]
     RootDataset {

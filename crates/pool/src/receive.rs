@@ -189,6 +189,10 @@ impl Inner {
                 self.follow_names(spec, &mut tree, watch)?;
             }
             let (name, snapshot) = names(spec, &top, &begin).map_err(|reason| reader.misplaced(reason))?;
+            let full = format!("{name}@{snapshot}");
+            if let Err(reason) = steadfast_property::check_snapshot_name(&full) {
+                return Err(Error::ReceivedName { name: full, reason: reason.to_string() });
+            }
             if received.is_empty() {
                 check_sealing(spec, &name, &begin)?;
             }
@@ -344,7 +348,7 @@ impl Inner {
             })
         };
         match left_over {
-            Some((_, true, _)) => return Err(Error::Busy { name: name.to_owned() }),
+            Some((_, true, _)) => return Err(Error::ReceiveActive { name: name.to_owned() }),
             Some((_, false, true)) => return Err(Error::PartialExists { name: name.to_owned() }),
             Some((id, false, false)) => self.discard(id)?,
             None => {}
@@ -713,8 +717,6 @@ fn names(
     let (_, given) = spec.target.split_once('@').unwrap_or((&spec.target, ""));
     let name = name_of(spec, top, from);
     let snapshot = if given.is_empty() { sent } else { given };
-    let full = format!("{name}@{snapshot}");
-    steadfast_property::check_snapshot_name(&full).map_err(|error| error.to_string())?;
     Ok((name, snapshot.to_owned()))
 }
 

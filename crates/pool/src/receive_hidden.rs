@@ -99,7 +99,7 @@ impl Table {
     pub(crate) fn check_no_hidden(&self, id: DatasetId, going: &[DatasetId]) -> Result<()> {
         match self.hidden_of(id).iter().all(|hidden| going.contains(hidden)) {
             true => Ok(()),
-            false => Err(Error::Busy { name: self.full_name(id) }),
+            false => Err(Error::ReceiveActive { name: self.full_name(id) }),
         }
     }
 
@@ -142,7 +142,7 @@ impl Inner {
         let entry = table.get(hidden).ok_or_else(nothing)?;
         let receiving = entry.receiving.as_ref().ok_or_else(nothing)?;
         if receiving.active {
-            return Err(Error::Busy { name: name.to_owned() });
+            return Err(Error::ReceiveActive { name: name.to_owned() });
         }
         let row = &receiving.row;
         if (row.guid, row.base.map_or(0, |base| base.1), row.position, entry.row.raw)
@@ -201,7 +201,7 @@ impl Inner {
                 // Somebody else gave it up meanwhile: the cells that it has by now are what is to be freed of it.
                 None => return Ok(()),
                 // Or goes on with it.
-                Some(receiving) if receiving.active => return Err(Error::Busy { name }),
+                Some(receiving) if receiving.active => return Err(Error::ReceiveActive { name }),
                 Some(_) => {}
             }
             if let Some((txg, _)) = base {
@@ -269,7 +269,7 @@ impl Inner {
             (hidden, receiving.is_some_and(|receiving| receiving.active))
         };
         if active {
-            return Err(Error::Busy { name: name.to_owned() });
+            return Err(Error::ReceiveActive { name: name.to_owned() });
         }
         self.discard(hidden)
     }
@@ -324,7 +324,7 @@ impl Inner {
                 table.get(*id).and_then(|entry| entry.receiving.as_ref()).is_some_and(|r| r.active)
             };
             if hidden.iter().any(active) {
-                return Err(Error::Busy { name: name.to_owned() });
+                return Err(Error::ReceiveActive { name: name.to_owned() });
             }
             hidden
         };
@@ -407,7 +407,7 @@ mod tests {
         let hidden = hidden.expect("made");
         inner.commit_changes().expect("committed");
         // Who gives it up looked before who goes on with it came.
-        assert!(matches!(inner.discard(hidden), Err(Error::Busy { .. })));
+        assert!(matches!(inner.discard(hidden), Err(Error::ReceiveActive { .. })));
         assert!(inner.partial("tank/copy").is_some());
         inner.broke_off(hidden).expect("kept");
         inner.discard(hidden).expect("given up");

@@ -67,7 +67,16 @@ pub(crate) struct StreamReader<'a> {
 impl<'a> StreamReader<'a> {
     /// Begins to read a stream.
     pub fn new(input: &'a mut dyn Read) -> Result<StreamReader<'a>> {
-        let mut header = [0; StreamHeader::SIZE];
+        // What is no stream may be shorter than the header of one.
+        let mut header = Vec::with_capacity(StreamHeader::SIZE);
+        let read = input.take(StreamHeader::SIZE as u64).read_to_end(&mut header);
+        read.map_err(|source| Error::StreamRead { source })?;
+        if !StreamHeader::may_begin(&header) {
+            return Err(Error::NoStream { reason: "it does not begin as one".into() });
+        }
+        let Ok(header) = <[u8; StreamHeader::SIZE]>::try_from(header) else {
+            return Err(Error::StreamEnds { frame: 1, at: 0 });
+        };
         let mut reader = StreamReader {
             input,
             chain: [0; 32],
@@ -77,7 +86,6 @@ impl<'a> StreamReader<'a> {
             began: 0,
             payload: Vec::new(),
         };
-        reader.fill(&mut header)?;
         let decoded = StreamHeader::decode(&header);
         reader.header = decoded.map_err(|source| Error::NoStream { reason: source.to_string() })?;
         reader.chain = steadfast_crypto::hash(&header);

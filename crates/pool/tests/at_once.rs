@@ -65,6 +65,7 @@ fn refused(result: Result<(), Error>, what: &'static str) {
             | E::Modified { .. }
             | E::PartialExists { .. }
             | E::NoPartial { .. }
+            | E::ReceiveActive { .. }
             | E::Busy { .. },
         ) => {}
         Err(error) => panic!("{what}: {error}\n{error:?}"),

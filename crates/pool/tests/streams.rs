@@ -165,6 +165,15 @@ fn what_does_not_fit_is_refused_with_the_reason() {
         )
         .unwrap_err();
     assert!(matches!(error, Error::NoStream { .. }), "{error}");
+    let error = two.receive("second/copy", b"garbage\n").unwrap_err();
+    assert!(matches!(error, Error::NoStream { .. }), "it is shorter than what a stream begins with: {error}");
+    for at in [0, 3, 8, 20] {
+        let error = two.receive("second/none", &full[..at]).unwrap_err();
+        assert!(matches!(error, Error::StreamEnds { .. }), "{at}: {error}");
+    }
+    let long = format!("second/{}", ["x"; 250].concat());
+    let error = two.receive(&long, &full).unwrap_err();
+    assert!(matches!(error, Error::ReceivedName { .. }), "{error}");
 
     // What was changed since stays, unless it is given up.
     {

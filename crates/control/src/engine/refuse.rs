@@ -11,6 +11,27 @@ const GROUP_FULL: &str = "`zpool replace {pool} DEVICE NEW` puts another into th
 const PLACE_SMALL: &str =
     "Take one of at least {needed} bytes; an image file is made larger with `truncate -s {needed} {device}`.";
 
+/// What to do if what would be replaced has something below it or behind it.
+const NOT_ALONE: &str =
+    "Receive it under another name, or destroy them first: `zfs destroy -r` and each of their names.";
+
+/// What to do if a pool's own file system would be replaced.
+const INTO_ROOT: &str = "Receive it below, under a name that is free: `zfs receive -d {pool}/NAME`; increments then go there too.";
+
+/// The refusal that goes with an error of a pool while something is received.
+pub(super) fn receive(error: Error) -> Refusal {
+    let exists = |name: &str| Refusal::new(Code::StreamExists, error.to_string()).with("fs", name);
+    match &error {
+        Error::HasChildren { name, .. } | Error::HasSnapshots { name, .. } => {
+            exists(name).advising(NOT_ALONE)
+        }
+        Error::RootDataset { name } | Error::DestinationExists { name } if !name.contains('/') => {
+            exists(name).advising(INTO_ROOT).with("pool", name)
+        }
+        _ => pool(error),
+    }
+}
+
 /// The refusal that goes with an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
     let what = error.to_string();
@@ -158,8 +179,13 @@ pub(super) fn pool(error: Error) -> Refusal {
         }
         Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
         Error::Busy { name } => with(Code::FsBusy).with("fs", name),
-        Error::FilesystemLimit { name, .. } | Error::SnapshotLimit { name, .. } => {
-            with(Code::PropSpace).with("fs", name)
+        Error::ReceiveActive { name } => with(Code::StreamBusy).with("fs", name),
+        Error::ReceivedName { name, .. } => with(Code::NameInvalid).with("snapshot", name),
+        Error::FilesystemLimit { name, .. } => {
+            with(Code::PropCount).with("fs", name).with("property", "filesystem_limit")
+        }
+        Error::SnapshotLimit { name, .. } => {
+            with(Code::PropCount).with("fs", name).with("property", "snapshot_limit")
         }
         Error::LimitTooLow { name, .. } | Error::ReservationTooHigh { name, .. } => {
             with(Code::PropSpace).with("fs", name)

@@ -218,7 +218,7 @@ impl StreamHost for Engine {
         }
         let told = |error| {
             let is_busy = matches!(error, steadfast_pool::Error::Busy { .. });
-            let mut refusal = refused.filter(|_| is_busy).unwrap_or_else(|| refuse::pool(error));
+            let mut refusal = refused.filter(|_| is_busy).unwrap_or_else(|| refuse::receive(error));
             // `receive -f` is no word.
             refusal.action = refusal.action.replace("add -f", "add -M");
             for (_, sentence) in not_in_place {

@@ -212,3 +212,39 @@ fn a_tree_is_followed_with_what_is_mounted_of_it() {
     assert_eq!(codes, [Code::SnapshotHeld], "{:?}", receipt.warnings);
     assert_eq!(copies(), ["tank/copy", "tank/copy/a", "tank/copy/kept", "tank/copy/z"]);
 }
+
+#[test]
+fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
+    let house = House::new("whole_pool");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_pool(house.create_request("back", "b.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    let take = |name: &str| {
+        let request = FsSnapshot {
+            names: vec![format!("tank@{name}")],
+            recursive: true,
+            properties: Properties::new(),
+        };
+        house.host().fs_snapshot(&caller(), request).unwrap();
+    };
+    take("1");
+    let all = FsSend { recursive: true, ..of("tank@1", None) };
+    let stream = house.send(all);
+    let below = |target: &str| FsReceive { naming: ReceiveNaming::WithoutPool, ..into(target) };
+    for force in [false, true] {
+        let refusal = house.receive(FsReceive { force, ..below("back") }, &stream).unwrap_err();
+        assert_eq!(refusal.code, Code::StreamExists);
+        assert!(refusal.action.contains("zfs receive -d back/NAME"), "{refusal:?}");
+    }
+    house.receive(below("back/full"), &stream).unwrap();
+    take("2");
+    let more = house.send(FsSend { recursive: true, ..of("tank@2", Some("tank@1")) });
+    house.receive(FsReceive { force: true, ..below("back/full") }, &more).unwrap();
+    let listed = house.host().fs_list(&caller(), FsList { names: vec!["back".into()], depth: None }).unwrap();
+    let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["back", "back/full", "back/full/a"]);
+    // -F does not make way for a whole snapshot, and `receive` has no -r.
+    let single = house.send(of("tank@1", None));
+    let refusal = house.receive(FsReceive { force: true, ..into("back/full") }, &single).unwrap_err();
+    assert!(refusal.code == Code::StreamExists && !refusal.action.contains("add -r"), "{refusal:?}");
+}
