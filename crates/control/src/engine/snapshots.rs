@@ -173,7 +173,8 @@ impl SnapshotHost for Engine {
                         Err(refusal) => return Err(refusal),
                     }
                 }
-                if request.bookmarks && (within(depth + 1) || request.depth == Some(0) && depth == 0) {
+                let only_marks = !request.filesystems && request.depth == Some(0) && depth == 0;
+                if request.bookmarks && (within(depth + 1) || only_marks) {
                     let marks = held.pool.bookmark_infos(&name).unwrap_or_default();
                     marks.into_iter().for_each(|mark| add(&mut found, bookmark_info(mark)));
                 }

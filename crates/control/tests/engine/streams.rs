@@ -248,3 +248,31 @@ fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
     let refusal = house.receive(FsReceive { force: true, ..into("back/full") }, &single).unwrap_err();
     assert!(refusal.code == Code::StreamExists && !refusal.action.contains("add -r"), "{refusal:?}");
 }
+
+#[test]
+fn what_is_named_is_listed_without_its_snapshots_and_bookmarks() {
+    let house = House::new("named_only");
+    house.create_pool(house.create_request("tank", "a.img")).unwrap();
+    house.create_fs("tank/a", &[], None).unwrap();
+    house.snapshot(&["tank/a@1"]);
+    let mark = FsBookmark { of: "tank/a@1".into(), name: "tank/a#m".into() };
+    house.host().fs_bookmark(&caller(), mark).unwrap();
+    let listed = |filesystems: bool, depth: Option<u32>| -> Vec<String> {
+        let request = FsListAll {
+            names: vec!["tank/a".into()],
+            depth,
+            filesystems,
+            snapshots: true,
+            bookmarks: true,
+            ..FsListAll::default()
+        };
+        house.host().fs_list_all(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
+    };
+    let mut all = listed(true, None);
+    all.sort();
+    assert_eq!(all, ["tank/a", "tank/a#m", "tank/a@1"]);
+    assert_eq!(listed(true, Some(0)), ["tank/a"]);
+    let mut points = listed(false, Some(0));
+    points.sort();
+    assert_eq!(points, ["tank/a#m", "tank/a@1"]);
+}
