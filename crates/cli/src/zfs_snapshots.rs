@@ -1,5 +1,7 @@
 //! `zfs snapshot`, and what `zfs destroy` and `zfs list` do with snapshots.
 
+use std::collections::BTreeSet;
+
 use crate::family::{Command, Doing, Failure, Session};
 use crate::options::{Parsed, Syntax, flag, valued};
 use crate::table::tame;
@@ -124,12 +126,37 @@ pub(crate) fn listed(
     if let Some(name) = names.iter().find(|name| !snapshots && !filesystems && name.contains('@')) {
         return Err(Refusal::new(Code::SnapshotAbsent, format!("'{}' is a snapshot", tame(name))));
     }
-    let request = FsListAll { names, depth, filesystems, snapshots, bookmarks, wanted: wanted.to_vec() };
-    let mut found = session.ask(request)?;
+    let request =
+        |names| FsListAll { names, depth, filesystems, snapshots, bookmarks, wanted: wanted.to_vec() };
+    let mut found = match session.ask(request(names.clone())) {
+        // Those that are there are shown.
+        Err(refusal) if names.len() > 1 && is_absent(&refusal) => {
+            let mut found: Vec<FsInfo> = Vec::new();
+            for name in names {
+                match session.ask(request(vec![name.clone()])) {
+                    Ok(more) => {
+                        let seen: BTreeSet<String> = found.iter().map(|fs| fs.name.clone()).collect();
+                        found.extend(more.into_iter().filter(|fs| !seen.contains(&fs.name)));
+                    }
+                    Err(refusal) if is_absent(&refusal) => {
+                        session.complain(&format!("cannot open '{}'", tame(&name)), &refusal);
+                    }
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            found
+        }
+        found => found?,
+    };
     found.retain(|fs| match fs.value("type") {
         "volume" => kinds.volumes,
         "filesystem" => kinds.filesystems,
         _ => true,
     });
     Ok(found)
+}
+
+/// What was named is not there.
+fn is_absent(refusal: &Refusal) -> bool {
+    matches!(refusal.code, Code::FsAbsent | Code::SnapshotAbsent | Code::BookmarkAbsent)
 }

@@ -841,3 +841,19 @@ fn the_commands_of_the_manual_run() {
     }
     assert!(run >= 12, "the manual shows {run} commands");
 }
+
+#[test]
+fn what_is_there_is_shown_beside_what_is_not() {
+    let machine = Machine::new("some_absent");
+    machine.ok("zpool create tank tank.img");
+    machine.ok("zfs create -u tank/a");
+    machine.ok("zfs create -u tank/b");
+    let ran = machine.run_with("zfs list -Ho name tank/b tank/nosuch tank/a tank/b", "");
+    assert_eq!((ran.status, ran.out.as_str()), (1, "tank/a\ntank/b\n"), "{ran:?}");
+    assert!(ran.err.contains("cannot open 'tank/nosuch'") && ran.err.contains("FS-ABSENT"), "{ran:?}");
+    let ran = machine.run_with("zfs get -Ho name,value type tank/nosuch tank/a", "");
+    assert_eq!((ran.status, ran.out.as_str()), (1, "tank/a\tfilesystem\n"), "{ran:?}");
+    assert!(ran.err.contains("FS-ABSENT"), "{ran:?}");
+    let ran = machine.run_with("zfs list tank/nosuch tank/neither", "");
+    assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
+}
