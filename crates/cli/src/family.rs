@@ -93,7 +93,7 @@ pub struct Session<'a, 'w> {
     /// How messages name the commands: in the words the operator used.
     pub words: Words,
     client: Option<Client>,
-    failed: bool,
+    pub(crate) failed: bool,
 }
 
 /// The operator's vocabulary.

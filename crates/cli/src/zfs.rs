@@ -470,7 +470,7 @@ fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
         return Ok(());
     }
     if found.is_empty() {
-        if !parsed.has('H') {
+        if !parsed.has('H') && !session.failed {
             session.line("no datasets available");
         }
         return Ok(());

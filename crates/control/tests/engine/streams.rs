@@ -255,7 +255,7 @@ fn what_is_named_is_listed_without_its_snapshots_and_bookmarks() {
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     house.create_fs("tank/a", &[], None).unwrap();
     house.snapshot(&["tank/a@1"]);
-    let mark = FsBookmark { of: "tank/a@1".into(), name: "tank/a#m".into() };
+    let mark = FsBookmark { of: "tank/a@1".into(), name: "m".into() };
     house.host().fs_bookmark(&caller(), mark).unwrap();
     let listed = |filesystems: bool, depth: Option<u32>| -> Vec<String> {
         let request = FsListAll {
