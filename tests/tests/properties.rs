@@ -28,8 +28,8 @@ fn what_zfs_has_and_we_have_not_is_refused_with_its_reason() {
 fn a_limit_of_file_systems_holds_for_create_and_rename() {
     let Some(host) = Host::with_tank("fslimit") else { return };
     host.shell("zfs create -o filesystem_limit=2 tank/a; zfs create -p tank/a/b/c; zfs create tank/d").ok();
-    host.shell("zfs create tank/a/e").fails(1).says("may have 2 file systems below it").says("PROP-SPACE");
-    host.shell("zfs rename tank/d tank/a/d").fails(1).says("PROP-SPACE");
+    host.shell("zfs create tank/a/e").fails(1).says("may have 2 file systems below it").says("PROP-COUNT");
+    host.shell("zfs rename tank/d tank/a/d").fails(1).says("PROP-COUNT");
     host.shell("zfs rename tank/a/b/c tank/a/c; zfs get -Ho value filesystem_count,filesystem_limit tank/a")
         .ok()
         .says("2\n2\n");
@@ -43,27 +43,27 @@ fn a_limit_of_snapshots_holds_for_all_that_makes_them() {
     host.shell("zfs create tank/a; zfs create tank/a/b; zfs create tank/c; zfs set snapshot_limit=3 tank/a")
         .ok();
     host.shell("zfs snapshot -r tank/a@1; zfs snapshot tank/c@1").ok();
-    host.shell("zfs snapshot -r tank/a@2").fails(1).says("'tank/a' may have 3 snapshots").says("PROP-SPACE");
+    host.shell("zfs snapshot -r tank/a@2").fails(1).says("'tank/a' may have 3 snapshots").says("PROP-COUNT");
     host.shell("zfs list tank/a@2").fails(1).says("SNAP-ABSENT");
     host.shell("zfs snapshot tank/a/b@2; zfs get -Ho value snapshot_count,snapshot_limit tank/a")
         .ok()
         .says("3\n3\n");
     // Moved there, received, and taken over from where it was.
-    host.shell("zfs rename tank/c tank/a/c").fails(1).says("PROP-SPACE");
-    host.shell("zfs send tank/c@1 | zfs receive tank/a/new").fails(1).says("PROP-SPACE");
+    host.shell("zfs rename tank/c tank/a/c").fails(1).says("PROP-COUNT");
+    host.shell("zfs send tank/c@1 | zfs receive tank/a/new").fails(1).says("PROP-COUNT");
     host.shell("zfs send tank/c@1 | zfs receive tank/d; zfs rename tank/d tank/a/d")
         .fails(1)
-        .says("PROP-SPACE");
+        .says("PROP-COUNT");
     host.shell("zfs set readonly=on tank/d; zfs set snapshot_limit=1 tank/d; zfs snapshot tank/c@2").ok();
     host.shell("zfs send -i @1 tank/c@2 | zfs receive tank/d").fails(1).says("'tank/d' may have 1 snapshots");
-    host.shell("zfs clone tank/c@1 tank/a/k; zfs promote tank/a/k").fails(1).says("PROP-SPACE");
+    host.shell("zfs clone tank/c@1 tank/a/k; zfs promote tank/a/k").fails(1).says("PROP-COUNT");
     host.shell("zfs destroy tank/a/b@2; zfs promote tank/a/k").ok();
     host.shell("zfs get -Ho value snapshot_count tank/a tank/c tank").ok().says("3\n1\n5\n");
     // Within it everything moves freely, and without it too.
     host.shell("zfs rename tank/a/k tank/a/b/k; zfs get -Ho value snapshot_count tank/a/b").ok().says("2\n");
     host.shell("zfs set snapshot_limit=none tank/a; zfs snapshot -r tank/a@3").ok();
     host.shell("zfs create -V 8M -o snapshot_limit=1 tank/v; zfs snapshot tank/v@1").ok();
-    host.shell("zfs snapshot tank/v@2").fails(1).says("PROP-SPACE");
+    host.shell("zfs snapshot tank/v@2").fails(1).says("PROP-COUNT");
 }
 
 #[test]
