@@ -1,5 +1,5 @@
 //! Switches of the transport by name, so that a measurement can turn each of them without a build: words like
-//! `threads=4`, separated by commas. docs/PERFORMANCE.md, "Transport switches", has what each one gains.
+//! `threads=4`, separated by commas. docs/measurements/fuse.md has what each one gains.
 
 use crate::options::{IdlePoll, MountOptions, Readdirplus};
 use thiserror::Error;
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn the_documentation_names_every_switch_with_its_values() {
-        let text = include_str!("../../../docs/PERFORMANCE.md");
+        let text = include_str!("../../../docs/measurements/fuse.md");
         for switch in SWITCHES {
             let row = format!("| `{}` | {} |", switch.name, switch.values);
-            assert!(text.contains(&row), "docs/PERFORMANCE.md has no row that begins {row}");
+            assert!(text.contains(&row), "docs/measurements/fuse.md has no row that begins {row}");
             assert!(text.contains(&format!("| {} |", switch.meaning)), "{}: {}", switch.name, switch.meaning);
         }
     }

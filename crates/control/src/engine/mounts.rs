@@ -425,7 +425,7 @@ impl Engine {
                 other => {
                     let what = format!(
                         "the mount option '{other}' is not known: use ro, rw, [no]exec, [no]suid, [no]dev, [no]atime, \
-                         [no]relatime, [no]acl, [no]xattr, allow_other or a switch of the transport (PERFORMANCE.md)"
+                         [no]relatime, [no]acl, [no]xattr, allow_other or a switch of the transport (docs/measurements/fuse.md)"
                     );
                     return Err(Refusal::new(Code::PropValue, what).with("option", other));
                 }
