@@ -1,6 +1,6 @@
 //! `startcmd=` and `endcmd=`: commands of the parameter file's author, given to the shell.
 
-use crate::Event;
+use crate::event::Event;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -2,6 +2,8 @@
 
 use crate::anchor::{FileMap, Known, Tree, Trees};
 use crate::cpu::CpuSample;
+use crate::error::Error;
+use crate::event::{Event, Meet, Observer, Options};
 use crate::files;
 use crate::histogram::Histogram;
 use crate::idle::Idle;
@@ -13,7 +15,6 @@ use crate::recovery::{self, Opening};
 use crate::result::{Figures, Group, Groups, Interval, Line, RunResult};
 use crate::shared::{Cells, IoError, Note, Shared, Slot, errno_text};
 use crate::validate::Map;
-use crate::{Event, Options};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,13 +46,6 @@ pub(crate) struct Context<'a> {
     pub meet: Option<&'a Meet<'a>>,
 }
 
-/// Waits until every host that shares a tree has come to this step of its format, or until the last argument says that
-/// the run is over. Called by one thread at a time.
-pub type Meet<'a> = dyn Fn(&str, usize, &dyn Fn() -> bool) + Sync + 'a;
-
-/// Observers of a run.
-pub type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
-
 impl Context<'_> {
     /// Carries out one run. `weights`: shares of the groups, over what the parameters say.
     pub(crate) fn run(
@@ -59,7 +53,7 @@ impl Context<'_> {
         run: &Run,
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
-    ) -> Result<RunResult, crate::Error> {
+    ) -> Result<RunResult, Error> {
         match &run.work {
             Work::Raw(work) if let Some(replay) = &run.replay => self.replay(run, work, replay, observer),
             Work::Raw(work) => self.raw(run, work, weights, observer),
@@ -104,19 +98,19 @@ impl Context<'_> {
         (bytes, file_key, pattern): (u64, u64, &Pattern),
         ratio: f64,
         observer: &mut Observer<'_>,
-    ) -> Result<Option<Arc<Map>>, crate::Error> {
+    ) -> Result<Option<Arc<Map>>, Error> {
         let Some(rules) = self.general.validate else { return Ok(None) };
         let name = sd.name.as_str();
         let blocks = bytes.div_ceil(rules.block);
         if self.maps.get(name).is_none_or(|map| map.blocks() < blocks) {
             let title =
                 format!("sd={name}: it has too many blocks to validate; use a smaller size= or range=.");
-            let mut map = Map::new(rules, blocks, name).ok_or(crate::Error::Start(title))?;
+            let mut map = Map::new(rules, blocks, name).ok_or(Error::Start(title))?;
             if let Some(rules) = self.general.journal {
                 let opening = Opening { rules, recovers: rules.recover, ratio, seed: self.seed, pattern };
                 let found = opening
                     .storage(&mut map, sd, file_key)
-                    .map_err(|why| crate::Error::Start(format!("sd={name}: journal: {why}.")))?;
+                    .map_err(|why| Error::Start(format!("sd={name}: journal: {why}.")))?;
                 found.iter().for_each(|said| observer(&Event::Notice(said)));
             }
             self.maps.insert(name.to_string(), Arc::new(map));
@@ -135,11 +129,11 @@ impl Context<'_> {
         pattern: &Pattern,
         lost: &mut Vec<IoError>,
         observer: &mut Observer<'_>,
-    ) -> Result<Arc<Tree>, crate::Error> {
+    ) -> Result<Arc<Tree>, Error> {
         let rules = self.general.journal;
         let recovers = rules.is_some_and(|rules| rules.recover) && run.label == recovery::LABEL;
         if recovers && !Path::new(&fsd.anchor).is_dir() {
-            return Err(crate::Error::Start(format!(
+            return Err(Error::Start(format!(
                 "anchor={} is not there, and its journal is to be recovered: nothing is left to compare.",
                 fsd.anchor
             )));
@@ -155,10 +149,8 @@ impl Context<'_> {
             }
             Ok(())
         };
-        let tree = self
-            .trees
-            .open(fsd, self.general.create_anchors, known, &mut open)
-            .map_err(crate::Error::start)?;
+        let tree =
+            self.trees.open(fsd, self.general.create_anchors, known, &mut open).map_err(Error::start)?;
         if tree.created_anchor.swap(false, Relaxed) {
             observer(&Event::Message(&format!("Created anchor directory: {}", fsd.anchor)));
         }
@@ -199,7 +191,7 @@ impl Context<'_> {
         work: &RawWork,
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
-    ) -> Result<RunResult, crate::Error> {
+    ) -> Result<RunResult, Error> {
         // Who has a rate of its own takes no share of the run's.
         let skews: Vec<Option<f64>> =
             work.wds.iter().map(|(wd, _)| wd.iorate.map_or(wd.skew, |_| Some(0.0))).collect();
@@ -218,7 +210,7 @@ impl Context<'_> {
         let make = make.as_ref().map(|make| make as &dyn Fn(f64) -> Schedule);
         let unit = self.general.validate.map_or(512, |rules| rules.block);
         let mut plan = raw::Plan::new(work, weights, make, controlled, self.seed, unit, run.arrival)
-            .map_err(crate::Error::start)?;
+            .map_err(Error::start)?;
         for storage in &mut plan.storages {
             storage.removal = self.general.data_errors.remove;
         }
@@ -244,7 +236,7 @@ impl Context<'_> {
             .iter()
             .map(|storage| self.pattern(run, storage.sd.dedup.map(|dedup| (dedup, storage.size)), all))
             .collect();
-        if self.options.engine == crate::Engine::Ring && !steadfast_lab_ring::available() {
+        if self.options.engine == crate::event::Engine::Ring && !steadfast_lab_ring::available() {
             observer(&Event::Notice("This kernel gives no io_uring: threads carry the operations."));
         }
         let mut jobs: Vec<(Vec<Slot>, Job<'_>)> = Vec::new();
@@ -320,7 +312,7 @@ impl Context<'_> {
         work: &FileWork,
         weights: Option<&[f64]>,
         observer: &mut Observer<'_>,
-    ) -> Result<RunResult, crate::Error> {
+    ) -> Result<RunResult, Error> {
         let known = if work.complete { Known::Complete } else { Known::Checked };
         let patterns = self.tree_patterns(run, work);
         let (mut trees, mut lost) = (Vec::new(), Vec::new());
@@ -400,7 +392,7 @@ impl Context<'_> {
         run: &Run,
         work: &FileWork,
         observer: &mut Observer<'_>,
-    ) -> Result<RunResult, crate::Error> {
+    ) -> Result<RunResult, Error> {
         let format = work.format.unwrap_or_default();
         let known = if format.restart { Known::Checked } else { Known::Fresh };
         let patterns = self.tree_patterns(run, work);
@@ -488,8 +480,8 @@ impl Context<'_> {
     }
 }
 
-fn journal_failed(error: &std::io::Error) -> crate::Error {
-    crate::Error::Start(format!("the journal cannot be written: {}.", errno_text(error)))
+fn journal_failed(error: &std::io::Error) -> Error {
+    Error::Start(format!("the journal cannot be written: {}.", errno_text(error)))
 }
 
 /// Takes a thread off the count, also if it panics: a run must not wait for it for ever.
@@ -782,17 +774,14 @@ fn pass(note: Note, observer: &mut Observer<'_>) {
 }
 
 /// Each thread has a buffer of its largest transfer; together they must fit where nothing else would.
-pub(crate) fn check_buffers(
-    run: &Run,
-    threads: impl Iterator<Item = (u32, u64)>,
-) -> Result<(), crate::Error> {
+pub(crate) fn check_buffers(run: &Run, threads: impl Iterator<Item = (u32, u64)>) -> Result<(), Error> {
     const BUFFERS_MAX: u64 = 16 << 30;
     let total =
         threads.map(|(threads, size)| u64::from(threads).saturating_mul(size)).fold(0, u64::saturating_add);
     if total <= BUFFERS_MAX {
         return Ok(());
     }
-    Err(crate::Error::start(format!(
+    Err(Error::start(format!(
         "rd={}: its threads need {} of buffers, more than {}; use fewer threads= or a smaller xfersize=.",
         run.label,
         steadfast_lab_params::short_bytes(total),
@@ -801,17 +790,17 @@ pub(crate) fn check_buffers(
 }
 
 /// Hot sets must be fewer than all sets, and have room in their storage.
-fn check_hot(dedup: Option<&Dedup>, sd: &str, size: u64, all: u64) -> Result<(), crate::Error> {
+fn check_hot(dedup: Option<&Dedup>, sd: &str, size: u64, all: u64) -> Result<(), Error> {
     let Some(dedup) = dedup.filter(|dedup| dedup.hot.sets() > 0) else { return Ok(()) };
     let sets = crate::pattern::sets(dedup, all) as u64;
     if sets <= dedup.hot.sets() {
-        return Err(crate::Error::Start(format!(
+        return Err(Error::Start(format!(
             "You do not have enough dedup sets: {} hot ones of {sets}; use fewer in deduphotsets=, or more in dedupsets=.",
             dedup.hot.sets()
         )));
     }
     if dedup.hot.blocks().saturating_mul(dedup.unit) > size {
-        return Err(crate::Error::Start(format!(
+        return Err(Error::Start(format!(
             "sd={sd}: the {} blocks of deduphotsets= have no room in {size} bytes; use fewer.",
             dedup.hot.blocks()
         )));

@@ -1,6 +1,5 @@
 //! What is said about a corrupted block: where, what was expected, what was found. The shapes are vdbench's.
 
-use crate::validate::number;
 use std::path::Path;
 
 const SECTOR: usize = 512;
@@ -106,4 +105,10 @@ fn dump(expected: &[u8], found: &[u8]) -> Vec<String> {
         out.push(format!("       and {} more lines that differ", lines.len() - LINES_MAX));
     }
     out
+}
+
+/// A big-endian number of a sector; 0 where the sector is too short.
+pub(crate) fn number(bytes: &[u8], from: usize, length: usize) -> u64 {
+    let field = bytes.get(from..from + length).unwrap_or_default();
+    field.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }

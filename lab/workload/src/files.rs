@@ -6,11 +6,12 @@
 //! Response times span the call alone: unlike vdbench's, those of writes do not contain making the data.
 
 use crate::anchor::{FileMap, Tree};
-use crate::drive::Meet;
+use crate::event::Meet;
+use crate::file_calls::{self, open_flags};
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
-use crate::raw::{self, open_flags, transfer};
+use crate::raw::{self, transfer};
 use crate::shared::{Buffer, Cells, Count, INCORRECT_SIZE, Shared, Slot, errno_text};
 use crate::validate::Transfer;
 use std::fs::{self, File, OpenOptions};
@@ -133,7 +134,7 @@ impl Hand<'_, '_> {
         }
         let before = Instant::now();
         let done = if write {
-            raw::write(&at.file, bytes, offset, at.fsync_each)
+            file_calls::write(&at.file, bytes, offset, at.fsync_each)
         } else {
             at.file.read_at(bytes, offset)
         };

@@ -1,6 +1,7 @@
 //! Storages that are missing or too short, and the run that fills them.
 
-use crate::{Error, raw, shared};
+use crate::error::Error;
+use crate::{file_calls, shared};
 use std::path::Path;
 use steadfast_lab_params::{
     Arrival, General, OpenFlags, Plan, Rate, RawWork, Run, Sd, Seek, Wd, Work, XferSize,
@@ -27,7 +28,7 @@ pub(crate) fn used(plan: &Plan) -> Vec<Sd> {
 pub(crate) fn short(general: &General, sds: &[Sd]) -> Result<Vec<Sd>, Error> {
     let mut short = Vec::new();
     for sd in sds {
-        let found = raw::length(Path::new(&sd.lun)).map_err(|e| {
+        let found = file_calls::length(Path::new(&sd.lun)).map_err(|e| {
             Error::Start(format!("Open for lun '{}' failed\n{}", sd.lun, shared::errno_text(&e)))
         })?;
         let device = sd.lun.starts_with("/dev/");

@@ -13,8 +13,8 @@
 //! interval is the difference of two readings, and nothing is ever reset under a writer's feet.
 //!
 //! ## Invariants
-//! (H1) `bucket` is monotonic and `low(bucket(v)) <= v`.                      test: `buckets_hold_their_values`
-//! (H2) Merging then asking equals asking of all values at once.              test: `merged_histograms_answer_as_one`
+//! [histogram.1] `bucket` is monotonic and `low(bucket(v)) <= v`.                      test: `buckets_hold_their_values`
+//! [histogram.2] Merging then asking equals asking of all values at once.              test: `merged_histograms_answer_as_one`
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

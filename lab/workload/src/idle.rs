@@ -3,8 +3,8 @@
 //! Looked at when an interval ends. What may be over before its time (a format, `seekpct=eof`, `fileselect=once`) is
 //! not looked at, as in vdbench.
 
-use crate::drive::Observer;
-use crate::{Event, command};
+use crate::command;
+use crate::event::{Event, Observer};
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{FileSelect, Run, Seek, Timeout, TimeoutThen, Work};
 

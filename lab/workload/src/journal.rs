@@ -27,13 +27,13 @@
 //! `journal=noflush`; a sector is written or not, as vdbench assumes too.
 //!
 //! ## Invariants
-//! (J1) The entry before a write is durable before the write begins; the entry behind it after the write returned.
-//! (J2) A map takes its place whole: written beside, made durable, renamed; a journal of another generation is none.
-//! (J3) A block with an entry before and none behind holds the old or the new data, and either is right.
-//! (J4) A map has no key of a block whose write has its entry in the journal before it and has not returned: keys are
+//! [lab_journal.1] The entry before a write is durable before the write begins; the entry behind it after the write returned.
+//! [lab_journal.2] A map takes its place whole: written beside, made durable, renamed; a journal of another generation is none.
+//! [lab_journal.3] A block with an entry before and none behind holds the old or the new data, and either is right.
+//! [lab_journal.4] A map has no key of a block whose write has its entry in the journal before it and has not returned: keys are
 //!      taken away before that entry, and gathered while no entry can come. Else the new map would call the old data
 //!      right, and the entry that says otherwise is gone.
-//! (J5) What a file held is not known any more, durably, before the file is deleted, cut or replaced.
+//! [lab_journal.5] What a file held is not known any more, durably, before the file is deleted, cut or replaced.
 
 use crate::random::mix;
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A new map, and a journal with nothing in it. `keys` is asked while no entry can come (J4).
+    /// A new map, and a journal with nothing in it. `keys` is asked while no entry can come [lab_journal.4].
     ///
     /// # Errors
     /// When they cannot be written.
@@ -175,7 +175,7 @@ impl Journal {
         if let Some(parent) = self.map.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;
         }
-        // Between here and the next line the journal is of the older generation, and so none: the map has it all (J2).
+        // Between here and the next line the journal is of the older generation, and so none: the map has it all [lab_journal.2].
         let mut head = [0; RECORD];
         head[..8].copy_from_slice(JOURNAL_MAGIC);
         head[8..16].copy_from_slice(&generation.to_le_bytes());

@@ -17,10 +17,10 @@
 //! rest belongs to one of the sets, and all blocks of a set have one content. So distinct contents are 1/ratio of all.
 //!
 //! ## Claims
-//! (D1) The ratio under LZ4, in blocks of 128 KiB, is the ratio asked for within 3 %.  test: `lz4_finds_the_ratio...`
-//! (D2) No two 4 KiB units are equal: 2^64 keys, 2^19 places.                          test: `no_two_units_are_equal`
-//! (D3) A rewrite of the same place differs from what was there (`generation`).        test: `a_rewrite_differs`
-//! (D4) Blocks to distinct contents are as the dedup ratio says.                  test: `distinct_contents_are_as_few`
+//! [pattern.1] The ratio under LZ4, in blocks of 128 KiB, is the ratio asked for within 3 %.  test: `lz4_finds_the_ratio...`
+//! [pattern.2] No two 4 KiB units are equal: 2^64 keys, 2^19 places.                          test: `no_two_units_are_equal`
+//! [pattern.3] A rewrite of the same place differs from what was there (`generation`).        test: `a_rewrite_differs`
+//! [pattern.4] Blocks to distinct contents are as the dedup ratio says.                  test: `distinct_contents_are_as_few`
 //!
 //! ## Not here
 //! Other compressors: zstd finds about 1.3 times the ratio in such data, because it codes the positions of zeros

@@ -7,42 +7,20 @@
 
 mod ring;
 
-use crate::Engine;
+use crate::event::Engine;
+use crate::file_calls::{self, open_flags};
 use crate::pattern::Pattern;
 use crate::random::{Random, mix};
 use crate::rate::{Gate, Schedule, sleep_until};
 use crate::shared::{Buffer, Cells, INCORRECT_SIZE, Note, Shared, Slot, errno_text};
 use crate::validate::{Map, Transfer};
-use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use steadfast_lab_params::{Arrival, OpenFlags, Operation, Range, RawWork, Removal, Sd, Seek, Wd, XferSize};
-
-/// The flags of open(2) for `openflags=`.
-pub(crate) fn open_flags(flags: OpenFlags) -> i32 {
-    let mut out = OFlags::empty();
-    if flags.direct {
-        out |= OFlags::DIRECT;
-    }
-    if flags.dsync {
-        out |= OFlags::DSYNC;
-    }
-    out.bits() as i32
-}
-
-/// Length of a file or block device; `None` if it is not there.
-pub(crate) fn length(path: &Path) -> std::io::Result<Option<u64>> {
-    match File::open(path) {
-        Ok(mut file) => Ok(Some(file.seek(SeekFrom::End(0))?)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 /// A stretch of the storage with its sequential pointer, relative to its start.
 struct Area {
@@ -257,8 +235,9 @@ impl Plan {
             let path = PathBuf::from(&sd.lun);
             let usable = |sd: &Sd| -> Result<u64, Error> {
                 let path = Path::new(&sd.lun);
-                let found =
-                    length(path).map_err(|e| Error::Open(sd.lun.clone(), errno_text(&e)))?.unwrap_or(0);
+                let found = file_calls::length(path)
+                    .map_err(|e| Error::Open(sd.lun.clone(), errno_text(&e)))?
+                    .unwrap_or(0);
                 Ok(sd.size.map_or(found, |size| size.min(found.max(size))))
             };
             let mut size = usable(sd)?;
@@ -624,7 +603,7 @@ impl Storage {
         let done = if read {
             file.read_at(bytes, address)
         } else {
-            write(file, bytes, address, self.flags.fsync_each)
+            file_calls::write(file, bytes, address, self.flags.fsync_each)
         };
         let ns = before.elapsed().as_nanos() as u64 + late_ns;
         let errno = match done {
@@ -672,16 +651,6 @@ fn validated(transfer: &Transfer<'_, '_>, at: usize, read: bool, bytes: &mut [u8
         let slot = at * 2 + usize::from(operation == Operation::Write);
         cells.slots[slot].1.record(ns, length, interval.load(Relaxed));
     });
-}
-
-/// One write, and with `fsync_each` the fsync(2) behind it.
-#[inline]
-pub(crate) fn write(file: &File, bytes: &[u8], address: u64, fsync_each: bool) -> std::io::Result<usize> {
-    let count = file.write_at(bytes, address)?;
-    if fsync_each {
-        file.sync_all()?;
-    }
-    Ok(count)
 }
 
 /// The size of the next operation.
@@ -798,14 +767,6 @@ mod tests {
         let area = Area::new(0, 2 * 4096, 4096);
         let mut next = |seek| area.address(&mut random, &wd(seek), None, 4096, true);
         assert_eq!([next(Seek::Eof), next(Seek::Eof), next(Seek::Eof)], [Some(0), Some(4096), None]);
-    }
-
-    #[test]
-    fn an_fsync_follows_each_write_that_asks_for_it() {
-        // It takes any write and knows no fsync.
-        let zero = OpenOptions::new().write(true).open("/dev/zero").unwrap();
-        assert_eq!(write(&zero, b"1234", 0, false).unwrap(), 4);
-        assert_eq!(write(&zero, b"1234", 0, true).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     }
 
     #[test]

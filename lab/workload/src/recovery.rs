@@ -6,12 +6,13 @@
 //! the run `journal_recovery`, as any other run would.
 
 use crate::anchor::{FileMap, Tree};
+use crate::error::Error;
 use crate::journal;
 use crate::pattern::Pattern;
 use crate::random::mix;
 use crate::shared::{IoError, errno_text};
 use crate::validate::{CORRUPT, Map, Place};
-use crate::{Error, fill, raw};
+use crate::{file_calls, fill};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -160,7 +161,7 @@ fn storages(plan: &Plan) -> Result<Option<Run>, Error> {
         for sd in
             work.sds.iter().filter(|sd| !sds.iter().any(|known| known.name == sd.name)).collect::<Vec<_>>()
         {
-            let found = raw::length(Path::new(&sd.lun)).ok().flatten().unwrap_or(0);
+            let found = file_calls::length(Path::new(&sd.lun)).ok().flatten().unwrap_or(0);
             let size = sd.size.map_or(found, |size| size.min(found));
             sds.push(Sd { size: Some(size - size % MIB), ..sd.clone() });
         }

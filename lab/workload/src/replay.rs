@@ -7,14 +7,16 @@
 //! Devices of one share lie one behind the other, and so do its storages; what crosses from one storage to the next is
 //! moved back. A share without names has the devices that no other has.
 
-use crate::drive::{Context, Job, Names, Observer, check_buffers, mix_key};
+use crate::drive::{Context, Job, Names, check_buffers, mix_key};
+use crate::error::Error;
+use crate::event::{Event, Observer};
+use crate::file_calls::{self, open_flags};
 use crate::pattern::Pattern;
 use crate::random::mix;
 use crate::rate::sleep_until;
-use crate::raw::{self, open_flags};
+use crate::result::RunResult;
 use crate::shared::{Buffer, Cells, INCORRECT_SIZE, Shared, Slot, errno_text};
 use crate::trace::{self, Kind, Trace};
-use crate::{Error, Event, RunResult};
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -124,7 +126,7 @@ impl Player {
             let (operation, done) = match step.kind {
                 Kind::Read => (Operation::Read, file.read_at(bytes, step.address)),
                 Kind::Write => {
-                    (Operation::Write, raw::write(&file, bytes, step.address, self.flags.fsync_each))
+                    (Operation::Write, file_calls::write(&file, bytes, step.address, self.flags.fsync_each))
                 }
                 Kind::Flush => (Operation::Write, file.sync_data().map(|()| 0)),
             };
@@ -271,7 +273,7 @@ impl Context<'_> {
         let trace = trace::read(Path::new(&replay.file)).map_err(refused)?;
         let mut sizes = Vec::new();
         for sd in &work.sds {
-            let found = raw::length(Path::new(&sd.lun));
+            let found = file_calls::length(Path::new(&sd.lun));
             let found = found
                 .map_err(|e| Error::Start(format!("Open for lun '{}' failed\n{}", sd.lun, errno_text(&e))))?;
             sizes.push(sd.size.or(found).unwrap_or(0));

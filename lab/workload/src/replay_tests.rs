@@ -3,6 +3,7 @@
 use crate::*;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{Operation, parse_text};
 
 /// Carries out a text in a directory; `HERE` stands for it.

@@ -1,7 +1,10 @@
-//! Who carries out the runs of a plan: this process, or others for it.
+//! The crew that carries out the runs of a plan: this process, or other hosts for it.
 
-use crate::drive::{Context, Meet, Observer};
-use crate::{Error, Options, RunResult, anchor, fill};
+use crate::drive::Context;
+use crate::error::Error;
+use crate::event::{Meet, Observer, Options};
+use crate::result::RunResult;
+use crate::{anchor, fill, shared};
 use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{FormatTuning, General, Run, Sd, Work};
 
@@ -53,7 +56,7 @@ impl<'a> Session<'a> {
         options: &'a Options,
         stop: &'a AtomicBool,
     ) -> Result<Session<'a>, Error> {
-        let fixed = general.pattern.as_deref().map(crate::pattern_file).transpose()?;
+        let fixed = general.pattern.as_deref().map(pattern_file).transpose()?;
         let seed = general.seed.unwrap_or(options.seed);
         let trees = anchor::Trees::new(general.validate);
         let maps = Default::default();
@@ -96,4 +99,15 @@ impl Crew for Session<'_> {
     fn compared(&mut self) -> Option<u64> {
         self.context.compared()
     }
+}
+
+/// The bytes of `pattern=`.
+fn pattern_file(path: &str) -> Result<Vec<u8>, Error> {
+    const PATTERN_MAX: u64 = 64 << 20;
+    let refused = |why: String| Error::Start(format!("pattern={path}: {why}."));
+    let length = std::fs::metadata(path).map_err(|e| refused(shared::errno_text(&e)))?.len();
+    if length == 0 || length > PATTERN_MAX {
+        return Err(refused(format!("the file has {length} bytes; 1 to {PATTERN_MAX} are possible")));
+    }
+    std::fs::read(path).map_err(|e| refused(shared::errno_text(&e)))
 }

@@ -2,6 +2,7 @@
 
 use crate::*;
 use std::fs;
+use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{Operation, parse_text};
 
 /// Carries out a text in which `HERE` stands for a directory of its own; what was said comes with the outcome.

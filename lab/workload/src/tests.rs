@@ -1,6 +1,8 @@
 use super::*;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use steadfast_lab_params::Rate;
 use steadfast_lab_params::{Operation, parse_text};
 
 fn run(text: &str) -> Result<Outcome, Error> {

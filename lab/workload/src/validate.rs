@@ -20,14 +20,15 @@
 //! left there does not pass for a write that was lost (one chance in 126).
 //!
 //! ## Invariants
-//! (V1) A block is used by one thread at a time: the top bit of its byte is a lock, taken in rising order and given up
+//! [validate.1] A block is used by one thread at a time: the top bit of its byte is a lock, taken in rising order and given up
 //!      whole, so that no two threads wait for each other.         test: `a_claim_excludes_others_and_is_given_back`
-//! (V2) A block whose write did not return whole is unknown until the next.  test: `a_failed_write_leaves_unknown...`
-//! (V3) A bad block is told once, and not written again: the evidence stays on the disk.
+//! [validate.2] A block whose write did not return whole is unknown until the next.  test: `a_failed_write_leaves_unknown...`
+//! [validate.3] A bad block is told once, and not written again: the evidence stays on the disk.
 
+use crate::evidence::{self, number};
+use crate::file_calls;
 use crate::journal::{self, About, Journal, Recovered};
 use crate::pattern::Pattern;
-use crate::raw;
 use crate::shared::{INCORRECT_SIZE, Shared, errno_text};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -201,7 +202,7 @@ impl Map {
         })
     }
 
-    /// Makes blocks unknown before what they held is destroyed (J5); false if the journal failed, which ends the run.
+    /// Makes blocks unknown before what they held is destroyed [lab_journal.5]; false if the journal failed, which ends the run.
     pub(crate) fn gone(&self, first: u64, count: u64, shared: &Shared<'_>) -> bool {
         let known = self.has_journal() && self.last_known(first, count).is_some();
         self.forget(first, count);
@@ -351,13 +352,13 @@ impl Transfer<'_, '_> {
             return true;
         }
         let (keys, now) = self.fill(&claim, bytes);
-        // First unknown, then noted (J4).
+        // First unknown, then noted [lab_journal.4].
         (0..count).for_each(|at| claim.set(at, 0));
         if !self.map.noted(false, self.first, &keys, self.shared) {
             return false;
         }
         let begun = Instant::now();
-        let done = raw::write(self.file, bytes, self.lba, self.fsync_each);
+        let done = file_calls::write(self.file, bytes, self.lba, self.fsync_each);
         let ns = begun.elapsed().as_nanos() as u64;
         if !self.whole(Operation::Write, done, bytes.len()) {
             return false;
@@ -451,11 +452,11 @@ impl Transfer<'_, '_> {
             }
             bad += 1;
             claim.set(at, BAD);
-            lines.extend(crate::evidence::block(lba, expected, found, during));
+            lines.extend(evidence::block(lba, expected, found, during));
         }
         if bad > 0 {
             let blocks = bytes.len().div_ceil(block);
-            let title = crate::evidence::title(&self.map.name, self.path, self.lba, bytes.len());
+            let title = evidence::title(&self.map.name, self.path, self.lba, bytes.len());
             let mut evidence = vec![title];
             evidence.push(format!("Data block has {blocks} key block(s) of {block} bytes each."));
             evidence.push(format!("{bad} of {blocks} key blocks are corrupted."));
@@ -494,12 +495,6 @@ fn header(map: &Map, lba: u64, time: u64, key: u8) -> [u8; HEADER] {
     out[20..28].iter_mut().zip(name).for_each(|(to, from)| *to = from);
     out[28..].copy_from_slice(&map.owner.to_be_bytes());
     out
-}
-
-/// A big-endian number of a sector; 0 where the sector is too short.
-pub(crate) fn number(bytes: &[u8], from: usize, length: usize) -> u64 {
-    let field = bytes.get(from..from + length).unwrap_or_default();
-    field.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]

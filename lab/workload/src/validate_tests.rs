@@ -1,6 +1,7 @@
 //! Data validation, seen from what it says about data that was spoiled behind its back.
 
 use crate::*;
+use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{Operation, parse_text};
 
 /// Carries out a text in which `HERE` stands for a directory of its own; the errors come with the outcome.
