@@ -11,11 +11,11 @@
 //! ```
 //!
 //! ## Invariants
-//! (A1) Nothing that a master says is read before it has proved that it knows the secret, but 4 bytes of a length, which
+//! [hosts.1] Nothing that a master says is read before it has proved that it knows the secret, but 4 bytes of a length, which
 //!      is bounded, and a proof of fixed size.                                    test: `hostile_bytes_change_nothing`
-//! (A2) The secret never leaves the process, is in no message, no log and on no command line; a proof is bound to the
+//! [hosts.2] The secret never leaves the process, is in no message, no log and on no command line; a proof is bound to the
 //!      keys of its own connection and worth nothing on another.                  test: `a_proof_is_bound_to_its_connection`
-//! (A3) A host that is gone ends the run; what all hosts had measured until then is in the result.
+//! [hosts.3] A host that is gone ends the run; what all hosts had measured until then is in the result.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -2,16 +2,16 @@
 //!
 //! # Rules (verified against 5.04.07 by its simulation mode)
 //!
-//! (L1) Leading blanks are dropped; a line that is empty or begins with `/`, `#` or `*` is comment; a line that
+//! [lexer.1] Leading blanks are dropped; a line that is empty or begins with `/`, `#` or `*` is comment; a line that
 //!      begins with `eof` ends its file.
-//! (L2) Everything from the first blank outside double quotes is comment. It is lost *silently* in vdbench; here
+//! [lexer.2] Everything from the first blank outside double quotes is comment. It is lost *silently* in vdbench; here
 //!      what looks like a lost parameter is warned about.
-//! (L3) After that cut, a trailing comma joins the next line.
-//! (L4) `$name` and `!name` are replaced from the command line; one that cannot be replaced refuses the file, and so
+//! [lexer.3] After that cut, a trailing comma joins the next line.
+//! [lexer.4] `$name` and `!name` are replaced from the command line; one that cannot be replaced refuses the file, and so
 //!      does a replacement that nothing uses.
 //!      `$host` and `!host` stand for the name of a host, `#host` for its number: the line is there once for each `hd=`
 //!      before it. `#hosts` is their number.
-//! (L5) `include=file` stands alone on its line, is looked for beside the including file and then in the current
+//! [lexer.5] `include=file` stands alone on its line, is looked for beside the including file and then in the current
 //!      directory, and does not nest.
 
 use crate::error::{Error, ErrorKind, Place, Warning};
@@ -241,7 +241,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// (L2): the line without its comment.
+    /// [lexer.2]: the line without its comment.
     fn cut<'l>(&mut self, line: &'l str, place: &Place) -> Result<&'l str, Error> {
         let mut quoted = false;
         let mut end = line.len();
@@ -273,7 +273,7 @@ impl<'a> Lexer<'a> {
         Ok(kept)
     }
 
-    /// (L4)
+    /// [lexer.4]
     fn replace(&mut self, line: &str, place: &Place) -> Result<String, Error> {
         let mut out = String::with_capacity(line.len());
         let mut rest = line;
@@ -321,7 +321,7 @@ impl<'a> Lexer<'a> {
         Ok(out)
     }
 
-    /// (L5)
+    /// [lexer.5]
     fn include(
         &mut self,
         path: &Path,
@@ -348,7 +348,7 @@ impl<'a> Lexer<'a> {
         self.text(&at, &name, &String::from_utf8_lossy(&bytes), true)
     }
 
-    /// (L4), the other half.
+    /// [lexer.4], the other half.
     pub(crate) fn refuse_unused(&self) -> Result<(), Error> {
         let Some(unused) = self.replacements.iter().find(|r| !r.used) else { return Ok(()) };
         let place = Place { file: "command line".into(), line: 0 };

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! ## Invariants
-//! (P1) No input makes this crate panic, loop or allocate without bound: lines, definitions, lists and runs have
+//! [params.1] No input makes this crate panic, loop or allocate without bound: lines, definitions, lists and runs have
 //!      limits with names. Guarded by [`fuzz`] and the test `mutated_files_never_panic`.
-//! (P2) Nothing is dropped silently: a word is carried out, or ignored with a warning because it cannot change what
+//! [params.2] Nothing is dropped silently: a word is carried out, or ignored with a warning because it cannot change what
 //!      is measured, or refused by name.
-//! (P3) Every refusal names file, line and word in one sentence, and carries vdbench's own text where it has one.
+//! [params.3] Every refusal names file, line and word in one sentence, and carries vdbench's own text where it has one.
 //!
 //! The language was described from the outside (documentation, behaviour); nothing here is taken from its source.
 #![forbid(unsafe_code)]

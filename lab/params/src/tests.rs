@@ -623,19 +623,9 @@ fn a_list_that_never_closes_and_a_missing_comma_are_refused() {
     assert_eq!(refused("sd=sd1,lun=\n").kind, ErrorKind::Syntax);
 }
 
-/// A small generator of our own: the mutations must be the same on every machine.
-struct Mutations(u64);
-
-impl Mutations {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % below.max(1)
-    }
-}
-
 #[test]
 fn mutated_files_never_panic() {
-    let mut random = Mutations(0x5eed);
+    let mut random = fastrand::Rng::with_seed(0x5eed);
     let pieces: [&[u8]; 14] = [
         b"=",
         b",",
@@ -654,19 +644,19 @@ fn mutated_files_never_panic() {
     ];
     for round in 0..4_000 {
         let mut bytes = WORKLOADS[round % 4].1.as_bytes().to_vec();
-        for _ in 0..=random.next(6) {
-            let at = random.next(bytes.len());
-            match random.next(4) {
-                0 => bytes[at] = random.next(256) as u8,
+        for _ in 0..=random.usize(..6) {
+            let at = random.usize(..bytes.len());
+            match random.usize(..4) {
+                0 => bytes[at] = random.u8(..),
                 1 => bytes.truncate(at.max(1)),
                 2 => {
-                    let piece = pieces[random.next(pieces.len())];
+                    let piece = pieces[random.usize(..pieces.len())];
                     bytes.splice(at..at, piece.iter().copied());
                 }
                 _ => {
-                    let end = (at + random.next(30)).min(bytes.len());
+                    let end = (at + random.usize(..30)).min(bytes.len());
                     let part: Vec<u8> = bytes[at..end].to_vec();
-                    let to = random.next(bytes.len());
+                    let to = random.usize(..bytes.len());
                     bytes.splice(to..to, part);
                 }
             }

@@ -8,10 +8,10 @@
 //! free ─`start`→ in flight ─`wait`→ free
 //!
 //! ## Invariants
-//! (U1) A buffer is touched by nobody but the kernel while its slot is in flight.   assert: `buffer`, `start`
-//! (U2) A buffer lives as long as the kernel may touch it: a ring that is dropped waits for what is in flight first.
+//! [lab_ring.1] A buffer is touched by nobody but the kernel while its slot is in flight.   assert: `buffer`, `start`
+//! [lab_ring.2] A buffer lives as long as the kernel may touch it: a ring that is dropped waits for what is in flight first.
 //!      test: `a_ring_that_is_dropped_waits`
-//! (U3) There are never more entries in flight than slots, and queues have room for all.   assert: `start`
+//! [lab_ring.3] There are never more entries in flight than slots, and queues have room for all.   assert: `start`
 #![deny(unsafe_op_in_unsafe_fn)]
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -100,7 +100,7 @@ impl Ring {
         };
         let entry = entry.user_data(slot as u64);
         // SAFETY: the buffer is the slot's own, `count` bytes of it are within bounds (`buffer` asserted it), it is not
-        // touched while `flying` is set (U1), and it is not freed before it is back (U2: `drop` waits). A descriptor
+        // touched while `flying` is set [lab_ring.1], and it is not freed before it is back ([lab_ring.2]: `drop` waits). A descriptor
         // that is closed too early makes the kernel answer EBADF, not touch memory.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the queue has room for every slot");
