@@ -58,8 +58,7 @@ pub fn file_system_type(path: &Path) -> String {
 
 /// `2026-11-21 05:20:11 UTC`
 pub fn stamp(time: SystemTime) -> String {
-    let iso = Moment::of(time).iso();
-    format!("{} UTC", iso.split('.').next().unwrap_or(&iso).replace('T', " "))
+    Moment::of(time).seconds()
 }
 
 fn field(file: &str, name: &str) -> Option<String> {
