@@ -11,8 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use steadfast_lab_experiment::target::{Pools, Target, Volume, check_fuse};
-use steadfast_lab_experiment::{Context, Error, RunRequest, run, stop_on_signals, terminal};
+use steadfast_lab_experiment::{
+    Context, Error, Pools, RunRequest, Target, Volume, check_fuse, run, stop_on_signals, terminal,
+};
 
 const USAGE: &str = "\
 usage: steadfast demo [--out DIR] [--elapsed SECONDS] [--work DIR]

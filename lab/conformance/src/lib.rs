@@ -9,18 +9,19 @@
 //! ```
 //!
 //! ## Invariants
-//! (C1) A suite is judged by what it says case by case, never by its exit status alone: a suite that says nothing failed.
-//! (C2) What is expected to fail stands in `known-failures.txt` with a reason; a case that stands there and passes is an
-//!      error too, and so is a suite that ends without a single case that passed or was skipped with a reason.
-//! (C3) Whatever way a run ends, its mounts, its daemon and its files are gone; the logs stay.
+//! [conformance.1] A suite is judged by its cases one by one, never by its exit status alone: a suite that prints no
+//!   case failed.
+//! [conformance.2] A case that is expected to fail stands in `known-failures.txt` with a reason. If it passes, that
+//!   is an error too, and so is a suite that ends without a single case that passed or was skipped with a reason.
+//! [conformance.3] When a run ends, in whatever way, its mounts, its daemon and its files are gone; the logs stay.
 //!
 //! ## Reading order
-//! [`suite`] (what there is), [`stage`] (where it runs), [`tally`] (what came out), [`stress`] (our own).
+//! [`suite`] (the list), [`stage`] (a pool for one suite), [`tally`] (its result), [`stress`] (our own suite).
 #![forbid(unsafe_code)]
 
-mod args;
 mod known;
-mod rng;
+mod random;
+mod request;
 pub mod stage;
 pub mod stress;
 pub mod suite;
@@ -33,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_lab_experiment::{Context, Error, Workdir, stop_on_signals};
 
-pub use args::{RunRequest, USAGE};
+pub use request::RunRequest;
 
 use stage::Stage;
 use suite::Kind;
@@ -45,18 +46,20 @@ pub fn main(args: &[String], context: &Context) -> i32 {
     if args.first().map(String::as_str) == Some("stress-worker") {
         return stress::worker_main(&args[1..]);
     }
-    let answered = match args::parse(args) {
-        Ok(args::Request::Help) => {
-            print!("{USAGE}");
+    let answered = match request::parse(args) {
+        Ok(request::Request::Help(text)) => {
+            print!("{text}");
             return 0;
         }
-        Ok(args::Request::List(kind)) => {
+        Ok(request::Request::List(kind)) => {
             for suite in suite::ALL.iter().filter(|suite| suite.kind == kind) {
                 println!("{:<12}  {}", suite.name, suite.about);
             }
             return 0;
         }
-        Ok(args::Request::Run(request)) => stop_on_signals().and_then(|stop| run(&request, context, &stop)),
+        Ok(request::Request::Run(request)) => {
+            stop_on_signals().and_then(|stop| run(&request, context, &stop))
+        }
         Err(error) => Err(error),
     };
     match answered {

@@ -2,60 +2,61 @@
 
 use std::path::PathBuf;
 
-use steadfast_lab_experiment::{Error, number};
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{Args, Command, FromArgMatches};
+use steadfast_lab_experiment::{Error, number, settings};
 
 use crate::suite::{self, Kind};
 
-/// Help.
-pub const USAGE: &str = "\
-usage: steadfast lab conformance|stress [options]
-       steadfast lab conformance|stress list
+/// Smallest image.
+const IMAGE_LEAST: u64 = 64 << 20;
+/// The word that lists the suites.
+const LIST: &str = "list";
 
-Runs suites on the mount of a fresh pool and prints a line for each: name, passed, failed, skipped, seconds of processor,
-seconds of wall clock. What is not installed is skipped and said. Exit status 1 if something failed that is not in the list
-of known failures.
-
-  --long          the long forms: millions of operations, a kernel build
-  --only NAMES    these suites, with commas between
-  --dir DIR       where pools and scratch files lie while it runs (default: /var/tmp)
-  --out DIR       where the logs stay   (default: steadfast-conformance or steadfast-stress in --dir)
-  --on DIR        in a directory below DIR instead of a pool: the same suites on any file system
-  --size SIZE     size of the pool's image, sparse                (default: what each suite asks for)
-  --pool WORDS    options of `steadfast pool create`, such as \"-O compression=off\"
-  --seed N        seed of what is random (default: 1)
-";
-
-/// What is asked for.
+/// A command line, understood.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Request {
-    /// Print the help.
-    Help,
+    /// Print this help.
+    Help(String),
     /// Name the suites.
     List(Kind),
     /// Run them.
     Run(RunRequest),
 }
 
-/// What a run was given.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Options of a run.
+#[derive(Args, Clone, Debug, Eq, PartialEq)]
 pub struct RunRequest {
-    /// Which of the two commands.
+    /// The command.
+    #[arg(skip = Kind::Conformance)]
     pub kind: Kind,
-    /// `--long`.
+    /// `list` names the suites and runs none
+    #[arg(value_name = "list", value_parser = [LIST])]
+    list: Option<String>,
+    /// The long forms: millions of operations, a kernel build
+    #[arg(long)]
     pub long: bool,
-    /// `--only`.
+    /// Suites, with commas between
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_possible_values = true, value_parser = suites())]
     pub only: Option<Vec<String>>,
-    /// `--dir`.
+    /// Directory of pools and scratch files while it runs [default: /var/tmp]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// `--out`.
+    /// Directory of the logs [default: steadfast-conformance or steadfast-stress in --dir]
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// `--on`.
+    /// Run in a directory below DIR instead of a pool: the same suites on any file system
+    #[arg(long, value_name = "DIR")]
     pub on: Option<PathBuf>,
-    /// `--size`, bytes.
+    /// Size of the pool's image, sparse [default: what each suite asks for]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
-    /// `--pool`.
-    pub pool: Vec<String>,
-    /// `--seed`.
+    /// Options of `steadfast pool create`, such as "-O compression=off"
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pool: Option<String>,
+    /// Seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
@@ -64,71 +65,63 @@ impl RunRequest {
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
+            list: None,
             long: false,
             only: None,
             dir: None,
             out: None,
             on: None,
             size: None,
-            pool: Vec::new(),
+            pool: None,
             seed: 1,
         }
     }
+
+    /// Options of `steadfast pool create`, word by word.
+    pub fn pool_words(&self) -> Vec<&str> {
+        self.pool.iter().flat_map(|words| words.split_ascii_whitespace()).collect()
+    }
 }
 
-fn usage(text: String) -> Error {
-    Error::Usage(format!("{text}\nSee `steadfast lab conformance --help`."))
+fn suites() -> PossibleValuesParser {
+    suite::ALL.iter().map(|suite| suite.name).collect::<Vec<_>>().into()
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size = number::parse_size(text).filter(|size| *size >= IMAGE_LEAST);
+    size.ok_or_else(|| "give 64M or more, such as 4G".to_owned())
 }
 
 /// Reads the words after `steadfast lab`; the first is `conformance` or `stress`.
 pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
+    let usage = |text: &str, verb: &str| {
+        Error::Usage(format!("{}\nSee `steadfast lab {verb} --help`.", text.trim_end()))
+    };
     let kind = match args.first().map(String::as_str) {
         Some("conformance") => Kind::Conformance,
         Some("stress") => Kind::Stress,
-        other => return Err(usage(format!("`{}` is neither conformance nor stress", other.unwrap_or("")))),
+        other => {
+            let text = format!("`{}` is neither conformance nor stress", other.unwrap_or(""));
+            return Err(usage(&text, "conformance"));
+        }
     };
-    let mut request = RunRequest::new(kind);
-    let mut words = args[1..].iter();
-    while let Some(word) = words.next() {
-        let mut value = || {
-            words
-                .next()
-                .filter(|value| !value.is_empty())
-                .ok_or_else(|| usage(format!("{word} needs a value")))
-        };
-        match word.as_str() {
-            "-h" | "--help" => return Ok(Request::Help),
-            "list" => return Ok(Request::List(kind)),
-            "--long" => request.long = true,
-            "--only" => {
-                let names: Vec<String> = value()?.split(',').map(str::to_owned).collect();
-                if let Some(unknown) =
-                    names.iter().find(|name| suite::ALL.iter().all(|suite| suite.name != **name))
-                {
-                    let all: Vec<&str> = suite::ALL.iter().map(|suite| suite.name).collect();
-                    return Err(usage(format!("there is no suite `{unknown}`: {}", all.join(", "))));
-                }
-                request.only = Some(names);
-            }
-            "--dir" => request.dir = Some(PathBuf::from(value()?)),
-            "--out" => request.out = Some(PathBuf::from(value()?)),
-            "--on" => request.on = Some(PathBuf::from(value()?)),
-            "--size" => {
-                let text = value()?;
-                let size = number::parse_size(text).filter(|size| *size >= 64 << 20);
-                request.size =
-                    Some(size.ok_or_else(|| usage(format!("--size {text}: give 64M or more, such as 4G")))?);
-            }
-            "--pool" => request.pool = value()?.split_ascii_whitespace().map(str::to_owned).collect(),
-            "--seed" => {
-                let text = value()?;
-                request.seed =
-                    text.parse().map_err(|_| usage(format!("--seed {text}: give a whole number")))?;
-            }
-            _ => return Err(usage(format!("lab {} knows no option {word}", kind.name()))),
+    let command = settings(Command::new(kind.name()).bin_name(format!("steadfast lab {}", kind.name())))
+        .about(
+            "Runs suites on the mount of a fresh pool and prints a line for each: name, passed, failed, skipped, \
+             seconds of processor, seconds of wall clock. A suite whose programs are not installed is skipped, and its \
+             line says so. Exit status 1 if a case failed that is not in the list of known failures.",
+        );
+    let matches = RunRequest::augment_args(command).try_get_matches_from(&args[1..]);
+    match matches.and_then(|matches| RunRequest::from_arg_matches(&matches)) {
+        Ok(request) if request.list.is_some() => Ok(Request::List(kind)),
+        Ok(request) => Ok(Request::Run(RunRequest { kind, ..request })),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Request::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(usage(text.split("\n\nFor more information").next().unwrap_or(text), kind.name()))
         }
     }
-    Ok(Request::Run(request))
 }
 
 #[cfg(test)]
@@ -153,16 +146,22 @@ mod tests {
             Request::Run(expected)
         );
         assert_eq!(words("stress list").unwrap(), Request::List(Kind::Stress));
+        let pool = ["stress", "--pool", "-O compression=off"].map(str::to_owned);
+        let Request::Run(request) = parse(&pool).unwrap() else { panic!() };
+        assert_eq!((request.kind, request.pool_words()), (Kind::Stress, vec!["-O", "compression=off"]));
+        let Request::Help(text) = words("stress --help").unwrap() else { panic!() };
+        assert!(text.contains("--pool <WORDS>") && text.contains("Usage: steadfast lab stress"), "{text}");
     }
 
     #[test]
     fn every_mistake_is_a_sentence_and_status_2() {
         for (line, word) in [
             ("stress --only dance", "dance"),
-            ("stress --only", "needs a value"),
+            ("stress --only", "value is required"),
             ("stress --size 1", "64M"),
-            ("stress --seed x", "--seed x"),
+            ("stress --seed x", "'x' for '--seed"),
             ("stress --fast", "--fast"),
+            ("dance", "neither"),
         ] {
             let error = words(line).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{line}");

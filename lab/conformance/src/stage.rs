@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use steadfast_lab_experiment::target::{end_process, unmount};
-use steadfast_lab_experiment::{Commands, Context, Error, Workdir, mounts_below};
+use steadfast_lab_experiment::{Commands, Context, Error, Workdir, end_process, mounts_below, unmount};
 
-use crate::args::RunRequest;
+use crate::request::RunRequest;
 use crate::suite::{PRELUDE, REFERENCE_TREE, SQLITE_DRIVER, Suite};
 use crate::tally::Tally;
 use crate::tree;
@@ -79,7 +78,7 @@ impl Stage {
             file.set_len(request.size.unwrap_or(suite.image)).map_err(Error::io("lengthen", &image))?;
             let (image, mount) = (image.display().to_string(), stage.mount.display().to_string());
             let mut words = vec!["pool", "create"];
-            words.extend(request.pool.iter().map(String::as_str));
+            words.extend(request.pool_words());
             words.extend(["-m", &mount, POOL, &image]);
             stage.commands.run(&words, None)?;
             stage.daemon = stage.daemon_pid();

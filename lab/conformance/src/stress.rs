@@ -6,8 +6,8 @@
 //! before an export and after the import, and the checker reads the pool in between.
 //!
 //! ## Invariants
-//! (W1) Offsets and lengths of everything that moves or drops content are multiples of [`WORD`].
-//! (W2) An operation ends with success or with an error that a race on names explains (`expected`); anything else, EIO
+//! [stress.1] Offsets and lengths of everything that moves or drops content are multiples of [`WORD`].
+//! [stress.2] An operation ends with success or with an error that a race on names explains (`expected`); anything else, EIO
 //!      above all, ends the worker with a failure.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::rng::{Rng, mix};
+use crate::random::{Rng, mix};
 
 /// Bytes of a word.
 pub const WORD: u64 = 8;

@@ -62,7 +62,7 @@ impl Tally {
         }
     }
 
-    /// Takes the known failures off (C2).
+    /// Takes the known failures off [conformance.2].
     pub fn judge(&mut self, known: &BTreeMap<String, String>) {
         for (case, words) in &self.failed {
             if !known.contains_key(case) {

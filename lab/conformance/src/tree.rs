@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::rng::mix;
+use crate::random::mix;
 
 /// Path below the root to everything about the object that must survive: type, mode, owner, links, size, times,
 /// extended attributes, target, content.

@@ -1,146 +1,23 @@
-//! `steadfast lab list` and `steadfast lab run all`: every experiment, what it answers, and one page that leads to all.
+//! `steadfast lab run all`: every experiment, one after the other, and a page with links to all reports.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use crate::args::{self, Request};
+use steadfast_lab_report::html::{escape, parts};
+use steadfast_lab_report::{machine, number};
+
+use crate::catalogue::{AllRequest, Entry};
+use crate::command_line::{self, Request};
+use crate::context::Context;
 use crate::error::Error;
-use crate::html::{escape, parts};
-use crate::{Context, machine, number, results};
-
-/// An experiment, as the list has it.
-pub(crate) struct Entry {
-    pub name: &'static str,
-    /// What it answers.
-    pub question: &'static str,
-    /// Which source it repeats.
-    pub source: &'static str,
-    /// How long it takes, and its short form.
-    pub time: &'static str,
-    /// Options of its short form.
-    quick: &'static [&'static str],
-}
-
-/// All of them, the quickest first.
-pub(crate) const ENTRIES: [Entry; 9] = [
-    Entry {
-        name: "bench",
-        question: "What does the lab's own engine cost, beside a bare loop of pread and fio?",
-        source: "section 5 of vdbench's reference measurements",
-        time: "4 minutes; --quick 1",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "compression",
-        question: "What does lz4 save in space, and what does it cost in time and processors?",
-        source: "source reports 000 and 002",
-        time: "2 minutes",
-        quick: &["--elapsed", "4"],
-    },
-    Entry {
-        name: "encryption",
-        question: "What does AES-256-GCM cost in time and processors?",
-        source: "source reports 000 and 002",
-        time: "2 minutes",
-        quick: &["--elapsed", "4"],
-    },
-    Entry {
-        name: "engine",
-        question: "How fast is the file system beside others, and how does an operation's cost grow?",
-        source: "Iris, sections 7 and 8 (tar, untar, large files)",
-        time: "15 minutes; --quick 4",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "cow",
-        question: "What does copying on write cost in rate, evenness and bytes written?",
-        source: "source report 001",
-        time: "80 minutes; --quick 20",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "journal",
-        question: "What does each mode of a journal cost?",
-        source: "source report 001",
-        time: "80 minutes; --quick 30",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "recovery",
-        question: "How long do scrub, healing and resilvering take, beside a plain clone?",
-        source: "source report 003",
-        time: "30 minutes; --quick 5",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "snapshots",
-        question: "What do many snapshots cost, and do unique blocks add up?",
-        source: "source report 001",
-        time: "20 minutes; --quick 2",
-        quick: &["--quick"],
-    },
-    Entry {
-        name: "dedup",
-        question: "What does storing equal content once cost and save, and what do copies that share blocks?",
-        source: "source report 001",
-        time: "15 minutes; --quick 2",
-        quick: &["--quick"],
-    },
-];
+use crate::perform::perform;
+use crate::results;
 
 /// A machine that has less to do than that is idle.
 const BUSY_PERCENT: f64 = 5.0;
-
-/// What `lab list` prints.
-pub(crate) fn list() -> String {
-    let mut text = String::new();
-    for entry in &ENTRIES {
-        text += &format!(
-            "{:<12} {}\n{:<12} repeats {}; takes {}\n",
-            entry.name, entry.question, "", entry.source, entry.time
-        );
-    }
-    text + &format!("{:<12} {}\n", "all", "Each of them, and one page that leads to all reports.")
-}
-
-/// What `run all` was given.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct AllRequest {
-    /// `--quick`: the short form of each.
-    pub quick: bool,
-    /// `--only`: some of them.
-    pub only: Option<Vec<String>>,
-    /// `--out`.
-    pub out: Option<PathBuf>,
-}
-
-/// Reads the words after `steadfast lab run`, one of which is `all`. `None` if help is asked for.
-pub(crate) fn parse(words: &[String]) -> Result<Option<AllRequest>, Error> {
-    let mut words = args::Words::new(words);
-    let mut request = AllRequest { quick: false, only: None, out: None };
-    while let Some(word) = words.next() {
-        match word {
-            "all" => {}
-            "-h" | "--help" => return Ok(None),
-            "--quick" => request.quick = true,
-            "--out" => request.out = Some(PathBuf::from(words.value(word)?)),
-            "--only" => {
-                let names: Vec<String> = words.value(word)?.split(',').map(str::to_owned).collect();
-                if let Some(unknown) =
-                    names.iter().find(|name| !ENTRIES.iter().any(|entry| entry.name == **name))
-                {
-                    return Err(args::usage(format!("--only {unknown}: there is no such experiment")));
-                }
-                request.only = Some(names);
-            }
-            _ => return Err(args::usage(format!("lab run all knows no option {word}"))),
-        }
-    }
-    Ok(Some(request))
-}
 
 /// What became of one.
 struct Part {
@@ -160,10 +37,8 @@ struct Part {
 pub(crate) fn run(request: &AllRequest, context: &Context, stop: &Arc<AtomicBool>) -> Result<String, Error> {
     let out = results::directory("all", request.out.as_deref())?;
     let started = SystemTime::now();
-    let wanted =
-        |entry: &&Entry| request.only.as_ref().is_none_or(|only| only.iter().any(|name| name == entry.name));
     let mut parts: Vec<Part> = Vec::new();
-    for entry in ENTRIES.iter().filter(wanted) {
+    for entry in request.entries() {
         let busy = machine::busy();
         let clock = Instant::now();
         eprintln!("{}: {}", entry.name, entry.question);
@@ -216,8 +91,8 @@ fn one(
     if quick {
         words.extend(entry.quick.iter().map(|word| (*word).to_owned()));
     }
-    let request: Request = args::parse(&words)?;
-    Ok(crate::perform(&request, context, stop)?.map_or_else(String::new, |done| done.summary))
+    let Request::Run(experiment) = command_line::parse(&words)? else { return Ok(String::new()) };
+    Ok(perform(&experiment, context, stop)?.map_or_else(String::new, |done| done.summary))
 }
 
 fn page(done: &[Part], context: &Context, started: SystemTime) -> String {
@@ -275,29 +150,9 @@ fn warning(done: &[Part]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::PathBuf;
 
-    #[test]
-    fn the_list_has_every_experiment_with_its_source_and_its_time() {
-        let text = list();
-        let named = crate::experiment::all()
-            .into_iter()
-            .map(|e| e.name())
-            .chain(crate::beside::loads::LOADS.iter().map(|l| l.name));
-        for name in named.chain(["engine", "recovery", "snapshots", "dedup", "bench"]) {
-            assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
-            assert!(text.contains(name), "{name}");
-        }
-        // The short form of each is one that its own options know.
-        for entry in &ENTRIES {
-            let words = ["run", entry.name]
-                .iter()
-                .chain(entry.quick)
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>();
-            assert!(args::parse(&words).is_ok(), "{words:?}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_failure_stands_on_the_page_and_keeps_nobody_from_running() {
@@ -318,7 +173,7 @@ mod tests {
     #[test]
     fn a_busy_machine_is_said_of_the_experiments_that_it_troubled() {
         let part = |at: usize, busy| Part {
-            entry: &ENTRIES[at],
+            entry: &crate::catalogue::ENTRIES[at],
             seconds: 1.0,
             busy,
             told: Ok("it went well".to_owned()),

@@ -1,325 +1,270 @@
-//! The command line of `steadfast lab`.
+//! The command line of `steadfast lab`. Each experiment declares its own options; here they become one command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::bench::{self, BenchRequest};
+use clap::error::ErrorKind;
+use clap::{Args, Command, FromArgMatches, Subcommand};
+
+use crate::bench::BenchRequest;
 use crate::beside::{self, BesideRequest};
-use crate::compare::{self, CompareRequest};
-use crate::dedup::{self, DedupRequest};
-use crate::engine::{self, EngineRequest};
+use crate::catalogue::AllRequest;
+use crate::compare::CompareRequest;
+use crate::dedup::DedupRequest;
+use crate::engine::EngineRequest;
 use crate::error::Error;
-use crate::number;
-use crate::recovery::{self, RecoveryRequest};
-use crate::site::{self, AllRequest};
-use crate::snapshots::{self, SnapshotsRequest};
+use crate::feature::RunRequest;
+use crate::options::settings;
+use crate::recovery::RecoveryRequest;
+use crate::snapshots::SnapshotsRequest;
 
-/// Help.
-pub const USAGE: &str = "\
-usage: steadfast lab list
-       steadfast lab run EXPERIMENT [options]
-       steadfast lab show REPORT.json [-o REPORT.html] [--markdown FILE [--marks NAME]]
+/// Name of the verb that runs a parameter file.
+const FILE: &str = "FILE";
 
-Repeats an experiment and writes report.html and report.json.
-
-experiments:
-  compression     lz4 against off: space, response times, processor use
-  encryption      AES-256-GCM against off: response times, processor use
-  engine          rates, costs and curves beside ext4, xfs, btrfs and gocryptfs
-  cow             copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs
-  journal         what each journal mode costs, ours and ext4's, beside xfs and btrfs
-  recovery        a device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse
-  snapshots       what snapshots cost to take, have, list, destroy and send, beside btrfs
-  dedup           storing equal content once, and copies that share blocks, beside btrfs and xfs
-  bench           what the lab's engine costs, beside a bare loop of pread and fio
-  FILE            any parameter file, on what --target names: steadfast,ext4,zfs-fuse,/a/directory ...
-  all             each of them, and one page that leads to all reports (--quick, --only NAMES, --out DIR)
-
-options of run, compression and encryption:
-  --out DIR       where the results go             (default: lab-EXPERIMENT-DATE in this directory)
-  --size SIZE     size of each image file          (default: 256M)
-  --elapsed N     seconds of each run of the load  (default: what the parameter file says, 10)
-  --rounds N      how often the whole file is run; the middle of the rounds is reported (default: 1)
-  --target WHAT   `steadfast`, or `dir:FIRST,SECOND`: two empty directories of any file systems
-  --work DIR      where the image files lie while it runs (default: /var/tmp)
-  --keep          leave pools and image files behind, and say how to remove them
-  --json          print report.json instead of the table
-";
-
-/// What is asked for.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Request {
-    /// Print the help.
-    Help,
-    /// Name the experiments.
+/// A command of `steadfast lab`.
+#[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
+pub(crate) enum Request {
+    /// Print this help.
+    #[command(skip)]
+    Help(String),
+    /// List the experiments, the sources they repeat, and the time they take
     List,
-    /// Draw a report again.
-    Show {
-        /// `report.json`.
-        report: PathBuf,
-        /// Where the page goes.
-        html: PathBuf,
-        /// The document that table and pictures go into.
-        markdown: Option<PathBuf>,
-        /// Between which marks of it, if not those named after the experiment.
-        marks: Option<String>,
-    },
-    /// Run one.
-    Run(RunRequest),
-    /// Run `engine`.
+    /// Draw a report again from its report.json
+    Show(ShowRequest),
+    /// Run an experiment and write report.html and report.json
+    #[command(subcommand, subcommand_value_name = "EXPERIMENT", subcommand_help_heading = "Experiments")]
+    Run(Box<Experiment>),
+}
+
+/// An experiment with its options.
+#[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
+pub(crate) enum Experiment {
+    /// lz4 against off: space, response times, processor use
+    Compression(RunRequest),
+    /// AES-256-GCM against off: response times, processor use
+    Encryption(RunRequest),
+    /// Rates, costs and curves beside ext4, xfs, btrfs and gocryptfs (needs root)
     Engine(EngineRequest),
-    /// Run `cow` or `journal`.
-    Beside(BesideRequest),
-    /// Run `recovery`.
+    /// Copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs (needs root)
+    Cow(BesideRequest),
+    /// Cost of each journal mode, ours and ext4's, beside xfs and btrfs (needs root)
+    Journal(BesideRequest),
+    /// A device flooded with zeros: scrub, heal and resilver, beside dd, btrfs and zfs-fuse (needs root)
     Recovery(RecoveryRequest),
-    /// Run a parameter file on many file systems.
-    Compare(CompareRequest),
-    /// Run `snapshots`.
+    /// Cost of snapshots: taking, keeping, listing, destroying, sending, beside btrfs (needs root)
     Snapshots(SnapshotsRequest),
-    /// Run `dedup`.
+    /// Storing equal content once, and copies that share blocks, beside btrfs and xfs (needs root)
     Dedup(DedupRequest),
-    /// Run `bench`.
+    /// Cost of the lab's own engine, beside a bare loop of pread and fio
     Bench(BenchRequest),
-    /// Run all of them.
+    /// Any parameter file on the file systems of --target (needs root for all but directories)
+    #[command(name = FILE, override_usage = "steadfast lab run FILE --target LIST [OPTIONS]")]
+    File(CompareRequest),
+    /// Every experiment, and a page with links to all reports
     All(AllRequest),
 }
 
-impl Request {
-    /// Whether `report.json` is to be printed.
+/// Options of `lab show`.
+#[derive(Args, Clone, Debug, Eq, PartialEq)]
+pub(crate) struct ShowRequest {
+    /// report.json of an experiment
+    #[arg(value_name = "REPORT.json")]
+    pub report: PathBuf,
+    /// The page [default: REPORT.html]
+    #[arg(short = 'o', long = "out", value_name = "REPORT.html")]
+    html: Option<PathBuf>,
+    /// Write table and pictures into FILE, between its marks <!-- NAME --> and <!-- /NAME -->
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Name of the marks, if not that of the experiment
+    #[arg(long, value_name = "NAME", requires = "markdown", value_parser = mark)]
+    pub marks: Option<String>,
+}
+
+impl ShowRequest {
+    /// The page.
+    pub(crate) fn page(&self) -> PathBuf {
+        self.html.clone().unwrap_or_else(|| self.report.with_extension("html"))
+    }
+}
+
+/// The name of marks stands in a comment of a document.
+fn mark(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    match !name.is_empty() && name.chars().all(plain) {
+        true => Ok(name.to_owned()),
+        false => Err("letters, digits and - alone".to_owned()),
+    }
+}
+
+impl Experiment {
+    /// Is `report.json` to be printed?
     pub(crate) fn wants_json(&self) -> bool {
         match self {
-            Request::Run(request) => request.json,
-            Request::Engine(request) => request.json,
-            Request::Beside(request) => request.json,
-            Request::Recovery(request) => request.json,
-            Request::Compare(request) => request.json,
-            Request::Snapshots(request) => request.json,
-            Request::Dedup(request) => request.json,
-            Request::Bench(request) => request.json,
-            Request::Help | Request::List | Request::Show { .. } | Request::All(_) => false,
+            Self::Compression(request) | Self::Encryption(request) => request.json,
+            Self::Engine(request) => request.places.json,
+            Self::Cow(request) | Self::Journal(request) => request.places.json,
+            Self::Recovery(request) => request.places.json,
+            Self::Snapshots(request) => request.places.json,
+            Self::Dedup(request) => request.places.json,
+            Self::Bench(request) => request.places.json,
+            Self::File(request) => request.places.json,
+            Self::All(_) => false,
         }
+    }
+
+    /// The experiment with what follows from several of its options. Refuses options that do not fit together.
+    fn resolved(self) -> Result<Self, String> {
+        let load = |name| beside::find(name).expect("both loads are there: a test names them");
+        Ok(match self {
+            Self::Compression(request) => {
+                Self::Compression(RunRequest { experiment: "compression".to_owned(), ..request })
+            }
+            Self::Encryption(request) => {
+                Self::Encryption(RunRequest { experiment: "encryption".to_owned(), ..request })
+            }
+            Self::Cow(request) => Self::Cow(request.of(load("cow"))?),
+            Self::Journal(request) => Self::Journal(request.of(load("journal"))?),
+            Self::File(request) => Self::File(request.resolved()?),
+            Self::Recovery(request) => {
+                request.check()?;
+                Self::Recovery(request)
+            }
+            other => other,
+        })
     }
 }
 
-/// What `run` was given.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RunRequest {
-    /// Name of the experiment.
-    pub experiment: String,
-    /// `--out`.
-    pub out: Option<PathBuf>,
-    /// `--size`, bytes.
-    pub size: u64,
-    /// `--elapsed`, seconds.
-    pub elapsed_s: Option<u32>,
-    /// `--rounds`.
-    pub rounds: u32,
-    /// `--target dir:`; empty means our own pools.
-    pub directories: Vec<PathBuf>,
-    /// `--work`.
-    pub work: Option<PathBuf>,
-    /// `--keep`.
-    pub keep: bool,
-    /// `--json`.
-    pub json: bool,
+/// The whole command.
+fn command() -> Command {
+    let load = |name| beside::find(name).expect("both loads are there: a test names them");
+    let command = settings(Command::new("lab").bin_name("steadfast lab"))
+        .about("Repeats an experiment and writes report.html and report.json.")
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .arg_required_else_help(true);
+    let mut command = Request::augment_subcommands(command).mut_subcommand("run", |run| {
+        settings(run)
+            .disable_help_subcommand(true)
+            .mut_subcommand("cow", |cow| beside::with_columns(cow, load("cow")))
+            .mut_subcommand("journal", |journal| beside::with_columns(journal, load("journal")))
+    });
+    let lines: Vec<String> = command
+        .find_subcommand("run")
+        .into_iter()
+        .flat_map(Command::get_subcommands)
+        .map(|one| {
+            format!(
+                "  {:<12} {}",
+                one.get_name(),
+                one.get_about().map(ToString::to_string).unwrap_or_default()
+            )
+        })
+        .collect();
+    command = command.after_help(format!(
+        "Experiments:\n{}\n\n`steadfast lab run EXPERIMENT --help` explains the options of an experiment.",
+        lines.join("\n")
+    ));
+    command
 }
 
-impl RunRequest {
-    /// An experiment with nothing but defaults.
-    pub fn new(experiment: &str) -> Self {
-        Self {
-            experiment: experiment.to_owned(),
-            out: None,
-            size: 256 << 20,
-            elapsed_s: None,
-            rounds: 1,
-            directories: Vec::new(),
-            work: None,
-            keep: false,
-            json: false,
-        }
-    }
-}
-
-pub(crate) fn usage(text: String) -> Error {
-    Error::Usage(format!("{text}\nSee `steadfast lab --help`."))
+/// A sentence about a wrong command line.
+fn usage(text: &str, verb: &str) -> Error {
+    Error::Usage(format!("{}\nSee `steadfast lab {verb}--help`.", text.trim_end()))
 }
 
 /// Reads the words after `steadfast lab`.
-pub fn parse(args: &[String]) -> Result<Request, Error> {
-    let mut words = args.iter();
-    match words.next().map(String::as_str) {
-        None | Some("-h" | "--help" | "help") => Ok(Request::Help),
-        Some("list") => Ok(Request::List),
-        Some("show") => show(words.as_slice()),
-        Some("run") => match experiment_named(words.as_slice()) {
-            Some("engine") => {
-                Ok(engine::args::parse(words.as_slice())?.map_or(Request::Help, Request::Engine))
-            }
-            Some("bench") => Ok(bench::args::parse(words.as_slice())?.map_or(Request::Help, Request::Bench)),
-            Some("snapshots") => {
-                Ok(snapshots::args::parse(words.as_slice())?.map_or(Request::Help, Request::Snapshots))
-            }
-            Some("dedup") => Ok(dedup::args::parse(words.as_slice())?.map_or(Request::Help, Request::Dedup)),
-            Some("all") => Ok(site::parse(words.as_slice())?.map_or(Request::Help, Request::All)),
-            Some("recovery") => {
-                Ok(recovery::args::parse(words.as_slice())?.map_or(Request::Help, Request::Recovery))
-            }
-            named => match named.and_then(beside::loads::find) {
-                Some(load) => {
-                    Ok(beside::args::parse(load, words.as_slice())?.map_or(Request::Help, Request::Beside))
+pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
+    let mut words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut verb = String::new();
+    match words.first() {
+        None | Some(&"help") => words = vec!["--help"],
+        Some(&"run") => {
+            if let Some(at) = experiment_at(&words) {
+                let name = words.remove(at);
+                words.insert(1, name);
+                if !is_experiment(name) {
+                    if !is_file(name) {
+                        return Err(usage(
+                            &format!("there is no experiment `{name}`: {}", names().join(", ")),
+                            "",
+                        ));
+                    }
+                    words.insert(1, FILE);
                 }
-                None if named.is_some_and(compare::args::is_file) => {
-                    Ok(compare::args::parse(words.as_slice())?.map_or(Request::Help, Request::Compare))
-                }
-                None => run(words.as_slice()),
-            },
-        },
-        Some(other) => Err(usage(format!("`{other}` is not a verb of lab: list, run or show"))),
+                verb = format!("run {} ", words[1]);
+            }
+        }
+        Some(_) => {}
+    }
+    let matches = command().try_get_matches_from(&words);
+    let request = matches.and_then(|matches| Request::from_arg_matches(&matches));
+    match request {
+        Ok(Request::Run(experiment)) => {
+            let experiment = experiment.resolved().map_err(|text| usage(&text, &verb))?;
+            Ok(Request::Run(Box::new(experiment)))
+        }
+        Ok(request) => Ok(request),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Request::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(usage(text.split("\n\nFor more information").next().unwrap_or(text), &verb))
+        }
     }
 }
 
-/// The first word that is neither an option nor, as far as one can tell before knowing the experiment, an option's value.
-fn experiment_named(words: &[String]) -> Option<&str> {
-    const FLAGS: [&str; 8] = ["--quick", "--tiny", "--long", "--json", "--keep", "--help", "-h", "--"];
-    let mut before = "--";
-    for word in words {
-        let value = before.starts_with('-') && !before.contains('=') && !FLAGS.contains(&before);
-        if !word.starts_with('-') && !value {
-            return Some(word);
+fn names() -> Vec<String> {
+    let command = command();
+    let run = command.find_subcommand("run").into_iter().flat_map(Command::get_subcommands);
+    run.map(|one| one.get_name().to_owned()).collect()
+}
+
+fn is_experiment(word: &str) -> bool {
+    word != FILE && names().iter().any(|name| name == word)
+}
+
+/// Is this word the name of a parameter file?
+fn is_file(word: &str) -> bool {
+    word.contains('/') || word.ends_with(".parm") || word.ends_with(".vdb") || Path::new(word).is_file()
+}
+
+/// Place of the experiment's name in `run ...`: options may stand before it. It is the first word that is neither an
+/// option nor the value of one.
+fn experiment_at(words: &[&str]) -> Option<usize> {
+    let command = command();
+    let run = command.find_subcommand("run")?;
+    let takes_value = |word: &str| {
+        let Some(name) = word.strip_prefix("--") else { return false };
+        run.get_subcommands().flat_map(Command::get_arguments).any(|arg| {
+            let alias = || arg.get_all_aliases().into_iter().flatten().any(|alias| alias == name);
+            arg.get_action().takes_values() && (arg.get_long() == Some(name) || alias())
+        })
+    };
+    let mut at = 1;
+    while at < words.len() {
+        match words[at] {
+            word if takes_value(word) => at += 2,
+            word if word.starts_with('-') => at += 1,
+            _ => return Some(at),
         }
-        before = if value && !word.starts_with('-') { "--" } else { word };
     }
     None
-}
-
-/// Splits `--name=value`; takes the next word as the value otherwise.
-pub(crate) struct Words<'a> {
-    rest: std::slice::Iter<'a, String>,
-    attached: Option<&'a str>,
-}
-
-impl<'a> Words<'a> {
-    pub(crate) fn new(words: &'a [String]) -> Words<'a> {
-        Words { rest: words.iter(), attached: None }
-    }
-
-    pub(crate) fn next(&mut self) -> Option<&'a str> {
-        let word = self.rest.next()?.as_str();
-        match word.split_once('=') {
-            Some((name, value)) if word.starts_with("--") => {
-                self.attached = Some(value);
-                Some(name)
-            }
-            _ => {
-                self.attached = None;
-                Some(word)
-            }
-        }
-    }
-
-    pub(crate) fn value(&mut self, option: &str) -> Result<&'a str, Error> {
-        match self.attached.take().or_else(|| self.rest.next().map(String::as_str)) {
-            Some(value) if !value.is_empty() => Ok(value),
-            _ => Err(usage(format!("{option} needs a value"))),
-        }
-    }
-}
-
-fn show(args: &[String]) -> Result<Request, Error> {
-    let mut words = Words::new(args);
-    let (mut report, mut html, mut markdown, mut marks) = (None, None, None, None);
-    while let Some(word) = words.next() {
-        match word {
-            "-o" | "--out" => html = Some(PathBuf::from(words.value(word)?)),
-            "--markdown" => markdown = Some(PathBuf::from(words.value(word)?)),
-            "--marks" => {
-                let name = words.value(word)?;
-                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-                if name.is_empty() || !name.chars().all(plain) {
-                    return Err(usage(format!("--marks {name}: letters, digits and - alone")));
-                }
-                marks = Some(name.to_owned());
-            }
-            _ if word.starts_with('-') => return Err(usage(format!("lab show knows no option {word}"))),
-            _ if report.is_none() => report = Some(PathBuf::from(word)),
-            _ => return Err(usage("lab show draws one report at a time".to_owned())),
-        }
-    }
-    let report = report.ok_or_else(|| usage("lab show needs the path of a report.json".to_owned()))?;
-    let html = html.unwrap_or_else(|| report.with_extension("html"));
-    if marks.is_some() && markdown.is_none() {
-        return Err(usage("--marks says where in the document of --markdown, which is not given".to_owned()));
-    }
-    Ok(Request::Show { report, html, markdown, marks })
-}
-
-fn run(args: &[String]) -> Result<Request, Error> {
-    let mut words = Words::new(args);
-    let mut request: Option<RunRequest> = None;
-    let mut given = RunRequest::new("");
-    while let Some(word) = words.next() {
-        match word {
-            "-h" | "--help" => return Ok(Request::Help),
-            "--out" => given.out = Some(PathBuf::from(words.value(word)?)),
-            "--work" => given.work = Some(PathBuf::from(words.value(word)?)),
-            "--keep" => given.keep = true,
-            "--json" => given.json = true,
-            "--size" => {
-                let value = words.value(word)?;
-                given.size = number::parse_size(value)
-                    .filter(|size| *size >= 128 << 20)
-                    .ok_or_else(|| usage(format!("--size {value}: give 128M or more, such as 256M or 1G")))?;
-            }
-            "--elapsed" => given.elapsed_s = Some(count(word, words.value(word)?, 2, 86_400)?),
-            "--rounds" => given.rounds = count(word, words.value(word)?, 1, 1_000)?,
-            "--target" => {
-                let value = words.value(word)?;
-                given.directories = match value.strip_prefix("dir:") {
-                    Some(list) => list.split(',').map(PathBuf::from).collect(),
-                    None if value == "steadfast" => Vec::new(),
-                    None => {
-                        return Err(usage(format!(
-                            "--target {value}: write `steadfast` or `dir:FIRST,SECOND`"
-                        )));
-                    }
-                };
-            }
-            _ if word.starts_with('-') => return Err(usage(format!("lab run knows no option {word}"))),
-            _ if request.is_none() => request = Some(RunRequest::new(word)),
-            _ => return Err(usage(format!("lab run runs one experiment; `{word}` is a second"))),
-        }
-    }
-    let Some(named) = request else {
-        return Err(usage(
-            "lab run needs the name of an experiment: compression, encryption, engine, cow, journal, recovery, snapshots, dedup, bench or all"
-                .to_owned(),
-        ));
-    };
-    if crate::experiment::find(&named.experiment).is_none() {
-        let names: Vec<_> = crate::experiment::all().iter().map(|e| e.name()).collect();
-        return Err(usage(format!(
-            "there is no experiment `{}`: {}",
-            named.experiment,
-            names.join(", ") + ", engine, cow, journal, recovery, snapshots, dedup, bench or all"
-        )));
-    }
-    Ok(Request::Run(RunRequest { experiment: named.experiment, ..given }))
-}
-
-pub(crate) fn count(option: &str, value: &str, least: u32, most: u32) -> Result<u32, Error> {
-    value
-        .parse::<u32>()
-        .ok()
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| usage(format!("{option} {value}: give a whole number from {least} to {most}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::{ENTRIES, list};
 
     fn words(line: &str) -> Result<Request, Error> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn experiment(line: &str) -> Experiment {
+        match words(line).unwrap() {
+            Request::Run(experiment) => *experiment,
+            other => panic!("{line}: {other:?}"),
+        }
     }
 
     #[test]
@@ -335,10 +280,15 @@ mod tests {
             "run compression --size 1G --elapsed 4 --rounds 3 --json",
             "run --size=1G --elapsed=4 --json compression --rounds=3",
         ] {
-            assert_eq!(words(line).unwrap(), Request::Run(expected.clone()), "{line}");
+            assert_eq!(experiment(line), Experiment::Compression(expected.clone()), "{line}");
         }
-        let Request::Run(request) = words("run encryption --target dir:/a,/b").unwrap() else { panic!() };
-        assert_eq!(request.directories, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        let Experiment::Encryption(request) = experiment("run encryption --target dir:/a,/b") else {
+            panic!()
+        };
+        let sides = vec![PathBuf::from("/a"), PathBuf::from("/b")];
+        assert_eq!(request.target, crate::feature::Compared::Directories(sides));
+        let Experiment::Bench(request) = experiment("run bench --rounds 2 --rounds 5") else { panic!() };
+        assert!(request.repeat().ends_with("--rounds 5"), "the last counts");
     }
 
     #[test]
@@ -346,18 +296,21 @@ mod tests {
         for (line, word) in [
             ("dance", "dance"),
             ("run", "compression"),
-            ("run speed", "speed"),
-            ("run compression encryption", "second"),
+            ("run speed", "there is no experiment `speed`"),
+            ("run compression encryption", "'encryption'"),
             ("run compression --size 1M", "128M"),
             ("run compression --elapsed 1", "--elapsed"),
-            ("run compression --rounds", "needs a value"),
-            ("run compression --rounds=", "needs a value"),
+            ("run compression --rounds", "value is required"),
+            ("run compression --rounds=", "'' for '--rounds"),
             ("run compression --target x", "dir:FIRST"),
             ("run compression --fast", "--fast"),
-            ("show", "report.json"),
-            ("show a b", "one report"),
+            ("run recovery --devices a,b", "give 7"),
+            ("run cow --size 2g", "only ever reduced"),
+            ("run no/such.parm --target ext4", "no parameter file"),
+            ("show", "REPORT.json"),
+            ("show a b", "'b'"),
             ("show a --marks x", "--markdown"),
-            ("show a --markdown b --marks x>", "--marks x>"),
+            ("show a --markdown b --marks x>", "letters, digits"),
         ] {
             let error = words(line).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{line}");
@@ -370,24 +323,48 @@ mod tests {
         for line in
             ["run cow --quick", "run --quick cow", "run --out compression cow", "run --out=x --rounds 2 cow"]
         {
-            assert!(
-                matches!(words(line).unwrap(), Request::Beside(request) if request.load.name == "cow"),
-                "{line}"
-            );
+            assert!(matches!(experiment(line), Experiment::Cow(_)), "{line}");
         }
-        assert!(matches!(words("run --only file --long engine").unwrap(), Request::Engine(_)));
-        let Request::Run(request) = words("run compression --out cow").unwrap() else { panic!() };
+        assert!(matches!(experiment("run --only file --long engine"), Experiment::Engine(_)));
+        assert!(matches!(experiment("run --work journal dedup"), Experiment::Dedup(_)));
+        let Experiment::Compression(request) = experiment("run compression --out cow") else { panic!() };
         assert_eq!(request.out, Some(PathBuf::from("cow")));
     }
 
     #[test]
-    fn help_names_every_experiment() {
-        for experiment in crate::experiment::all() {
-            let line = USAGE.lines().find(|line| line.trim_start().starts_with(experiment.name())).unwrap();
-            assert!(line.ends_with(experiment.about()), "{line}");
+    fn help_names_every_experiment_and_each_explains_its_options() {
+        let help = |line: &str| match words(line).unwrap() {
+            Request::Help(text) => text,
+            other => panic!("{line}: {other:?}"),
+        };
+        for line in ["", "help", "-h", "--help"] {
+            let text = help(line);
+            assert!(names().iter().all(|name| text.contains(&format!("\n  {name} "))), "{text}");
         }
-        for load in &crate::beside::loads::LOADS {
-            assert!(USAGE.contains(&format!("  {:<14}  {}\n", load.name, load.about)), "{}", load.name);
+        assert!(help("show --help").contains("-o, --out <REPORT.html>"));
+        for name in names().iter().filter(|name| *name != FILE) {
+            assert!(help(&format!("run {name} --help")).contains("--out <DIR>"), "{name}");
+            assert!(help("run --help").contains(name.as_str()), "{name}");
+        }
+        assert!(help("run engine --help").contains("memory of the daemon under load"));
+        for column in beside::find("journal").unwrap().columns {
+            assert!(help("run journal --help").contains(column.key), "{}", column.key);
+        }
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_list_has_every_experiment_with_its_source_and_its_time() {
+        let text = list();
+        for name in names().iter().filter(|name| *name != FILE && *name != "all") {
+            assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
+            assert!(text.contains(name.as_str()), "{name}");
+        }
+        assert!(crate::feature::all().iter().all(|experiment| text.contains(experiment.name())));
+        // Each knows the options of its short form.
+        for entry in &ENTRIES {
+            let line = format!("run {} {}", entry.name, entry.quick.join(" "));
+            assert!(words(&line).is_ok(), "{line}");
         }
     }
 }

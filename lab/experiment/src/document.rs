@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::chart;
-use super::{ArmInfo, Chart, Goal, Row, shown, warning};
 use crate::error::Error;
-use crate::number;
-use crate::report::Conditions;
+use steadfast_lab_report::figures::{ArmInfo, Chart, Goal, Row, chart, shown, warning};
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::Conditions;
 
 /// What is written down.
 pub(crate) struct Figures<'a> {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
+use steadfast_lab_report::figures::Row;
+use steadfast_lab_report::machine;
+use steadfast_lab_report::report::{Conditions, Report};
 
+use crate::document::{self, Figures};
 use crate::error::Error;
-use crate::figures::markdown::{self, Figures};
-use crate::machine;
-use crate::report::Report;
 
 /// What an experiment left behind.
 #[derive(Debug)]
@@ -63,28 +64,28 @@ pub(crate) fn directory(experiment: &str, asked: Option<&Path>) -> Result<PathBu
     out.canonicalize().map_err(Error::io("find", &out))
 }
 
-/// What an experiment that ended early leaves: its error if nothing was measured (there is nothing to tell then), else why it
-/// ended, which the notes tell first. `None` for one that came to its end.
-pub(crate) fn early(
+/// Notes an early end: why it ended is the first note, and the figures are of as many rounds as the row with most has.
+/// Returns the error of an experiment that ended early and had measured something; `None` for one that came to its end.
+///
+/// # Errors
+/// The error itself if nothing was measured.
+pub(crate) fn early<'r>(
     done: Result<(), Error>,
     measured: bool,
+    rows: impl IntoIterator<Item = &'r Row>,
     notes: &mut Vec<String>,
+    conditions: &mut Conditions,
 ) -> Result<Option<Error>, Error> {
-    match done {
-        Ok(()) => Ok(None),
-        Err(error) if !measured => Err(error),
-        Err(error) => {
-            let why = error.to_string().replace('\n', " ");
-            notes.insert(0, format!("This ended early; what stands here was measured before. Why: {why}."));
-            Ok(Some(error))
-        }
-    }
-}
-
-/// How many rounds figures are of, of an experiment that ended early: as many as the one with most has. None of them stands for more.
-pub(crate) fn rounds<'v>(values: impl IntoIterator<Item = &'v Vec<f64>>) -> u32 {
-    let most = values.into_iter().map(Vec::len).max().unwrap_or(0).max(1);
-    u32::try_from(most).unwrap_or(u32::MAX)
+    let error = match done {
+        Ok(()) => return Ok(None),
+        Err(error) if !measured => return Err(error),
+        Err(error) => error,
+    };
+    let why = error.to_string().replace('\n', " ");
+    notes.insert(0, format!("This run ended early. The figures were measured before. Why it ended: {why}."));
+    let most = rows.into_iter().flat_map(|row| row.values.values()).map(Vec::len).max().unwrap_or(0).max(1);
+    conditions.rounds = u32::try_from(most).unwrap_or(u32::MAX);
+    Ok(Some(error))
 }
 
 /// Writes `report.json` and `report.html`, and the table and pictures into a document: not those of an experiment that
@@ -109,7 +110,7 @@ pub(crate) fn write<R: Serialize>(
         return Err(Error::Early { why: Box::new(why), report: html });
     }
     if let (Some(figures), Some(document)) = (figures, document) {
-        markdown::insert(figures, document)?;
+        document::insert(figures, document)?;
     }
     Ok(Results { report, json, html })
 }
@@ -117,39 +118,12 @@ pub(crate) fn write<R: Serialize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::goals::tests::report;
-    use crate::engine::{markdown as of_engine, render};
-
-    #[test]
-    fn what_was_measured_before_an_error_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let document = dir.path().join("NOTES.md");
-        fs::write(&document, "# Notes\n").unwrap();
-        let mut whole = report("write", true, &[("ext4", &[977.0]), ("plain", &[428.0])]);
-        let full = Error::Missing { what: "No room.".to_owned(), action: "give some.".to_owned() };
-        let early = early(Err(full), true, &mut whole.notes).unwrap();
-        let (page, heading) = (render(&whole), whole.heading());
-        let figures = of_engine::figures(&whole, &heading);
-        let error =
-            write(whole.clone(), &page, dir.path(), early, Some(&figures), Some(&document)).unwrap_err();
-        assert_eq!(error.exit_status(), 1);
-        let said = error.to_string();
-        assert!(said.contains("No room.") && said.contains("report.html"), "{said}");
-        let kept = fs::read_to_string(dir.path().join("report.json")).unwrap();
-        assert!(
-            kept.contains("977") && kept.contains("This ended early") && kept.contains("No room."),
-            "{kept}"
-        );
-        assert!(fs::read_to_string(dir.path().join("report.html")).unwrap().contains("This ended early"));
-        assert_eq!(rounds(whole.rows.iter().flat_map(|row| row.values.values())), 1);
-        // Half a run never takes the place of a whole one.
-        assert_eq!(fs::read_to_string(&document).unwrap(), "# Notes\n");
-    }
 
     #[test]
     fn nothing_measured_is_no_report() {
-        let mut notes = Vec::new();
-        assert!(matches!(early(Err(Error::Stopped), false, &mut notes), Err(Error::Stopped)));
-        assert!(early(Ok(()), true, &mut notes).unwrap().is_none() && notes.is_empty());
+        let (mut notes, mut conditions) = (Vec::new(), Conditions::default());
+        let mut ended = |done, measured| early(done, measured, [], &mut notes, &mut conditions);
+        assert!(matches!(ended(Err(Error::Stopped), false), Err(Error::Stopped)));
+        assert!(ended(Ok(()), true).unwrap().is_none() && notes.is_empty());
     }
 }

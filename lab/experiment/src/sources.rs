@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::report::{Published, Source};
+use steadfast_lab_report::report::{Published, Source};
 
 const REPORTED: &str = include_str!("../../workloads/reported.json");
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Duration;
-use steadfast_lab_experiment::beside::{self, data};
-use steadfast_lab_experiment::{Context, engine, html, report};
+use steadfast_lab_experiment::beside;
+use steadfast_lab_experiment::{Context, comparison, html, report};
 
 /// A browser that says nothing for so long is broken; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -198,13 +198,13 @@ fn pages(dir: &Path) -> Vec<(&'static str, PathBuf, u64)> {
         path
     };
     let pair = report::parse(include_str!("../testdata/report.v1.json")).unwrap();
-    let beside = data::parse(include_str!("../testdata/beside.v1.json")).unwrap().unwrap();
+    let cow = beside::report::parse(include_str!("../testdata/beside.v1.json")).unwrap().unwrap();
     let compared = include_str!("../testdata/compare.v1.json");
-    let compared = engine::data::parse(compared).unwrap().unwrap();
+    let compared = comparison::parse(compared).unwrap().unwrap();
     let mut out = vec![
         ("an experiment on two arms", write("pair.html", html::render(&pair)), 4),
-        ("one file on many file systems", write("beside.html", beside::render(&beside)), 4),
-        ("any file on any file systems", write("compare.html", engine::render(&compared)), 4),
+        ("one file on many file systems", write("beside.html", beside::render(&cow)), 4),
+        ("any file on any file systems", write("compare.html", comparison::render(&compared)), 4),
     ];
     for (name, option) in [("raw", "-t"), ("files", "-tf")] {
         let place = dir.join(name);

@@ -2,7 +2,7 @@
 
 use steadfast_lab_experiment::beside::{
     self,
-    data::{self, BesideReport},
+    report::{self as data, BesideReport},
 };
 use steadfast_lab_experiment::report::{Report, parse};
 use steadfast_lab_experiment::{html, terminal};

@@ -12,7 +12,7 @@ use steadfast_lab_workload::{Engine, Options, execute, random::Random};
 
 use super::FILE_BYTES;
 use crate::error::Error;
-use crate::figures::ArmInfo;
+use steadfast_lab_report::figures::ArmInfo;
 
 /// Bytes of a read.
 const BLOCK: u64 = 4096;

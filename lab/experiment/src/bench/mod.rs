@@ -4,28 +4,28 @@
 //! nothing, so that what is measured is who measures. All columns do it in one run, in interleaved rounds, each beginning
 //! with another. Then what a parameter file of 10,000 lines takes to be read, and a program to its first operation.
 
-pub(crate) mod args;
 mod columns;
+mod request;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use crate::engine::data::{EngineReport, Heading};
+use steadfast_lab_report::figures::goals::{Bound, bound, ratio};
+use steadfast_lab_report::figures::{self, Goal, Row};
+use steadfast_lab_report::report::Command;
+
+pub(crate) use request::BenchRequest;
+
+use crate::comparison::{self, ComparisonReport, Heading};
+use crate::context::Context;
 use crate::error::Error;
-use crate::figures::goals::{Bound, bound, ratio};
-use crate::figures::{self, Goal, Row};
-use crate::progress::Progress;
-use crate::report::{Command, Conditions};
-use crate::workdir::Workdir;
-use crate::{Context, engine, machine, results};
-
-pub use args::{BenchRequest, USAGE};
+use crate::host::progress::Progress;
+use crate::host::workdir::Workdir;
+use crate::results::{self, Results};
+use crate::setup::Setup;
 use columns::COLUMNS;
-
-/// One line for `lab list`.
-pub const ABOUT: &str = "what the lab's engine costs, beside a bare loop of pread and fio";
 
 /// Threads of each measurement.
 const THREADS: [u32; 3] = [1, 2, 8];
@@ -59,37 +59,31 @@ pub fn run(
     request: &BenchRequest,
     context: &Context,
     stop: &AtomicBool,
-) -> Result<results::Results<EngineReport>, Error> {
-    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let out = results::directory("bench", request.out.as_deref())?;
-    let (started, clock) = (SystemTime::now(), Instant::now());
-    let workdir = Workdir::create(&parent)?;
+) -> Result<Results<ComparisonReport>, Error> {
+    let setup = Setup::new("bench", request.places.out.as_deref(), request.places.parent())?;
+    let (workdir, cores) = (&setup.workdir, setup.machine.cores);
     let file = workdir.path().join("peak");
     fill(&file)?;
-    let mut machine = machine::describe(&parent);
-    machine.busy_before_percent = machine::busy();
-    let cores = machine.cores;
-    let mut report = EngineReport::with_heading(
-        Heading {
+    let mut report = ComparisonReport::new(
+        Some(Heading {
             name: "bench".to_owned(),
             title: "What measuring costs".to_owned(),
             question: "Reads that wait for nothing: how many of them each engine does, beside a loop that does nothing else."
                 .to_owned(),
             base: ("bare".to_owned(), "the bare loop".to_owned()),
-        },
-        Conditions {
-            target: format!("The lab's engine, Steadfast {}", context.version),
-            repeat: args::repeat(request),
-            rounds: request.rounds,
-            machine,
-            ..Conditions::default()
-        },
-        format!("one file of 64 MiB, {} seconds each", request.seconds),
+        }),
+        setup.conditions(
+            format!("The lab's engine, Steadfast {}", context.version),
+            request.repeat(),
+            request.rounds(),
+        ),
+        format!("one file of 64 MiB, {} seconds each", request.seconds()),
         columns::info(),
     );
-    let steps = f64::from(request.rounds) * (THREADS.len() * COLUMNS.len()) as f64 * request.seconds as f64;
+    let steps =
+        f64::from(request.rounds()) * (THREADS.len() * COLUMNS.len()) as f64 * request.seconds() as f64;
     let mut progress = Progress::new(steps);
-    let done = (0..request.rounds).try_for_each(|round| {
+    let done = (0..request.rounds()).try_for_each(|round| {
         for threads in THREADS {
             let mut rates = vec![None; COLUMNS.len()];
             for turn in 0..COLUMNS.len() {
@@ -105,10 +99,10 @@ pub fn run(
                 let rate = (column.measure)(&columns::Load {
                     file: &file,
                     threads,
-                    seconds: request.seconds,
+                    seconds: request.seconds(),
                     stop,
                 })?;
-                progress.advance(request.seconds as f64, &format!("{rate:.0}/s"));
+                progress.advance(request.seconds() as f64, &format!("{rate:.0}/s"));
                 rates[at] = Some(rate);
                 figures::add(&mut report.rows, &reads(threads), column.key, rate);
             }
@@ -125,22 +119,20 @@ pub fn run(
         let row =
             Row::new("parse", "a parameter file of 10,000 lines, read", "ms", false, "Within the process.");
         figures::add(&mut report.rows, &row, "raw", parsed);
-        let start = start_ms(context, &workdir, &file)?;
+        let start = start_ms(context, workdir, &file)?;
         let how = "The program started, one operation of 4 KiB done, all reports written, the program ended: more than to the first operation.";
         let row = Row::new("start", "a whole execution of one operation", "ms", false, how);
         figures::add(&mut report.rows, &row, "raw", start);
         Ok(())
     });
     progress.end();
-    report.conditions.started = machine::stamp(started);
-    report.conditions.seconds = clock.elapsed().as_secs_f64();
-    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
-    if early.is_some() {
-        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
-    }
+    report.conditions.seconds = setup.seconds();
+    let measured = !report.rows.is_empty();
+    let ComparisonReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
     report.goals = judge(&report.rows);
     report.summary = figures::goals::summary(&report.goals);
-    report.commands = columns::fio_lines(request.seconds)
+    report.commands = columns::fio_lines(request.seconds())
         .into_iter()
         .map(|line| Command { line, status: Some(0) })
         .collect();
@@ -149,9 +141,7 @@ pub fn run(
          of one program, fio is one of its own. What is cached never waits: the ring is there for what does."
             .to_owned(),
     );
-    let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
-    let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
+    comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
 }
 
 /// What the issue asks for.

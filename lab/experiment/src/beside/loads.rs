@@ -5,21 +5,18 @@ use std::path::PathBuf;
 use serde_json::Value;
 use steadfast_lab_params::{OpenFlags, Overrides, Plan, Work};
 
-use super::args::Changes;
-use crate::arms::Kind;
 use crate::error::Error;
-use crate::figures::goals::{Bound, bound, ratio};
-use crate::figures::{Goal, Row};
+use crate::file_systems::Kind;
 use crate::load::{self, Parameters};
 use crate::sources;
+use steadfast_lab_report::figures::goals::{Bound, bound, ratio};
+use steadfast_lab_report::figures::{Goal, Row};
 
 /// One of the two experiments.
 #[derive(Debug)]
 pub struct Load {
     /// Name on the command line.
     pub name: &'static str,
-    /// One line for `lab list`.
-    pub about: &'static str,
     /// Heading of the report.
     pub title: &'static str,
     /// What is asked, in one sentence.
@@ -45,6 +42,17 @@ impl PartialEq for Load {
 }
 
 impl Eq for Load {}
+
+/// Changes to the parameter file that were asked for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Changes {
+    /// Replaces the duration of every run, seconds.
+    pub elapsed_s: Option<u32>,
+    /// Replaces the interval, seconds.
+    pub interval_s: Option<u32>,
+    /// Replaces the size of the file, bytes; never longer than the file says.
+    pub size: Option<u64>,
+}
 
 /// A file system, before it is made.
 #[derive(Debug)]
@@ -120,7 +128,6 @@ const WRITEBACK: Column = ext4("ext4-writeback", "ext4, data=writeback", "data=w
 pub static LOADS: [Load; 2] = [
     Load {
         name: "cow",
-        about: "copy on write: 4 KiB over and over in a file, beside ext4, xfs and btrfs",
         title: "What copying on write costs, and how evenly",
         question: "Half reads, half writes of 4 KiB in one file, as fast as it goes: how many, how evenly, and at what price \
                    in bytes written and space.",
@@ -177,7 +184,6 @@ pub static LOADS: [Load; 2] = [
     },
     Load {
         name: "journal",
-        about: "what each journal mode costs, ours and ext4's, beside xfs and btrfs",
         title: "What a journal costs, mode by mode",
         question: "Seven reads to three writes of 4 KiB, four threads, as fast as it goes: what does each mode of a journal \
                    cost in rate, in evenness, and in bytes written.",

@@ -7,18 +7,18 @@ use steadfast_lab_params::Operation;
 use steadfast_lab_report::{RunRequest, run_reported};
 use steadfast_lab_workload::{Event, Figures, Options, RunResult};
 
-use super::args::BesideRequest;
-use super::data::BesideReport;
 use super::loads::{self, Variant};
-use crate::arms::Arm;
-use crate::engine::work::{self, Blocks};
+use super::report::BesideReport;
+use super::request::BesideRequest;
 use crate::error::Error;
-use crate::figures::{self, Row};
+use crate::file_systems::Arm;
+use crate::host::progress::Progress;
+use crate::host::shell::Shell;
 use crate::load;
-use crate::number::MIB;
-use crate::progress::Progress;
-use crate::report::{Phase, median};
-use crate::shell::Shell;
+use crate::load::files::{self, Blocks};
+use steadfast_lab_report::figures::{self, Row};
+use steadfast_lab_report::number::MIB;
+use steadfast_lab_report::report::{Phase, median};
 
 /// What is needed while one file system is measured.
 pub(super) struct Hands<'a> {
@@ -53,11 +53,11 @@ impl Hands<'_> {
         self.alive()?;
         self.progress.begin(&format!("round {}: filling {}", self.round, self.arm.label));
         let mut blocks = Blocks::new(u64::from(self.round), 1.0);
-        work::write(&path, self.file_bytes, &mut blocks).map_err(Error::io("write", &path))?;
+        files::write(&path, self.file_bytes, &mut blocks).map_err(Error::io("write", &path))?;
         self.alive()?;
         self.arm.quiet(self.shell)?;
         self.arm.cold(self.shell)?;
-        work::read(&path).map_err(Error::io("read", &path))?;
+        files::read(&path).map_err(Error::io("read", &path))?;
         self.progress.advance(super::MAKING_S, "");
         for variant in variants {
             self.alive()?;

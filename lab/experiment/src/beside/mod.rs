@@ -10,49 +10,48 @@
 //! Like the other experiments it is a stranger to the engine: it types commands and makes system calls.
 //!
 //! ## Invariants
-//! (B1) Each figure of each file system comes from a fresh one with a fresh file: no round pays for the one before, and the
-//!      disk has to hold one image at a time.
-//! (B2) Caches are alike when the clock starts: everything was unmounted (our pools exported), the kernel's caches dropped
-//!      with those of the image, mounted again, and the whole file read once.
-//! (B3) All do the same calls in the same order; each round begins with another one.
-//! (B4) What is not installed, and a journal mode that this build refuses, is a column that says so, never a number. A run
-//!      that failed is a note and no number.
-//! (B5) Whatever way it ends, mounts, loop devices, daemons and files are gone.                    `Drop` of `arms::Arms`
+//! [beside.1] Each figure of each file system comes from a fresh one with a fresh file: no round pays for the one
+//!   before, and the disk has to hold one image at a time.
+//! [beside.2] Caches are alike when the clock starts: everything was unmounted (our pools exported), the kernel's
+//!   caches dropped with those of the image, mounted again, and the whole file read once.
+//! [beside.3] All file systems do the same calls in the same order; each round begins with another one.
+//! [beside.4] A file system that is not installed, and a journal mode that this build refuses, is a column that
+//!   says so, never a number. A run that failed is a note and no number.
+//! [beside.5] When it ends, in whatever way, mounts, loop devices, daemons and files are gone: `Drop` of `Arms`.
 //!
 //! ## Reading order
-//! [`data`] (what a result is), [`loads`] (the two experiments), [`arms`](crate::arms), `measure`, `page`.
+//! [`report`] (the result as data), `loads` (the two experiments), `measure`, `page`.
 
-pub(crate) mod args;
-pub mod data;
-pub mod loads;
+mod loads;
 mod measure;
 mod page;
+pub mod report;
+mod request;
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Instant, SystemTime};
 
-pub use args::{BesideRequest, USAGE};
+use steadfast_lab_report::figures::{ArmInfo, Axis, Chart, Series, goals, shown};
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::{Conditions, Load, median};
+
+pub(crate) use loads::find;
 pub use page::render;
+pub(crate) use request::{BesideRequest, with_columns};
 
-use crate::arms::{Arms, Recipe};
+use crate::context::Context;
+use crate::document::{self, Figures};
 use crate::error::Error;
-use crate::figures::goals;
-use crate::figures::markdown::{self, Figures};
-use crate::figures::{ArmInfo, Axis, Chart, Series, shown};
-use crate::progress::Progress;
-use crate::report::{self, Conditions, median};
-use crate::results::{self, Results};
-use crate::shell::Shell;
-use crate::target::check_fuse;
-use crate::workdir::Workdir;
-use crate::{Context, load, machine, number, space};
-
-use data::{BesideReport, Reported, SCHEMA, VERSION};
-use loads::{Column, Variant};
+use crate::file_systems::{Arms, Recipe};
+use crate::host::progress::Progress;
+use crate::host::requirements::{check_fuse, check_room, check_root};
+use crate::load;
+use crate::results::{self, Results, Told};
+use crate::setup::Setup;
+use loads::{Column, VARIANTS, Variant};
 use measure::Hands;
+use report::{BesideReport, Reported, SCHEMA, VERSION};
 
 /// The column that ratios refer to.
 pub(crate) const BASE: &str = "ext4";
@@ -61,8 +60,15 @@ const MAKING_S: f64 = 20.0;
 /// Room on the disk beside the image.
 const SLACK: u64 = 256 << 20;
 
-/// What it left behind.
-pub type BesideResults = Results<BesideReport>;
+impl Told for BesideReport {
+    fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn table(&self) -> String {
+        table(self)
+    }
+}
 
 /// Runs it and writes the reports.
 ///
@@ -72,54 +78,40 @@ pub fn run(
     request: &BesideRequest,
     context: &Context,
     stop: &Arc<AtomicBool>,
-) -> Result<BesideResults, Error> {
+) -> Result<Results<BesideReport>, Error> {
     let name = request.load.name;
     check_fuse()?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::Missing {
-            what: "This needs root: it mounts loop devices and drops the kernel's caches.".to_owned(),
-            action: format!("type `sudo steadfast lab run {name}`."),
-        });
-    }
+    let command = format!("steadfast lab run {name}");
+    check_root("it mounts loop devices and drops the kernel's caches", &command)?;
     let changes = request.changes();
     let file_bytes = changes.size.unwrap_or(u64::MAX).min(request.load.file_bytes());
     let image_bytes = request.image_bytes(file_bytes);
-    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let (available, needed) = (space::available(&parent)?, image_bytes + SLACK);
-    if available < needed {
-        return Err(Error::Missing {
-            what: format!(
-                "{} has {} free, and this needs {}: one image at a time.",
-                parent.display(),
-                number::bytes(available),
-                number::bytes(needed)
-            ),
-            action: "name another directory with --dir DIR, or a smaller file with --size.".to_owned(),
-        });
-    }
-    let out = results::directory(name, request.out.as_deref())?;
-    let runs = out.join("vdbench");
+    let parent = request.places.parent();
+    let advice = "name another directory with --dir DIR, or a smaller file with --size.";
+    check_room(parent, image_bytes + SLACK, advice)?;
+    let setup = Setup::new(name, request.places.out.as_deref(), parent)?;
+    let runs = setup.out.join("vdbench");
     fs::create_dir_all(&runs).map_err(Error::io("create", &runs))?;
-
-    let (started, clock) = (SystemTime::now(), Instant::now());
-    let mut machine = machine::describe(&parent);
-    machine.busy_before_percent = machine::busy();
-    let mut report = empty(request, context, file_bytes);
-    report.conditions.machine = machine;
-
-    let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
+    let conditions = Conditions {
+        elapsed_override_s: changes.elapsed_s,
+        ..setup.conditions(
+            format!("Steadfast {} through FUSE", context.version),
+            request.repeat(),
+            request.rounds(),
+        )
+    };
+    let mut report = empty(request, conditions, file_bytes);
+    let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
     let columns: Vec<&Column> =
-        request.load.columns.iter().filter(|column| wanted(request, column)).collect();
-    let variants: Vec<&Variant> =
-        loads::VARIANTS.iter().filter(|variant| request.wants(variant.key)).collect();
-    let seconds = load::seconds(&request.load.plan(changes, &loads::VARIANTS[0])?);
+        request.load.columns.iter().filter(|column| request.wants_arm(column.key)).collect();
+    let variants: Vec<&Variant> = VARIANTS.iter().filter(|variant| request.wants(variant.key)).collect();
+    let seconds = load::seconds(&request.load.plan(changes, &VARIANTS[0])?);
     let mut progress = Progress::new(
-        (seconds * variants.len() as f64 + MAKING_S) * columns.len() as f64 * f64::from(request.rounds),
+        (seconds * variants.len() as f64 + MAKING_S) * columns.len() as f64 * f64::from(request.rounds()),
     );
-    let done = (1..=request.rounds).try_for_each(|round| {
+    let done = (1..=request.rounds()).try_for_each(|round| {
         let mut order: Vec<(usize, &&Column)> = columns.iter().enumerate().collect();
-        // Each round begins with another one (B3).
+        // Each round begins with another one [beside.3].
         let first = (round - 1) as usize % order.len().max(1);
         order.rotate_left(first);
         for (at, column) in order {
@@ -130,7 +122,7 @@ pub fn run(
             let recipe =
                 Recipe { key: column.key, label: column.label, kind: column.kind.clone(), image_bytes };
             // Fresh for this round, gone behind it (B1, B5).
-            let mut arms = Arms::new(vec![recipe], &workdir, context, &mut shell)?;
+            let mut arms = Arms::new(vec![recipe], workdir, context, &mut shell)?;
             report.arms[at].missing = arms.info().remove(0).missing;
             let Some(arm) = arms.get(column.key) else { continue };
             let mut hands = Hands {
@@ -138,7 +130,7 @@ pub fn run(
                 shell: &mut shell,
                 progress: &mut progress,
                 stop,
-                out: &out,
+                out: &setup.out,
                 round,
                 file_bytes,
                 report: &mut report,
@@ -148,28 +140,22 @@ pub fn run(
         Ok(())
     });
     progress.end();
-    report.conditions.started = machine::stamp(started);
-    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.conditions.seconds = setup.seconds();
     report.rows.retain(|row| !row.values.is_empty());
-    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
-    if early.is_some() {
-        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
-    }
+    let measured = !report.rows.is_empty();
+    let BesideReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
     report.goals = request.load.judge(&report.rows);
     report.charts = charts(&report);
     report.summary = summary(&report);
     report.commands = shell.history();
     let (page, whole) = (render(&report), report.clone());
     let figures = figures(&whole);
-    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
-}
-
-fn wanted(request: &BesideRequest, column: &Column) -> bool {
-    request.arms.as_ref().is_none_or(|only| only.iter().any(|name| name == column.key))
+    results::write(report, &page, &setup.out, early, Some(&figures), request.document.markdown.as_deref())
 }
 
 /// The report before anything was measured.
-fn empty(request: &BesideRequest, context: &Context, file_bytes: u64) -> BesideReport {
+fn empty(request: &BesideRequest, conditions: Conditions, file_bytes: u64) -> BesideReport {
     let (load, changes) = (request.load, request.changes());
     let mut sizes = format!(
         "a file of {}, images of {}",
@@ -200,28 +186,22 @@ fn empty(request: &BesideRequest, context: &Context, file_bytes: u64) -> BesideR
         title: load.title.to_owned(),
         question: load.question.to_owned(),
         summary: String::new(),
-        conditions: Conditions {
-            target: format!("Steadfast {} through FUSE", context.version),
-            repeat: args::repeat(request),
-            rounds: request.rounds,
-            elapsed_override_s: changes.elapsed_s,
-            ..Conditions::default()
-        },
+        conditions,
         sizes,
         arms: load
             .columns
             .iter()
-            .filter(|column| wanted(request, column))
+            .filter(|column| request.wants_arm(column.key))
             .map(|column| ArmInfo {
                 key: column.key.to_owned(),
                 label: column.label.to_owned(),
                 missing: None,
             })
             .collect(),
-        variants: loads::VARIANTS
+        variants: VARIANTS
             .iter()
             .filter(|variant| request.wants(variant.key))
-            .map(|variant| data::Variant {
+            .map(|variant| report::Variant {
                 prefix: variant.prefix.to_owned(),
                 name: variant.name.to_owned(),
                 how: variant.how.to_owned(),
@@ -237,7 +217,7 @@ fn empty(request: &BesideRequest, context: &Context, file_bytes: u64) -> BesideR
             .map(|(row, what, value)| Reported { row: row.to_owned(), what: what.to_owned(), value })
             .collect(),
         source: load.source.to_owned(),
-        load: report::Load {
+        load: Load {
             file: load.parameters.file.to_owned(),
             text: load.parameters.text.to_owned(),
             mapping: vec![(load.anchor.to_owned(), "the mount of each file system".to_owned())],
@@ -249,7 +229,7 @@ fn empty(request: &BesideRequest, context: &Context, file_bytes: u64) -> BesideR
 
 /// Rate over time, one picture a variant: of each interval the middle of the rounds.
 fn charts(report: &BesideReport) -> Vec<Chart> {
-    let chart = |variant: &data::Variant| {
+    let chart = |variant: &report::Variant| {
         let series: Vec<Series> = report
             .arms
             .iter()
@@ -321,7 +301,7 @@ pub(crate) fn figures(report: &BesideReport) -> Figures<'_> {
     }
 }
 
-/// The figures, the goals, and what has to be known of them, as Markdown.
+/// The figures, the goals and the notes, as Markdown.
 pub fn table(report: &BesideReport) -> String {
-    markdown::table(&figures(report))
+    document::table(&figures(report))
 }

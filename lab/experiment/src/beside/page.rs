@@ -1,12 +1,12 @@
 //! The page: goals, figures, lines over time, what was run. One file, no script needed, light and dark.
 
 use super::BASE;
-use super::data::{BesideReport, Variant};
-use crate::figures::{Row, shown};
-use crate::html::lines::{self, Runs};
-use crate::html::{escape, parts};
-use crate::number;
-use crate::report::Phase;
+use super::report::{BesideReport, Variant};
+use steadfast_lab_report::figures::{Row, shown};
+use steadfast_lab_report::html::lines::{self, Runs};
+use steadfast_lab_report::html::{escape, parts};
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::Phase;
 
 /// Rows that are drawn as bars: what a reader compares first.
 const DRAWN: [&str; 5] = ["rate", "worst", "p999", "bytes", "space"];

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{self, ArmInfo, Chart, Goal, Row};
-use crate::report::{Command, Conditions, Load, Phase};
+use steadfast_lab_report::figures::{self, ArmInfo, Chart, Goal, Row};
+use steadfast_lab_report::report::{Command, Conditions, Load, Phase};
 
 /// Name of the schema.
 pub const SCHEMA: &str = "steadfast-lab-beside";
@@ -84,16 +84,6 @@ impl BesideReport {
     /// What a reader must hear first: the machine had other things to do.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
-    }
-}
-
-impl crate::results::Told for BesideReport {
-    fn summary(&self) -> &str {
-        &self.summary
-    }
-
-    fn table(&self) -> String {
-        super::table(self)
     }
 }
 

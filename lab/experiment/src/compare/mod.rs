@@ -4,32 +4,32 @@
 //! removed again. What the file calls its luns and anchors is mapped into each of them. Caches are alike when a file system's runs begin
 //! (unmounted, the kernel's caches dropped, mounted again); from one run of the file to the next they stay as they are, as vdbench leaves them.
 
-pub(crate) mod args;
+mod request;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
 
 use steadfast_lab_params::{Overrides, Plan};
-use steadfast_lab_report::{RunRequest, run_reported};
+use steadfast_lab_report::figures::{self, ArmInfo, Axis, Chart, Row, Series, shown};
+use steadfast_lab_report::report::{Conditions, Phase};
+use steadfast_lab_report::{RunRequest, number, run_reported};
 use steadfast_lab_workload::{Event, Options, RunResult};
 
-use crate::arms::{Arms, Kind, Recipe};
-use crate::engine::data::{Axis, Chart, EngineReport, Heading, Series};
-use crate::error::Error;
-use crate::figures::{self, ArmInfo, Row, shown};
-use crate::progress::Progress;
-use crate::report::{Conditions, Phase};
-use crate::shell::Shell;
-use crate::target::check_fuse;
-use crate::workdir::Workdir;
-use crate::{Context, engine, load, machine, number, results, space};
+pub(crate) use request::CompareRequest;
 
-use args::Contender;
-pub use args::{CompareRequest, USAGE};
+use crate::comparison::{self, ComparisonReport, Heading};
+use crate::context::Context;
+use crate::error::Error;
+use crate::file_systems::{Arms, Kind, Recipe};
+use crate::host::progress::Progress;
+use crate::host::requirements::{check_fuse, check_room};
+use crate::load;
+use crate::results::{self, Results};
+use crate::setup::Setup;
+use request::Contender;
 
 /// Seconds for making and taking away, for the progress bar.
 const MAKING_S: f64 = 5.0;
@@ -42,37 +42,29 @@ pub fn run(
     request: &CompareRequest,
     context: &Context,
     stop: &Arc<AtomicBool>,
-) -> Result<results::Results<EngineReport>, Error> {
+) -> Result<Results<ComparisonReport>, Error> {
     let plan = plan(request)?;
-    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    check(request, &plan, &parent)?;
+    let parent = request.places.parent();
+    check(request, &plan, parent)?;
     let stem = request.file.file_stem().map_or("file".into(), |stem| stem.to_string_lossy().into_owned());
-    let out = results::directory(&stem, request.out.as_deref())?;
-    let (started, clock) = (SystemTime::now(), Instant::now());
-    let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
-    let mut machine = machine::describe(&parent);
-    machine.busy_before_percent = machine::busy();
+    let setup = Setup::new(&stem, request.places.out.as_deref(), parent)?;
+    let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
     let named = |contender: &Contender| ArmInfo {
         key: contender.key.to_owned(),
         label: contender.label.clone(),
         missing: None,
     };
     let first = &request.contenders[0];
-    let mut report = EngineReport::with_heading(
-        Heading {
+    let mut report = ComparisonReport::new(
+        Some(Heading {
             name: stem.clone(),
             title: format!("{stem} on {}", names(request)),
             question: "One parameter file on file systems of one disk, made anew for each round.".to_owned(),
             base: (first.key.to_owned(), first.label.clone()),
-        },
+        }),
         Conditions {
-            target: format!("Steadfast {}", context.version),
-            repeat: args::repeat(request),
-            rounds: request.rounds,
-            machine,
-            elapsed_override_s: request.elapsed_s,
-            ..Conditions::default()
+            elapsed_override_s: request.elapsed,
+            ..setup.conditions(format!("Steadfast {}", context.version), request.repeat(), request.rounds)
         },
         format!("images of {}", number::bytes(request.image_bytes)),
         request.contenders.iter().map(named).collect(),
@@ -97,7 +89,7 @@ pub fn run(
                 image_bytes: request.image_bytes,
             };
             // Fresh for this round, gone behind it.
-            let mut arms = Arms::new(vec![recipe], &workdir, context, &mut shell)?;
+            let mut arms = Arms::new(vec![recipe], workdir, context, &mut shell)?;
             report.arms[at].missing = arms.info().remove(0).missing;
             let Some(arm) = arms.get(contender.key) else { continue };
             arm.cold(&mut shell)?;
@@ -107,7 +99,7 @@ pub fn run(
             load::remap(&mut plan, &places)?;
             let watch = if arm.is_ours() { vec![arm.daemon(&mut shell)?] } else { Vec::new() };
             let watched = !watch.is_empty();
-            let place = out.join("vdbench").join(format!("{round}-{}", contender.key));
+            let place = setup.out.join("vdbench").join(format!("{round}-{}", contender.key));
             fs::create_dir_all(&place).map_err(Error::io("create", &place))?;
             let options = Options { watch, seed: u64::from(round), ..Options::default() };
             let asked = RunRequest { options, ..RunRequest::new(&plan, &place) };
@@ -146,21 +138,18 @@ pub fn run(
         Ok(())
     });
     progress.end();
-    let early = results::early(done, !report.rows.is_empty(), &mut report.notes)?;
-    if early.is_some() {
-        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
-    }
+    let measured = !report.rows.is_empty();
+    let ComparisonReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
     report.charts = charts(&report, &phases);
-    report.conditions.started = machine::stamp(started);
-    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.conditions.seconds = setup.seconds();
     report.summary = summary(&report);
     report.notes.push(
         "Between two runs of the file caches stay as the run before left them; luns and anchors lie in the file system that is named above."
             .to_owned(),
     );
     report.commands = shell.history();
-    let page = engine::render(&report);
-    results::write(report, &page, &out, early, None, None)
+    comparison::write(report, &setup.out, early, None)
 }
 
 fn names(request: &CompareRequest) -> String {
@@ -170,8 +159,8 @@ fn names(request: &CompareRequest) -> String {
 /// The plan of the file, with what was asked for changed.
 fn plan(request: &CompareRequest) -> Result<Plan, Error> {
     let overrides = Overrides {
-        elapsed: request.elapsed_s.map(u64::from),
-        interval: request.interval_s.map(u64::from),
+        elapsed: request.elapsed.map(u64::from),
+        interval: request.interval.map(u64::from),
         ..Overrides::default()
     };
     let asked =
@@ -215,19 +204,14 @@ fn check(request: &CompareRequest, plan: &Plan, parent: &Path) -> Result<(), Err
         )));
     }
     let made = request.contenders.iter().any(|contender| !matches!(contender.kind, Kind::Folder { .. }));
-    let available = space::available(parent)?;
-    if made && available < request.image_bytes {
-        return Err(Error::Missing {
-            what: format!(
-                "{} has {} free, and an image of {} is made, one at a time.",
-                parent.display(),
-                number::bytes(available),
-                number::bytes(request.image_bytes)
-            ),
-            action: "name another directory with --dir DIR, or smaller images with --size.".to_owned(),
-        });
+    match made {
+        true => check_room(
+            parent,
+            request.image_bytes,
+            "name another directory with --dir DIR, or smaller images with --size.",
+        ),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Where each lun and anchor lies: what it is called, in one word, below `place`.
@@ -271,7 +255,7 @@ fn note(rows: &mut Vec<Row>, phase: &Phase) {
 }
 
 /// Rate over time of each run's first round.
-fn charts(report: &EngineReport, phases: &[Phase]) -> Vec<Chart> {
+fn charts(report: &ComparisonReport, phases: &[Phase]) -> Vec<Chart> {
     let mut runs: Vec<&str> = Vec::new();
     for phase in phases {
         if !runs.contains(&phase.run.as_str()) {
@@ -296,7 +280,7 @@ fn charts(report: &EngineReport, phases: &[Phase]) -> Vec<Chart> {
 }
 
 /// Who did how many, run by run, for the first few runs.
-fn summary(report: &EngineReport) -> String {
+fn summary(report: &ComparisonReport) -> String {
     let rates: Vec<&Row> = report.rows.iter().filter(|row| row.key.ends_with("/rate")).collect();
     let sentence = |row: &&Row| {
         let of = |arm: &ArmInfo| Some(format!("{} {}", arm.label, shown(row.median(&arm.key)?)));
@@ -316,6 +300,7 @@ fn summary(report: &EngineReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::read;
 
     #[test]
     fn a_file_runs_on_two_directories_and_leaves_nothing() {
@@ -338,8 +323,7 @@ mod tests {
             at("work").display(),
             at("out").display()
         );
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let request = args::parse(&words).unwrap().unwrap();
+        let request = read::<CompareRequest>(&line).resolved().unwrap();
         let context = Context { steadfast: PathBuf::from("/no/such/program"), version: "1".to_owned() };
         if !rustix::process::geteuid().is_root() {
             // Caches are dropped by root alone.

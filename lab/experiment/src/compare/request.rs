@@ -1,27 +1,12 @@
-//! The command line of `steadfast lab run FILE --target LIST`.
+//! Options of `steadfast lab run FILE --target LIST`.
 
 use std::path::{Path, PathBuf};
 
-use crate::args::{Words, count, usage};
-use crate::arms::Kind;
-use crate::error::Error;
-use crate::number;
+use crate::file_systems::Kind;
+use crate::options::{Places, RepeatLine, size};
 
-/// Help, for the text of `steadfast lab --help`.
-pub const USAGE: &str = "\
-options of run FILE, any parameter file on any file systems (needs root for all but directories):
-  --target LIST   some of steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, and directories, which have a '/' in their
-                  names; with commas between; ratios refer to the first. May be repeated, and then one of them may
-                  have options: ext4:data=journal (of its mount), steadfast:recordsize=64K,compression=lz4 (properties)
-  --zfs-fuse DIR  where zfs-fuse and its zpool lie (default: /sbin, where Debian puts them)
-  --rounds N      interleaved rounds, each on file systems made anew; the middle is reported  (default: 3)
-  --size SIZE     size of each image file          (default: 4G)
-  --elapsed N     seconds of each run of the load  (default: what the parameter file says)
-  --interval N    seconds of each interval         (default: what the parameter file says)
-  --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
-  --out DIR       where the results go             (default: lab-FILE-DATE in this directory)
-";
-
+/// Smallest image.
+const IMAGE_LEAST: u64 = 256 << 20;
 /// Directories that can be compared in one run.
 const DIRECTORIES: [&str; 4] = ["dir1", "dir2", "dir3", "dir4"];
 
@@ -36,35 +21,77 @@ pub(crate) struct Contender {
     pub kind: Kind,
 }
 
-/// What `run FILE` was given.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Options of `run FILE`.
+#[derive(clap::Args, Clone, Debug, Eq, PartialEq)]
 pub struct CompareRequest {
-    /// The parameter file.
-    pub file: PathBuf,
-    /// Each `--target`, as it was written.
-    pub targets: Vec<String>,
-    /// `--zfs-fuse`.
-    pub zfs_fuse: Option<PathBuf>,
-    pub(crate) contenders: Vec<Contender>,
-    /// `--rounds`.
-    pub rounds: u32,
-    /// `--size`, bytes.
-    pub image_bytes: u64,
-    /// `--elapsed`.
-    pub elapsed_s: Option<u32>,
-    /// `--interval`.
-    pub interval_s: Option<u32>,
-    /// `--dir`.
-    pub dir: Option<PathBuf>,
-    /// `--out`.
-    pub out: Option<PathBuf>,
-    /// `--json`.
-    pub json: bool,
+    /// The parameter file; further words are targets with options
+    #[arg(value_name = "FILE", required = true, num_args = 1..)]
+    words: Vec<String>,
+    /// File systems with commas between: steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, and directories, which have a
+    /// '/' in their names; ratios refer to the first. May be repeated. One target alone may have options:
+    /// ext4:data=journal (of its mount), steadfast:recordsize=64K,compression=lz4 (properties)
+    #[arg(long = "target", value_name = "LIST")]
+    targets: Vec<String>,
+    /// Directory of zfs-fuse and its zpool [default: /sbin, where Debian puts them]
+    #[arg(long, value_name = "DIR")]
+    zfs_fuse: Option<PathBuf>,
+    /// Interleaved rounds, each on file systems made anew; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) rounds: u32,
+    /// Size of each image file
+    #[arg(long = "size", value_name = "SIZE", default_value = "4G", value_parser = size(IMAGE_LEAST, "give 256M or more, such as 512M or 8G"))]
+    pub(super) image_bytes: u64,
+    /// Seconds of each run of the load [default: what the parameter file says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=86_400))]
+    pub(super) elapsed: Option<u32>,
+    /// Seconds of each interval [default: what the parameter file says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(super) interval: Option<u32>,
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[arg(skip)]
+    pub(super) file: PathBuf,
+    #[arg(skip)]
+    pub(super) contenders: Vec<Contender>,
 }
 
-/// Is this word the name of a parameter file, and not of an experiment?
-pub(crate) fn is_file(word: &str) -> bool {
-    word.contains('/') || word.ends_with(".parm") || word.ends_with(".vdb") || Path::new(word).is_file()
+impl CompareRequest {
+    /// Finds the file among the words, and the contenders.
+    pub(crate) fn resolved(mut self) -> Result<Self, String> {
+        for word in std::mem::take(&mut self.words) {
+            if has_options(&word) {
+                self.targets.push(word);
+            } else if self.file.as_os_str().is_empty() {
+                self.file = PathBuf::from(word);
+            } else {
+                return Err(format!("lab run runs one parameter file; `{word}` is a second"));
+            }
+        }
+        if !self.file.is_file() {
+            return Err(format!("there is no parameter file {}", self.file.display()));
+        }
+        if self.targets.is_empty() {
+            return Err(
+                "a parameter file is run on what --target names: for example --target steadfast,ext4,btrfs,/mnt/other"
+                    .to_owned(),
+            );
+        }
+        let programs = self.zfs_fuse.clone().unwrap_or_else(|| PathBuf::from("/sbin"));
+        self.contenders = contenders(&self.targets, &programs)?;
+        Ok(self)
+    }
+
+    /// The command that repeats a run.
+    pub(super) fn repeat(&self) -> String {
+        let line = RepeatLine::new(&self.file.display().to_string());
+        let line = self.targets.iter().fold(line, |line, target| line.value("--target", Some(target)));
+        line.value("--zfs-fuse", self.zfs_fuse.as_ref().map(|programs| programs.display()))
+            .value("--rounds", Some(self.rounds).filter(|rounds| *rounds != 3))
+            .size("--size", Some(self.image_bytes).filter(|bytes| *bytes != 4 << 30))
+            .value("--elapsed", self.elapsed)
+            .value("--interval", self.interval)
+            .finish()
+    }
 }
 
 /// Keys of the columns of targets by name: the same one may be there several times with different options.
@@ -83,14 +110,12 @@ fn has_options(word: &str) -> bool {
 }
 
 /// Options of one target. They become words of a command line, so what a shell would understand is refused.
-fn options(target: &str, text: &str) -> Result<Vec<String>, Error> {
+fn options(target: &str, text: &str) -> Result<Vec<String>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "=_.+-/@%".contains(c);
     let all: Vec<String> = text.split(',').map(str::to_owned).collect();
     match all.iter().find(|one| one.is_empty() || one.starts_with('-') || !one.chars().all(plain)) {
         None => Ok(all),
-        Some(bad) => {
-            Err(usage(format!("--target {target}: '{bad}' is no option of a mount and no property")))
-        }
+        Some(bad) => Err(format!("--target {target}: '{bad}' is no option of a mount and no property")),
     }
 }
 
@@ -98,12 +123,12 @@ fn contender(
     name: &str,
     options: &[String],
     (programs, key): (&Path, &'static str),
-) -> Result<Contender, Error> {
+) -> Result<Contender, String> {
     // They live as long as the program, as the words of the targets without options do.
     let mounted: &'static str = options.join(",").leak();
     let properties: String = options.iter().map(|one| format!("-O {one} ")).collect();
     if let (Some(bad), "steadfast" | "zfs-fuse") = (options.iter().find(|one| !one.contains('=')), name) {
-        return Err(usage(format!("--target {name}: properties are written NAME=VALUE, not '{bad}'")));
+        return Err(format!("--target {name}: properties are written NAME=VALUE, not '{bad}'"));
     }
     let on_loop = |file_system| Kind::Loop { file_system, words: "-q", options: mounted };
     let kind = match name {
@@ -113,13 +138,13 @@ fn contender(
         "btrfs" => on_loop("btrfs"),
         "zfs-fuse" => Kind::ZfsFuse { programs: programs.to_owned(), words: properties.leak() },
         _ if options.is_empty() => Kind::Gocryptfs,
-        _ => return Err(usage(format!("--target {name}: it takes no options"))),
+        _ => return Err(format!("--target {name}: it takes no options")),
     };
     let label = if options.is_empty() { name.to_owned() } else { format!("{name}:{}", options.join(",")) };
     Ok(Contender { key, label, kind })
 }
 
-fn contenders(targets: &[String], programs: &Path) -> Result<Vec<Contender>, Error> {
+fn contenders(targets: &[String], programs: &Path) -> Result<Vec<Contender>, String> {
     let mut found: Vec<Contender> = Vec::new();
     let mut directories = DIRECTORIES.into_iter();
     let names = targets.iter().flat_map(|list| match has_options(list) {
@@ -135,108 +160,35 @@ fn contenders(targets: &[String], programs: &Path) -> Result<Vec<Contender>, Err
             Some((_, keys)) => {
                 let key = keys.iter().find(|key| found.iter().all(|known| known.key != **key));
                 let key = key.ok_or_else(|| {
-                    usage(format!("--target {name}: at most {} of a kind are compared at once", keys.len()))
+                    format!("--target {name}: at most {} of a kind are compared at once", keys.len())
                 })?;
                 let options = if word == name { Vec::new() } else { options(name, text)? };
                 contender(name, &options, (programs, key))?
             }
             None if name.contains('/') => {
                 let key = directories.next().ok_or_else(|| {
-                    usage(format!("--target: at most {} directories are compared at once", DIRECTORIES.len()))
+                    format!("--target: at most {} directories are compared at once", DIRECTORIES.len())
                 })?;
                 Contender { key, label: name.to_owned(), kind: Kind::Folder { parent: PathBuf::from(name) } }
             }
             None => {
-                return Err(usage(format!(
+                return Err(format!(
                     "--target {name}: give some of steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, or a directory with a '/' in its name"
-                )));
+                ));
             }
         };
         if found.iter().any(|known| known.label == one.label) {
-            return Err(usage(format!("--target: {} is given twice", one.label)));
+            return Err(format!("--target: {} is given twice", one.label));
         }
         found.push(one);
     }
     Ok(found)
 }
 
-/// Reads the words after `steadfast lab run`, one of which is a file. `None` if help is asked for.
-pub(crate) fn parse(args: &[String]) -> Result<Option<CompareRequest>, Error> {
-    let mut words = Words::new(args);
-    let mut request = CompareRequest {
-        file: PathBuf::new(),
-        targets: Vec::new(),
-        zfs_fuse: None,
-        contenders: Vec::new(),
-        rounds: 3,
-        image_bytes: 4 << 30,
-        elapsed_s: None,
-        interval_s: None,
-        dir: None,
-        out: None,
-        json: false,
-    };
-    while let Some(word) = words.next() {
-        match word {
-            "-h" | "--help" => return Ok(None),
-            "--json" => request.json = true,
-            "--target" => request.targets.push(words.value(word)?.to_owned()),
-            "--zfs-fuse" => request.zfs_fuse = Some(PathBuf::from(words.value(word)?)),
-            "--rounds" => request.rounds = count(word, words.value(word)?, 1, 100)?,
-            "--elapsed" => request.elapsed_s = Some(count(word, words.value(word)?, 2, 86_400)?),
-            "--interval" => request.interval_s = Some(count(word, words.value(word)?, 1, 3_600)?),
-            "--size" => {
-                let value = words.value(word)?;
-                request.image_bytes = number::parse_size(value)
-                    .filter(|size| *size >= 256 << 20)
-                    .ok_or_else(|| usage(format!("--size {value}: give 256M or more, such as 512M or 8G")))?;
-            }
-            "--dir" | "--work" => request.dir = Some(PathBuf::from(words.value(word)?)),
-            "--out" => request.out = Some(PathBuf::from(words.value(word)?)),
-            _ if word.starts_with('-') => return Err(usage(format!("lab run FILE knows no option {word}"))),
-            // What follows `--target` as further words.
-            _ if has_options(word) => request.targets.push(word.to_owned()),
-            _ if request.file.as_os_str().is_empty() => request.file = PathBuf::from(word),
-            _ => return Err(usage(format!("lab run runs one parameter file; `{word}` is a second"))),
-        }
-    }
-    if !request.file.is_file() {
-        return Err(usage(format!("there is no parameter file {}", request.file.display())));
-    }
-    if request.targets.is_empty() {
-        return Err(usage(
-            "a parameter file is run on what --target names: for example --target steadfast,ext4,btrfs,/mnt/other".to_owned(),
-        ));
-    }
-    let programs = request.zfs_fuse.clone().unwrap_or_else(|| PathBuf::from("/sbin"));
-    request.contenders = contenders(&request.targets, &programs)?;
-    Ok(Some(request))
-}
-
-/// The command that repeats a run.
-pub(crate) fn repeat(request: &CompareRequest) -> String {
-    let mut line = format!("steadfast lab run {}", request.file.display());
-    request.targets.iter().for_each(|target| line.push_str(&format!(" --target {target}")));
-    if let Some(programs) = &request.zfs_fuse {
-        line.push_str(&format!(" --zfs-fuse {}", programs.display()));
-    }
-    if request.rounds != 3 {
-        line.push_str(&format!(" --rounds {}", request.rounds));
-    }
-    if request.image_bytes != 4 << 30 {
-        line.push_str(&format!(" --size {}", request.image_bytes));
-    }
-    for (given, word) in [(request.elapsed_s, "--elapsed"), (request.interval_s, "--interval")] {
-        if let Some(seconds) = given {
-            line.push_str(&format!(" {word} {seconds}"));
-        }
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::tests::parse;
 
     #[test]
     fn targets_and_options_are_read_and_repeated() {
@@ -244,18 +196,20 @@ mod tests {
         let file = dir.path().join("x.parm");
         std::fs::write(&file, "").unwrap();
         let file = file.display().to_string();
-        let words = |line: &str| parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let line =
-            format!("{file} --target steadfast,ext4,/mnt/x,./y --rounds 2 --size 536870912 --elapsed 5");
-        let request = words(&line).unwrap().unwrap();
-        assert_eq!(repeat(&request), format!("steadfast lab run {line}"));
+        let words = |line: &str| {
+            let request = parse::<CompareRequest>(line).map_err(|error| error.to_string())?;
+            request.resolved()
+        };
+        let line = format!("{file} --target steadfast,ext4,/mnt/x,./y --rounds 2 --size 512M --elapsed 5");
+        let request = words(&line).unwrap();
+        assert_eq!(request.repeat(), format!("steadfast lab run {line}"));
         let keys: Vec<&str> = request.contenders.iter().map(|contender| contender.key).collect();
         assert_eq!(keys, ["steadfast", "ext4", "dir1", "dir2"]);
         let line = format!(
             "{file} --target ext4:data=journal --target ext4,zfs-fuse --target steadfast:recordsize=64K,compression=lz4 --zfs-fuse /opt/z"
         );
-        let request = words(&line).unwrap().unwrap();
-        assert_eq!(repeat(&request), format!("steadfast lab run {line}"));
+        let request = words(&line).unwrap();
+        assert_eq!(request.repeat(), format!("steadfast lab run {line}"));
         let seen: Vec<(&str, &str)> = request.contenders.iter().map(|c| (c.key, c.label.as_str())).collect();
         let wanted = [
             ("ext4", "ext4:data=journal"),
@@ -270,7 +224,7 @@ mod tests {
         );
         let Kind::Loop { options, .. } = request.contenders[0].kind else { panic!("no loop") };
         assert_eq!(options, "data=journal");
-        let apart = words(&format!("{file} --target ext4:data=journal xfs:noatime")).unwrap().unwrap();
+        let apart = words(&format!("{file} --target ext4:data=journal xfs:noatime")).unwrap();
         assert_eq!(apart.contenders.len(), 2, "as further words too");
         for (line, word) in [
             (format!("{file} --target ext4:data=journal;reboot"), "no option"),
@@ -288,7 +242,7 @@ mod tests {
             (format!("{file} --fast"), "--fast"),
         ] {
             let error = words(&line).unwrap_err();
-            assert!(error.exit_status() == 2 && error.to_string().contains(word), "{line}: {error}");
+            assert!(error.contains(word), "{line}: {error}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The report as Markdown.
+//! The report as Markdown, for a document.
 
-use super::data::{EngineReport, Heading};
-use crate::figures::markdown::Figures;
+use super::report::{ComparisonReport, Heading};
+use crate::document::Figures;
 
 /// What a document gets.
-pub(crate) fn figures<'a>(report: &'a EngineReport, heading: &'a Heading) -> Figures<'a> {
+pub(crate) fn figures<'a>(report: &'a ComparisonReport, heading: &'a Heading) -> Figures<'a> {
     Figures {
         name: &heading.name,
         conditions: &report.conditions,
@@ -19,19 +19,22 @@ pub(crate) fn figures<'a>(report: &'a EngineReport, heading: &'a Heading) -> Fig
 }
 
 /// The figures, the goals, and what has to be known of them.
-pub fn table(report: &EngineReport) -> String {
-    crate::figures::markdown::table(&figures(report, &report.heading()))
+pub(super) fn table(report: &ComparisonReport) -> String {
+    crate::document::table(&figures(report, &report.heading()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::goals::{judge, tests::report};
+    use steadfast_lab_report::figures::goals::ratio;
+
+    use crate::comparison::tests::report;
 
     #[test]
     fn the_table_has_ratios_and_goals() {
         let mut whole = report("write", true, &[("ext4", &[977.0, 977.0]), ("plain", &[428.0, 430.0])]);
-        whole.goals = judge(&whole);
+        let text = "sequential write at least 0.7 of ext4";
+        whole.goals.extend(ratio(&whole.rows, "write", "plain", "ext4", 0.7, text));
         let text = table(&whole);
         assert!(text.contains("| a row, 1/s | 977 | 429 (0.44) |"), "{text}");
         assert!(

@@ -1,11 +1,11 @@
 //! The page: goals, figures, pictures, what was run. One file, no script needed, light and dark.
 
-use super::data::EngineReport;
-use crate::html::parts;
-use crate::number;
+use super::report::ComparisonReport;
+use steadfast_lab_report::html::parts;
+use steadfast_lab_report::number;
 
 /// The whole page.
-pub fn render(report: &EngineReport) -> String {
+pub fn render(report: &ComparisonReport) -> String {
     let conditions = &report.conditions;
     let machine = &conditions.machine;
     let cores = format!("{} cores, {} memory", machine.cores, number::bytes(machine.memory_bytes));
@@ -71,7 +71,7 @@ fn of_the_engine() -> Vec<String> {
     ]
 }
 
-fn notes(report: &EngineReport) -> String {
+fn notes(report: &ComparisonReport) -> String {
     let mut items = if report.heading.is_none() { of_the_engine() } else { Vec::new() };
     items.extend(report.arms.iter().filter_map(|arm| arm.lacking(&report.rows)));
     items.extend(report.notes.iter().cloned());
@@ -81,13 +81,15 @@ fn notes(report: &EngineReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::goals::{judge, summary, tests::report};
+    use steadfast_lab_report::figures::goals::{ratio, summary};
+
+    use crate::comparison::tests::report;
 
     #[test]
     fn the_page_is_one_file_that_shows_figures_goals_and_who_was_missing() {
         let mut whole = report("write", true, &[("ext4", &[977.0]), ("plain", &[428.0])]);
-        whole.goals = judge(&whole);
-        whole.summary = summary(&whole);
+        whole.goals.extend(ratio(&whole.rows, "write", "plain", "ext4", 0.7, "at least 0.7 of ext4"));
+        whole.summary = summary(&whole.goals);
         whole.arms[0].missing = Some("mkfs.<ext4> is not installed".to_owned());
         let page = render(&whole);
         assert!(page.starts_with("<!DOCTYPE html>") && page.contains("not met") && page.contains("0.44"));

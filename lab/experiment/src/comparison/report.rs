@@ -1,16 +1,8 @@
 //! The result as data: what `report.json` holds and what everything is drawn from.
 
 use serde::{Deserialize, Serialize};
-
-use super::args::{self, EngineRequest};
-use crate::Context;
-use crate::arms::Arms;
-use crate::figures;
-use crate::number;
-use crate::report::{Command, Conditions, Machine};
-use crate::results::Told;
-
-pub use crate::figures::{ArmInfo, Axis, Chart, Goal, Row, Series, Verdict, shown};
+use steadfast_lab_report::figures::{self, ArmInfo, Chart, Goal, Row};
+use steadfast_lab_report::report::{Command, Conditions};
 
 /// Name of the schema.
 pub const SCHEMA: &str = "steadfast-lab-engine";
@@ -19,7 +11,7 @@ pub const VERSION: u32 = 1;
 
 /// The experiment, run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct EngineReport {
+pub struct ComparisonReport {
     /// Always [`SCHEMA`].
     pub schema: String,
     /// Always [`VERSION`] when written.
@@ -60,18 +52,18 @@ pub struct Heading {
     pub base: (String, String),
 }
 
-impl EngineReport {
-    /// Without figures, of another experiment.
-    pub(crate) fn with_heading(
-        heading: Heading,
+impl ComparisonReport {
+    /// A report without figures; no heading means the engine's own.
+    pub(crate) fn new(
+        heading: Option<Heading>,
         conditions: Conditions,
         sizes: String,
         arms: Vec<ArmInfo>,
-    ) -> EngineReport {
-        EngineReport {
+    ) -> ComparisonReport {
+        ComparisonReport {
             schema: SCHEMA.to_owned(),
             version: VERSION,
-            heading: Some(heading),
+            heading,
             summary: String::new(),
             conditions,
             sizes,
@@ -96,41 +88,6 @@ impl EngineReport {
         })
     }
 
-    /// Without figures.
-    pub(crate) fn new(
-        request: &EngineRequest,
-        arms: &Arms,
-        context: &Context,
-        machine: Machine,
-    ) -> EngineReport {
-        let sizes = request.sizes();
-        EngineReport {
-            schema: SCHEMA.to_owned(),
-            version: VERSION,
-            heading: None,
-            summary: String::new(),
-            conditions: Conditions {
-                target: format!("Steadfast {} through FUSE", context.version),
-                repeat: args::repeat(request),
-                rounds: request.rounds,
-                machine,
-                ..Conditions::default()
-            },
-            sizes: format!(
-                "{} file, {} files, tree of {} sources",
-                number::bytes(sizes.file),
-                sizes.files,
-                sizes.sources
-            ),
-            arms: arms.info(),
-            rows: Vec::new(),
-            goals: Vec::new(),
-            charts: Vec::new(),
-            notes: Vec::new(),
-            commands: Vec::new(),
-        }
-    }
-
     /// Adds a figure of one round; the row is made at its first.
     pub(crate) fn add(&mut self, row: &Row, arm: &str, value: f64) {
         figures::add(&mut self.rows, row, arm, value);
@@ -147,24 +104,43 @@ impl EngineReport {
     }
 }
 
-impl Told for EngineReport {
-    fn summary(&self) -> &str {
-        &self.summary
-    }
-
-    fn table(&self) -> String {
-        super::table(self)
-    }
-}
-
 /// Reads `report.json` of this experiment; `None` if it is another's.
-pub fn parse(text: &str) -> Option<Result<EngineReport, String>> {
+pub fn parse(text: &str) -> Option<Result<ComparisonReport, String>> {
     figures::parse(text, SCHEMA, VERSION)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A report with one row.
+    pub(crate) fn report(key: &str, more: bool, values: &[(&str, &[f64])]) -> ComparisonReport {
+        let mut row = Row::new(key, "a row", "1/s", more, "counted");
+        for (arm, figures) in values {
+            row.values.insert((*arm).to_owned(), figures.to_vec());
+        }
+        ComparisonReport {
+            heading: None,
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            summary: String::new(),
+            conditions: Conditions { rounds: 3, ..Conditions::default() },
+            sizes: "small".to_owned(),
+            arms: values
+                .iter()
+                .map(|(arm, _)| ArmInfo {
+                    key: (*arm).to_owned(),
+                    label: format!("arm {arm}"),
+                    missing: None,
+                })
+                .collect(),
+            rows: vec![row],
+            goals: Vec::new(),
+            charts: Vec::new(),
+            notes: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
 
     #[test]
     fn another_experiments_report_is_not_ours() {

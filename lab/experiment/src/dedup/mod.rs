@@ -6,39 +6,35 @@
 //! one file, as of one image of a guest, get the same updates and a few changes of their own, and the room is drawn step by step. At last files of the lab's own data with a `dedupratio=` are
 //! written one by one, and the room they take is drawn beside what the ratio says.
 
-pub(crate) mod args;
+mod request;
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use steadfast_lab_params::{Dedup, DedupSets, FlipFlop, HotSets};
+use steadfast_lab_report::figures::goals::{Bound, bound};
+use steadfast_lab_report::figures::{self, Axis, Chart, Goal, Row, Series};
+use steadfast_lab_report::number::{self, MIB};
 use steadfast_lab_workload::pattern::Pattern;
 
-use crate::arms::{Arm, Arms, Kind, Recipe};
-use crate::command::quoted;
-use crate::engine::data::{Axis, Chart, EngineReport, Heading, Series};
-use crate::engine::work::{self, Noise};
+pub(crate) use request::DedupRequest;
+
+use crate::comparison::{self, ComparisonReport, Heading};
+use crate::context::Context;
 use crate::error::Error;
-use crate::figures::goals::{Bound, bound};
-use crate::figures::{self, Goal, Row};
-use crate::number::{self, MIB};
-use crate::progress::Progress;
-use crate::report::Conditions;
-use crate::shell::Shell;
-use crate::target::check_fuse;
-use crate::workdir::Workdir;
-use crate::{Context, engine, machine, results, space};
-
-pub use args::{DedupRequest, USAGE};
-
-/// One line for `lab list`.
-pub const ABOUT: &str =
-    "what storing equal content once costs and saves, and copies that share blocks, beside btrfs and xfs";
+use crate::file_systems::{Arm, Arms, Kind, Recipe};
+use crate::host::commands::quoted;
+use crate::host::progress::Progress;
+use crate::host::requirements::{check_fuse, check_room, check_root};
+use crate::host::shell::Shell;
+use crate::load::files::{self, Noise};
+use crate::results::{self, Results};
+use crate::setup::Setup;
 
 /// Bytes of one write(2), and of a block that repeats: a record.
 const RECORD: usize = 128 << 10;
@@ -60,7 +56,7 @@ struct Run<'a> {
     shell: Shell,
     progress: Progress,
     stop: &'a AtomicBool,
-    report: EngineReport,
+    report: ComparisonReport,
     /// Room against the ratio of the data.
     lines: Vec<Series>,
     /// Room of copies that get the same updates.
@@ -75,62 +71,40 @@ pub fn run(
     request: &DedupRequest,
     context: &Context,
     stop: &Arc<AtomicBool>,
-) -> Result<results::Results<EngineReport>, Error> {
+) -> Result<Results<ComparisonReport>, Error> {
     check_fuse()?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::Missing {
-            what: "This needs root: it mounts loop devices.".to_owned(),
-            action: "type `sudo steadfast lab run dedup`.".to_owned(),
-        });
-    }
-    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let (available, needed) = (space::available(&parent)?, KEYS.len() as u64 * request.image());
-    if available < needed {
-        return Err(Error::Missing {
-            what: format!(
-                "{} has {} free, and this needs {}.",
-                parent.display(),
-                number::bytes(available),
-                number::bytes(needed)
-            ),
-            action: "name another directory with --dir DIR, or measure less with --quick.".to_owned(),
-        });
-    }
-    let out = results::directory("dedup", request.out.as_deref())?;
-    let (started, clock) = (SystemTime::now(), Instant::now());
-    let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
-    let mut machine = machine::describe(&parent);
-    machine.busy_before_percent = machine::busy();
-    let arms = Arms::new(recipes(request), &workdir, context, &mut shell)?;
-    let report = EngineReport::with_heading(
-        Heading {
+    check_root("it mounts loop devices", "steadfast lab run dedup")?;
+    let parent = request.places.parent();
+    let advice = "name another directory with --dir DIR, or measure less with --quick.";
+    check_room(parent, KEYS.len() as u64 * request.image(), advice)?;
+    let setup = Setup::new("dedup", request.places.out.as_deref(), parent)?;
+    let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
+    let arms = Arms::new(recipes(request), workdir, context, &mut shell)?;
+    let report = ComparisonReport::new(
+        Some(Heading {
             name: "dedup".to_owned(),
             title: "Storing equal content once".to_owned(),
             question: "What does dedup cost where nothing repeats, what does it save where much does, and what do copies that share blocks cost?".to_owned(),
             base: ("steadfast".to_owned(), "dedup=off".to_owned()),
-        },
-        Conditions {
-            target: format!("Steadfast {} through FUSE", context.version),
-            repeat: args::repeat(request),
-            rounds: request.rounds,
-            machine,
-            ..Conditions::default()
-        },
+        }),
+        setup.conditions(
+            format!("Steadfast {} through FUSE", context.version),
+            request.repeat(),
+            request.rounds(),
+        ),
         format!("files of {}, images of {}", number::bytes(request.file()), number::bytes(request.image())),
         arms.info(),
     );
-    let total = f64::from(request.rounds) * (KEYS.len() as f64 * 7.0 + request.ratios().len() as f64);
+    let total = f64::from(request.rounds()) * (KEYS.len() as f64 * 7.0 + request.ratios().len() as f64);
     let progress = Progress::new(total);
     let (lines, drifts) = (Vec::new(), Vec::new());
     let mut run = Run { request, arms, shell, progress, stop, report, lines, drifts };
-    let done = (0..request.rounds).try_for_each(|round| run.round(round));
+    let done = (0..request.rounds()).try_for_each(|round| run.round(round));
     run.progress.end();
     let Run { arms, shell, mut report, lines, drifts, .. } = run;
     drop(arms);
     report.charts = charts(request, lines, drifts);
-    report.conditions.started = machine::stamp(started);
-    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.conditions.seconds = setup.seconds();
     report.goals = judge(&report.rows);
     report.summary = figures::goals::summary(&report.goals);
     report.commands = shell.history();
@@ -141,13 +115,9 @@ pub fn run(
         "The room is that of the pool or file system as a whole, less what there was before. Ours of the first file is that of its intent log, too, which holds what fsync asked for.".to_owned(),
     ];
     let measured = !report.rows.is_empty();
-    let early = results::early(done, measured, &mut report.notes)?;
-    if early.is_some() {
-        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
-    }
-    let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
-    let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
+    let ComparisonReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
+    comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
 }
 
 fn recipes(request: &DedupRequest) -> Vec<Recipe> {
@@ -337,7 +307,7 @@ impl Run<'_> {
         ] {
             let row = Row::new(row, text, "1/s", true, "fsync at the end.");
             let rate =
-                work::random_writes(path, writes, false, &mut noise).map_err(Error::io("write", path))?;
+                files::random_writes(path, writes, false, &mut noise).map_err(Error::io("write", path))?;
             self.note(key, &row, rate);
             self.used(key)?;
             self.progress.advance(1.0, &format!("{rate:.0}/s"));

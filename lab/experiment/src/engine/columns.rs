@@ -1,8 +1,8 @@
 //! The columns of the engine experiment, and how each is made.
 
-use super::args::EngineRequest;
-use crate::Context;
-use crate::arms::{Kind, Recipe};
+use super::request::EngineRequest;
+use crate::context::Context;
+use crate::file_systems::{Kind, Recipe};
 
 /// Keys of all columns, in their order. The first that takes part is what ratios refer to.
 pub const KEYS: [&str; 8] = ["ext4", "xfs", "btrfs", "gocryptfs", "memfs", "plain", "lz4", "sealed"];
@@ -63,6 +63,7 @@ pub(super) fn recipe(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Form;
 
     #[test]
     fn ext4_has_an_inode_for_each_file_of_the_curve() {
@@ -78,12 +79,13 @@ mod tests {
             }
         };
         for (quick, long) in [(true, false), (false, false), (false, true)] {
-            let request = EngineRequest { quick, long, ..EngineRequest::new() };
+            let request =
+                EngineRequest { form: Form { quick, tiny: false }, long, ..EngineRequest::default() };
             let most = *request.sizes().counts.last().unwrap();
             // A thousand files have a directory.
             assert!(inodes_of(&request) >= most + most / 1000, "{most}");
         }
-        let without = EngineRequest { only: Some(vec!["file".to_owned()]), ..EngineRequest::new() };
+        let without = EngineRequest { only: Some(vec!["file".to_owned()]), ..EngineRequest::default() };
         assert_eq!(inodes_of(&without), without.sizes().image / INODE_BYTES);
     }
 }

@@ -4,18 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use steadfast_lab_report::figures::{Axis, Chart, Row, Series, shown};
+use steadfast_lab_report::number;
+
 use super::Run;
-use super::args::EngineRequest;
 use super::columns;
-use super::data::{Axis, Chart, Row, Series};
-use super::work::{self, Blocks, Noise};
-use crate::Context;
-use crate::arms::{Arm, Arms, drop_kernel_caches};
-use crate::calls::Calls;
-use crate::command::quoted;
+use super::request::EngineRequest;
+use crate::context::Context;
 use crate::error::Error;
-use crate::number;
-use crate::workdir::Workdir;
+use crate::file_systems::{Arm, Arms, Calls};
+use crate::host::caches::drop_kernel_caches;
+use crate::host::commands::quoted;
+use crate::host::space;
+use crate::host::workdir::Workdir;
+use crate::load::files::{self, Blocks, Noise};
 
 const GIB: u64 = 1 << 30;
 /// Files of a directory in the curve over files.
@@ -81,7 +83,7 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
         let mut noise = Noise::new(3);
         let (mut there, began) = (0, Instant::now());
         for &count in &sizes.counts {
-            run.progress.begin(&format!("{} files: {label}", super::data::shown(count as f64)));
+            run.progress.begin(&format!("{} files: {label}", shown(count as f64)));
             let at = |index: u64| place.join(format!("{}", index / FOLDER_FILES)).join(format!("f{index}"));
             // The samples below are the last files of each point; where there are few, half of them.
             let samples = SAMPLES.min(count / 2);
@@ -95,7 +97,7 @@ fn files(run: &mut Run<'_>) -> Result<(), Error> {
             if began.elapsed() >= limit {
                 run.report.notes.push(format!(
                     "The curve over files ends for {label} at {} files: making them took the {} s that were given.",
-                    super::data::shown(there as f64),
+                    shown(there as f64),
                     sizes.counts_limit_s
                 ));
                 break;
@@ -172,19 +174,19 @@ fn pool(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<(), E
         let Some(arm) = arms.get("plain") else { continue };
         let place = arm.place();
         let count = sizes.files.min(5_000);
-        cost[0].points.push((x, micros(work::create(&place, 0, count).map_err(io(&place))?)));
+        cost[0].points.push((x, micros(files::create(&place, 0, count).map_err(io(&place))?)));
         let file = place.join("large");
-        work::write(&file, sizes.file.min(64 << 20), &mut Blocks::new(1, 1.0)).map_err(io(&place))?;
+        files::write(&file, sizes.file.min(64 << 20), &mut Blocks::new(1, 1.0)).map_err(io(&place))?;
         let before = Instant::now();
         arm.cold(&mut run.shell)?;
         whole[1].points.push((x, before.elapsed().as_secs_f64() * 1e3));
         let (_, now) = arm.memory(&mut run.shell)?;
         memory[0].points.push((x, now as f64 / number::MIB));
-        cost[1].points.push((x, micros(work::stat(&place, count).map_err(io(&place))?)));
+        cost[1].points.push((x, micros(files::stat(&place, count).map_err(io(&place))?)));
         let mut noise = Noise::new(gib);
-        let reads = work::random_reads(&file, sizes.reads.min(1_000), &mut noise).map_err(io(&place))?;
+        let reads = files::random_reads(&file, sizes.reads.min(1_000), &mut noise).map_err(io(&place))?;
         cost[3].points.push((x, micros(reads)));
-        let syncs = work::random_writes(&file, sizes.syncs.min(60), true, &mut noise).map_err(io(&place))?;
+        let syncs = files::random_writes(&file, sizes.syncs.min(60), true, &mut noise).map_err(io(&place))?;
         cost[2].points.push((x, micros(syncs)));
         run.progress.advance(6.0, "");
     }
@@ -296,9 +298,9 @@ fn cleaner(run: &mut Run<'_>, workdir: &Workdir, context: &Context) -> Result<()
             run.report.notes.push(format!(
                 "The longest write(2), {} ms in the pool that is {percent} % full, was in the same seconds as a call to the disk of {} to {} \
                  ms: it may be the disk that stood still.",
-                super::data::shown(wait),
-                super::data::shown(call / 2.0),
-                super::data::shown(call)
+                shown(wait),
+                shown(call / 2.0),
+                shown(call)
             ));
         }
     }
@@ -370,19 +372,19 @@ struct Found {
 
 fn overwritten(arm: &mut Arm, run: &mut Run<'_>, percent: u64, seconds: u64) -> Result<Found, Error> {
     let place = arm.place();
-    let (size, _) = crate::space::df(&place)?;
+    let (size, _) = space::df(&place)?;
     let record = RECORD as u64;
     let file = place.join("file");
     let whole = (size / 100 * percent / (1 << 20)).max(1) << 20;
-    work::write(&file, whole, &mut Blocks::new(percent, 1.0)).map_err(io(&place))?;
+    files::write(&file, whole, &mut Blocks::new(percent, 1.0)).map_err(io(&place))?;
     let mut noise = Noise::new(percent);
     let lasting = Duration::from_secs(seconds);
     // Every segment has been written and cleaned about once before anything counts, as far as the time goes.
-    work::overwrite(&file, RECORD, lasting, size, &mut noise).map_err(io(&place))?;
+    files::overwrite(&file, RECORD, lasting, size, &mut noise).map_err(io(&place))?;
     arm.settle(&mut run.shell)?;
     let before = arm.written(&mut run.shell)?;
     let calls = Calls::of(arm, &mut run.shell)?;
-    let done = work::overwrite(&file, RECORD, lasting, 4 * size, &mut noise).map_err(io(&place))?;
+    let done = files::overwrite(&file, RECORD, lasting, 4 * size, &mut noise).map_err(io(&place))?;
     let device_ms = Calls::of(arm, &mut run.shell)?.longest_ms_since(&calls);
     arm.settle(&mut run.shell)?;
     let written = arm.written(&mut run.shell)?.saturating_sub(before);
@@ -404,7 +406,7 @@ fn simulated(run: &mut Run<'_>, context: &Context) -> Result<Option<SimulatedCur
     }
     run.progress.begin("simulating the cleaner");
     // Hours of writing in seconds; fewer and shorter where the rest is short too.
-    let words = match (run.request.tiny, run.request.quick) {
+    let words = match (run.request.form.tiny, run.request.form.quick) {
         (true, _) => " --percent 50 --slots 64 --fold 1 --warm 1",
         (_, true) => " --percent 30,70,85,95 --slots 128 --fold 3 --warm 2",
         _ => "",

@@ -1,7 +1,9 @@
 //! What was to be reached, and whether it was.
 
-use super::data::{EngineReport, Goal};
-use crate::figures::goals::{Bound, bound, ratio, summary as summed};
+use steadfast_lab_report::figures::Goal;
+use steadfast_lab_report::figures::goals::{Bound, bound, ratio, summary as summed};
+
+use crate::comparison::ComparisonReport;
 
 /// `arm` at least `limit` times as good as `against` in `row`.
 struct Wanted {
@@ -124,7 +126,7 @@ const BOUNDED: &[(&str, f64, &str)] = &[
 ];
 
 /// Judges the figures of a report. Goals whose row was left out of this run are left out too.
-pub fn judge(report: &EngineReport) -> Vec<Goal> {
+pub fn judge(report: &ComparisonReport) -> Vec<Goal> {
     let rows = &report.rows;
     let mut judged: Vec<Option<Goal>> = Vec::new();
     for wanted in WANTED {
@@ -142,44 +144,16 @@ pub fn judge(report: &EngineReport) -> Vec<Goal> {
 }
 
 /// What came out, in a sentence or three.
-pub fn summary(report: &EngineReport) -> String {
+pub fn summary(report: &ComparisonReport) -> String {
     summed(&report.goals)
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::engine::data::{ArmInfo, Row, SCHEMA, VERSION, Verdict};
-    use crate::report::Conditions;
+    use steadfast_lab_report::figures::Verdict;
 
-    /// A report with one row.
-    pub fn report(key: &str, more: bool, values: &[(&str, &[f64])]) -> EngineReport {
-        let mut row = Row::new(key, "a row", "1/s", more, "counted");
-        for (arm, figures) in values {
-            row.values.insert((*arm).to_owned(), figures.to_vec());
-        }
-        EngineReport {
-            heading: None,
-            schema: SCHEMA.to_owned(),
-            version: VERSION,
-            summary: String::new(),
-            conditions: Conditions { rounds: 3, ..Conditions::default() },
-            sizes: "small".to_owned(),
-            arms: values
-                .iter()
-                .map(|(arm, _)| ArmInfo {
-                    key: (*arm).to_owned(),
-                    label: format!("arm {arm}"),
-                    missing: None,
-                })
-                .collect(),
-            rows: vec![row],
-            goals: Vec::new(),
-            charts: Vec::new(),
-            notes: Vec::new(),
-            commands: Vec::new(),
-        }
-    }
+    use crate::comparison::tests::report;
 
     #[test]
     fn ratios_are_judged_with_their_spread() {

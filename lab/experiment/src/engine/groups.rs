@@ -5,21 +5,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use steadfast_lab_report::figures::{Row, shown};
+use steadfast_lab_report::number;
+
 use super::Run;
-use super::args::{EngineRequest, Sizes};
-use super::data::{EngineReport, Row};
-use super::source_tree;
-use super::work::{self, Blocks, Noise};
-use crate::arms::{Arm, drop_kernel_caches};
-use crate::command::quoted;
+use super::request::{EngineRequest, Sizes};
+use crate::comparison::ComparisonReport;
 use crate::error::Error;
-use crate::shell::Shell;
+use crate::file_systems::Arm;
+use crate::host::caches::drop_kernel_caches;
+use crate::host::commands::quoted;
+use crate::host::shell::Shell;
+use crate::load::files::{self, Blocks, Noise};
+use crate::load::source_tree;
 
 /// What a group needs while it runs on one arm.
 struct Hands<'a> {
     arm: &'a mut Arm,
     shell: &'a mut Shell,
-    report: &'a mut EngineReport,
+    report: &'a mut ComparisonReport,
     sizes: &'a Sizes,
     archive: &'a Path,
     round: u32,
@@ -56,7 +60,7 @@ const GROUPS: &[Group] = &[
 ];
 
 fn rounds(group: &Group, request: &EngineRequest) -> u32 {
-    if group.once { 1 } else { request.rounds }
+    if group.once { 1 } else { request.rounds() }
 }
 
 /// What the progress bar counts, all groups together.
@@ -73,7 +77,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), Error> {
     for group in GROUPS.iter().filter(|group| run.request.wants(group.name)) {
         for round in 0..rounds(group, run.request) {
             let mut present: Vec<&mut Arm> = run.arms.present();
-            // Each round begins with another arm (N2).
+            // Each round begins with another arm [lab_engine.2].
             let first = round as usize % present.len().max(1);
             present.rotate_left(first);
             for arm in present {
@@ -146,7 +150,7 @@ fn file(hands: &mut Hands<'_>) -> Result<(), Error> {
     let mut blocks = Blocks::new(u64::from(hands.round) + 1, 1.0);
     hands.cold()?;
 
-    let value = hands.io(work::write(&path, bytes, &mut blocks))?;
+    let value = hands.io(files::write(&path, bytes, &mut blocks))?;
     hands.add(
         &Row::new(
             "write",
@@ -158,7 +162,7 @@ fn file(hands: &mut Hands<'_>) -> Result<(), Error> {
         value,
     );
     hands.cold()?;
-    let value = hands.io(work::read(&path))?;
+    let value = hands.io(files::read(&path))?;
     hands.add(
         &Row::new(
             "read",
@@ -170,7 +174,7 @@ fn file(hands: &mut Hands<'_>) -> Result<(), Error> {
         value,
     );
     hands.cold()?;
-    let value = hands.io(work::random_reads(&path, hands.sizes.reads, &mut noise))?;
+    let value = hands.io(files::random_reads(&path, hands.sizes.reads, &mut noise))?;
     hands.add(
         &Row::new(
             "random_cold",
@@ -182,15 +186,15 @@ fn file(hands: &mut Hands<'_>) -> Result<(), Error> {
         value,
     );
     // All of it is read once, then the same places are asked for twice, and the second time counts.
-    hands.io(work::read(&path))?;
+    hands.io(files::read(&path))?;
     let again = noise.clone();
-    hands.io(work::random_reads(&path, hands.sizes.reads, &mut noise))?;
-    let value = hands.io(work::random_reads(&path, hands.sizes.reads * 4, &mut again.clone()))?;
+    hands.io(files::random_reads(&path, hands.sizes.reads, &mut noise))?;
+    let value = hands.io(files::random_reads(&path, hands.sizes.reads * 4, &mut again.clone()))?;
     hands.add(
         &Row::new("random_warm", "4 KiB random read, warm", "1/s", true, "After the whole file was read."),
         value,
     );
-    let value = hands.io(work::random_writes(&path, hands.sizes.writes, false, &mut noise))?;
+    let value = hands.io(files::random_writes(&path, hands.sizes.writes, false, &mut noise))?;
     hands.add(
         &Row::new(
             "random_write",
@@ -201,7 +205,7 @@ fn file(hands: &mut Hands<'_>) -> Result<(), Error> {
         ),
         value,
     );
-    let value = hands.io(work::random_writes(&path, hands.sizes.syncs, true, &mut noise))?;
+    let value = hands.io(files::random_writes(&path, hands.sizes.syncs, true, &mut noise))?;
     hands
         .add(&Row::new("fsync", "4 KiB write and fsync", "1/s", true, "An fsync behind every write."), value);
     hands.io(fs::remove_file(&path))?;
@@ -212,7 +216,7 @@ fn ratio(hands: &mut Hands<'_>) -> Result<(), Error> {
     let path = hands.arm.place().join("compressible");
     let mut blocks = Blocks::new(u64::from(hands.round) + 1, 2.5);
     hands.cold()?;
-    let value = hands.io(work::write(&path, hands.sizes.file, &mut blocks))?;
+    let value = hands.io(files::write(&path, hands.sizes.file, &mut blocks))?;
     hands.add(
         &Row::new(
             "write25",
@@ -232,13 +236,13 @@ fn names(hands: &mut Hands<'_>) -> Result<(), Error> {
     let count = hands.sizes.files;
     hands.cold()?;
     hands.io(fs::create_dir(&folder))?;
-    let value = hands.io(work::create(&folder, 0, count))?;
-    let in_one = |word: &str| format!("{word} {} files", super::data::shown(count as f64));
+    let value = hands.io(files::create(&folder, 0, count))?;
+    let in_one = |word: &str| format!("{word} {} files", shown(count as f64));
     hands.add(&Row::new("create", &in_one("create"), "1/s", true, "Empty files in one directory."), value);
     // What the kernel keeps is dropped; a server keeps what it has, as ours and the empty one both do.
     hands.arm.settle(hands.shell)?;
     drop_kernel_caches()?;
-    let value = hands.io(work::stat(&folder, count))?;
+    let value = hands.io(files::stat(&folder, count))?;
     hands.add(
         &Row::new(
             "stat",
@@ -249,7 +253,7 @@ fn names(hands: &mut Hands<'_>) -> Result<(), Error> {
         ),
         value,
     );
-    let value = hands.io(work::unlink(&folder, count))?;
+    let value = hands.io(files::unlink(&folder, count))?;
     hands.add(&Row::new("unlink", &in_one("unlink"), "1/s", true, "In the order of creation."), value);
     hands.io(fs::remove_dir(&folder))?;
     hands.arm.settle(hands.shell)
@@ -261,7 +265,7 @@ fn tree(hands: &mut Hands<'_>) -> Result<(), Error> {
         (quoted(&hands.archive.display().to_string()), quoted(&place.join("tree").display().to_string()));
     hands.cold()?;
     // In the page cache for everybody, whatever ran before.
-    hands.io(work::read(hands.archive))?;
+    hands.io(files::read(hands.archive))?;
     let began = Instant::now();
     hands.shell.run(&format!("mkdir {folder} && tar -C {folder} -xf {archive} && sync -f {folder}"))?;
     let value = began.elapsed().as_secs_f64();
@@ -288,13 +292,13 @@ fn cow(hands: &mut Hands<'_>) -> Result<(), Error> {
     let path = hands.arm.place().join("database");
     let (bytes, writes) = hands.sizes.cow;
     let mut noise = Noise::new(4_711);
-    hands.io(work::write(&path, bytes, &mut Blocks::new(3, 1.0)))?;
+    hands.io(files::write(&path, bytes, &mut Blocks::new(3, 1.0)))?;
     hands.arm.quiet(hands.shell)?;
     hands.cold()?;
-    let before = hands.io(work::read(&path))?;
+    let before = hands.io(files::read(&path))?;
     let counter = hands.arm.written(hands.shell)?;
-    let value = hands.io(work::mixed(&path, writes, &mut noise))?;
-    let size = crate::number::bytes(bytes);
+    let value = hands.io(files::mixed(&path, writes, &mut noise))?;
+    let size = number::bytes(bytes);
     hands.add(
         &Row::new(
             "cow_rate",
@@ -314,10 +318,10 @@ fn cow(hands: &mut Hands<'_>) -> Result<(), Error> {
             false,
             "Counted by the device or the daemon's process, until nothing more is written in the background.",
         ),
-        written as f64 / (writes * work::SMALL as u64) as f64,
+        written as f64 / (writes * files::SMALL as u64) as f64,
     );
     hands.cold()?;
-    let after = hands.io(work::read(&path))?;
+    let after = hands.io(files::read(&path))?;
     hands.add(
         &Row::new(
             "cow_read",
@@ -345,7 +349,7 @@ fn memory(run: &mut Run<'_>) -> Result<(), Error> {
     for arm in run.arms.present() {
         if arm.is_ours() {
             let (most, _) = arm.memory(shell)?;
-            report.add(&row, arm.key, most as f64 / crate::number::MIB);
+            report.add(&row, arm.key, most as f64 / number::MIB);
         }
     }
     Ok(())

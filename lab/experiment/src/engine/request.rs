@@ -1,11 +1,14 @@
-//! The command line of `steadfast lab run engine`, and how large everything is.
+//! Options of `steadfast lab run engine`, and how large everything is.
 
 use std::path::PathBuf;
 
-use crate::error::Error;
+use clap::builder::PossibleValue;
 
-/// Names for `--only`, in the order they run, with a line of help.
-pub const PARTS: &[(&str, &str)] = &[
+use super::columns::KEYS;
+use crate::options::{Document, Form, Places, RepeatLine, one_of, wanted};
+
+/// Parts for `--only`, in the order they run, with a line of help each.
+const PARTS: &[(&str, &str)] = &[
     ("file", "one large file: sequential and random, cold and warm, fsync"),
     ("ratio", "sequential write of data that compresses 2.5 to 1"),
     ("names", "create, stat, unlink of many files in one directory"),
@@ -17,51 +20,40 @@ pub const PARTS: &[(&str, &str)] = &[
     ("memory", "memory of the daemon under load"),
 ];
 
-/// Help, for the text of `steadfast lab --help`.
-pub const USAGE: &str = "\
-options of run engine (needs root):
-  --rounds N      interleaved rounds; the middle is reported   (default: 3, with --quick 2)
-  --quick         a quarter of everything: four minutes
-  --long          curves up to ten million files
-  --only NAMES    parts, with commas between: file ratio names tree cow files pool cleaner memory
-  --arms NAMES    columns: ext4 xfs btrfs gocryptfs memfs plain lz4 sealed
-  --dir DIR       where the images lie: the disk that is measured  (default: /var/tmp)
-  --out DIR       where the results go             (default: lab-engine-DATE in this directory)
-  --markdown FILE writes table and pictures into FILE, between its marks <!-- engine --> and <!-- /engine -->
-  --source FILE   a tar archive to unpack instead of the generated tree
-  --memfs FILE    the empty FUSE file system       (default: examples/memfs beside this program)
-  --cleaner FILE  the simulated cleaner            (default: examples/cleaner_curve beside this program)
-";
-
-/// What `run engine` was given.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Options of `run engine`.
+#[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
 pub struct EngineRequest {
-    /// `--rounds`.
-    pub rounds: u32,
-    /// `--quick`.
-    pub quick: bool,
-    /// `--tiny`: sizes for tests of the experiment itself; the figures mean nothing.
-    pub tiny: bool,
-    /// `--long`.
-    pub long: bool,
-    /// `--only`; none means all.
-    pub only: Option<Vec<String>>,
-    /// `--arms`; none means all.
-    pub arms: Option<Vec<String>>,
-    /// `--dir`.
-    pub dir: Option<PathBuf>,
-    /// `--out`.
-    pub out: Option<PathBuf>,
-    /// `--markdown`.
-    pub markdown: Option<PathBuf>,
-    /// `--source`.
-    pub source: Option<PathBuf>,
-    /// `--memfs`.
-    pub memfs: Option<PathBuf>,
-    /// `--cleaner`.
-    pub cleaner: Option<PathBuf>,
-    /// `--json`.
-    pub json: bool,
+    /// Interleaved rounds; the median is reported [default: 3, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) rounds: Option<u32>,
+    #[command(flatten)]
+    pub(super) form: Form,
+    /// Curves up to ten million files
+    #[arg(long)]
+    pub(super) long: bool,
+    /// Parts, with commas between
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parts())]
+    pub(super) only: Option<Vec<String>>,
+    /// Columns, with commas between
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = one_of(KEYS))]
+    pub(super) arms: Option<Vec<String>>,
+    /// A tar archive to unpack instead of the generated tree
+    #[arg(long, value_name = "FILE")]
+    pub(super) source: Option<PathBuf>,
+    /// The empty FUSE file system [default: examples/memfs beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub(super) memfs: Option<PathBuf>,
+    /// The simulated cleaner [default: examples/cleaner_curve beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub(super) cleaner: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[command(flatten)]
+    pub(crate) document: Document,
+}
+
+fn parts() -> clap::builder::PossibleValuesParser {
+    PARTS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
 
 const MIB: u64 = 1 << 20;
@@ -105,28 +97,14 @@ impl Sizes {
 }
 
 impl EngineRequest {
-    /// Nothing but defaults.
-    pub fn new() -> Self {
-        Self {
-            rounds: 3,
-            quick: false,
-            tiny: false,
-            long: false,
-            only: None,
-            arms: None,
-            dir: None,
-            out: None,
-            markdown: None,
-            source: None,
-            memfs: None,
-            cleaner: None,
-            json: false,
-        }
+    /// Interleaved rounds.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.form.quick { 2 } else { 3 })
     }
 
     /// Is this part to be run?
-    pub fn wants(&self, part: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == part))
+    pub(super) fn wants(&self, part: &str) -> bool {
+        wanted(self.only.as_deref(), part)
     }
 
     /// How large everything is.
@@ -134,7 +112,7 @@ impl EngineRequest {
         let powers = |low: u32, high: u32| {
             (low..=high).flat_map(|power| [10u64.pow(power), 3 * 10u64.pow(power)]).collect::<Vec<u64>>()
         };
-        if self.tiny {
+        if self.form.tiny {
             Sizes {
                 image: 320 * MIB,
                 file: 16 * MIB,
@@ -149,7 +127,7 @@ impl EngineRequest {
                 pools: vec![1, 4],
                 cleaner: (192 * MIB, 1, vec![20, 60]),
             }
-        } else if self.quick {
+        } else if self.form.quick {
             Sizes {
                 image: 2 * GIB,
                 file: 128 * MIB,
@@ -183,136 +161,53 @@ impl EngineRequest {
             }
         }
     }
-}
 
-impl Default for EngineRequest {
-    fn default() -> Self {
-        Self::new()
+    /// The command that repeats a run.
+    pub(super) fn repeat(&self) -> String {
+        RepeatLine::new("engine")
+            .form(self.form)
+            .flag("--long", self.long)
+            .value("--rounds", self.rounds)
+            .list("--only", self.only.as_deref())
+            .list("--arms", self.arms.as_deref())
+            .finish()
     }
-}
-
-fn usage(text: String) -> Error {
-    Error::Usage(format!("{text}\nSee `steadfast lab --help`."))
-}
-
-/// Reads the words after `steadfast lab run`, one of which is `engine`. `None` if help is asked for.
-pub(crate) fn parse(args: &[String]) -> Result<Option<EngineRequest>, Error> {
-    let mut request = EngineRequest::new();
-    let mut words = args.iter();
-    while let Some(word) = words.next() {
-        let (name, attached) = match word.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-            _ => (word.as_str(), None),
-        };
-        let mut value = || {
-            attached
-                .clone()
-                .or_else(|| words.next().cloned())
-                .filter(|value| !value.is_empty())
-                .ok_or_else(|| usage(format!("{name} needs a value")))
-        };
-        let list = |text: String, known: &[&str]| {
-            let names: Vec<String> = text.split(',').map(str::to_owned).collect();
-            match names.iter().find(|name| !known.contains(&name.as_str())) {
-                Some(unknown) => Err(usage(format!("{name} {unknown}: give some of {}", known.join(", ")))),
-                None => Ok(names),
-            }
-        };
-        match name {
-            "engine" => {}
-            "-h" | "--help" => return Ok(None),
-            "--quick" => (request.quick, request.rounds) = (true, request.rounds.min(2)),
-            "--tiny" => request.tiny = true,
-            "--long" => request.long = true,
-            "--json" => request.json = true,
-            "--rounds" => {
-                let text = value()?;
-                request.rounds =
-                    text.parse().ok().filter(|n| (1..=100).contains(n)).ok_or_else(|| {
-                        usage(format!("--rounds {text}: give a whole number from 1 to 100"))
-                    })?;
-            }
-            "--only" => {
-                let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
-                request.only = Some(list(value()?, &known)?);
-            }
-            "--arms" => request.arms = Some(list(value()?, &super::columns::KEYS)?),
-            "--dir" | "--work" => request.dir = Some(PathBuf::from(value()?)),
-            "--out" => request.out = Some(PathBuf::from(value()?)),
-            "--markdown" => request.markdown = Some(PathBuf::from(value()?)),
-            "--source" => request.source = Some(PathBuf::from(value()?)),
-            "--memfs" => request.memfs = Some(PathBuf::from(value()?)),
-            "--cleaner" => request.cleaner = Some(PathBuf::from(value()?)),
-            _ => return Err(usage(format!("lab run engine knows no option {name}"))),
-        }
-    }
-    Ok(Some(request))
-}
-
-/// The command that repeats a run.
-pub(crate) fn repeat(request: &EngineRequest) -> String {
-    let mut line = "steadfast lab run engine".to_owned();
-    for (given, word) in [(request.quick, " --quick"), (request.tiny, " --tiny"), (request.long, " --long")] {
-        if given {
-            line.push_str(word);
-        }
-    }
-    if request.rounds != 3 {
-        line.push_str(&format!(" --rounds {}", request.rounds));
-    }
-    for (names, word) in [(&request.only, "--only"), (&request.arms, "--arms")] {
-        if let Some(names) = names {
-            line.push_str(&format!(" {word} {}", names.join(",")));
-        }
-    }
-    line
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Result<Option<EngineRequest>, Error> {
-        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-    }
+    use crate::options::tests::{read, refused};
 
     #[test]
     fn options_are_read_and_repeated() {
-        let request = words("engine --quick --rounds 2 --only=file,cow --arms ext4,plain").unwrap().unwrap();
-        assert!(request.quick && request.wants("cow") && !request.wants("tree"));
-        let line = repeat(&request);
-        assert_eq!(line, "steadfast lab run engine --quick --rounds 2 --only file,cow --arms ext4,plain");
-        let again: Vec<String> = line.split(' ').skip(3).map(str::to_owned).collect();
-        assert_eq!(parse(&again).unwrap(), Some(request));
+        let request: EngineRequest = read("--quick --rounds 2 --only=file,cow --arms ext4,plain");
+        assert!(request.form.quick && request.wants("cow") && !request.wants("tree"));
+        let options = "--quick --rounds 2 --only file,cow --arms ext4,plain";
+        assert_eq!(request.repeat(), format!("steadfast lab run engine {options}"));
+        assert_eq!(read::<EngineRequest>(options), request);
+        assert_eq!((read::<EngineRequest>("--quick").rounds(), read::<EngineRequest>("").rounds()), (2, 3));
     }
 
     #[test]
-    fn every_mistake_is_a_sentence_and_status_2() {
+    fn every_mistake_is_a_sentence() {
         for (line, word) in [
-            ("engine --only speed", "speed"),
-            ("engine --arms zfs", "ext4"),
-            ("engine --rounds 0", "--rounds 0"),
-            ("engine --rounds", "needs a value"),
-            ("engine --fast", "--fast"),
+            ("--only speed", "speed"),
+            ("--arms zfs", "ext4"),
+            ("--rounds 0", "'0' for '--rounds"),
+            ("--rounds", "value is required"),
+            ("--fast", "--fast"),
         ] {
-            let error = words(line).unwrap_err();
-            assert_eq!(error.exit_status(), 2, "{line}");
-            assert!(error.to_string().contains(word), "{line}: {error}");
+            refused::<EngineRequest>(line, word);
         }
     }
 
     #[test]
-    fn help_names_every_part() {
-        let line = USAGE.lines().find(|line| line.contains("--only")).unwrap();
-        assert!(PARTS.iter().all(|(name, _)| line.contains(name)), "{line}");
-    }
-
-    #[test]
     fn curves_grow_to_what_is_promised() {
-        let sizes = EngineRequest::new().sizes();
+        let sizes = EngineRequest::default().sizes();
         assert_eq!((sizes.counts[0], *sizes.counts.last().unwrap()), (10_000, 1_000_000));
         assert_eq!((sizes.pools[0], *sizes.pools.last().unwrap()), (1, 1_000));
-        let long = EngineRequest { long: true, ..EngineRequest::new() }.sizes();
+        let long = EngineRequest { long: true, ..EngineRequest::default() }.sizes();
         assert_eq!(*long.counts.last().unwrap(), 10_000_000);
     }
 }

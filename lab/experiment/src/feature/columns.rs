@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::StageFacts;
-use crate::number::{self, MIB};
-use crate::report::{Measure, Phase, Report, Unit};
+use super::experiment::StageFacts;
 use crate::sources;
+use steadfast_lab_report::number::{self, MIB};
+use steadfast_lab_report::report::{Measure, Phase, Report, Unit};
 
 /// One value an arm and round, from the phases that `reading` finds something in.
 fn values(phases: &[Phase], reading: impl Fn(&Phase) -> Option<f64>) -> BTreeMap<String, Vec<f64>> {

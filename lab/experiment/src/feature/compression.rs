@@ -1,12 +1,12 @@
 //! What compression saves and costs: the first experiment of the source reports.
 
-use crate::experiment::{ArmSpec, Experiment, StageFacts};
-use crate::feature;
+use super::columns;
+use super::experiment::{ArmSpec, Experiment, StageFacts};
+use super::target::Volume;
 use crate::load::Parameters;
-use crate::number;
-use crate::report::{Measure, Phase, Report, Source};
 use crate::sources;
-use crate::target::Volume;
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::{Measure, Phase, Report, Source};
 
 /// Two pools, `compression=lz4` on one and `off` on the other, loaded with data that compresses 2.5 to 1.
 pub struct Compression;
@@ -14,10 +14,6 @@ pub struct Compression;
 impl Experiment for Compression {
     fn name(&self) -> &'static str {
         "compression"
-    }
-
-    fn about(&self) -> &'static str {
-        "lz4 against off: space, response times, processor use"
     }
 
     fn title(&self) -> &'static str {
@@ -51,7 +47,7 @@ impl Experiment for Compression {
     }
 
     fn parameters(&self) -> Parameters {
-        Parameters { file: "compression.parm", text: include_str!("../../workloads/compression.parm") }
+        Parameters { file: "compression.parm", text: include_str!("../../../workloads/compression.parm") }
     }
 
     fn sources(&self) -> Vec<Source> {
@@ -59,7 +55,7 @@ impl Experiment for Compression {
     }
 
     fn measures(&self, phases: &[Phase], facts: &StageFacts) -> Vec<Measure> {
-        feature::measures(phases, facts, self.name())
+        columns::measures(phases, facts, self.name())
     }
 
     fn summary(&self, report: &Report) -> String {
@@ -67,7 +63,7 @@ impl Experiment for Compression {
         if let Some(used) = report.measure("used")
             && let (Some(on), Some(off)) = (used.median("on"), used.median("off"))
         {
-            let factors = feature::factors(report, used);
+            let factors = columns::factors(report, used);
             let beside =
                 if factors.is_empty() { String::new() } else { format!(" (in the reports {factors})") };
             sentences.push(format!(
@@ -77,13 +73,13 @@ impl Experiment for Compression {
                 number::times(on / off),
             ));
         }
-        sentences.extend(feature::sentence(report, "read_response", "A read takes"));
-        sentences.extend(feature::sentence(report, "write_response", "A write takes"));
-        sentences.extend(feature::sentence(report, "write_cpu", "While writing, the whole machine is busy"));
+        sentences.extend(columns::sentence(report, "read_response", "A read takes"));
+        sentences.extend(columns::sentence(report, "write_response", "A write takes"));
+        sentences.extend(columns::sentence(report, "write_cpu", "While writing, the whole machine is busy"));
         sentences.join(" ")
     }
 
     fn notes(&self, report: &Report) -> Vec<String> {
-        feature::notes(report)
+        columns::notes(report)
     }
 }

@@ -1,95 +1,27 @@
-//! What an experiment is, and how one is conducted.
-//!
-//! An experiment says what it compares ([`Experiment::arms`]), with which load ([`Experiment::parameters`]), and what it
-//! reads off the results ([`Experiment::measures`]). [`conduct`] does the rest: sets up, loads, measures, cleans up.
-//! What does more than run its file (fills a pool, breaks a device, waits for a resilver) says so in
-//! [`Experiment::steps`], with the [`Stage`] in its hands.
+//! Conducts an experiment: sets up, loads, measures, cleans up.
 //!
 //! ## Invariants
-//! (X1) Whatever way an experiment ends, what it set up is gone, unless it was told to keep it.   `conduct`, `Drop`
-//! (X2) Nothing is in a report that was not measured in that run or published in a named source.
-//! (X3) Parameter files are carried out as they are; only anchors are mapped and, on request, durations replaced.
+//! [experiment.1] When an experiment ends, in whatever way, its pools and files are gone, unless it was told to keep
+//!   them: `conduct`, `Drop` of `Pools`.
+//! [experiment.2] Every figure of a report was measured in that run or published in a named source.
+//! [experiment.3] Parameter files are carried out as they are. Only anchors are mapped and, on request, durations
+//!   replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use steadfast_lab_params::Plan;
-use steadfast_lab_report::{RunRequest, run_reported};
+use steadfast_lab_report::report::{self, Conditions, Phase, Report};
+use steadfast_lab_report::{RunRequest, machine, run_reported};
 use steadfast_lab_workload::{Event, Options as LoadOptions};
 
+use super::columns;
+use super::experiment::{ArmSpec, Experiment, StageFacts};
+use super::target::Target;
 use crate::error::Error;
-use crate::load::{self, Parameters};
-use crate::machine;
-use crate::progress::Progress;
-use crate::report::{self, Conditions, Measure, Phase, Report, Source};
-use crate::target::{Target, Volume};
-
-/// One of the things compared, before it is set up.
-#[derive(Clone, Debug)]
-pub struct ArmSpec {
-    /// Long name.
-    pub label: &'static str,
-    /// Short name.
-    pub short: &'static str,
-    /// Anchor in the parameter file.
-    pub anchor: &'static str,
-    /// What is set up for it.
-    pub volume: Volume,
-}
-
-/// An experiment.
-pub trait Experiment {
-    /// Name on the command line.
-    fn name(&self) -> &'static str;
-    /// One line for `lab list`.
-    fn about(&self) -> &'static str;
-    /// Heading of the report.
-    fn title(&self) -> &'static str;
-    /// What is asked, in one sentence.
-    fn question(&self) -> &'static str;
-    /// What is compared; the feature first.
-    fn arms(&self) -> Vec<ArmSpec>;
-    /// The load.
-    fn parameters(&self) -> Parameters;
-    /// Reports whose figures stand beside ours.
-    fn sources(&self) -> Vec<Source>;
-    /// The figures, in the order of the table.
-    fn measures(&self, phases: &[Phase], stage: &StageFacts) -> Vec<Measure>;
-    /// What came out, in words.
-    fn summary(&self, report: &Report) -> String;
-    /// What a reader must know to compare fairly.
-    fn notes(&self, report: &Report) -> Vec<String>;
-
-    /// Free bytes needed where the image files lie.
-    fn bytes_needed(&self, image_bytes: u64) -> u64 {
-        image_bytes * self.arms().len() as u64 + (64 << 20)
-    }
-
-    /// What is done in one round: here, the parameter file from its first line to its last.
-    fn steps(&self, stage: &mut Stage<'_>) -> Result<(), Error> {
-        stage.run_parameters()
-    }
-}
-
-/// What measures need to know besides the phases.
-#[derive(Clone, Debug)]
-pub struct StageFacts {
-    /// How the used space was measured.
-    pub used_how: &'static str,
-    /// A daemon's processor time was measured.
-    pub daemon: bool,
-}
-
-/// All experiments.
-pub fn all() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(crate::compression::Compression), Box::new(crate::encryption::Encryption)]
-}
-
-/// The experiment of this name.
-pub fn find(name: &str) -> Option<Box<dyn Experiment>> {
-    all().into_iter().find(|experiment| experiment.name() == name)
-}
+use crate::host::progress::Progress;
+use crate::load;
 
 /// How an experiment is to be conducted.
 #[derive(Clone, Debug)]
@@ -109,7 +41,7 @@ pub struct Settings {
 }
 
 /// An experiment while it runs.
-pub struct Stage<'a> {
+struct Stage<'a> {
     target: &'a mut dyn Target,
     arms: &'a [ArmSpec],
     plan: &'a Plan,
@@ -124,7 +56,7 @@ pub struct Stage<'a> {
 
 impl Stage<'_> {
     /// Runs the whole parameter file. After every run that is not a format the volume is settled and its space asked.
-    pub fn run_parameters(&mut self) -> Result<(), Error> {
+    fn run_parameters(&mut self) -> Result<(), Error> {
         let out = self.settings.out.join(format!("vdbench-{}", self.round));
         let options =
             LoadOptions { watch: self.target.processes(), seed: u64::from(self.round), ..Default::default() };
@@ -210,8 +142,8 @@ fn rename(report: &mut Report, names: &[(String, String)]) {
     report.measures.iter_mut().for_each(|measure| measure.published.clear());
     report.title = format!("The {} load on {}", report.experiment, report.conditions.target);
     report.question = "The same parameter file, one directory after the other.".to_owned();
-    report.summary = crate::feature::plain_summary(report);
-    report.notes = crate::feature::plain_notes(report);
+    report.summary = columns::plain_summary(report);
+    report.notes = columns::plain_notes(report);
 }
 
 fn perform(
@@ -255,7 +187,7 @@ fn perform(
             round,
             phases: Vec::new(),
         };
-        experiment.steps(&mut stage)?;
+        stage.run_parameters()?;
         phases.append(&mut stage.phases);
     }
     progress.end();

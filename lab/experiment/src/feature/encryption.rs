@@ -1,11 +1,11 @@
 //! What encryption costs: the second experiment of the source reports.
 
-use crate::experiment::{ArmSpec, Experiment, StageFacts};
-use crate::feature;
+use super::columns;
+use super::experiment::{ArmSpec, Experiment, StageFacts};
+use super::target::{Dataset, Volume};
 use crate::load::Parameters;
-use crate::report::{Measure, Phase, Report, Source};
 use crate::sources;
-use crate::target::{Dataset, Volume};
+use steadfast_lab_report::report::{Measure, Phase, Report, Source};
 
 /// An encrypted dataset and a plain pool, loaded alike.
 pub struct Encryption;
@@ -13,10 +13,6 @@ pub struct Encryption;
 impl Experiment for Encryption {
     fn name(&self) -> &'static str {
         "encryption"
-    }
-
-    fn about(&self) -> &'static str {
-        "AES-256-GCM against off: response times, processor use"
     }
 
     fn title(&self) -> &'static str {
@@ -54,7 +50,7 @@ impl Experiment for Encryption {
     }
 
     fn parameters(&self) -> Parameters {
-        Parameters { file: "encryption.parm", text: include_str!("../../workloads/encryption.parm") }
+        Parameters { file: "encryption.parm", text: include_str!("../../../workloads/encryption.parm") }
     }
 
     fn sources(&self) -> Vec<Source> {
@@ -62,21 +58,21 @@ impl Experiment for Encryption {
     }
 
     fn measures(&self, phases: &[Phase], facts: &StageFacts) -> Vec<Measure> {
-        feature::measures(phases, facts, self.name())
+        columns::measures(phases, facts, self.name())
     }
 
     fn summary(&self, report: &Report) -> String {
         let sentences = [
-            feature::sentence(report, "read_response", "A read takes"),
-            feature::sentence(report, "write_response", "A write takes"),
-            feature::sentence(report, "write_cpu", "While writing, the whole machine is busy"),
-            feature::sentence(report, "used", "The files take"),
+            columns::sentence(report, "read_response", "A read takes"),
+            columns::sentence(report, "write_response", "A write takes"),
+            columns::sentence(report, "write_cpu", "While writing, the whole machine is busy"),
+            columns::sentence(report, "used", "The files take"),
         ];
         sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     fn notes(&self, report: &Report) -> Vec<String> {
-        let mut notes = feature::notes(report);
+        let mut notes = columns::notes(report);
         notes.push(
             "Source report A prints no disk usage for this experiment; report B shows the same 65 MB with and without \
              encryption."

@@ -1,7 +1,7 @@
 //! The compact table on the terminal.
 
-use crate::number;
-use crate::report::Report;
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::Report;
 
 /// The table of the report as lines of text, columns aligned.
 pub fn table(report: &Report) -> String {

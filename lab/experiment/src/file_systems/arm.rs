@@ -1,79 +1,26 @@
-//! The file systems that are compared: how each is made, made cold, asked for the bytes it wrote, and taken away. What is
-//! there comes from the recipes of an experiment; whatever way the experiment ends, dropping [`Arms`] takes it away.
+//! One file system while it is compared: made, made cold, asked for the bytes it wrote, taken away.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::Context;
-use crate::command::quoted;
+use super::kind::{Kind, Recipe};
+use super::{loop_device, zfs_fuse};
 use crate::error::Error;
-use crate::figures::ArmInfo;
-use crate::shell::Shell;
-use crate::target::{end_process, on_path, unmount};
-use crate::workdir::{Workdir, mounts_below};
+use crate::host::caches::drop_kernel_caches;
+use crate::host::commands::quoted;
+use crate::host::mounts::{mounts_below, unmount};
+use crate::host::processes::end_process;
+use crate::host::shell::Shell;
+use crate::host::workdir::Workdir;
 
 /// A server that has mounted nothing by then never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Most time for what goes on in the background after a load.
 const QUIET: Duration = Duration::from_secs(20);
-
-/// What an arm is made of.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
-    /// A kernel file system on a loop device.
-    Loop {
-        /// Its name: `ext4`.
-        file_system: &'static str,
-        /// Words for the program that makes it.
-        words: &'static str,
-        /// Options of its mount; may be empty.
-        options: &'static str,
-    },
-    /// gocryptfs over an ext4 of its own.
-    Gocryptfs,
-    /// A pool of zfs-fuse. There is one server of it on a machine.
-    ZfsFuse {
-        /// Where its programs lie.
-        programs: PathBuf,
-        /// Words for `zpool create`.
-        words: &'static str,
-    },
-    /// A folder in a directory that somebody has mounted, and whose file system stays as it is.
-    Folder {
-        /// The directory.
-        parent: PathBuf,
-    },
-    /// A FUSE file system that keeps names in memory and does nothing else.
-    Memory {
-        /// The program.
-        program: PathBuf,
-    },
-    /// A pool of ours.
-    Ours {
-        /// Words for `pool create`.
-        words: &'static str,
-        /// A property set on it afterwards. A build that refuses it takes no part.
-        property: Option<&'static str>,
-    },
-}
-
-/// How an arm is made.
-#[derive(Clone, Debug)]
-pub(crate) struct Recipe {
-    /// Key of its column.
-    pub key: &'static str,
-    /// Heading of its column.
-    pub label: &'static str,
-    /// What it is made of.
-    pub kind: Kind,
-    /// Size of its image.
-    pub image_bytes: u64,
-}
 
 /// A file system while it is compared.
 pub struct Arm {
@@ -83,7 +30,7 @@ pub struct Arm {
     pub label: &'static str,
     kind: Kind,
     /// Why it takes no part.
-    missing: Option<String>,
+    pub(super) missing: Option<String>,
     home: PathBuf,
     image: PathBuf,
     image_bytes: u64,
@@ -93,7 +40,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    fn new(recipe: Recipe, workdir: &Workdir) -> Result<Arm, Error> {
+    pub(super) fn new(recipe: Recipe, workdir: &Workdir) -> Result<Arm, Error> {
         let Recipe { key, label, kind, image_bytes } = recipe;
         let home = workdir.subdirectory(key)?;
         let mut arm = Arm {
@@ -108,54 +55,8 @@ impl Arm {
             server: None,
             up: false,
         };
-        arm.missing = arm.lacks();
+        arm.missing = arm.kind.lacks();
         Ok(arm)
-    }
-
-    fn lacks(&self) -> Option<String> {
-        let program = |name: &str, package: &str| {
-            (!on_path(name)
-                && !Path::new("/usr/sbin").join(name).exists()
-                && !Path::new("/sbin").join(name).exists())
-            .then(|| format!("{name} is not installed: apt install {package}"))
-        };
-        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-        let kernel = |name: &str| {
-            // What is a module is loaded by mount.
-            let listed = known.lines().any(|line| line.trim() == name)
-                || on_path("modprobe")
-                    && Command::new("modprobe")
-                        .args(["-n", "-q", name])
-                        .status()
-                        .is_ok_and(|status| status.success());
-            (!listed).then(|| format!("this kernel knows no {name}"))
-        };
-        match &self.kind {
-            Kind::Loop { file_system, .. } => {
-                let package = match *file_system {
-                    "xfs" => "xfsprogs",
-                    "btrfs" => "btrfs-progs",
-                    _ => "e2fsprogs",
-                };
-                program(&format!("mkfs.{file_system}"), package).or_else(|| kernel(file_system))
-            }
-            Kind::Gocryptfs => {
-                program("gocryptfs", "gocryptfs").or_else(|| program("mkfs.ext4", "e2fsprogs"))
-            }
-            Kind::ZfsFuse { programs, .. } => zfs_fuse_lacks(programs).or_else(|| {
-                let running = Command::new(programs.join("zpool")).arg("list").output();
-                running.is_ok_and(|said| said.status.success()).then(|| {
-                    "a zfs-fuse is running already, and a machine has one: its pools are left alone"
-                        .to_owned()
-                })
-            }),
-            Kind::Memory { program } => (!program.is_file())
-                .then(|| "not built: cargo build --release -p steadfast-fuse --example memfs".to_owned()),
-            Kind::Folder { parent } => {
-                (!parent.is_dir()).then(|| format!("there is no directory {}", parent.display()))
-            }
-            Kind::Ours { .. } => None,
-        }
     }
 
     /// Does it take part?
@@ -256,7 +157,7 @@ impl Arm {
             }
             Kind::ZfsFuse { programs, words } => {
                 fs::create_dir(self.place()).map_err(Error::io("create", &self.place()))?;
-                self.server = Some(zfs_fuse(&programs, shell)?);
+                self.server = Some(zfs_fuse::start(&programs, shell)?);
                 let zpool = quoted(&programs.join("zpool").display().to_string());
                 shell.run(&format!(
                     "truncate -s {bytes} {image} && {zpool} create -f -m {place} {words}{} {image}",
@@ -380,7 +281,7 @@ impl Arm {
         Ok(())
     }
 
-    /// Nothing of what was written is in anybody's memory afterwards (N1). A file system that has nothing but memory only
+    /// Nothing of what was written is in anybody's memory afterwards [lab_engine.1]. A file system that has nothing but memory only
     /// loses what the kernel keeps of it.
     pub(crate) fn cold(&mut self, shell: &mut Shell) -> Result<(), Error> {
         if self.is_guest() {
@@ -483,7 +384,7 @@ impl Arm {
     }
 
     /// Takes it away, by hand first and by force after.
-    fn remove(&mut self, shell: &mut Shell) {
+    pub(super) fn remove(&mut self, shell: &mut Shell) {
         if self.up {
             let _ = match self.kind {
                 Kind::Ours { .. } => {
@@ -517,70 +418,11 @@ impl Arm {
         }
         if matches!(self.kind, Kind::Loop { .. } | Kind::Gocryptfs) {
             // The image is ours, and so is whatever is attached to it.
-            detach(&self.image, &[], shell);
+            loop_device::detach(&self.image, &[], shell);
             self.device = None;
         }
         let _ = fs::remove_dir_all(&self.home);
     }
-}
-
-/// Loop devices that are attached to a file.
-pub(crate) fn loops_of(image: &Path, shell: &mut Shell) -> Result<Vec<String>, Error> {
-    let image = quoted(&image.display().to_string());
-    let said = shell.ask(&format!("losetup --noheadings --output NAME --associated {image}"))?;
-    Ok(names_but(&said, &[]))
-}
-
-/// Takes loop devices away by what lies below them, but for those that others had attached before: who was stopped while one was
-/// attached has not heard its name.
-pub(crate) fn detach(image: &Path, others: &[String], shell: &mut Shell) {
-    let found = loops_of(image, shell).unwrap_or_default();
-    for name in names_but(&found.join("\n"), others) {
-        let _ = shell.ask(&format!("losetup --detach {name}"));
-    }
-}
-
-/// Names, a line each, without these.
-fn names_but(lines: &str, others: &[String]) -> Vec<String> {
-    let names = lines.lines().map(str::trim).filter(|name| !name.is_empty());
-    names.filter(|name| !others.iter().any(|other| other == name)).map(str::to_owned).collect()
-}
-
-/// Why zfs-fuse cannot be run from a folder.
-pub(crate) fn zfs_fuse_lacks(programs: &Path) -> Option<String> {
-    let lacking = ["zfs-fuse", "zpool"].into_iter().find(|name| !programs.join(name).is_file())?;
-    Some(format!(
-        "{lacking} is not in {}; Debian's zfs-fuse wants fuse 2, which keeps fuse3 out, so unpack it \
-         (`apt-get download zfs-fuse && dpkg -x zfs-fuse_*.deb DIR`) and say --zfs-fuse DIR/sbin",
-        programs.display()
-    ))
-}
-
-/// Starts the server of zfs-fuse and waits until it answers.
-pub(crate) fn zfs_fuse(programs: &Path, shell: &mut Shell) -> Result<Child, Error> {
-    let server = programs.join("zfs-fuse");
-    let mut child = Command::new(&server)
-        .arg("--no-daemon")
-        // Ctrl-C is ours to hear: what is on its file systems goes first.
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(Error::io("run", &server))?;
-    let list = format!("{} list", quoted(&programs.join("zpool").display().to_string()));
-    let began = Instant::now();
-    while let Err(error) = shell.ask(&list)
-        && began.elapsed() < PATIENCE
-    {
-        if matches!(error, Error::Stopped) {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(child)
 }
 
 fn unreadable(path: &Path) -> Error {
@@ -591,81 +433,4 @@ fn number_after(text: &str, name: &str, path: &Path) -> Result<u64, Error> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok())
         .ok_or_else(|| unreadable(path))
-}
-
-/// Writes everything back and empties the kernel's caches of pages, names and inodes.
-pub fn drop_kernel_caches() -> Result<(), Error> {
-    let path = Path::new("/proc/sys/vm/drop_caches");
-    rustix::fs::sync();
-    fs::write(path, "3").map_err(Error::io("write", path))
-}
-
-/// All arms of a run; dropping them takes everything away.
-pub struct Arms {
-    list: Vec<Arm>,
-    /// A shell that works even while the run unwinds.
-    shell: Shell,
-}
-
-impl Arms {
-    /// Makes those that can be made.
-    pub(crate) fn new(
-        recipes: Vec<Recipe>,
-        workdir: &Workdir,
-        context: &Context,
-        shell: &mut Shell,
-    ) -> Result<Arms, Error> {
-        let last = Shell::new(&context.steadfast, &workdir.subdirectory("said-last")?);
-        let mut arms = Arms { list: Vec::new(), shell: last };
-        for recipe in recipes {
-            arms.list.push(Arm::new(recipe, workdir)?);
-            if let Some(arm) = arms.list.last_mut().filter(|arm| arm.takes_part()) {
-                arm.make(shell)?;
-            }
-        }
-        Ok(arms)
-    }
-
-    /// What the report says of them.
-    pub fn info(&self) -> Vec<ArmInfo> {
-        self.list
-            .iter()
-            .map(|arm| ArmInfo {
-                key: arm.key.to_owned(),
-                label: arm.label.to_owned(),
-                missing: arm.missing.clone(),
-            })
-            .collect()
-    }
-
-    /// Those that take part.
-    pub fn present(&mut self) -> Vec<&mut Arm> {
-        self.list.iter_mut().filter(|arm| arm.takes_part()).collect()
-    }
-
-    /// The arm with this key, if it takes part.
-    pub fn get(&mut self, key: &str) -> Option<&mut Arm> {
-        self.list.iter_mut().find(|arm| arm.key == key && arm.takes_part())
-    }
-}
-
-impl Drop for Arms {
-    fn drop(&mut self) {
-        for arm in &mut self.list {
-            arm.remove(&mut self.shell);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loop_devices_that_others_attached_stay() {
-        let before = names_but("/dev/loop0\n/dev/loop7\n", &[]);
-        assert_eq!(before, ["/dev/loop0", "/dev/loop7"]);
-        assert_eq!(names_but("/dev/loop7\n/dev/loop2 \n\n/dev/loop0\n", &before), ["/dev/loop2"]);
-        assert!(names_but("", &before).is_empty());
-    }
 }

@@ -6,9 +6,9 @@
 
 use serde::Deserialize;
 
-use crate::arms::Arm;
+use super::arm::Arm;
 use crate::error::Error;
-use crate::shell::Shell;
+use crate::host::shell::Shell;
 
 /// Calls to all devices of a pool since its import, by the power of two of the nanoseconds they took.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::report;
+use steadfast_lab_report::report;
 
 /// A command that has not ended by then never will.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_failing_command_is_an_error_that_says_what_it_said() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         let mut commands = shell(dir.path());
         assert_eq!(commands.run(&["-c", "echo yes; read x; echo $x"], Some("12\n")).unwrap(), "yes\n12\n");
         let error = commands.run(&["-c", "echo no room >&2; exit 3"], None).unwrap_err().to_string();
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_command_that_takes_too_long_or_is_not_wanted_any_more_ends_with_what_it_began() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let mut commands = shell(dir.path()).heeding(Arc::clone(&stop));
         let file = dir.path().join("pid");
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_daemon_left_behind_does_not_hold_us_up() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         let said = shell(dir.path()).run(&["-c", "sleep 1000 & echo $!"], None).unwrap();
         let pid = rustix::process::Pid::from_raw(said.trim().parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it still sleeps");

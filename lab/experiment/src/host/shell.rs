@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::command::{Commands, Ended};
 use crate::error::Error;
-use crate::report;
+use crate::host::commands::{Commands, Ended};
+use steadfast_lab_report::report;
 
 /// A thousand-GiB pool, or an export behind a long load, takes its time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);

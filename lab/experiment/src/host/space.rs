@@ -1,11 +1,11 @@
 //! Space, asked of the kernel: `df` and `du`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::report::Space;
+use steadfast_lab_report::report::Space;
 
 /// What `df` says of the file system that `directory` lies on: size and used bytes.
 pub fn df(directory: &Path) -> Result<(u64, u64), Error> {
@@ -53,13 +53,19 @@ pub fn measure(directory: &Path) -> Result<Space, Error> {
     Ok(Space { df_size, df_used, du, apparent, ..Space::default() })
 }
 
+/// Makes the file system of a directory durable.
+pub fn sync(directory: &Path) -> Result<(), Error> {
+    let handle = File::open(directory).map_err(Error::io("open", directory))?;
+    rustix::fs::syncfs(&handle).map_err(|error| Error::io("sync", directory)(error.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn du_counts_blocks_and_sizes_of_all_files_below() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         fs::write(dir.subdirectory("a/b").unwrap().join("x"), vec![1u8; 10_000]).unwrap();
         let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
         sparse.set_len(1 << 20).unwrap();

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_loads_do_what_they_say() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         let path = dir.path().join("f");
         let mut noise = Noise::new(9);
         assert!(write(&path, 2 << 20, &mut Blocks::new(1, 1.0)).unwrap() > 0.0);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use steadfast_lab_params::{Files, Overrides, Plan, Request, Work, parse_with};
 
 use crate::error::Error;
-pub use steadfast_lab_report::phase::{directory, operation, phase};
+pub use steadfast_lab_report::phase::{directory, phase};
 
 /// A parameter file that the program carries.
 #[derive(Clone, Copy, Debug)]
@@ -84,39 +84,4 @@ pub fn seconds(plan: &Plan) -> f64 {
         .iter()
         .filter_map(|run| run.elapsed.map(|elapsed| (elapsed + run.warmup + run.pause) as f64))
         .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment;
-
-    #[test]
-    fn every_carried_file_is_read_and_pointed_elsewhere() {
-        for experiment in experiment::all() {
-            let mut plan = plan(&experiment.parameters(), Some(4)).unwrap();
-            let mapping: Vec<_> = experiment
-                .arms()
-                .iter()
-                .map(|arm| (arm.anchor.to_owned(), PathBuf::from(format!("/elsewhere/{}", arm.volume.arm))))
-                .collect();
-            remap(&mut plan, &mapping).unwrap();
-            let runs: Vec<_> = plan.runs.iter().filter(|run| run.elapsed.is_some()).collect();
-            assert!(!runs.is_empty());
-            for run in runs {
-                assert!(directory(run).unwrap().starts_with("/elsewhere/"), "{}", run.label);
-                assert_eq!(run.elapsed, Some(4));
-                assert!(["read", "write"].contains(&operation(run).as_str()));
-            }
-            assert!(seconds(&plan) >= 16.0);
-        }
-    }
-
-    #[test]
-    fn an_anchor_that_nobody_sets_up_is_refused_by_name() {
-        let experiment = experiment::find("compression").unwrap();
-        let mut plan = plan(&experiment.parameters(), None).unwrap();
-        let error = remap(&mut plan, &[("/zfs_compress".to_owned(), PathBuf::from("/x"))]).unwrap_err();
-        assert!(error.to_string().contains("/zfs_nocompress"), "{error}");
-    }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::work::Noise;
+use crate::load::files::Noise;
 
 /// Files of a directory, about.
 const FOLDER_FILES: u64 = 16;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_tree_of_the_right_shape() {
-        let dir = crate::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
+        let dir = crate::host::workdir::Workdir::create(&std::env::temp_dir()).unwrap();
         let one = make(&dir.path().join("one"), 400, 5).unwrap();
         let two = make(&dir.path().join("two"), 400, 5).unwrap();
         assert_eq!(one, two);

@@ -1,10 +1,10 @@
 //! The page: goals, curves, figures, the source's own figures, what was run. One file, no script needed, light and dark.
 
-use super::data::RecoveryReport;
-use super::questions;
-use crate::figures::{Row, shown};
-use crate::html::{escape, parts};
-use crate::number;
+use super::report::RecoveryReport;
+use super::small_files;
+use steadfast_lab_report::figures::{Row, shown};
+use steadfast_lab_report::html::{escape, parts};
+use steadfast_lab_report::number;
 
 /// The whole page.
 pub fn render(report: &RecoveryReport) -> String {
@@ -43,10 +43,10 @@ pub fn render(report: &RecoveryReport) -> String {
         "The bar is the middle of the rounds, the thin line the smallest and the greatest.",
         &parts::bars(&report.arms, &drawn),
     ));
-    let small: Vec<Row> = report.rows.iter().filter(|row| questions::is_of_this(row)).cloned().collect();
+    let small: Vec<Row> = report.rows.iter().filter(|row| small_files::is_of_this(row)).cloned().collect();
     if !small.is_empty() {
-        let mut answers: Vec<String> = questions::of_scans(&report.rows).into_iter().collect();
-        answers.extend(questions::answers(&report.rows, &report.model));
+        let mut answers: Vec<String> = small_files::of_scans(&report.rows).into_iter().collect();
+        answers.extend(small_files::answers(&report.rows, &report.model));
         page.push_str(&parts::section(
             "What the source report left open: memory, and fast devices beside slow ones",
             &answers.join(" "),
@@ -137,4 +137,23 @@ fn courses(report: &RecoveryReport) -> String {
         ));
     }
     parts::scroll(&(table + "</tbody>\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_lab_report::report::Conditions;
+
+    use super::*;
+    use crate::options::tests::read;
+    use crate::recovery::report::parse;
+
+    #[test]
+    fn the_source_s_figures_are_carried() {
+        let report = RecoveryReport::new(&read(""), Conditions::default(), 1 << 30);
+        let rates: Vec<f64> = report.reported.iter().map(|reported| reported.rate).collect();
+        assert_eq!(rates, [75.0, 32.0, 60.0, 30.0]);
+        let page = render(&report);
+        assert!(page.contains("75 MB/s") && page.contains("</html>"), "{page}");
+        assert!(parse(&serde_json::to_string(&report).unwrap()).unwrap().is_ok());
+    }
 }

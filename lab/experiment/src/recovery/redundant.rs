@@ -7,14 +7,17 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::data::Course;
-use crate::arms::{detach, loops_of, zfs_fuse, zfs_fuse_lacks};
-use crate::command::quoted;
-use crate::engine::work::Noise;
+use super::report::Course;
 use crate::error::Error;
-use crate::shell::Shell;
-use crate::target::{end_process, on_path, unmount};
-use crate::workdir::mounts_below;
+use crate::file_systems::{loop_device, zfs_fuse};
+use crate::host::caches::drop_kernel_caches;
+use crate::host::commands::quoted;
+use crate::host::mounts::{mounts_below, unmount};
+use crate::host::processes::end_process;
+use crate::host::requirements::on_path;
+use crate::host::shell::Shell;
+use crate::host::space;
+use crate::load::files::Noise;
 
 const MIB: usize = 1 << 20;
 /// Bytes of a file of the filling, in MiB.
@@ -36,7 +39,7 @@ pub(super) enum Kind {
 }
 
 /// One file system.
-pub(super) struct Bench {
+pub(super) struct Redundant {
     pub key: &'static str,
     pub kind: Kind,
     home: PathBuf,
@@ -84,7 +87,7 @@ impl Counter {
     }
 }
 
-impl Bench {
+impl Redundant {
     /// Nothing is made yet.
     pub fn new(
         key: &'static str,
@@ -94,8 +97,8 @@ impl Bench {
         spare: PathBuf,
         device_bytes: u64,
         images: bool,
-    ) -> Bench {
-        Bench {
+    ) -> Redundant {
+        Redundant {
             key,
             kind,
             home,
@@ -113,8 +116,8 @@ impl Bench {
     }
 
     /// With a name of its own for this round: a stranger's daemon that could not destroy the pool of the one before remembers it.
-    pub fn named(self, round: u32) -> Bench {
-        Bench { round, ..self }
+    pub fn named(self, round: u32) -> Redundant {
+        Redundant { round, ..self }
     }
 
     /// Why it cannot take part.
@@ -125,7 +128,7 @@ impl Bench {
                 Some("btrfs is not installed: apt install btrfs-progs".to_owned())
             }
             Kind::Btrfs => None,
-            Kind::ZfsFuse { programs } => zfs_fuse_lacks(programs),
+            Kind::ZfsFuse { programs } => zfs_fuse::lacks(programs),
         }
     }
 
@@ -176,7 +179,7 @@ impl Bench {
             Kind::Btrfs => {
                 let mut others = Vec::new();
                 for path in self.devices.iter().chain([&self.spare]) {
-                    others.extend(loops_of(path, shell)?);
+                    others.extend(loop_device::loops_of(path, shell)?);
                 }
                 self.others = Some(others);
                 for path in self.devices.clone().iter().chain([&self.spare.clone()]) {
@@ -191,14 +194,14 @@ impl Bench {
                 ))?;
             }
             Kind::ZfsFuse { programs } => {
-                self.server = Some(zfs_fuse(programs, shell)?);
+                self.server = Some(zfs_fuse::start(programs, shell)?);
                 let zpool = programs.join("zpool").display().to_string();
                 shell.run(&format!("{zpool} create -f -m {place} {pool} raidz1 {all}"))?;
             }
         }
         // Of btrfs the size has metadata in it: at 75 % of that no unallocated space was left, and a replace finds no room then. Putting block
         // groups together before (`btrfs balance`) gives none: it takes what there is.
-        self.capacity = crate::space::available(&self.place())?;
+        self.capacity = space::available(&self.place())?;
         Ok(written)
     }
 
@@ -333,7 +336,7 @@ impl Bench {
 
     /// Reads everything, from the devices, with caches of the daemon that hold next to nothing of it. Gives bytes and seconds.
     pub fn read_all(&self, stop: &AtomicBool) -> Result<(u64, f64), Error> {
-        crate::arms::drop_kernel_caches()?;
+        drop_kernel_caches()?;
         let (began, mut block) = (Instant::now(), vec![0; MIB]);
         for number in 0..self.files {
             alive(stop)?;
@@ -504,10 +507,10 @@ impl Bench {
         what: &str,
         (fill, round): (u32, u32),
         shell: &mut Shell,
-        act: impl FnOnce(&mut Bench, &mut Shell) -> Result<(), Error>,
+        act: impl FnOnce(&mut Redundant, &mut Shell) -> Result<(), Error>,
     ) -> Result<Course, Error> {
         // What a program that reads its images through the page cache left there is not to count as read from devices.
-        crate::arms::drop_kernel_caches()?;
+        drop_kernel_caches()?;
         let counter = self.counter(shell)?;
         let (read, written) = counter.look();
         let (began, over) = (Instant::now(), AtomicBool::new(false));
@@ -588,7 +591,10 @@ impl Bench {
         }
         // None of ours was attached as long as those of others are not known.
         if let Some(others) = self.others.take() {
-            self.devices.iter().chain([&self.spare]).for_each(|path| detach(path, &others, shell));
+            self.devices
+                .iter()
+                .chain([&self.spare])
+                .for_each(|path| loop_device::detach(path, &others, shell));
             self.loops.clear();
         }
         if self.images {
@@ -615,7 +621,7 @@ mod tests {
     fn only_a_replace_of_btrfs_may_find_no_room() {
         let bench = |kind| {
             let (home, spare) = (PathBuf::from("/nowhere"), PathBuf::from("/nowhere/d6.img"));
-            Bench::new("a", kind, home, Vec::new(), spare, 1 << 30, true)
+            Redundant::new("a", kind, home, Vec::new(), spare, 1 << 30, true)
         };
         let error = |stderr: &str| Error::Command {
             line: "btrfs replace start".to_owned(),

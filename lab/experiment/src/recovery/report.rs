@@ -1,14 +1,20 @@
 //! The result as data: what `report.json` holds and what everything is drawn from.
 
 use serde::{Deserialize, Serialize};
+use steadfast_lab_report::figures::{self, ArmInfo, Chart, Goal, Row};
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::{Command, Conditions};
 
-use crate::figures::{self, ArmInfo, Chart, Goal, Row};
-use crate::report::{Command, Conditions};
+use super::request::{ARMS, MODEL, RecoveryRequest};
+use crate::sources;
 
 /// Name of the schema.
 pub const SCHEMA: &str = "steadfast-lab-recovery";
 /// Version of the schema. It grows when a field changes its meaning or goes; new fields alone do not change it.
 pub const VERSION: u32 = 1;
+
+/// Percent of the pool that is filled, as in the source report.
+pub(crate) const FILLS: [u32; 3] = [25, 50, 75];
 
 /// The experiment, run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,7 +58,7 @@ pub struct RecoveryReport {
 
 /// Of reports that do not say it.
 fn usual_model() -> String {
-    super::args::MODEL.to_owned()
+    MODEL.to_owned()
 }
 
 /// One scrub or resilver over time.
@@ -88,19 +94,65 @@ pub struct Reported {
 }
 
 impl RecoveryReport {
+    /// The report before anything was measured.
+    pub(super) fn new(request: &RecoveryRequest, conditions: Conditions, device_bytes: u64) -> Self {
+        let label = |key: &str| match key {
+            "raidz1" => "raidz1 of 4",
+            "raidz2" => "raidz2 of 6",
+            "btrfs" => "btrfs raid1 of 2",
+            _ => "zfs-fuse raidz1 of 4",
+        };
+        let arm =
+            |key: &&str| ArmInfo { key: (*key).to_owned(), label: label(key).to_owned(), missing: None };
+        let on = if request.devices.is_empty() { "image files" } else { "the devices named" };
+        let figures = sources::reported();
+        let reports = figures["workloads"]["recovery"]["reports"][0]["rates"].as_array().cloned();
+        let reported = reports.unwrap_or_default().into_iter().filter_map(|rate| {
+            Some(Reported {
+                what: rate["what"].as_str()?.to_owned(),
+                printed: rate["printed"].as_str()?.to_owned(),
+                rate: rate["mb_per_s"].as_f64()?,
+            })
+        });
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            title: "Recovery".to_owned(),
+            question: "A device of a redundant pool is flooded with zeros while it is mounted: how fast does it heal, and how fast \
+                       is the device replaced?"
+                .to_owned(),
+            summary: String::new(),
+            conditions,
+            sizes: format!("devices of {} on {on}, filled to 25, 50 and 75 %", number::bytes(device_bytes)),
+            model: request.model().to_owned(),
+            arms: ARMS.iter().filter(|arm| request.wants(arm)).map(arm).collect(),
+            rows: Vec::new(),
+            goals: Vec::new(),
+            charts: Vec::new(),
+            courses: Vec::new(),
+            reported: reported.collect(),
+            source: figures["workloads"]["recovery"]["setup"].as_str().unwrap_or_default().to_owned(),
+            notes: vec![
+                "Healed and rebuilt are bytes that were written to the devices while it went on, read are those read from them; the \
+                 metadata of the pool itself is in both. zfs-fuse reads its images through the page cache, where nobody counts: its \
+                 reads have no figure, and what it has in memory it need not read."
+                    .to_owned(),
+                format!(
+                    "A hard disk is a model that the daemon is told to keep to (`zpool inject ... {}`): one head, a seek where a \
+                     transfer does not begin where the last one ended, bytes at that rate, no cache. The pools of \
+                     small files are on such disks; cache and special devices beside them answer as fast as the machine's own disk. Of \
+                     small files there are {}, 11 KB on the average.",
+                    request.model(),
+                    request.files()
+                ),
+            ],
+            commands: Vec::new(),
+        }
+    }
+
     /// What a reader must hear first: the machine had other things to do.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
-    }
-}
-
-impl crate::results::Told for RecoveryReport {
-    fn summary(&self) -> &str {
-        &self.summary
-    }
-
-    fn table(&self) -> String {
-        super::table(self)
     }
 }
 

@@ -10,12 +10,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::bench::{Bench, Kind, alive};
-use super::{Hands, MEMORY, STAGE_S};
-use crate::engine::source_tree;
+use steadfast_lab_report::figures::{self, Row, shown};
+
+use super::measure::{Hands, MEMORY, STAGE_S};
+use super::redundant::{Kind, Redundant, alive};
 use crate::error::Error;
-use crate::figures::{self, Row, shown};
-use crate::workdir::Workdir;
+use crate::host::caches::drop_kernel_caches;
+use crate::host::workdir::Workdir;
+use crate::load::source_tree;
 
 /// Caches of little memory, MiB each: they hold less than the tree.
 const LITTLE_MIB: u64 = 4;
@@ -48,17 +50,22 @@ pub(super) enum Beside {
 }
 
 /// The pool that is asked; nothing is made yet.
-pub(super) fn bench(beside: Beside, workdir: &Workdir) -> Result<Bench, Error> {
+pub(super) fn bench(beside: Beside, workdir: &Workdir) -> Result<Redundant, Error> {
     let key = if beside == Beside::Cache { "slow" } else { "special" };
     let home = workdir.subdirectory(key)?;
     let devices = (0..DISKS).map(|at| home.join(format!("d{at}.img"))).collect();
     let spare = home.join("unused.img");
-    Ok(Bench::new(key, Kind::Ours { parity: 1 }, home.clone(), devices, spare, DEVICE_BYTES, true))
+    Ok(Redundant::new(key, Kind::Ours { parity: 1 }, home.clone(), devices, spare, DEVICE_BYTES, true))
 }
 
 impl Hands<'_> {
     /// All of it on one pool.
-    pub(super) fn small_files(mut self, beside: Beside, files: u64, bench: &mut Bench) -> Result<(), Error> {
+    pub(super) fn small_files(
+        mut self,
+        beside: Beside,
+        files: u64,
+        bench: &mut Redundant,
+    ) -> Result<(), Error> {
         self.alive()?;
         self.progress.begin(&format!("round {}: {files} small files, {}", self.round, bench.key));
         bench.make_slow(beside == Beside::Special, self.shell)?;
@@ -94,19 +101,19 @@ impl Hands<'_> {
     }
 
     /// Makes the tree, as fast as it goes.
-    fn plant(&mut self, files: u64, bench: &Bench) -> Result<(), Error> {
+    fn plant(&mut self, files: u64, bench: &Redundant) -> Result<(), Error> {
         let tree = bench.tree();
         source_tree::make(&tree, files, u64::from(self.round)).map_err(Error::io("fill", &tree))?;
         bench.sync(self.shell)
     }
 
     /// Begins anew with caches of so many MiB each; from then on the devices are hard disks.
-    fn wake(&mut self, mib: u64, bench: &mut Bench) -> Result<(), Error> {
+    fn wake(&mut self, mib: u64, bench: &mut Redundant) -> Result<(), Error> {
         bench.restart(mib, self.shell)?;
         bench.model(self.model, self.shell)
     }
 
-    fn read(&mut self, key: &'static str, files: u64, bench: &Bench) -> Result<(), Error> {
+    fn read(&mut self, key: &'static str, files: u64, bench: &Redundant) -> Result<(), Error> {
         self.alive()?;
         let seconds = read(&bench.tree(), files, self.stop)?;
         let label = ROWS.iter().find(|(known, _)| *known == key).map_or(key, |(_, label)| *label);
@@ -119,7 +126,7 @@ impl Hands<'_> {
 
 /// Reads all files of a tree, which must be as many as were made. Gives seconds.
 fn read(tree: &Path, files: u64, stop: &AtomicBool) -> Result<f64, Error> {
-    crate::arms::drop_kernel_caches()?;
+    drop_kernel_caches()?;
     let began = Instant::now();
     let found = read_below(tree, stop)?;
     let seconds = began.elapsed().as_secs_f64();

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::arms::Arm;
-use crate::command::quoted;
 use crate::error::Error;
-use crate::shell::{PATIENCE, Shell};
+use crate::file_systems::Arm;
+use crate::host::commands::quoted;
+use crate::host::shell::{PATIENCE, Shell};
 
 /// Snapshots that one line of shell takes at most, and in the beginning.
 const AT_ONCE: u32 = 1_000;

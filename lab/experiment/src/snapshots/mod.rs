@@ -6,34 +6,32 @@
 //! Then the claim of source report 001, that unique blocks add up: a share of the file is written anew and a snapshot taken, over and over,
 //! and the room is drawn beside what was written.
 
-pub(crate) mod args;
 mod host;
+mod request;
 mod streams;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use crate::arms::{Arms, Kind, Recipe};
-use crate::engine::data::{Axis, Chart, EngineReport, Heading, Series};
-use crate::engine::work::{self, Blocks, Noise};
+use steadfast_lab_report::figures::goals::{Bound, bound};
+use steadfast_lab_report::figures::{self, Axis, Chart, Goal, Row, Series};
+use steadfast_lab_report::number::{self, MIB};
+
+pub(crate) use request::SnapshotsRequest;
+
+use crate::comparison::{self, ComparisonReport, Heading};
+use crate::context::Context;
 use crate::error::Error;
-use crate::figures::goals::{Bound, bound};
-use crate::figures::{self, Goal, Row};
-use crate::number::{self, MIB};
-use crate::progress::Progress;
-use crate::report::Conditions;
-use crate::shell::Shell;
-use crate::target::check_fuse;
-use crate::workdir::Workdir;
-use crate::{Context, engine, machine, results, space};
-
-pub use args::{SnapshotsRequest, USAGE};
+use crate::file_systems::{Arms, Kind, Recipe};
+use crate::host::progress::Progress;
+use crate::host::requirements::{check_fuse, check_room, check_root};
+use crate::host::shell::Shell;
+use crate::host::workdir::Workdir;
+use crate::load::files::{self, Blocks, Noise};
+use crate::results::{self, Results};
+use crate::setup::Setup;
 use host::{Host, Step};
-
-/// One line for `lab list`.
-pub const ABOUT: &str = "what snapshots cost to take, have, list, destroy and send, beside btrfs";
 
 /// Commands that are timed one by one at each count.
 const SAMPLES: u32 = 5;
@@ -91,7 +89,7 @@ struct Run<'a> {
     shell: Shell,
     progress: Progress,
     stop: &'a AtomicBool,
-    report: EngineReport,
+    report: ComparisonReport,
     /// What came to no end in its time, a sentence each.
     cut: Vec<String>,
     /// Arms that hold snapshots which could not be destroyed in time, and are left out from then on.
@@ -108,33 +106,14 @@ pub fn run(
     request: &SnapshotsRequest,
     context: &Context,
     stop: &Arc<AtomicBool>,
-) -> Result<results::Results<EngineReport>, Error> {
+) -> Result<Results<ComparisonReport>, Error> {
     check_fuse()?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::Missing {
-            what: "This needs root: it mounts loop devices.".to_owned(),
-            action: "type `sudo steadfast lab run snapshots`.".to_owned(),
-        });
-    }
-    let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let (available, needed) = (space::available(&parent)?, 2 * (request.image() + request.stream_image()));
-    if available < needed {
-        return Err(Error::Missing {
-            what: format!(
-                "{} has {} free, and this needs {}.",
-                parent.display(),
-                number::bytes(available),
-                number::bytes(needed)
-            ),
-            action: "name another directory with --dir DIR, or measure less with --quick.".to_owned(),
-        });
-    }
-    let out = results::directory("snapshots", request.out.as_deref())?;
-    let (started, clock) = (SystemTime::now(), Instant::now());
-    let workdir = Workdir::create(&parent)?;
-    let mut shell = Shell::new(&context.steadfast, &workdir.subdirectory("said")?).heeding(Arc::clone(stop));
-    let mut machine = machine::describe(&parent);
-    machine.busy_before_percent = machine::busy();
+    check_root("it mounts loop devices", "steadfast lab run snapshots")?;
+    let parent = request.places.parent();
+    let advice = "name another directory with --dir DIR, or measure less with --quick.";
+    check_room(parent, 2 * (request.image() + request.stream_image()), advice)?;
+    let setup = Setup::new("snapshots", request.places.out.as_deref(), parent)?;
+    let (workdir, mut shell) = (&setup.workdir, setup.shell(context, stop)?);
     let recipes = vec![
         Recipe {
             key: "btrfs",
@@ -149,21 +128,19 @@ pub fn run(
             image_bytes: request.image(),
         },
     ];
-    let arms = Arms::new(recipes, &workdir, context, &mut shell)?;
-    let report = EngineReport::with_heading(
-        Heading {
+    let arms = Arms::new(recipes, workdir, context, &mut shell)?;
+    let report = ComparisonReport::new(
+        Some(Heading {
             name: "snapshots".to_owned(),
             title: "What snapshots cost".to_owned(),
             question: "Many snapshots of one file system: what does it cost to take one more, to write, to list them, to send them elsewhere, to be rid of them, and do unique blocks add up?".to_owned(),
             base: ("btrfs".to_owned(), "btrfs".to_owned()),
-        },
-        Conditions {
-            target: format!("Steadfast {} through FUSE", context.version),
-            repeat: args::repeat(request),
-            rounds: request.rounds,
-            machine,
-            ..Conditions::default()
-        },
+        }),
+        setup.conditions(
+            format!("Steadfast {} through FUSE", context.version),
+            request.repeat(),
+            request.rounds(),
+        ),
         format!(
             "a file of {}, images of {}; streams of a file of {}",
             number::bytes(request.file()),
@@ -172,11 +149,11 @@ pub fn run(
         ),
         arms.info(),
     );
-    let total = f64::from(request.rounds) * 2.0 * (f64::from(request.most) + 2_000.0 + streams::UNITS);
+    let total = f64::from(request.rounds()) * 2.0 * (f64::from(request.most()) + 2_000.0 + streams::UNITS);
     let mut run = Run {
         request,
         context,
-        workdir: &workdir,
+        workdir,
         arms,
         shell,
         progress: Progress::new(total),
@@ -186,7 +163,7 @@ pub fn run(
         full: Vec::new(),
         lines: Vec::new(),
     };
-    let done = (0..request.rounds).try_for_each(|round| run.round(round));
+    let done = (0..request.rounds()).try_for_each(|round| run.round(round));
     run.progress.end();
     let Run { arms, shell, mut report, cut, lines, .. } = run;
     drop(arms);
@@ -195,8 +172,7 @@ pub fn run(
     let place = |row: &Row| kinds.iter().position(|kind| row.key.starts_with(kind)).unwrap_or(kinds.len());
     report.rows.sort_by_key(place);
     report.charts = charts(request, lines);
-    report.conditions.started = machine::stamp(started);
-    report.conditions.seconds = clock.elapsed().as_secs_f64();
+    report.conditions.seconds = setup.seconds();
     report.goals = judge(request, &report.rows);
     report.summary = figures::goals::summary(&report.goals);
     report.commands = shell.history();
@@ -215,18 +191,14 @@ pub fn run(
     if !cut.is_empty() {
         let told = format!(
             "Each step of btrfs ends after {} s at most, each of ours when it is done.",
-            request.peer_seconds
+            request.peer_seconds()
         );
         report.notes.splice(0..0, std::iter::once(told).chain(cut));
     }
     let measured = !report.rows.is_empty();
-    let early = results::early(done, measured, &mut report.notes)?;
-    if early.is_some() {
-        report.conditions.rounds = results::rounds(report.rows.iter().flat_map(|row| row.values.values()));
-    }
-    let (page, heading, whole) = (engine::render(&report), report.heading(), report.clone());
-    let figures = engine::markdown::figures(&whole, &heading);
-    results::write(report, &page, &out, early, Some(&figures), request.markdown.as_deref())
+    let ComparisonReport { rows, notes, conditions, .. } = &mut report;
+    let early = results::early(done, measured, &*rows, notes, conditions)?;
+    comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
 }
 
 impl<'a> Run<'a> {
@@ -254,7 +226,7 @@ impl<'a> Run<'a> {
 
     /// Steps of this arm, each of which begins when it is called.
     fn steps(&self, key: &str) -> impl Fn() -> Step<'a> + use<'a> {
-        let limit = (key != "steadfast").then(|| Duration::from_secs(u64::from(self.request.peer_seconds)));
+        let limit = (key != "steadfast").then(|| Duration::from_secs(u64::from(self.request.peer_seconds())));
         let stop = self.stop;
         move || Step::new(stop, limit)
     }
@@ -270,7 +242,7 @@ impl<'a> Run<'a> {
     fn too_few(&mut self, key: &str, round: u32, (from, made, count): (u32, u32, u32), seconds: f64) {
         let label = format!(
             "snapshots made in {} s on the way from {} to {}, then stopped",
-            self.request.peer_seconds,
+            self.request.peer_seconds(),
             many(from),
             many(count)
         );
@@ -310,7 +282,7 @@ impl<'a> Run<'a> {
             _ => return Ok(ended),
         };
         self.full.push(key);
-        let (seconds, label) = (self.request.peer_seconds, format!("{what}, stopped before its end after"));
+        let (seconds, label) = (self.request.peer_seconds(), format!("{what}, stopped before its end after"));
         let key_of_row = if ended.0.is_none() { "halted_destroy" } else { "halted_freed" };
         let row = Row::new(key_of_row, &label, "s", false, "What it may take at most.");
         figures::add(&mut self.report.rows, &row, key, f64::from(seconds));
@@ -346,7 +318,7 @@ impl<'a> Run<'a> {
             folder.join("file")
         };
         self.progress.begin(&format!("round {}: {key}, a file", round + 1));
-        work::write(&file, request.file(), &mut Blocks::new(u64::from(round) + 7, 1.0))
+        files::write(&file, request.file(), &mut Blocks::new(u64::from(round) + 7, 1.0))
             .map_err(Error::io("write", &file))?;
         for count in request.counts() {
             step().may()?;
@@ -367,7 +339,7 @@ impl<'a> Run<'a> {
                 }
                 each = Some(seconds * 1e3 / f64::from(made));
                 let grown = (host.used(&mut self.shell)? - before) / f64::from(count - there);
-                if count == request.most {
+                if count == request.most() {
                     let row = Row::new(
                         "room",
                         "room of a snapshot of what did not change",
@@ -397,7 +369,7 @@ impl<'a> Run<'a> {
             }
             let writing = step();
             let (rate, written) =
-                work::random_writes_while(&file, request.writes(), false, &mut noise, &|| writing.goes_on())
+                files::random_writes_while(&file, request.writes(), false, &mut noise, &|| writing.goes_on())
                     .map_err(Error::io("write", &file))?;
             step().may()?;
             let seconds = writing.seconds();
@@ -416,7 +388,7 @@ impl<'a> Run<'a> {
             let x = f64::from(count.max(1));
             self.draw("take", key.to_owned(), round, (x, took));
             self.draw("writes", key.to_owned(), round, (x, rate));
-            if count == request.most {
+            if count == request.most() {
                 let row = Row::new(
                     "each",
                     "one of many taken in a row by a script",
@@ -461,20 +433,20 @@ impl<'a> Run<'a> {
         let arm = self.arms.get(key).expect("it takes part");
         let host = Host::new(arm, &self.context.steadfast);
         let file = host.folder(&mut self.shell)?.join("file");
-        work::write(&file, request.file(), &mut Blocks::new(3, 1.0)).map_err(Error::io("write", &file))?;
+        files::write(&file, request.file(), &mut Blocks::new(3, 1.0)).map_err(Error::io("write", &file))?;
         let before = host.used(&mut self.shell)?;
-        let writes = request.file() / work::SMALL as u64 * percent / 100;
+        let writes = request.file() / files::SMALL as u64 * percent / 100;
         let mut points = vec![(0.0, 0.0)];
         for step in 1..=request.steps() {
             Step::new(self.stop, None).may()?;
             self.progress.begin(&format!("round {}: {key}, {percent} % changed, {step}", round + 1));
             host.take(1_000_000 + step as u32)?;
-            work::random_writes(&file, writes, false, &mut noise).map_err(Error::io("write", &file))?;
+            files::random_writes(&file, writes, false, &mut noise).map_err(Error::io("write", &file))?;
             points.push((step as f64, (host.used(&mut self.shell)? - before) / MIB));
             self.progress.advance(20.0, "");
         }
         self.destroy(key, round)?;
-        let written = (request.steps() * writes * work::SMALL as u64) as f64 / MIB;
+        let written = (request.steps() * writes * files::SMALL as u64) as f64 / MIB;
         let row = Row::new(
             &format!("unique{percent}"),
             &format!(
@@ -541,7 +513,7 @@ fn charts(request: &SnapshotsRequest, lines: Vec<(&'static str, Series)>) -> Vec
 }
 
 fn judge(request: &SnapshotsRequest, rows: &[Row]) -> Vec<Goal> {
-    let most = request.most;
+    let most = request.most();
     let mut goals = Vec::new();
     for count in [0, most] {
         let text = format!("a snapshot taken {}: under 5 ms", with(count));
@@ -569,8 +541,7 @@ mod tests {
 
     #[test]
     fn goals_are_judged_by_what_was_measured() {
-        let request =
-            args::parse(&["snapshots".to_owned(), "--most".to_owned(), "50".to_owned()]).unwrap().unwrap();
+        let request: SnapshotsRequest = crate::options::tests::read("--most 50");
         let mut rows = Vec::new();
         for (row, value) in [
             (row_of("take", 0), 4.0),

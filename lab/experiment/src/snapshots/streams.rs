@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use super::Run;
 use super::host::Step;
-use crate::arms::{Arm, Arms, Kind, Recipe};
-use crate::command::quoted;
-use crate::engine::work::Noise;
 use crate::error::Error;
-use crate::figures::goals::{Bound, bound};
-use crate::figures::{Goal, Row};
-use crate::number;
-use crate::report::median;
-use crate::shell::Shell;
+use crate::file_systems::{Arm, Arms, Kind, Recipe};
+use crate::host::commands::quoted;
+use crate::host::shell::Shell;
+use crate::load::files::Noise;
+use steadfast_lab_report::figures::goals::{Bound, bound};
+use steadfast_lab_report::figures::{Goal, Row};
+use steadfast_lab_report::number;
+use steadfast_lab_report::report::median;
 
 /// Bytes of a write that changes something: a record.
 const RECORD: usize = 128 << 10;
@@ -308,7 +308,7 @@ impl Run<'_> {
 
     /// Most time of a step of this column.
     fn limit(&self, key: &str) -> Option<Duration> {
-        (key != "steadfast").then(|| Duration::from_secs(u64::from(self.request.peer_seconds)))
+        (key != "steadfast").then(|| Duration::from_secs(u64::from(self.request.peer_seconds())))
     }
 
     /// A step from cold; nothing, and noted, if it had no end in its time.
@@ -323,7 +323,7 @@ impl Run<'_> {
         pair.arm().cold(&mut self.shell)?;
         let ended = timed(lines, self.limit(key), &mut self.shell)?;
         if ended.is_none() {
-            let seconds = self.request.peer_seconds;
+            let seconds = self.request.peer_seconds();
             self.stopped(key, round, &format!("{what} was stopped after {seconds} s."));
         }
         Ok(ended)
@@ -435,8 +435,8 @@ pub(super) fn judge(rows: &[Row]) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures;
-    use crate::workdir::Workdir;
+    use crate::host::workdir::Workdir;
+    use steadfast_lab_report::figures;
 
     #[test]
     fn figures_are_those_of_what_was_timed() {

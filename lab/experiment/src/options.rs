@@ -1,0 +1,155 @@
+//! Options that several experiments share, the values of options, and the line that repeats a run.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use steadfast_lab_report::number;
+
+/// Default of `--dir`.
+const DIRECTORY: &str = "/var/tmp";
+
+/// Settings of every command: an option given twice counts once, the last of them.
+pub fn settings(command: clap::Command) -> clap::Command {
+    command.no_binary_name(true).args_override_self(true)
+}
+
+/// Directories of an experiment, and the form of its results.
+#[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct Places {
+    /// Directory of the image files; the disk below it is measured [default: /var/tmp]
+    #[arg(long, alias = "work", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Directory for the results [default: lab-EXPERIMENT-DATE in this directory]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print report.json instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Places {
+    /// Directory of the image files.
+    pub(crate) fn parent(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new(DIRECTORY))
+    }
+}
+
+/// The place of the table and the pictures in a document.
+#[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct Document {
+    /// Write table and pictures into FILE, between its marks <!-- NAME --> and <!-- /NAME -->
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+/// How large an experiment is.
+#[derive(Args, Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Form {
+    /// The short form: less of everything; the report says so
+    #[arg(long)]
+    pub quick: bool,
+    /// Sizes for tests of the experiment itself; the figures mean nothing.
+    #[arg(long, hide = true)]
+    pub tiny: bool,
+}
+
+impl Form {
+    /// The value for this form.
+    pub(crate) fn sized<T>(self, tiny: T, quick: T, whole: T) -> T {
+        match (self.tiny, self.quick) {
+            (true, _) => tiny,
+            (false, true) => quick,
+            _ => whole,
+        }
+    }
+}
+
+/// Reads a size of at least `least` bytes; `advice` says what to give.
+pub(crate) fn size(least: u64, advice: &'static str) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| number::parse_size(text).filter(|size| *size >= least).ok_or_else(|| advice.to_owned())
+}
+
+/// Reads one name of a list.
+pub(crate) fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>())
+}
+
+/// Is `name` in a list of `--only` or `--arms`? No list means all.
+pub(crate) fn wanted(list: Option<&[String]>, name: &str) -> bool {
+    list.is_none_or(|list| list.iter().any(|one| one == name))
+}
+
+/// The command that repeats a run, built option by option.
+pub(crate) struct RepeatLine(String);
+
+impl RepeatLine {
+    /// `steadfast lab run EXPERIMENT`.
+    pub(crate) fn new(experiment: &str) -> Self {
+        Self(format!("steadfast lab run {experiment}"))
+    }
+
+    /// An option without a value, if it was given.
+    pub(crate) fn flag(mut self, name: &str, given: bool) -> Self {
+        if given {
+            self.0 += &format!(" {name}");
+        }
+        self
+    }
+
+    /// `--quick` and `--tiny`.
+    pub(crate) fn form(self, form: Form) -> Self {
+        self.flag("--quick", form.quick).flag("--tiny", form.tiny)
+    }
+
+    /// An option with a value, if it was given.
+    pub(crate) fn value(mut self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        if let Some(value) = value {
+            self.0 += &format!(" {name} {value}");
+        }
+        self
+    }
+
+    /// An option with a size, in whole MiB where it is.
+    pub(crate) fn size(self, name: &str, bytes: Option<u64>) -> Self {
+        self.value(
+            name,
+            bytes.map(|bytes| match bytes % (1 << 20) {
+                0 => format!("{}M", bytes >> 20),
+                _ => bytes.to_string(),
+            }),
+        )
+    }
+
+    /// An option with a list, if it was given.
+    pub(crate) fn list(self, name: &str, list: Option<&[String]>) -> Self {
+        self.value(name, list.map(|names| names.join(",")))
+    }
+
+    /// The line.
+    pub(crate) fn finish(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The options of one experiment, read from a line.
+    pub(crate) fn parse<R: Args>(line: &str) -> Result<R, clap::Error> {
+        let command = settings(R::augment_args(clap::Command::new("run")));
+        R::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
+    }
+
+    /// The same of a line that is right.
+    pub(crate) fn read<R: Args>(line: &str) -> R {
+        parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    /// A line that is refused, with this in what is said.
+    pub(crate) fn refused<R: Args>(line: &str, word: &str) {
+        let error = parse::<R>(line).err().unwrap_or_else(|| panic!("{line}: taken")).to_string();
+        assert!(error.contains(word), "{line}: {error}");
+    }
+}
