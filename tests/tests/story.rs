@@ -1,15 +1,22 @@
-//! The stories of docs/OPERATIONS.md, typed as they stand there: each command, and that it says what the story says it does. Numbers,
+//! The stories of docs/operations, typed as they stand there: each command, and that it says what the story says it does. Numbers,
 //! sizes and dates may differ, and the directory.
 
 use std::fmt::Write as _;
 
 use steadfast_tests::{Host, no_fuse, skip};
 
-const OPERATIONS: &str = include_str!("../../docs/OPERATIONS.md");
+/// The pages that tell a story.
+const PAGES: [&str; 4] = [
+    include_str!("../../docs/operations/inject.md"),
+    include_str!("../../docs/operations/log.md"),
+    include_str!("../../docs/operations/send.md"),
+    include_str!("../../docs/operations/raw.md"),
+];
 
 /// Commands under a heading, each with the lines that follow it.
 fn commands(heading: &str) -> Vec<(String, String)> {
-    let (_, rest) = OPERATIONS.split_once(&format!("\n### {heading}\n")).expect("the story is told");
+    let heading = format!("\n## {heading}\n");
+    let (_, rest) = PAGES.iter().find_map(|page| page.split_once(&heading)).expect("the story is told");
     let end = rest.find("\n## ").into_iter().chain(rest.find("\n### ")).min().unwrap_or(rest.len());
     let mut told: Vec<(String, String)> = Vec::new();
     for line in rest[..end].lines().filter(|line| line.starts_with("    ") || line.is_empty()) {

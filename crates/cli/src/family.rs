@@ -190,7 +190,7 @@ pub fn explain(doing: &str, refusal: &Refusal, words: Words) -> String {
     let mut text = if doing.is_empty() { String::new() } else { format!("{doing}: ") };
     let _ = writeln!(text, "{what}");
     let _ = writeln!(text, "  meaning: {}", crate::table::tame(&refusal.meaning));
-    let _ = writeln!(text, "  action:  {advice} See OPERATIONS.md, {}.", refusal.code);
+    let _ = writeln!(text, "  action:  {advice} See operations/messages.md, {}.", refusal.code);
     text
 }
 

@@ -383,7 +383,7 @@ fn exit_status_is_1_for_refusals_and_2_for_what_is_not_understood() {
     ];
     for (line, code) in refused {
         let said = machine.fails(line, 1);
-        assert!(said.contains(&format!("See OPERATIONS.md, {code}.")), "{line}: {said}");
+        assert!(said.contains(&format!("See operations/messages.md, {code}.")), "{line}: {said}");
         assert!(said.contains("action:"), "{line}: {said}");
     }
     assert_eq!(machine.ok("zpool list -Ho name"), "tank\n");
@@ -814,15 +814,14 @@ fn what_is_created_is_told_to_scripts() {
     assert_eq!(machine.ok("zfs create -P -V 1M tank/v"), "create\ttank/v\nproperty\tvolsize\t1048576\n");
 }
 
-#[test]
-fn the_commands_of_the_manual_run() {
-    let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
-    let manual = std::fs::read_to_string(manual).unwrap();
-    let machine = Machine::new("manual");
+/// Runs the commands that a page of docs/operations shows, stories apart: those have a test of their own
+/// (tests/tests/story.rs). Returns their number.
+fn run_page(machine: &Machine, page: &std::path::Path) -> usize {
+    let text = std::fs::read_to_string(page).unwrap();
+    let page = page.file_name().unwrap().display();
+    let sections = text.split("\n## ").filter(|section| !section.starts_with("A story"));
+    let shown = sections.flat_map(str::lines).filter_map(|line| line.strip_prefix("    "));
     let mut run = 0;
-    // Stories are typed by a test of their own (tests/tests/story.rs).
-    let plain = manual.split("\n## ").filter_map(|section| section.split("\n### A story").next());
-    let shown = plain.flat_map(str::lines).filter_map(|line| line.strip_prefix("    "));
     for line in shown.filter_map(|line| line.split('#').next()).flat_map(|line| line.split("&&")) {
         let line = line.trim();
         // Images are made by the shell, and the host is no process that could be asked about itself.
@@ -832,14 +831,31 @@ fn the_commands_of_the_manual_run() {
             }
             continue;
         }
-        if line.starts_with("steadfast daemon ") {
+        if line.is_empty() || line.starts_with("steadfast daemon ") {
             continue;
         }
         let ran = machine.run_with(line, "correct-horse-battery\n");
-        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "OPERATIONS.md: {line}: {ran:?}");
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{page}: {line}: {ran:?}");
         run += 1;
     }
-    assert!(run >= 12, "the manual shows {run} commands");
+    run
+}
+
+#[test]
+fn the_commands_of_the_manual_run() {
+    let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations");
+    let mut run = 0;
+    for entry in std::fs::read_dir(&manual).unwrap() {
+        let page = entry.unwrap().path();
+        let name = page.file_stem().unwrap().to_string_lossy().into_owned();
+        let machine = Machine::new(&format!("manual-{name}"));
+        // Each page says that it goes on where create.md ends.
+        if name != "create" {
+            run_page(&machine, &manual.join("create.md"));
+        }
+        run += run_page(&machine, &page);
+    }
+    assert!(run >= 120, "the manual shows {run} commands");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The catalogue of codes, and the sentences that go with them.
 //!
 //! A refusal has three parts and a code: what happened, what it means, what to do, and where to read on. The first
-//! part is written where it happens; the other two stand here once per code, so that OPERATIONS.md and the program
+//! part is written where it happens; the other two stand here once per code, so that docs/operations/messages.md and the program
 //! cannot drift apart unnoticed (test: `every_code_stands_in_the_manual_and_the_reverse`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -490,19 +490,18 @@ mod tests {
 
     #[test]
     fn every_code_stands_in_the_manual_and_the_reverse() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations/messages.md");
         let manual = std::fs::read_to_string(path).unwrap();
         let heading = |line: &str| line.strip_prefix("### ").map(str::to_owned);
-        let (_, codes) = manual.split_once("\n## Codes: ").expect("the manual lists codes");
-        let described: Vec<String> = codes.lines().filter_map(heading).collect();
+        let described: Vec<String> = manual.lines().filter_map(heading).collect();
         for &code in Code::ALL {
             assert!(
                 described.iter().any(|d| d == code.as_str()),
-                "OPERATIONS.md lacks a heading '### {code}'"
+                "messages.md lacks a heading '### {code}'"
             );
         }
         for found in &described {
-            assert!(Code::parse(found).is_some(), "OPERATIONS.md describes {found}, which no code prints");
+            assert!(Code::parse(found).is_some(), "messages.md describes {found}, which no code prints");
         }
     }
 }

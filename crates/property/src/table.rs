@@ -725,7 +725,7 @@ pub fn document() -> String {
          by\n`UPDATE=1 cargo test -p steadfast-property` and compared with the program by the same test.\n\n\
          When: *always*, at *creation*, at *import* (for as long as the pool stays imported), or *never* by hand. A \
          property of\nyour own has a `:` in its name; children inherit it. One of these means something to the daemon:\n\
-         `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` takes snapshots and removes old ones (docs/OPERATIONS.md).\n",
+         `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` takes snapshots and removes old ones (docs/operations/snapshot.md).\n",
     );
     for (title, table) in [("Pools", POOL), ("File systems and volumes", DATASET)] {
         text.push_str(&format!(
