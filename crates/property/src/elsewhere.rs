@@ -1,136 +1,135 @@
-//! Properties and values that ZFS has and that make no sense here: refused by name, with the reason.
+//! Properties and values of ZFS that are not offered: refused by name, with the reason.
 
 use crate::table::Scope;
 
-/// Properties of pools, and why there is no such thing.
+/// Properties of pools, with the reason.
 pub const POOL_ELSEWHERE: &[(&str, &str)] = &[
     ("bootfs", "nothing boots from a pool that a daemon serves"),
     ("compatibility", "a new pool uses all features of its version, which `zpool upgrade -v` lists"),
     (
         "dedup_table_quota",
-        "what deduplication may take of memory follows from what is set for nodes (`steadfast daemon memory`)",
+        "the memory of deduplication is a share of the node cache (`steadfast daemon memory`)",
     ),
-    ("delegation", "the daemon answers its own user and nobody else, so `zfs allow` is not offered"),
-    ("freeing", "`zpool wait -t free` waits for what is being freed"),
-    ("last_scrubbed_txg", "`zpool status` tells when the last scrub ended"),
-    ("leaked", "`steadfast inspect check` counts what leaked"),
-    ("listsnapshots", "`zfs list -t all` lists snapshots too, of any pool"),
+    ("delegation", "the daemon answers only its own user, so `zfs allow` is not offered"),
+    ("freeing", "`zpool wait -t free` waits until deleted space is free"),
+    ("last_scrubbed_txg", "`zpool status` shows the end of the last scrub"),
+    ("leaked", "`steadfast inspect check` counts leaked blocks"),
+    ("listsnapshots", "`zfs list -t all` lists snapshots of any pool"),
     ("load_guid", "an import has no number of its own"),
     ("multihost", "an anchor keeps two hosts from using one pool (`zpool add POOL anchor PATH`)"),
 ];
 
-/// Properties of file systems and volumes, and why there is no such thing.
+/// Properties of file systems and volumes, with the reason.
 pub const ELSEWHERE: &[(&str, &str)] = &[
-    ("aclinherit", "it rules NFSv4 ACLs, and what is kept here are POSIX ones (`acltype`)"),
-    ("aclmode", "it rules NFSv4 ACLs, and what is kept here are POSIX ones (`acltype`)"),
-    ("context", "labels of SELinux for a whole mount are an option of the kernel's mounts, not of FUSE's"),
+    ("aclinherit", "it is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`)"),
+    ("aclmode", "it is about NFSv4 ACLs; Steadfast has POSIX ACLs (`acltype`)"),
+    ("context", "FUSE mounts do not take an SELinux label for the whole mount"),
     ("defaultgroupobjquota", "quotas are set for each user and group"),
     ("defaultgroupquota", "quotas are set for each user and group"),
     ("defaultprojectobjquota", PROJECTS),
     ("defaultprojectquota", PROJECTS),
     ("defaultuserobjquota", "quotas are set for each user and group"),
     ("defaultuserquota", "quotas are set for each user and group"),
-    ("defcontext", "labels of SELinux for a whole mount are an option of the kernel's mounts, not of FUSE's"),
-    ("direct", "what passes the page cache is the program's choice (O_DIRECT)"),
-    ("dnodesize", "inodes have one size here, and attributes lie beside them"),
-    ("fscontext", "labels of SELinux for a whole mount are an option of the kernel's mounts, not of FUSE's"),
+    ("defcontext", "FUSE mounts do not take an SELinux label for the whole mount"),
+    ("direct", "programs choose to bypass the page cache (O_DIRECT)"),
+    ("dnodesize", "inodes have one size; attributes are stored beside them"),
+    ("fscontext", "FUSE mounts do not take an SELinux label for the whole mount"),
     ("jailed", "jails and zones are not offered"),
-    ("logbias", "`journal` says what the intent log holds"),
-    ("longname", "a name takes up to 255 bytes, as programs expect"),
-    ("mlslabel", "labels of Trusted Extensions are Solaris's"),
-    ("nbmand", "mandatory locks are gone from Linux"),
-    ("pbkdf2iters", "passphrases are stretched with Argon2id, whose costs are chosen with the key"),
-    ("pbkdf2salt", "passphrases are stretched with Argon2id, and the salt is part of the wrapped key"),
-    ("redact_snaps", "streams are not redacted"),
-    ("redundant_metadata", "all metadata has two copies, always"),
+    ("logbias", "`journal` sets the content of the intent log"),
+    ("longname", "a name has at most 255 bytes, as programs expect"),
+    ("mlslabel", "it is for Trusted Extensions of Solaris"),
+    ("nbmand", "Linux has no mandatory locks any more"),
+    ("pbkdf2iters", "passphrases go through Argon2id; its costs are fixed when the key is made"),
+    ("pbkdf2salt", "passphrases go through Argon2id; the salt is stored with the wrapped key"),
+    ("redact_snaps", "redacted streams are not offered"),
+    ("redundant_metadata", "all metadata always has two copies"),
     (
         "rootcontext",
-        "labels of SELinux for a whole mount are an option of the kernel's mounts, not of FUSE's",
+        "FUSE mounts do not take an SELinux label for the whole mount",
     ),
     ("sharenfs", "export the mountpoint with the tools of your NFS server"),
     ("sharesmb", "export the mountpoint with the tools of your SMB server"),
-    ("snapdev", "snapshots of a volume have no device nodes; clients of NBD ask for VOLUME@SNAPSHOT"),
-    ("snapshots_changed", "`zpool history -i` tells when snapshots were taken and destroyed"),
+    ("snapdev", "snapshots of a volume have no device nodes; NBD clients open VOLUME@SNAPSHOT"),
+    ("snapshots_changed", "`zpool history -i` lists snapshots taken and destroyed"),
     ("version", "file systems have no version of their own; `zpool upgrade` enables a pool's features"),
-    ("volthreading", "each client of a volume has a thread of its own"),
-    ("vscan", "scanning for viruses on access is Solaris's"),
+    ("volthreading", "each client of a volume has its own thread"),
+    ("vscan", "virus scanning on access is a feature of Solaris"),
     ("zoned", "jails and zones are not offered"),
 ];
 
-/// Values that are not offered of properties that are, and why. One that ends in `*` stands for all that begin so.
+/// Values of properties, with the reason. A `*` at the end stands for any rest.
 const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
-    ("acltype", &["nfsv4"], "the kernel judges what FUSE serves by POSIX lists alone; use acltype=posix"),
+    ("acltype", &["nfsv4"], "the kernel applies only POSIX ACLs to FUSE mounts; use acltype=posix"),
     (
         "ashift",
         &["14", "15", "16"],
-        "the format has units of 512 bytes to 8 KiB, and needs no larger ones: blocks are written one after the other, so that \
-         devices with larger pages get large writes in any case; use 12 or 13",
+        "units have 512 bytes to 8 KiB. Larger ones are not needed: writes are sequential, so devices with larger pages get large \
+         writes anyway; use 12 or 13",
     ),
     (
         "casesensitivity",
         &["insensitive", "mixed"],
-        "the kernel keeps names in front of every mount and compares their bytes; servers fold case themselves (Samba: `case \
-         sensitive = no`)",
+        "the kernel caches names and compares their bytes; file servers fold case themselves (Samba: `case sensitive = no`)",
     ),
     (
         "checksum",
         &["off", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "noparity"],
-        "every block is proved by BLAKE3, on which healing rests; use blake3",
+        "every block is proved by BLAKE3, and repairs rely on that; use blake3",
     ),
     (
         "compression",
         &["gzip", "gzip-*"],
-        "zstd packs as well in a fraction of the time; use zstd, or zstd-1 to zstd-19",
+        "zstd compresses as well in a fraction of the time; use zstd, or zstd-1 to zstd-19",
     ),
-    ("compression", &["lzjb"], "lz4 is faster and packs better; use lz4"),
+    ("compression", &["lzjb"], "lz4 is faster and compresses better; use lz4"),
     (
         "compression",
         &["zstd-fast", "zstd-fast-*"],
-        "what is quicker than zstd-1 here is lz4; use one of these",
+        "lz4 is faster than zstd-1; use lz4 or zstd-1",
     ),
     (
         "copies",
         &["2", "3"],
-        "content has the redundancy of the devices it lies on; use `mirror` or `raidz1` to `raidz3` for these",
+        "content has the redundancy of its devices; use `mirror` or `raidz1` to `raidz3`",
     ),
     (
         "dedup",
         &["sha256", "sha256,verify", "sha512", "sha512,verify", "skein", "skein,verify", "edonr,verify"],
-        "content is known by a keyed BLAKE3 of it; use on, or verify to compare bytes as well",
+        "content is found by its keyed BLAKE3; use on, or verify to compare the bytes as well",
     ),
     (
         "encryption",
         &["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm"],
-        "there is one cipher, which is ZFS's default; use on or aes-256-gcm",
+        "there is one cipher, the default of ZFS; use on or aes-256-gcm",
     ),
     (
         "keylocation",
         &["https://*", "http://*"],
-        "the daemon fetches nothing from a network; fetch the key yourself, and use prompt or file:///PATH",
+        "the daemon fetches nothing over the network; fetch the key yourself, and use prompt or file:///PATH",
     ),
     (
         "normalization",
         &["formC", "formD", "formKC", "formKD"],
-        "the kernel keeps names in front of every mount and compares their bytes; use utf8only=on to keep out what is no \
-         UTF-8, and `convmv` to bring names into one form",
+        "the kernel caches names and compares their bytes; use utf8only=on to refuse names that are not UTF-8, and `convmv` to \
+         bring names into one form",
     ),
     (
         "snapdir",
         &["disabled"],
-        "who may read a folder may read it as it was; use hidden, which lists `.zfs` nowhere",
+        "a user who may read a folder may read its snapshots; use hidden, which does not list `.zfs`",
     ),
     (
         "volmode",
         &["full", "geom", "dev"],
-        "a volume is a file and an export of NBD, of which `nbd-client` makes a device node; use default",
+        "a volume is a file and an NBD export; `nbd-client` makes a device node of it; use default",
     ),
-    ("xattr", &["dir"], "attributes lie beside the inode and in no folder; use sa"),
+    ("xattr", &["dir"], "attributes are stored beside the inode, not in a folder; use sa"),
 ];
 
-/// Why there are no properties of projects.
+/// The reason for all properties of projects.
 const PROJECTS: &str = "FUSE does not carry the numbers of projects";
 
-/// Why there is no property of this name here, if ZFS has it.
+/// The reason why a property of ZFS is not offered.
 #[must_use]
 pub fn why_not_here(scope: Scope, name: &str) -> Option<&'static str> {
     let (list, projects) = match scope {
@@ -140,7 +139,7 @@ pub fn why_not_here(scope: Scope, name: &str) -> Option<&'static str> {
     list.iter().find(|(known, _)| *known == name).map(|(_, why)| *why).or(projects.then_some(PROJECTS))
 }
 
-/// Why a property has no such value here, if it has one in ZFS.
+/// The reason why a value of ZFS is not offered.
 pub(crate) fn why_not_this(name: &str, value: &str) -> Option<&'static str> {
     let is_meant = |known: &&str| match known.strip_suffix('*') {
         Some(begin) => value.len() > begin.len() && value.starts_with(begin),

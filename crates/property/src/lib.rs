@@ -1,17 +1,19 @@
 //! Names and values of pool and dataset properties.
 //!
-//! One table says what a property is called, which values it takes, what it is by default, whether children inherit
-//! it, when it may change, and what it does. Parsing, `get all`, help and the operations manual all read that table.
-//! Option letters and property names are those of OpenZFS, so that scripts written for it go on working.
+//! One table holds name, values, default, inheritance, time of change and effect of each property. Parsing, `get all`,
+//! help and docs/PROPERTIES.md read it. Names are those of OpenZFS, so that scripts written for it keep working.
 //!
-//! Values exist in two forms. The *exact* form is what travels and what is stored: sizes and counts in decimal bytes,
-//! dates in seconds since 1970, ratios like `1.85`, everything else as the word itself. The *shown* form is for people
-//! (`25.9M`, `1.85x`) and is made only at the moment of printing, by [`Property::shown`].
+//! A value has two forms. The *exact* form travels and is stored: sizes and counts in decimal bytes, dates in seconds
+//! since 1970, ratios like `1.85`, everything else as the word itself. The *shown* form is for people (`25.9M`, `1.85x`);
+//! only the printer makes it, by [`Property::shown`].
 //!
 //! ## Invariants
-//! (N1) A name appears once per table, and no alias equals a name.                       test: `names_and_aliases_are_unique`
-//! (N2) The exact form of a value parses to itself.                                      test: `exact_values_parse_to_themselves`
-//! (N3) A value of ZFS that is not offered is refused with the reason, never just stored.  test: `values_that_are_not_offered_are_refused_with_the_reason`
+//! [property.1] A name appears once per table, and no alias equals a name.
+//!     Test: `names_and_aliases_are_unique`.
+//! [property.2] The exact form of a value parses to itself.
+//!     Test: `exact_values_parse_to_themselves`.
+//! [property.3] A value of ZFS that is not offered is refused with the reason, never stored.
+//!     Test: `values_that_are_not_offered_are_refused_with_the_reason`.
 #![forbid(unsafe_code)]
 
 mod elsewhere;

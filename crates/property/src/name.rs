@@ -1,4 +1,4 @@
-//! Names of pools and datasets: what is allowed, and one sentence for what is not.
+//! Names of pools and datasets: the rules, and a sentence for each violation.
 
 /// Longest name of a dataset, pool included, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -47,7 +47,7 @@ pub enum NameError {
         /// The first character.
         character: char,
     },
-    /// A word that a device list gives another meaning.
+    /// A word with another meaning in device lists.
     #[error(
         "names that begin with '{word}' are reserved, because device lists give that word another meaning"
     )]
@@ -58,7 +58,7 @@ pub enum NameError {
     /// A slash in a pool's name.
     #[error("a pool's name has no '/': the pool is '{pool}', and what follows would be a file system in it")]
     SlashInPool {
-        /// What stands before the slash.
+        /// The part before the slash.
         pool: String,
     },
     /// A snapshot or bookmark where a file system is wanted.
@@ -81,11 +81,11 @@ pub enum NameError {
     TrailingSpace,
 }
 
-/// Words that a device list gives another meaning. The first four reserve everything that begins with them.
+/// Words with another meaning in device lists. The first four reserve every name that begins with them.
 const RESERVED_BEGINNINGS: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 const RESERVED_WORDS: [&str; 6] = ["log", "cache", "special", "dedup", "anchor", "parity"];
 
-/// Checks the name of a pool that is to be created.
+/// Checks the name of a new pool.
 ///
 /// # Errors
 /// [`NameError`], which prints as one sentence.

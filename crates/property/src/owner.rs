@@ -1,17 +1,17 @@
 //! Properties of users and groups: `userquota@1000`, `groupobjused@100`.
 
-/// One of these, by number.
+/// A property of a user or group, by number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OwnerProperty {
-    /// True for a group, and its or the user's number.
+    /// (true for a group, the group's or user's number).
     pub owner: (bool, u32),
-    /// It speaks of inodes, not of bytes.
+    /// Counts inodes instead of bytes.
     pub objects: bool,
-    /// It is measured; a quota otherwise.
+    /// Measured; otherwise a quota.
     pub used: bool,
 }
 
-/// What such names begin with, by group, objects, used.
+/// Prefixes of the names, by group, objects, used.
 const PREFIXES: [(&str, bool, bool, bool); 8] = [
     ("userused@", false, false, true),
     ("userquota@", false, false, false),
@@ -33,7 +33,7 @@ impl OwnerProperty {
         Some(OwnerProperty { owner: (property.owner.0, id), ..property })
     }
 
-    /// A property (of number 0) and whose it is, as typed; `None` if the name is none of these.
+    /// A property (with number 0) and the user or group as typed; `None` for other names.
     #[must_use]
     pub fn split(name: &str) -> Option<(OwnerProperty, &str)> {
         PREFIXES.iter().find_map(|(prefix, group, objects, used)| {
@@ -42,7 +42,7 @@ impl OwnerProperty {
         })
     }
 
-    /// The name by which it is stored.
+    /// The stored name.
     #[must_use]
     pub fn name(&self) -> String {
         let kind = (self.owner.0, self.objects, self.used);

@@ -1,12 +1,11 @@
-//! Snapshots that a file system takes of itself: `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4`.
+//! Policy of automatic snapshots: `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4`.
 //!
-//! A user property, so that it is inherited, sent and received as those are; its name is reserved, so that its value can be
-//! checked when it is set and not when the first hour is over. The idea is sanoid's and zfs-auto-snapshot's: people otherwise install one of
-//! these for it.
+//! A user property, so that it is inherited, sent and received like others. Its name is reserved, so that the value is
+//! checked when it is set. The idea is that of sanoid and zfs-auto-snapshot, which people install beside ZFS.
 
 /// The property.
 pub const AUTO_SNAPSHOT: &str = "steadfast:auto-snapshot";
-/// What all properties begin with that are Steadfast's own though they have a ':'.
+/// Prefix of Steadfast's own properties with a ':'.
 pub const RESERVED_PREFIX: &str = "steadfast:";
 /// Most snapshots of one period that can be kept.
 pub const KEEP_MAX: u32 = 10_000;
@@ -33,7 +32,7 @@ impl Period {
     pub const ALL: [Period; 6] =
         [Period::Frequent, Period::Hourly, Period::Daily, Period::Weekly, Period::Monthly, Period::Yearly];
 
-    /// As it stands in the property and in names of snapshots.
+    /// Word in the property and in names of snapshots.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -47,11 +46,11 @@ impl Period {
     }
 }
 
-/// What a value of the property asks for.
+/// A parsed value of the property.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Policy {
-    /// How many of each period are kept, each period at most once. With 0 none is taken and those there are go; a period that is not
-    /// named is left alone.
+    /// Number of snapshots to keep, at most once for each period. 0 takes none and removes existing ones; snapshots of
+    /// periods not listed stay.
     pub keep: Vec<(Period, u32)>,
 }
 
@@ -59,7 +58,7 @@ impl Policy {
     /// Reads a value: `off`, `none` or nothing for no snapshots, or `PERIOD=COUNT` with commas between.
     ///
     /// # Errors
-    /// A sentence that says what is allowed.
+    /// A sentence with the allowed form.
     pub fn parse(text: &str) -> Result<Policy, String> {
         if matches!(text, "" | "off" | "none") {
             return Ok(Policy::default());

@@ -1,4 +1,4 @@
-//! Inheritance: which value counts for a dataset, and where it comes from.
+//! Inheritance: the effective value of a property, and its source.
 
 use crate::table::{Property, Scope};
 use crate::value::{is_user_property, lookup};
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 /// Properties set on one dataset itself: exact values by name.
 pub type Local = BTreeMap<String, String>;
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
     /// It cannot be set: a measured or fixed value.
     None,
-    /// Nobody set it.
+    /// Not set anywhere.
     Default,
     /// Set here.
     Local,
@@ -24,7 +24,7 @@ pub enum Source {
     Inherited(String),
 }
 
-/// A value that counts, and where it comes from.
+/// An effective value and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resolved {
     /// Exact form.
@@ -36,7 +36,7 @@ pub struct Resolved {
 /// Finds the value of property `name` for the dataset at the end of `chain`.
 ///
 /// `chain` holds the dataset and its ancestors from the pool's root down, each with what is set on itself.
-/// `None` for a user property that nobody set and for a property without a default (those are computed elsewhere).
+/// `None` for a user property that is not set, and for a property without a default (computed elsewhere).
 ///
 /// `mountpoint` is more than inheritance: an inherited path is extended by the names below the ancestor that set it,
 /// and the default is `mount_base` + the pool's name.

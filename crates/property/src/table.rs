@@ -2,7 +2,7 @@
 
 use crate::size::{nice_bytes, nice_number, parse_size};
 
-/// What a property belongs to.
+/// The kind of object that has a property.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
     /// A pool.
@@ -24,12 +24,12 @@ pub enum Change {
     Anytime,
 }
 
-/// What values a property takes.
+/// Values of a property.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// Bytes.
     Bytes,
-    /// Bytes, so many at most.
+    /// Bytes, bounded above.
     BytesUpTo {
         /// Greatest value.
         max: u64,
@@ -88,16 +88,16 @@ pub struct Property {
     pub kind: Kind,
     /// Exact default; `None` where the value is always computed.
     pub default: Option<&'static str>,
-    /// Do child file systems take it over?
+    /// True if child file systems inherit it.
     pub inherit: bool,
     /// When it may change.
     pub change: Change,
-    /// What it does, in one sentence.
+    /// Its effect, in one sentence.
     pub doc: &'static str,
 }
 
 impl Property {
-    /// Should `list` align its column to the right?
+    /// True if `list` aligns its column to the right.
     #[must_use]
     pub fn is_numeric(&self) -> bool {
         matches!(
@@ -161,7 +161,7 @@ const fn setting(
     Property { name, heading, values, kind, default: Some(default), inherit: false, change, doc }
 }
 
-/// A row that stands for a property of each user or group.
+/// A row for a property of each user or group.
 const fn owned(
     name: &'static str,
     heading: &'static str,
@@ -184,7 +184,7 @@ impl Property {
 
 /// Properties of a pool.
 pub const POOL: &[Property] = &[
-    measured("size", "SIZE", "<size>", Kind::Bytes, "Bytes that segments can fill on all devices."),
+    measured("size", "SIZE", "<size>", Kind::Bytes, "Bytes that segments can hold on all devices."),
     measured("capacity", "CAP", "<percent>", Kind::Percent, "Share of `size` that is allocated."),
     setting(
         "altroot",
@@ -192,7 +192,7 @@ pub const POOL: &[Property] = &[
         "<path> | none",
         Kind::PathOrNone,
         "-",
-        "Prefix of all mountpoints while imported.",
+        "Prefix of all mountpoints while the pool is imported.",
     )
     .changes(Change::AtImport),
     measured(
@@ -202,7 +202,7 @@ pub const POOL: &[Property] = &[
         Kind::Text { bytes_max: 16 },
         "Worst state of the pool's devices.",
     ),
-    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies the pool wherever it goes."),
+    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number of the pool; stays the same on every machine."),
     measured("version", "VERSION", "<version>", Kind::Identifier, "Version of the format on the devices."),
     setting(
         "ashift",
@@ -219,7 +219,7 @@ pub const POOL: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "Use all of a device that has grown, within some seconds and whenever the pool is imported.",
+        "Uses all of a device that has grown, within some seconds and at every import.",
     ),
     setting(
         "autoreplace",
@@ -227,7 +227,7 @@ pub const POOL: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "A new device that appears under the path of one that is missing or has failed takes its place.",
+        "Replaces a missing or failed device by a new one that appears under its path.",
     ),
     setting(
         "autotrim",
@@ -235,7 +235,7 @@ pub const POOL: &[Property] = &[
         "on | off",
         SWITCH,
         "on",
-        "Tell devices which ranges are free again: image files get holes there.",
+        "Discards free ranges on the devices; image files get holes.",
     ),
     setting(
         "cachefile",
@@ -243,7 +243,7 @@ pub const POOL: &[Property] = &[
         "<file> | none",
         Kind::PathOrNone,
         "-",
-        "Where the pool is remembered for the next start; `none` keeps it out.",
+        "List of pools to import at the next start; `none` leaves the pool out.",
     )
     .changes(Change::AtImport),
     setting(
@@ -252,8 +252,8 @@ pub const POOL: &[Property] = &[
         "wait | continue | panic",
         Kind::Words(&["wait", "continue", "panic"]),
         "continue",
-        "What becomes of changes while the pool is suspended: they wait until it is exported, or fail with EIO; `panic` suspends \
-         like `continue`. Reads go on. In ZFS the default is `wait`.",
+        "While the pool is suspended, changes wait until it is exported (`wait`) or fail with EIO (`continue`, `panic`). Reads go \
+         on. In ZFS the default is `wait`.",
     ),
     setting(
         "scrublimit",
@@ -261,57 +261,57 @@ pub const POOL: &[Property] = &[
         "<size>, or 0 for none",
         Kind::Bytes,
         "0",
-        "Bytes a second that a scrub reads at most while there is other load. Not in ZFS.",
+        "Most bytes a scrub reads per second while there is other load. Not in ZFS.",
     ),
     setting("comment", "COMMENT", "<text, at most 32 bytes>", Kind::Text { bytes_max: 32 }, "-", "A remark."),
-    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Imported without the right to write.")
+    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "The pool is imported read-only.")
         .changes(Change::AtImport),
     measured("allocated", "ALLOC", "<size>", Kind::Bytes, "Bytes that live blocks occupy."),
     measured("free", "FREE", "<size>", Kind::Bytes, "Bytes of `size` that are not allocated."),
     measured("checkpoint", "CKPOINT", "<size>", Kind::Bytes, "Space of a checkpoint (not yet built)."),
-    measured("expandsize", "EXPANDSZ", "<size>", Kind::Bytes, "Bytes a grown device could add."),
+    measured("expandsize", "EXPANDSZ", "<size>", Kind::Bytes, "Bytes that grown devices could add."),
     measured(
         "fragmentation",
         "FRAG",
         "<percent>",
         Kind::Percent,
-        "Share of the free space that lies in gaps of segments in use, not in whole free slots.",
+        "Share of the free space in gaps of segments in use, not in whole free slots.",
     ),
     measured(
         "dedupratio",
         "DEDUP",
         "<1.00x or higher>",
         Kind::Ratio,
-        "What blocks that are known by content would occupy if nothing were shared, for what they occupy.",
+        "Size of deduplicated blocks without sharing, divided by their size on the devices.",
     ),
     measured(
         "dedup_table_size",
         "DDTSIZE",
         "<size>",
         Kind::Bytes,
-        "Bytes of the rows of blocks that are known by content or shared, both copies, before compression.",
+        "Bytes of the reference table (ZFS: DDT, BRT), both copies, before compression.",
     ),
     measured(
         "dedupcached",
         "DEDUPCACHED",
         "<size>",
         Kind::Bytes,
-        "Bytes of memory that finding blocks by content takes at most: 40 for each.",
+        "Most bytes of memory of the index that finds blocks by content: 40 for each block.",
     ),
-    measured("bcloneused", "BCLONE_USED", "<size>", Kind::Bytes, "Bytes of blocks that copies share."),
+    measured("bcloneused", "BCLONE_USED", "<size>", Kind::Bytes, "Bytes of blocks shared by copies (reflinks)."),
     measured(
         "bclonesaved",
         "BCLONE_SAVED",
         "<size>",
         Kind::Bytes,
-        "Bytes that these copies would occupy if they shared nothing.",
+        "Bytes that these copies would occupy without sharing.",
     ),
     measured(
         "bcloneratio",
         "BCLONE_RATIO",
         "<1.00x or higher>",
         Kind::Ratio,
-        "What copies that share blocks would occupy without, for what they occupy.",
+        "Size of copies that share blocks without sharing, divided by their size on the devices.",
     ),
     Property {
         name: "feature@...",
@@ -321,15 +321,15 @@ pub const POOL: &[Property] = &[
         default: None,
         inherit: false,
         change: Change::Anytime,
-        doc: "May the pool use this feature of the format? Set to `enabled`; there is no way back.",
+        doc: "State of a feature of the format. Can be set to `enabled`; there is no way back.",
     },
 ];
 
 /// Properties of a file system.
 pub const DATASET: &[Property] = &[
-    measured("type", "TYPE", "filesystem | volume | snapshot | bookmark", Kind::Text { bytes_max: 16 }, "What kind of dataset it is."),
-    measured("creation", "CREATION", "<date>", Kind::Date, "When it was made."),
-    measured("used", "USED", "<size>", Kind::Bytes, "Bytes it and its children occupy."),
+    measured("type", "TYPE", "filesystem | volume | snapshot | bookmark", Kind::Text { bytes_max: 16 }, "Kind of dataset."),
+    measured("creation", "CREATION", "<date>", Kind::Date, "Time of its creation."),
+    measured("used", "USED", "<size>", Kind::Bytes, "Bytes occupied by it and its children."),
     measured("available", "AVAIL", "<size>", Kind::Bytes, "Bytes that can still be written to it."),
     measured("referenced", "REFER", "<size>", Kind::Bytes, "Bytes reachable from it."),
     measured(
@@ -339,14 +339,14 @@ pub const DATASET: &[Property] = &[
         Kind::Ratio,
         "Bytes of file data before compression, divided by bytes stored, here and below.",
     ),
-    measured("mounted", "MOUNTED", "yes | no", Kind::Text { bytes_max: 3 }, "Is it mounted now?"),
+    measured("mounted", "MOUNTED", "yes | no", Kind::Text { bytes_max: 3 }, "Mounted now."),
     setting(
         "prefetch",
         "PREFETCH",
         "all | metadata | none",
         Kind::Words(&["all", "metadata", "none"]),
         "all",
-        "Read content ahead of who reads in order; of metadata nothing is read ahead.",
+        "Reads content ahead for sequential readers. Metadata is never read ahead.",
     )
     .inherited(),
     setting(
@@ -355,7 +355,7 @@ pub const DATASET: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "May it be mounted over a folder that is not empty? In ZFS the default is `on`.",
+        "Allows mounting over a folder that is not empty. In ZFS the default is `on`.",
     )
     .inherited(),
     setting(
@@ -364,7 +364,7 @@ pub const DATASET: &[Property] = &[
         "<count> | none",
         Kind::CountLimit,
         "0",
-        "How many file systems there may be below it, at any depth.",
+        "Most file systems below it, at any depth.",
     ),
     measured("filesystem_count", "FSCOUNT", "<number>", UNLIMITED, "File systems below it."),
     setting(
@@ -373,15 +373,15 @@ pub const DATASET: &[Property] = &[
         "<count> | none",
         Kind::CountLimit,
         "0",
-        "How many snapshots it and all below it may have together.",
+        "Most snapshots of it and everything below it, together.",
     ),
-    measured("snapshot_count", "SSCOUNT", "<number>", UNLIMITED, "Snapshots of it and of all below it."),
+    measured("snapshot_count", "SSCOUNT", "<number>", UNLIMITED, "Snapshots of it and of everything below it."),
     measured(
         "refcompressratio",
         "REFRATIO",
         "<1.00x or higher>",
         Kind::Ratio,
-        "The same for its own content only.",
+        "`compressratio` of its own content only.",
     ),
     setting(
         "quota",
@@ -389,7 +389,7 @@ pub const DATASET: &[Property] = &[
         "<size> | none",
         Kind::Limit,
         "0",
-        "What it and all below it may come to.",
+        "Most bytes that it and everything below it may occupy.",
     ),
     setting(
         "reservation",
@@ -397,7 +397,7 @@ pub const DATASET: &[Property] = &[
         "<size> | none",
         Kind::Limit,
         "0",
-        "What is kept for it and all below it, whatever others write.",
+        "Bytes reserved for it and everything below it.",
     ),
     setting(
         "recordsize",
@@ -405,7 +405,7 @@ pub const DATASET: &[Property] = &[
         "4K to 16M, power of 2",
         Kind::PowerOfTwo { min: 4096, max: 16 << 20 },
         "131072",
-        "Largest block that a file written from now on is cut into.",
+        "Largest block of files written from now on.",
     )
     .inherited(),
     setting(
@@ -414,7 +414,7 @@ pub const DATASET: &[Property] = &[
         "<absolute path> | legacy | none",
         Kind::Mountpoint,
         "-",
-        "Where it appears; children appear below.",
+        "Folder it is mounted on; children are mounted below.",
     )
     .inherited(),
     setting(
@@ -435,14 +435,14 @@ pub const DATASET: &[Property] = &[
                 "zstd-14", "zstd-15", "zstd-16", "zstd-17", "zstd-18", "zstd-19",
             ]),
         "on",
-        "How blocks written from now on are compressed; `on` means lz4.",
+        "Compression of blocks written from now on; `on` means lz4.",
     )
     .inherited(),
-    setting("atime", "ATIME", "on | off", SWITCH, "on", "Record when files are read.").inherited(),
-    setting("devices", "DEVICES", "on | off", SWITCH, "on", "Device nodes work.").inherited(),
+    setting("atime", "ATIME", "on | off", SWITCH, "on", "Records the time of reads.").inherited(),
+    setting("devices", "DEVICES", "on | off", SWITCH, "on", "Device nodes can be used.").inherited(),
     setting("exec", "EXEC", "on | off", SWITCH, "on", "Programs can be run from it.").inherited(),
     setting("setuid", "SETUID", "on | off", SWITCH, "on", "Set-user-id bits are honoured.").inherited(),
-    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Nothing in it can be changed.").inherited(),
+    setting("readonly", "RDONLY", "on | off", SWITCH, "off", "Refuses all changes.").inherited(),
     measured("createtxg", "CREATETXG", "<txg>", Kind::Identifier, "Transaction group that made it."),
     setting(
         "canmount",
@@ -450,7 +450,7 @@ pub const DATASET: &[Property] = &[
         "on | off | noauto",
         Kind::Words(&["on", "off", "noauto"]),
         "on",
-        "May it be mounted, and does that happen by itself?",
+        "Mounted automatically (`on`), by `zfs mount` only (`noauto`), or never.",
     ),
     setting(
         "xattr",
@@ -458,7 +458,7 @@ pub const DATASET: &[Property] = &[
         "on | sa | off",
         Kind::Words(&["on", "sa", "off"]),
         "sa",
-        "Extended attributes, kept beside the inode; with `off` those of users (`user.*`) are neither shown nor taken.",
+        "Extended attributes, stored beside the inode. With `off`, `user.*` attributes are neither shown nor accepted.",
     )
     .inherited(),
     setting(
@@ -467,7 +467,7 @@ pub const DATASET: &[Property] = &[
         "1",
         Kind::Words(&["1"]),
         "1",
-        "Copies of file content beside the redundancy of devices; of metadata there are always two.",
+        "Copies of file content, besides the redundancy of devices. Metadata always has two.",
     )
     .inherited(),
     setting(
@@ -476,7 +476,7 @@ pub const DATASET: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "Must new names be UTF-8 (else EILSEQ), or may they be bytes of any kind? What is created below takes `on` over.",
+        "Requires new names to be UTF-8 (otherwise EILSEQ). File systems created below take `on` over.",
     )
     .changes(Change::AtCreation),
     setting(
@@ -495,7 +495,7 @@ pub const DATASET: &[Property] = &[
         "sensitive",
         Kind::Words(&["sensitive"]),
         "sensitive",
-        "`a` and `A` are two names.",
+        "`a` and `A` are different names.",
     )
     .inherited()
     .changes(Change::AtCreation),
@@ -505,7 +505,7 @@ pub const DATASET: &[Property] = &[
         "<size> | none",
         Kind::Limit,
         "0",
-        "What it may refer to itself, whatever lies below it.",
+        "Most bytes it may refer to, without file systems below it.",
     ),
     setting(
         "refreservation",
@@ -513,16 +513,16 @@ pub const DATASET: &[Property] = &[
         "<size> | none",
         Kind::Limit,
         "0",
-        "What is kept for its own content, beside what its snapshots hold; counts as used before it is written.",
+        "Bytes reserved for its own content, besides its snapshots. Counts as used before it is written.",
     ),
-    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number that identifies it wherever it goes."),
+    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number of the dataset; stays the same when it is renamed."),
     setting(
         "primarycache",
         "PRIMARYCACHE",
         "all | metadata | none",
         Kind::Words(&["all", "metadata", "none"]),
         "all",
-        "What is kept in memory when it was read or written: content and metadata, metadata only, or nothing.",
+        "Data cached in memory: content and metadata, metadata only, or nothing.",
     )
     .inherited(),
     setting(
@@ -531,7 +531,7 @@ pub const DATASET: &[Property] = &[
         "all | metadata | none",
         Kind::Words(&["all", "metadata", "none"]),
         "all",
-        "May cache devices keep content that is read of it? Of metadata they keep none, so that `metadata` is `none`.",
+        "Content cached on cache devices. They hold no metadata, so `metadata` means `none`.",
     )
     .inherited(),
     measured(
@@ -539,23 +539,23 @@ pub const DATASET: &[Property] = &[
         "USEDSNAP",
         "<size>",
         Kind::Bytes,
-        "Part of `used` that only its snapshots hold: what would come back if all of them were destroyed.",
+        "Part of `used` held only by its snapshots: space freed if all of them are destroyed.",
     ),
-    measured("usedbydataset", "USEDDS", "<size>", Kind::Bytes, "Part of `used` that is its own."),
+    measured("usedbydataset", "USEDDS", "<size>", Kind::Bytes, "Part of `used` of its own content."),
     measured(
         "usedbyrefreservation",
         "USEDREFRESERV",
         "<size>",
         Kind::Bytes,
-        "Part of `used` that `refreservation` keeps and that is not written yet, or not since the youngest snapshot.",
+        "Part of `used` kept by `refreservation` and not written, or not since the youngest snapshot.",
     ),
-    measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` that is its children's."),
+    measured("usedbychildren", "USEDCHILD", "<size>", Kind::Bytes, "Part of `used` of its children."),
     measured(
         "written",
         "WRITTEN",
         "<size>",
         Kind::Bytes,
-        "Bytes it refers to that the snapshot before it did not; `written@NAME` is the same since another one.",
+        "Bytes it refers to that the previous snapshot does not; `written@NAME` since another snapshot.",
     ),
     Property {
         name: "volsize",
@@ -565,7 +565,7 @@ pub const DATASET: &[Property] = &[
         default: None,
         inherit: false,
         change: Change::Anytime,
-        doc: "Bytes of a volume (`zfs create -V`). It may grow; in ZFS it may shrink as well.",
+        doc: "Size of a volume (`zfs create -V`). It can grow; in ZFS it can also shrink.",
     },
     setting(
         "volblocksize",
@@ -573,7 +573,7 @@ pub const DATASET: &[Property] = &[
         "4K to 16M, power of 2",
         Kind::PowerOfTwo { min: 4096, max: 16 << 20 },
         "16384",
-        "Blocks that a volume is stored in.",
+        "Block size of a volume.",
     )
     .changes(Change::AtCreation),
     setting(
@@ -582,19 +582,19 @@ pub const DATASET: &[Property] = &[
         "default | none",
         Kind::Words(&["default", "none"]),
         "default",
-        "Is a volume shown, as a file at its mountpoint and to clients of NBD, or not at all?",
+        "Shows a volume as a file at its mountpoint and to NBD clients, or not at all.",
     )
     .inherited(),
-    measured("nbd", "NBD", "<address>", Kind::Text { bytes_max: 4096 }, "Where clients of NBD find a volume. Not in ZFS."),
-    measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Its number within the pool."),
+    measured("nbd", "NBD", "<address>", Kind::Text { bytes_max: 4096 }, "Address of a volume for NBD clients. Not in ZFS."),
+    measured("objsetid", "OBJSETID", "<number>", Kind::Identifier, "Number of the dataset within the pool."),
     setting(
         "dedup",
         "DEDUP",
         "on | off | verify | blake3 | blake3,verify",
         Kind::Words(&["on", "off", "verify", "blake3", "blake3,verify"]),
         "off",
-        "Records that the pool holds already under the same key are not stored again: by a keyed BLAKE3 of their content, or, with \
-         `verify`, by their bytes. Needs up to 40 bytes of memory for each record.",
+        "Does not store records again that the pool already holds under the same key, found by a keyed BLAKE3 of their content; \
+         `verify` also compares the bytes. Needs up to 40 bytes of memory for each record.",
     )
     .inherited(),
     setting(
@@ -603,8 +603,8 @@ pub const DATASET: &[Property] = &[
         "standard | always | disabled",
         Kind::Words(&["standard", "always", "disabled"]),
         "standard",
-        "What is durable when a call returns: what `fsync` and `O_SYNC` ask for; each write and each change of names as well; \
-         nothing, so that a crash costs the last seconds.",
+        "Durable when a call returns: the target of `fsync` and `O_SYNC` (`standard`); also each write and change of names \
+         (`always`); nothing, so that a crash loses the last seconds (`disabled`).",
     )
     .inherited(),
     setting(
@@ -613,8 +613,8 @@ pub const DATASET: &[Property] = &[
         "data | ordered | writeback | off",
         Kind::Words(&["data", "ordered", "writeback", "off"]),
         "ordered",
-        "What the intent log holds: names and content, for `fsync` and about once a second for whatever nobody asked for; \
-         names and content for `fsync`; names and sizes only; nothing, so that `fsync` commits. Not in ZFS.",
+        "Content of the intent log (ZFS: ZIL): names and content, for `fsync` and about once a second for all changes (`data`); for \
+         `fsync` only (`ordered`); names and sizes only (`writeback`); nothing, so that `fsync` commits (`off`). Not in ZFS.",
     )
     .inherited(),
     setting(
@@ -623,9 +623,9 @@ pub const DATASET: &[Property] = &[
         "on | off",
         SWITCH,
         "off",
-        "The kernel collects what programs write, as it does for ext4, instead of handing each `write` over at once: many times \
-         faster where pages are written again and again, as in databases and images of disks. A \
-         full pool or quota is told by `fsync` or `close` instead of `write`. Not in ZFS.",
+        "The kernel collects writes in its page cache, as for ext4, instead of passing on each `write`. Many times faster where \
+         pages are rewritten often (databases, disk images). `fsync` or `close` then reports a full pool or quota, not `write`. \
+         Not in ZFS.",
     )
     .inherited(),
     setting(
@@ -634,7 +634,7 @@ pub const DATASET: &[Property] = &[
         "hidden | visible",
         Kind::Words(&["hidden", "visible"]),
         "hidden",
-        "Is the folder `.zfs`, with its snapshots, listed at the top of it? It can be entered in either case.",
+        "Lists the folder `.zfs` with the snapshots, or hides it. It can be entered in either case.",
     )
     .inherited(),
     setting(
@@ -643,15 +643,15 @@ pub const DATASET: &[Property] = &[
         "<size up to 16M>, or 0 for none",
         Kind::BytesUpTo { max: 16 << 20 },
         "0",
-        "Blocks of content that take so many bytes at most as they are stored go to special devices, as metadata does.",
+        "Blocks of content up to this stored size go to special devices, as metadata does.",
     )
     .inherited(),
-    measured("defer_destroy", "DEFER_DESTROY", "on | off", SWITCH, "Does a snapshot go when nothing keeps it any more?"),
-    measured("origin", "ORIGIN", "<snapshot>", Kind::Text { bytes_max: 256 }, "The snapshot that it is a clone of."),
+    measured("defer_destroy", "DEFER_DESTROY", "on | off", SWITCH, "The snapshot is destroyed with its last hold or clone."),
+    measured("origin", "ORIGIN", "<snapshot>", Kind::Text { bytes_max: 256 }, "Snapshot from which a clone was made."),
     measured("clones", "CLONES", "<file systems>", Kind::Text { bytes_max: 4096 }, "Clones of a snapshot."),
-    measured("userrefs", "USERREFS", "<number>", UNLIMITED, "Holds that keep a snapshot (`zfs hold`)."),
-    measured("receive_resume_token", "RESUMETOK", "<token>", Kind::Text { bytes_max: 255 }, "Where a receive with -s broke off: for `zfs send -t`."),
-    measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` as it would be without compression."),
+    measured("userrefs", "USERREFS", "<number>", UNLIMITED, "Number of holds on a snapshot (`zfs hold`)."),
+    measured("receive_resume_token", "RESUMETOK", "<token>", Kind::Text { bytes_max: 255 }, "Token of an interrupted `receive -s`, for `zfs send -t`."),
+    measured("logicalused", "LUSED", "<size>", Kind::Bytes, "`used` without compression."),
     measured("logicalreferenced", "LREFER", "<size>", Kind::Bytes, "`referenced` without compression."),
     setting(
         "acltype",
@@ -659,10 +659,10 @@ pub const DATASET: &[Property] = &[
         "posix | off",
         Kind::Words(&["posix", "posixacl", "off", "noacl"]),
         "posix",
-        "Access control lists: POSIX ones are kept and count, or there are none. In ZFS the default is `off`.",
+        "Access control lists: POSIX, or none. In ZFS the default is `off`.",
     )
     .inherited(),
-    setting("relatime", "RELATIME", "on | off", SWITCH, "on", "With atime: record reads at most once a day.")
+    setting("relatime", "RELATIME", "on | off", SWITCH, "on", "With `atime`: records reads at most once a day, or after a change.")
         .inherited(),
     setting(
         "encryption",
@@ -670,7 +670,7 @@ pub const DATASET: &[Property] = &[
         "off | on | aes-256-gcm",
         Kind::Words(&["off", "on", "aes-256-gcm"]),
         "off",
-        "Seal everything in it; `on` means aes-256-gcm. Children of an encrypted parent are encrypted.",
+        "Encrypts everything in it; `on` means aes-256-gcm. Children of an encrypted parent are encrypted.",
     )
     .inherited()
     .changes(Change::AtCreation),
@@ -680,7 +680,7 @@ pub const DATASET: &[Property] = &[
         "prompt | file:///absolute/path",
         Kind::KeyLocation,
         "none",
-        "Where load-key takes the key from.",
+        "Source of the key for `load-key`.",
     ),
     setting(
         "keyformat",
@@ -688,7 +688,7 @@ pub const DATASET: &[Property] = &[
         "passphrase | raw | hex",
         Kind::Words(&["none", "passphrase", "raw", "hex"]),
         "none",
-        "What the user's key looks like: words, 32 bytes, or 64 hexadecimal digits.",
+        "Form of the user key: a passphrase, 32 bytes, or 64 hexadecimal digits.",
     )
     .changes(Change::AtCreation),
     measured(
@@ -696,40 +696,40 @@ pub const DATASET: &[Property] = &[
         "ENCROOT",
         "<filesystem>",
         Kind::Text { bytes_max: 255 },
-        "The file system whose key opens this one.",
+        "File system whose key opens this one.",
     ),
     measured(
         "keystatus",
         "KEYSTATUS",
         "none | unavailable | available",
         Kind::Text { bytes_max: 16 },
-        "Is its key loaded?",
+        "Whether its key is loaded.",
     ),
-    owned("userused@...", "USERUSED@...", "<size>", Change::Never, "Bytes that the files of a user occupy: userused@joe."),
-    owned("userquota@...", "USERQUOTA@...", "<size> | none", Change::Anytime, "What the files of a user may occupy."),
+    owned("userused@...", "USERUSED@...", "<size>", Change::Never, "Bytes occupied by the files of a user, e.g. userused@joe."),
+    owned("userquota@...", "USERQUOTA@...", "<size> | none", Change::Anytime, "Most bytes that the files of a user may occupy."),
     owned("userobjused@...", "USEROBJUSED@...", "<count>", Change::Never, "Files, folders and links of a user."),
-    owned("userobjquota@...", "USEROBJQUOTA@...", "<count> | none", Change::Anytime, "How many a user may have."),
-    owned("groupused@...", "GROUPUSED@...", "<size>", Change::Never, "Bytes that the files of a group occupy."),
-    owned("groupquota@...", "GROUPQUOTA@...", "<size> | none", Change::Anytime, "What the files of a group may occupy."),
+    owned("userobjquota@...", "USEROBJQUOTA@...", "<count> | none", Change::Anytime, "Most files, folders and links of a user."),
+    owned("groupused@...", "GROUPUSED@...", "<size>", Change::Never, "Bytes occupied by the files of a group."),
+    owned("groupquota@...", "GROUPQUOTA@...", "<size> | none", Change::Anytime, "Most bytes that the files of a group may occupy."),
     owned("groupobjused@...", "GROUPOBJUSED@...", "<count>", Change::Never, "Files, folders and links of a group."),
-    owned("groupobjquota@...", "GROUPOBJQUOTA@...", "<count> | none", Change::Anytime, "How many a group may have."),
+    owned("groupobjquota@...", "GROUPOBJQUOTA@...", "<count> | none", Change::Anytime, "Most files, folders and links of a group."),
     measured("filecount", "FILECOUNT", "<number>", UNLIMITED, "Inodes in use."),
 ];
 
-/// The tables as a document for people: docs/PROPERTIES.md is this text.
+/// The tables as a page: docs/PROPERTIES.md.
 #[must_use]
 pub fn document() -> String {
     let mut text = String::from(
         "# Properties\n\n\
-         Names, values and defaults of what `zpool get`, `zpool set`, `zfs get` and `zfs set` know. This page is written \
-         by\n`UPDATE=1 cargo test -p steadfast-property` and compared with the program by the same test.\n\n\
-         When: *always*, at *creation*, at *import* (for as long as the pool stays imported), or *never* by hand. A \
-         property of\nyour own has a `:` in its name; children inherit it. One of these means something to the daemon:\n\
-         `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` takes snapshots and removes old ones (docs/operations/snapshot.md).\n",
+         All properties of `zpool get`, `zpool set`, `zfs get` and `zfs set`. `UPDATE=1 cargo test -p steadfast-property`\n\
+         writes this page; the same test compares it with the program.\n\n\
+         The column *When* says when a property can be set: *always*, at *creation*, at *import* (until the export), or\n\
+         *never*. A property of your own has a `:` in its name; children inherit it. One of these is the daemon's:\n\
+         `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` ([operations/snapshot.md](operations/snapshot.md)).\n",
     );
     for (title, table) in [("Pools", POOL), ("File systems and volumes", DATASET)] {
         text.push_str(&format!(
-            "\n## {title}\n\n| Property | Values | Default | When | Inherited | What it does |\n"
+            "\n## {title}\n\n| Property | Values | Default | When | Inherited | Effect |\n"
         ));
         text.push_str("|---|---|---|---|---|---|\n");
         for property in table {

@@ -6,23 +6,23 @@ use crate::policy::{AUTO_SNAPSHOT, Policy, RESERVED_PREFIX};
 use crate::size::parse_size;
 use crate::table::{Change, DATASET, Kind, POOL, Property, Scope};
 
-/// Longest value of a user's own property, in bytes. ZFS has 8,192; here it is one item of a tree, with what says that it came with a stream.
+/// Longest value of a user property, in bytes (ZFS: 8,192). It must fit one item of a tree, with the mark of a received value.
 pub const USER_VALUE_BYTES_MAX: usize = 3_064;
 
-/// Why a property or value is refused. Prints as a sentence that says what is allowed.
+/// Refusal of a property or value. Prints as a sentence with the allowed values.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PropertyError {
     /// No `=` in what should be `name=value`.
     #[error("'{text}' is not of the form property=value")]
     NotAssignment {
-        /// What was typed.
+        /// As typed.
         text: String,
     },
-    /// Nobody knows this property.
+    /// Unknown property.
     #[error("invalid property '{name}'{hint}")]
     Unknown {
-        /// What was typed.
+        /// As typed.
         name: String,
         /// Nearest known name, or where the list is.
         hint: String,
@@ -38,49 +38,49 @@ pub enum PropertyError {
     Value {
         /// Property.
         name: &'static str,
-        /// What was typed.
+        /// As typed.
         value: String,
-        /// What is allowed.
+        /// Allowed values.
         values: &'static str,
     },
-    /// ZFS has the value, and it is not offered here.
+    /// A value of ZFS that is not offered.
     #[error("'{name}={value}' is not offered: {why}")]
     ValueElsewhere {
         /// Property.
         name: &'static str,
-        /// What was typed.
+        /// As typed.
         value: String,
-        /// Why, and what to take instead.
+        /// The reason, and an alternative.
         why: &'static str,
     },
-    /// ZFS has it, and here it would mean nothing.
+    /// A property of ZFS that is not offered.
     #[error("there is no property '{name}' here: {why}")]
     Elsewhere {
         /// Property.
         name: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A user or group that has no number.
     #[error("'{name}' names nobody: after the '@' stands a user or group of this machine, or a number")]
     Owner {
-        /// What was typed.
+        /// As typed.
         name: String,
     },
     /// A user property's name or value breaks the rules.
     #[error("user property '{name}' is not allowed: {rule}")]
     User {
-        /// What was typed.
+        /// As typed.
         name: String,
         /// The rule.
         rule: &'static str,
     },
-    /// A policy that nobody can carry out.
+    /// A policy that cannot be parsed.
     #[error("'{name}' cannot be set: {why}")]
     Policy {
         /// Property.
         name: &'static str,
-        /// What is allowed.
+        /// Allowed values.
         why: String,
     },
 }
@@ -144,7 +144,7 @@ pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError>
 }
 
 /// Reads `name=value`. Returns the name by which the property is stored and the exact value.
-/// When it may change is the caller's question ([`Property::change`]), except that measurements are refused here.
+/// The caller checks [`Property::change`]; measured properties are refused here.
 ///
 /// # Errors
 /// [`PropertyError`], which prints as a sentence.

@@ -1,6 +1,6 @@
-//! Which properties file systems have and volumes have not, and the reverse.
+//! Properties only of file systems, and only of volumes.
 
-/// What only a file system has: it is about names, mounts as folders, or is what `volsize` is for a volume.
+/// Only of file systems: about names, about folders, or replaced by `volsize` on a volume.
 const OF_FILE_SYSTEMS: &[&str] = &[
     "acltype",
     "atime",
@@ -20,10 +20,10 @@ const OF_FILE_SYSTEMS: &[&str] = &[
     "writeback_cache",
     "xattr",
 ];
-/// What only a volume has.
+/// Only of volumes.
 const OF_VOLUMES: &[&str] = &["nbd", "volblocksize", "volsize"];
 
-/// Does a volume (or a file system) have this property? What is inherited may be set above in either case.
+/// True if a volume (or a file system) has this property. An inherited one can be set above in either case.
 #[must_use]
 pub fn applies(name: &str, volume: bool) -> bool {
     match volume {
