@@ -2,7 +2,7 @@
 //!
 //! One thread per pool closes transaction groups and makes each durable in one step.
 //!
-//! ## Order                                                                                 (docs/DESIGN.md, 3.3)
+//! ## Order                                                                                 (docs/DESIGN.md, chapter 7)
 //! ```text
 //!  - early         while there is nothing to commit: complete records compressed, sealed, hashed, appended (`dataset::early`)
 //!  0 flush ahead   dirty inodes into names trees, beside operations: what is left for 1 is little

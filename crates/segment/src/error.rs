@@ -8,7 +8,7 @@ use steadfast_device::Error as DeviceError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No slot is free for this class of blocks. Admission (DESIGN.md 3.4) keeps this from happening in a sync.
+    /// No slot is free for this class of blocks. Admission (DESIGN.md, chapter 8) keeps this from happening in a sync.
     #[error("no free slot is left")]
     NoSpace,
     /// A block does not fit into any segment of this pool.
