@@ -495,10 +495,7 @@ mod tests {
         let heading = |line: &str| line.strip_prefix("### ").map(str::to_owned);
         let described: Vec<String> = manual.lines().filter_map(heading).collect();
         for &code in Code::ALL {
-            assert!(
-                described.iter().any(|d| d == code.as_str()),
-                "messages.md lacks a heading '### {code}'"
-            );
+            assert!(described.iter().any(|d| d == code.as_str()), "messages.md lacks a heading '### {code}'");
         }
         for found in &described {
             assert!(Code::parse(found).is_some(), "messages.md describes {found}, which no code prints");

@@ -43,10 +43,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("pbkdf2salt", "passphrases go through Argon2id; the salt is stored with the wrapped key"),
     ("redact_snaps", "redacted streams are not offered"),
     ("redundant_metadata", "all metadata always has two copies"),
-    (
-        "rootcontext",
-        "FUSE mounts do not take an SELinux label for the whole mount",
-    ),
+    ("rootcontext", "FUSE mounts do not take an SELinux label for the whole mount"),
     ("sharenfs", "export the mountpoint with the tools of your NFS server"),
     ("sharesmb", "export the mountpoint with the tools of your SMB server"),
     ("snapdev", "snapshots of a volume have no device nodes; NBD clients open VOLUME@SNAPSHOT"),
@@ -82,11 +79,7 @@ const VALUES_ELSEWHERE: &[(&str, &[&str], &str)] = &[
         "zstd compresses as well in a fraction of the time; use zstd, or zstd-1 to zstd-19",
     ),
     ("compression", &["lzjb"], "lz4 is faster and compresses better; use lz4"),
-    (
-        "compression",
-        &["zstd-fast", "zstd-fast-*"],
-        "lz4 is faster than zstd-1; use lz4 or zstd-1",
-    ),
+    ("compression", &["zstd-fast", "zstd-fast-*"], "lz4 is faster than zstd-1; use lz4 or zstd-1"),
     (
         "copies",
         &["2", "3"],

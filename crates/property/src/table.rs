@@ -202,7 +202,13 @@ pub const POOL: &[Property] = &[
         Kind::Text { bytes_max: 16 },
         "Worst state of the pool's devices.",
     ),
-    measured("guid", "GUID", "<guid>", Kind::Identifier, "Number of the pool; stays the same on every machine."),
+    measured(
+        "guid",
+        "GUID",
+        "<guid>",
+        Kind::Identifier,
+        "Number of the pool; stays the same on every machine.",
+    ),
     measured("version", "VERSION", "<version>", Kind::Identifier, "Version of the format on the devices."),
     setting(
         "ashift",
@@ -298,7 +304,13 @@ pub const POOL: &[Property] = &[
         Kind::Bytes,
         "Most bytes of memory of the index that finds blocks by content: 40 for each block.",
     ),
-    measured("bcloneused", "BCLONE_USED", "<size>", Kind::Bytes, "Bytes of blocks shared by copies (reflinks)."),
+    measured(
+        "bcloneused",
+        "BCLONE_USED",
+        "<size>",
+        Kind::Bytes,
+        "Bytes of blocks shared by copies (reflinks).",
+    ),
     measured(
         "bclonesaved",
         "BCLONE_SAVED",
