@@ -87,6 +87,8 @@ pub(crate) struct Lexer<'a> {
     lines: usize,
     /// Names of `hd=` so far.
     hosts: Vec<String>,
+    /// Names that the words of an `hd=` line make; the number is that of `clients=`.
+    host_names: HostNames,
     /// `clients=` of `hd=default`.
     clients: u32,
     /// Characters of lines that are there once for each host.
@@ -99,8 +101,15 @@ const REPLAY: &str = "replay";
 /// What stands for a host, the longest first.
 const HOST_WORDS: [&str; 4] = ["#hosts", "#host", "$host", "!host"];
 
+/// Finds the names of hosts in an `hd=` line; keeps the number of `clients=` for lines that follow.
+pub(crate) type HostNames = fn(&[Item], &mut u32) -> Vec<String>;
+
 impl<'a> Lexer<'a> {
-    pub(crate) fn new(files: &'a dyn Files, replacements: Vec<Replacement>) -> Lexer<'a> {
+    pub(crate) fn new(
+        files: &'a dyn Files,
+        replacements: Vec<Replacement>,
+        host_names: HostNames,
+    ) -> Lexer<'a> {
         Lexer {
             files,
             replacements,
@@ -108,6 +117,7 @@ impl<'a> Lexer<'a> {
             copy: String::new(),
             lines: 0,
             hosts: Vec::new(),
+            host_names,
             clients: 0,
             copied: 0,
         }
@@ -197,7 +207,7 @@ impl<'a> Lexer<'a> {
         if !HOST_WORDS.iter().any(|word| text.contains(word)) {
             let statement = items(line, name)?;
             if statement.items.first().is_some_and(|item| item.keyword.eq_ignore_ascii_case("hd")) {
-                self.hosts.extend(crate::hosts::names(&statement.items, &mut self.clients));
+                self.hosts.extend((self.host_names)(&statement.items, &mut self.clients));
             }
             statements.push(statement);
             return Ok(());

@@ -17,6 +17,7 @@
 //! The language was described from the outside (documentation, behaviour); nothing here is taken from its source.
 #![forbid(unsafe_code)]
 
+mod checks;
 mod control;
 mod error;
 mod hosts;
@@ -28,6 +29,7 @@ mod plan;
 mod read;
 mod replay;
 mod section;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -37,8 +39,9 @@ pub use hosts::{AGENT_PORT, Host};
 pub use keyword::{Keyword, Section, Treatment, keywords};
 pub use lexer::{Disk, Files};
 pub use model::*;
-pub use plan::{FormatOverride, Overrides, curve_rate, shares, short_bytes, size_text, thousands};
+pub use plan::{FormatOverride, Overrides, curve_rate, shares};
 pub use replay::{Replay, ReplayShare};
+pub use shown::{short_bytes, size_text, thousands};
 
 use lexer::{Lexer, Replacement};
 use section::Definitions;
@@ -100,7 +103,7 @@ pub fn parse_with(request: &Request, files: &dyn Files) -> Result<Plan, Error> {
         .iter()
         .map(|(name, value)| Replacement { name: name.clone(), value: value.clone(), used: false })
         .collect();
-    let mut lexer = Lexer::new(files, replacements);
+    let mut lexer = Lexer::new(files, replacements, hosts::names);
     let mut definitions = Definitions::new();
     let mut statements = Vec::new();
     for path in &request.files {

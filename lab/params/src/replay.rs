@@ -4,7 +4,7 @@
 //! group are one storage, several devices of one lie one behind the other. One sd alone may name none: it has what no other
 //! names.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Place};
 use crate::lexer::Item;
 use crate::model::{Rate, RawWork, Sd, Seek, XferSize};
 use crate::number::{Number, Unit, number};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Group {
     pub name: String,
     pub devices: Vec<String>,
-    pub place: crate::Place,
+    pub place: Place,
 }
 
 /// `replay=(file,repeat=n,fold=size)` of an rd, with the devices of its storages.

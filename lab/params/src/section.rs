@@ -1,7 +1,7 @@
 //! From statements to definitions, in file order, with the defaults of each section.
 
 use crate::control::{self, Commands};
-use crate::error::{Error, ErrorKind, Warning};
+use crate::error::{Error, ErrorKind, Place, Warning};
 use crate::hosts::{self, Host};
 use crate::keyword::{Section, Treatment, find};
 use crate::lexer::{Item, Statement};
@@ -66,7 +66,7 @@ pub(crate) struct Rd {
     pub replay: Option<Replay>,
     pub startcmd: Commands,
     pub endcmd: Commands,
-    pub place: crate::Place,
+    pub place: Place,
 }
 
 /// A workload definition with its names as written.
@@ -122,7 +122,7 @@ enum Open {
 
 impl Definitions {
     pub(crate) fn new() -> Definitions {
-        let place = crate::Place { file: "".into(), line: 0 };
+        let place = Place { file: "".into(), line: 0 };
         let sd = Sd {
             name: String::new(),
             lun: String::new(),
@@ -493,9 +493,8 @@ impl Definitions {
 
     /// Checks that need the whole line.
     fn finish(&mut self) -> Result<(), Error> {
-        let missing = |place: &crate::Place, word: &str, text: String| {
-            Err(Error::new(ErrorKind::Missing, place, word, text))
-        };
+        let missing =
+            |place: &Place, word: &str, text: String| Err(Error::new(ErrorKind::Missing, place, word, text));
         match self.open {
             Open::Rg => {
                 let Some(group) = self.groups.last() else { return Ok(()) };
