@@ -85,7 +85,7 @@ pub fn main(args: &[String], context: &Context) -> i32 {
 /// Runs the suites asked for, one after the other, and prints a line for each.
 ///
 /// # Errors
-/// What keeps a suite from being run at all. A suite that fails is no error but a [`Tally`] with failures.
+/// A failure that keeps a suite from being run at all. A suite that fails is no error but a [`Tally`] with failures.
 pub fn run(request: &RunRequest, context: &Context, stop: &AtomicBool) -> Result<Vec<Tally>, Error> {
     let parent = request.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let out =

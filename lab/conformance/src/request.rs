@@ -105,13 +105,13 @@ pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
             return Err(usage(&text, "conformance"));
         }
     };
-    let command = settings(Command::new(kind.name()).bin_name(format!("steadfast lab {}", kind.name())))
+    let command = RunRequest::augment_args(settings(Command::new(kind.name()).bin_name(format!("steadfast lab {}", kind.name()))))
         .about(
-            "Runs suites on the mount of a fresh pool and prints a line for each: name, passed, failed, skipped, \
-             seconds of processor, seconds of wall clock. A suite whose programs are not installed is skipped, and its \
-             line says so. Exit status 1 if a case failed that is not in the list of known failures.",
+            "Runs suites on the mount of a fresh pool and prints a line for each: name, passed, failed, skipped,\n\
+             seconds of processor, seconds of wall clock. A suite whose programs are not installed is skipped,\n\
+             and its line says so. Exit status 1 if a case failed that is not in the list of known failures.",
         );
-    let matches = RunRequest::augment_args(command).try_get_matches_from(&args[1..]);
+    let matches = command.try_get_matches_from(&args[1..]);
     match matches.and_then(|matches| RunRequest::from_arg_matches(&matches)) {
         Ok(request) if request.list.is_some() => Ok(Request::List(kind)),
         Ok(request) => Ok(Request::Run(RunRequest { kind, ..request })),

@@ -38,7 +38,7 @@ const FAR: u64 = 1 << 43;
 /// How often a word that is wrong is read again: a copy that is under way may be seen half done.
 const LOOKS: u32 = 4;
 
-/// What the word at this offset of any file is, unless it is zero.
+/// Value of the word at this offset of any file, unless it is zero.
 fn pattern(offset: u64) -> u64 {
     mix(offset ^ 0x5_7ead_fa57)
 }
@@ -97,7 +97,7 @@ struct Worker {
 /// Name and body of an operation.
 type Operation = (&'static str, u64, fn(&mut Worker) -> io::Result<()>);
 
-/// What is done, and how often out of the sum of all weights.
+/// Operations, with their weights.
 const OPERATIONS: &[Operation] = &[
     ("create", 10, |w| w.open(true).map(drop)),
     ("write", 16, Worker::write),

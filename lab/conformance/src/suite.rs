@@ -38,21 +38,21 @@ pub struct Suite {
     pub image: u64,
     /// Most seconds of the short and of the long form; a suite that takes longer failed.
     pub limit_s: (u64, u64),
-    /// What bash runs. It finds `W` (a fresh directory on the mount), `S` (scratch beside it), `SF` (the program),
+    /// Script for bash. It finds `W` (a fresh directory on the mount), `S` (scratch beside it), `SF` (the program),
     /// `LONG` (0 or 1), `SEED`.
     pub script: &'static str,
 }
 
 const GIB: u64 = 1 << 30;
 
-/// What a script may call besides its programs: `case_ NAME <<'END'` runs the lines up to END in a shell of its own that
+/// Functions for scripts: `case_ NAME <<'END'` runs the lines up to END in a shell of its own that
 /// stops at the first failure, and says PASS or FAIL.
 pub const PRELUDE: &str = include_str!("../suites/prelude.sh");
 
 /// Makes a tree with everything a copy can lose; scripts find it as `REFERENCE_TREE`.
 pub const REFERENCE_TREE: &str = include_str!("../suites/reference-tree.py");
 
-/// What the sqlite suite does; its script finds it as `SQLITE_DRIVER`.
+/// Driver of the sqlite suite; its script finds it as `SQLITE_DRIVER`.
 pub const SQLITE_DRIVER: &str = include_str!("../suites/sqlite.py");
 
 /// All suites.

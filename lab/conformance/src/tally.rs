@@ -1,4 +1,4 @@
-//! What a suite said, counted.
+//! The cases of a suite, counted.
 
 use std::collections::BTreeMap;
 

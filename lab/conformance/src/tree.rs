@@ -20,7 +20,7 @@ pub type Tree = BTreeMap<Vec<u8>, String>;
 /// Walks `root`. Access times are left out: reading changes them.
 ///
 /// # Errors
-/// Whatever cannot be read.
+/// Files that cannot be read.
 pub fn walk(root: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     let mut waiting = vec![root.to_owned()];

@@ -19,13 +19,13 @@ use crate::results;
 /// A machine that has less to do than that is idle.
 const BUSY_PERCENT: f64 = 5.0;
 
-/// What became of one.
+/// Result of one experiment.
 struct Part {
     entry: &'static Entry,
     seconds: f64,
     /// How busy the machine was with other things when it began, percent.
     busy: f64,
-    /// What came out, or why nothing did.
+    /// Summary, or the reason of the failure.
     told: Result<String, String>,
 }
 

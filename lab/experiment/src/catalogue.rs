@@ -7,7 +7,7 @@ use crate::options::{one_of, wanted};
 /// An experiment, as the list has it.
 pub(crate) struct Entry {
     pub name: &'static str,
-    /// What it answers.
+    /// Question that it answers.
     pub question: &'static str,
     /// Which source it repeats.
     pub source: &'static str,
@@ -84,7 +84,7 @@ pub(crate) static ENTRIES: [Entry; 9] = [
     },
 ];
 
-/// What `lab list` prints.
+/// Text of `lab list`.
 pub(crate) fn list() -> String {
     let mut text = String::new();
     for entry in &ENTRIES {

@@ -137,21 +137,11 @@ impl Experiment {
 /// The whole command.
 fn command() -> Command {
     let load = |name| beside::find(name).expect("both loads are there: a test names them");
-    let command = settings(Command::new("lab").bin_name("steadfast lab"))
+    let command = Request::augment_subcommands(settings(Command::new("lab").bin_name("steadfast lab")))
         .about("Repeats an experiment and writes report.html and report.json.")
         .disable_help_subcommand(true)
-        .subcommand_required(true)
-        .arg_required_else_help(true);
-    let mut command = Request::augment_subcommands(command).mut_subcommand("run", |run| {
-        settings(run)
-            .disable_help_subcommand(true)
-            .mut_subcommand("cow", |cow| beside::with_columns(cow, load("cow")))
-            .mut_subcommand("journal", |journal| beside::with_columns(journal, load("journal")))
-    });
-    let lines: Vec<String> = command
-        .find_subcommand("run")
-        .into_iter()
-        .flat_map(Command::get_subcommands)
+        .subcommand_required(true);
+    let lines: Vec<String> = experiments(&command)
         .map(|one| {
             format!(
                 "  {:<12} {}",
@@ -160,11 +150,21 @@ fn command() -> Command {
             )
         })
         .collect();
-    command = command.after_help(format!(
+    let command = command.mut_subcommand("run", |run| {
+        settings(run)
+            .disable_help_subcommand(true)
+            .mut_subcommand("cow", |cow| beside::with_columns(cow, load("cow")))
+            .mut_subcommand("journal", |journal| beside::with_columns(journal, load("journal")))
+    });
+    command.after_help(format!(
         "Experiments:\n{}\n\n`steadfast lab run EXPERIMENT --help` explains the options of an experiment.",
         lines.join("\n")
-    ));
-    command
+    ))
+}
+
+/// The commands of the experiments.
+fn experiments(command: &Command) -> impl Iterator<Item = &Command> {
+    command.find_subcommand("run").into_iter().flat_map(Command::get_subcommands)
 }
 
 /// A sentence about a wrong command line.
@@ -192,6 +192,12 @@ pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
                     words.insert(1, FILE);
                 }
                 verb = format!("run {} ", words[1]);
+            } else if !words.iter().any(|word| ["-h", "--help"].contains(word)) {
+                let text = format!(
+                    "lab run needs the name of an experiment: {}, or a parameter file",
+                    names().join(", ")
+                );
+                return Err(usage(&text, ""));
             }
         }
         Some(_) => {}
@@ -214,13 +220,11 @@ pub(crate) fn parse(args: &[String]) -> Result<Request, Error> {
 }
 
 fn names() -> Vec<String> {
-    let command = command();
-    let run = command.find_subcommand("run").into_iter().flat_map(Command::get_subcommands);
-    run.map(|one| one.get_name().to_owned()).collect()
+    experiments(&command()).map(|one| one.get_name().to_owned()).filter(|name| name != FILE).collect()
 }
 
 fn is_experiment(word: &str) -> bool {
-    word != FILE && names().iter().any(|name| name == word)
+    names().iter().any(|name| name == word)
 }
 
 /// Is this word the name of a parameter file?
@@ -342,7 +346,7 @@ mod tests {
             assert!(names().iter().all(|name| text.contains(&format!("\n  {name} "))), "{text}");
         }
         assert!(help("show --help").contains("-o, --out <REPORT.html>"));
-        for name in names().iter().filter(|name| *name != FILE) {
+        for name in names().iter() {
             assert!(help(&format!("run {name} --help")).contains("--out <DIR>"), "{name}");
             assert!(help("run --help").contains(name.as_str()), "{name}");
         }
@@ -356,7 +360,7 @@ mod tests {
     #[test]
     fn the_list_has_every_experiment_with_its_source_and_its_time() {
         let text = list();
-        for name in names().iter().filter(|name| *name != FILE && *name != "all") {
+        for name in names().iter().filter(|name| *name != "all") {
             assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
             assert!(text.contains(name.as_str()), "{name}");
         }

@@ -8,7 +8,7 @@ use steadfast_lab_report::figures::{ArmInfo, Chart, Goal, Row, chart, shown, war
 use steadfast_lab_report::number;
 use steadfast_lab_report::report::Conditions;
 
-/// What is written down.
+/// Contents of a table in a document.
 pub(crate) struct Figures<'a> {
     /// Name of the experiment: of the marks in a document, and of its pictures.
     pub name: &'a str,
@@ -22,11 +22,11 @@ pub(crate) struct Figures<'a> {
     pub base: (&'a str, &'a str),
     /// The figures.
     pub rows: &'a [Row],
-    /// What was to be reached.
+    /// Goals.
     pub goals: &'a [Goal],
     /// Pictures.
     pub charts: &'a [Chart],
-    /// What has to be known of them.
+    /// Notes.
     pub notes: &'a [String],
 }
 

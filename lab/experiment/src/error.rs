@@ -13,9 +13,9 @@ pub enum Error {
     /// Something the experiment cannot do without is not there.
     #[error("{what}\n  action: {action}")]
     Missing {
-        /// What is missing, a sentence.
+        /// The missing thing, a sentence.
         what: String,
-        /// What to type.
+        /// Advice: the command to type.
         action: String,
     },
     /// A command failed.
@@ -25,7 +25,7 @@ pub enum Error {
         line: String,
         /// Exit status, or the name of the signal.
         status: String,
-        /// What it said on standard error.
+        /// Its standard error.
         stderr: String,
     },
     /// A command did not end.
@@ -43,9 +43,9 @@ pub enum Error {
     Answer {
         /// As one would type it.
         line: String,
-        /// What it answered.
+        /// The answer.
         answer: String,
-        /// What was expected.
+        /// The expected answer.
         expected: &'static str,
     },
     /// The parameter file is not understood.
@@ -54,7 +54,7 @@ pub enum Error {
     /// The load failed or could not begin.
     #[error("the load failed: {reason}\n  action: what it printed is in {}", out.display())]
     Run {
-        /// What the load said.
+        /// Message of the load.
         reason: String,
         /// Its reports.
         out: PathBuf,

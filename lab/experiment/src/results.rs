@@ -1,4 +1,4 @@
-//! What every experiment leaves behind: a report as data, drawn, and what is told of it.
+//! Results of an experiment: a report as data, as a page, and as text for a terminal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use steadfast_lab_report::report::{Conditions, Report};
 use crate::document::{self, Figures};
 use crate::error::Error;
 
-/// What an experiment left behind.
+/// Results of an experiment.
 #[derive(Debug)]
 pub struct Results<R = Report> {
     /// The result as data.
@@ -23,7 +23,7 @@ pub struct Results<R = Report> {
     pub html: PathBuf,
 }
 
-/// What a report tells on a terminal.
+/// Text of a report for a terminal.
 pub(crate) trait Told {
     /// In words.
     fn summary(&self) -> &str;

@@ -1,4 +1,4 @@
-//! What the source reports printed, read from the file that lies beside the parameter files.
+//! Figures of the source reports, read from the file beside the parameter files.
 //!
 //! Both ran OpenZFS in the kernel on 256 MiB image files, loaded by vdbench with the parameter files that this lab
 //! carries. Disk usage is the `Used` column of `df -h`, so their "MB" is 2^20 bytes, rounded up.
@@ -41,7 +41,7 @@ pub fn on_off() -> Vec<Source> {
         .collect()
 }
 
-/// What was published for a measure of a workload; nothing where nothing was.
+/// Published figures for a measure of a workload; none if none were published.
 pub fn published(workload: &str, measure: &str) -> Vec<Published> {
     let Some((_, key, decimals, unit)) = COLUMNS.iter().find(|column| column.0 == measure) else {
         return Vec::new();

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Width and height of a phone, and of a screen.
 const SCREENS: [(u32, u32); 2] = [(390, 844), (1280, 900)];
 
-/// What is wrong with the page that is shown, one sentence each.
+/// Faults of the page that is shown, one sentence each.
 const LOOK: &str = r#"(() => {
   const wrong = [], name = e => `<${e.tagName.toLowerCase()} class="${e.getAttribute('class') || ''}">`;
   const width = document.documentElement.clientWidth;
@@ -72,7 +72,7 @@ struct Browser {
     from: mpsc::Receiver<Value>,
     number: u64,
     session: String,
-    /// What the page complained of.
+    /// Errors of the page.
     complaints: Vec<String>,
     _home: tempfile::TempDir,
 }

@@ -32,7 +32,7 @@ pub use agent::{Agent, serve};
 pub use master::{Hosts, needed};
 pub use secret::{ENVIRONMENT, Secret};
 
-/// What goes wrong between master and agent, in sentences for the operator.
+/// Errors between master and agent, in sentences for the operator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -30,11 +30,11 @@ const FRAME_MAX: usize = 64 << 20;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Each side says that it is there at least so often.
 const BEAT: Duration = Duration::from_secs(2);
-/// Who says nothing for so long is gone.
+/// Silence after which the other end is taken for gone.
 const SILENCE: Duration = Duration::from_secs(20);
 /// Label of the keys that proofs are bound to.
 const EXPORTER: &[u8] = b"EXPORTER-steadfast-bench-agent";
-/// What a master says first, before its proof.
+/// First message of a master, before its proof.
 const HELLO: &[u8; 16] = b"steadfast bench\n";
 /// One master: all its connections to an agent bear the same.
 pub(crate) type MasterId = [u8; 16];
@@ -54,7 +54,7 @@ pub(crate) struct Link {
 /// The receiving end.
 pub(crate) struct Receiver {
     pub link: Arc<Link>,
-    /// What has come and was not asked for yet.
+    /// Bytes that have come and were not read yet.
     buffer: Vec<u8>,
 }
 

@@ -29,7 +29,7 @@ pub fn needed(plan: &Plan) -> bool {
     plan.hosts.len() > 1 || plan.hosts.iter().any(|host| !host.is_here())
 }
 
-/// What a host says.
+/// A message of a host.
 enum Heard {
     Word(Word),
     Gone(String),
@@ -158,7 +158,7 @@ impl<'a> Hosts<'a> {
         Ok(Hosts { plan, options, stop, members, inbox, number: 0, compared: None })
     }
 
-    /// What comes next, if something comes soon.
+    /// The next message, if one comes soon.
     fn hear(&mut self) -> Option<(usize, Word)> {
         match self.inbox.recv_timeout(LOOK).ok()? {
             (_, Heard::Word(Word::Alive)) => None,
@@ -436,7 +436,7 @@ impl Hosts<'_> {
         }
     }
 
-    /// What may come at any time of a run.
+    /// Handles messages that may come at any time of a run.
     fn pass(&mut self, work: &mut Gathering<'_>, at: usize, word: Word, observer: &mut Observer<'_>) {
         let name = &self.members[at].name;
         match word {
@@ -473,7 +473,7 @@ struct Hand {
     waiting: VecDeque<Stretch>,
     done: Option<Done>,
     lost: bool,
-    /// What it did in the intervals that count.
+    /// Its counts in the intervals that count.
     measured: Groups,
 }
 

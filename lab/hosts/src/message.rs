@@ -1,4 +1,4 @@
-//! What master and agents say to each other, as JSON in frames of bounded length.
+//! Messages between master and agents, as JSON in frames of bounded length.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ pub(crate) enum Order {
     Alive,
 }
 
-/// What holds for all runs.
+/// Settings of all runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Begin {
     pub general: General,
@@ -75,7 +75,7 @@ impl From<EngineWord> for Engine {
 pub(crate) enum Word {
     Begun,
     Short(Vec<Sd>),
-    /// What was ordered last cannot be done.
+    /// The last order cannot be carried out.
     Refused(String),
     Ready {
         number: u32,
@@ -101,7 +101,7 @@ pub(crate) enum Word {
     Alive,
 }
 
-/// What is counted apart.
+/// Groups that are counted apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kind {
     pub storage: String,

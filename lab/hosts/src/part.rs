@@ -1,12 +1,12 @@
 //! Divides a run among hosts.
 //!
-//! What is asked of the run as a whole is divided: its rate by the shares of workloads and storages, each evenly over
+//! Demands on the run as a whole are divided: its rate by the shares of workloads and storages, each evenly over
 //! the hosts that have both; threads of a storage (SD) and of a workload (FWD) over the hosts that use them, one each
 //! at least; files of a shared tree in turn. Limits (`maxdata=`) are watched by the master alone.
 
 use steadfast_lab_params::{FileWork, Fsd, Fwd, RawWork, Run, Sd, Wd, Work, shares};
 
-/// What one host does of a run.
+/// Part of a run for one host.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Its place among the hosts.
@@ -38,7 +38,7 @@ pub(crate) fn parts(run: &Run, weights: Option<&[f64]>, hosts: &[String]) -> Vec
     hosts.iter().enumerate().filter_map(one).collect()
 }
 
-/// What the `rank`th of `of` gets of so many threads.
+/// Threads of the `rank`th of `of` hosts.
 fn dealt(threads: u32, rank: usize, of: usize) -> u32 {
     let of = of.max(1) as u32;
     (threads / of + u32::from((rank as u32) < threads % of)).max(1)

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Where the secret is looked for when no file is named.
 pub const ENVIRONMENT: &str = "STEADFAST_BENCH_SECRET";
-/// Whoever answers a connection can try guesses at leisure: shorter secrets are refused.
+/// The other end of a connection can try guesses at leisure: shorter secrets are refused.
 const LEAST_BYTES: usize = 16;
 const MOST_BYTES: u64 = 4096;
 /// Bytes of a proof.
@@ -27,7 +27,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves. Otherwise a proof could be sent back to its sender.
+/// The side that proves. Otherwise a proof could be sent back to its sender.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Master,
@@ -105,7 +105,7 @@ impl Secret {
         writeln!(file, "{text}").and_then(|()| file.sync_all()).map_err(|e| refused(e.to_string()))
     }
 
-    /// What a side sends to prove that it knows the secret, on the connection with these exported keys.
+    /// Proof that a side knows the secret, on the connection with these exported keys.
     pub(crate) fn proof(&self, role: Role, exported: &[u8]) -> [u8; PROOF_BYTES] {
         self.sign(&self.key(role), exported)
     }

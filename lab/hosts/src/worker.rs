@@ -13,7 +13,7 @@ use steadfast_lab_workload::{Crew, Event, Options, Session};
 /// How often who waits looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is known of the run under way.
+/// State of the run under way.
 #[derive(Default)]
 pub(crate) struct Desk {
     stop: AtomicBool,

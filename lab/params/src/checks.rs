@@ -13,7 +13,7 @@ pub(crate) fn check_journal(definitions: &Definitions, rds: &[Rd]) -> Result<(),
     Ok(())
 }
 
-/// What does not go together with a replay.
+/// Refuses words that do not go together with a replay.
 pub(crate) fn check_replay(definitions: &Definitions, runs: &[Run], rds: &[Rd]) -> Result<(), Error> {
     if !runs.iter().any(|run| run.replay.is_some()) {
         return Ok(());
@@ -119,7 +119,7 @@ pub(crate) fn clean_first(runs: &mut Vec<Run>) {
     runs.insert(0, run);
 }
 
-/// What repeats: everywhere, and on storages that have words of their own.
+/// Repeating content: everywhere, and on storages with words of their own.
 pub(crate) fn dedups<'a>(
     general: Option<Dedup>,
     sds: &'a [Sd],

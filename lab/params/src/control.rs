@@ -27,7 +27,7 @@ pub enum CommandOutput {
 /// `startcmd=`, `endcmd=`: commands for the shell, in order.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Commands {
-    /// What `sh -c` is given; `$output` stands for the output directory.
+    /// Lines for `sh -c`; `$output` stands for the output directory.
     pub lines: Vec<String>,
     /// Where their output goes.
     pub to: CommandOutput,

@@ -54,7 +54,7 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct Error {
-    /// What went wrong, for programs.
+    /// Kind of mistake, for programs.
     pub kind: ErrorKind,
     /// Where, if the error belongs to a line.
     pub place: Option<Place>,
@@ -62,7 +62,7 @@ pub struct Error {
     pub word: String,
     /// vdbench's own text where it has one, else ours.
     pub text: String,
-    /// What to write instead; may be empty.
+    /// Advice; may be empty.
     pub hint: String,
 }
 

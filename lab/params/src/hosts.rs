@@ -100,7 +100,7 @@ pub(crate) fn host(
     Ok(made)
 }
 
-/// What the clients of a host are called: as in vdbench. Without `clients=` it is one, with its own name.
+/// Names of the clients of a host, as in vdbench. Without `clients=` it is one, with its own name.
 fn client_names(name: &str, clients: u32) -> Vec<String> {
     if clients == 0 {
         return vec![name.to_string()];
@@ -195,7 +195,7 @@ pub(crate) fn deal(fsds: &mut [Fsd], fwds: &[Fwd], known: &[Host]) {
     }
 }
 
-/// What several hosts cannot do to the same thing.
+/// Refuses work that several hosts cannot do on one storage or tree.
 pub(crate) fn check(definitions: &Definitions, runs: &[Run]) -> Result<(), Error> {
     let hosts = &definitions.hosts;
     if hosts.is_empty() {

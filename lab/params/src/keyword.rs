@@ -63,7 +63,7 @@ impl Section {
     }
 }
 
-/// What happens with a word.
+/// Treatment of a word.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Treatment {
     /// Carried out.
@@ -81,7 +81,7 @@ pub struct Keyword {
     pub name: &'static str,
     /// Never abbreviated.
     pub exact: bool,
-    /// What we do with it.
+    /// Its treatment.
     pub treatment: Treatment,
 }
 

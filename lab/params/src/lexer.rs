@@ -98,7 +98,7 @@ pub(crate) struct Lexer<'a> {
 /// The one word in whose list there are equal signs.
 const REPLAY: &str = "replay";
 
-/// What stands for a host, the longest first.
+/// Words that stand for a host, the longest first.
 const HOST_WORDS: [&str; 4] = ["#hosts", "#host", "$host", "!host"];
 
 /// Finds the names of hosts in an `hd=` line; keeps the number of `clients=` for lines that follow.

@@ -47,14 +47,14 @@ use lexer::{Lexer, Replacement};
 use section::Definitions;
 use std::path::{Path, PathBuf};
 
-/// What to read and what the command line adds.
+/// Files to read, and additions from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Read one after the other, as one file.
     pub files: Vec<PathBuf>,
     /// `name=value` for `$name` and `!name`.
     pub replacements: Vec<(String, String)>,
-    /// What follows a lone `+`: parameters appended to each rd=.
+    /// Parameters behind a lone `+`, appended to each rd=.
     pub appended: Option<String>,
     /// Options over the file.
     pub overrides: Overrides,

@@ -1,4 +1,4 @@
-//! What a parameter file says, as values.
+//! The contents of a parameter file, as values.
 
 use crate::control::{Commands, JournalRules, Repeat, Validate};
 use crate::error::{Place, Warning};
@@ -226,7 +226,7 @@ impl Fsd {
     }
 }
 
-/// What a file workload does.
+/// Operations of a file workload.
 #[allow(missing_docs)]
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub enum Operation {
@@ -345,7 +345,7 @@ pub struct Fwd {
     pub name: String,
     /// `fsd=`, names resolved.
     pub fsds: Vec<String>,
-    /// What is done. More than one: each is a group of threads of its own.
+    /// Operations. More than one: each is a group of threads of its own.
     pub operations: Vec<Operation>,
     /// Sizes of reads and writes.
     pub xfersize: XferSize,
@@ -470,7 +470,7 @@ pub struct FileWork {
     pub complete: bool,
 }
 
-/// What a run works on.
+/// Storages or trees of a run.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub enum Work {
     /// SD and WD.
@@ -533,7 +533,7 @@ pub struct ErrorLimit {
     pub seconds: Option<u64>,
     /// A storage with an error is not used any more, or not for so many seconds; the others go on.
     pub remove: Option<Removal>,
-    /// What the shell is given at the first error, which then ends the run. `$output $lun $lba $size $sector $error`.
+    /// Command for the shell at the first error, which then ends the run. `$output $lun $lba $size $sector $error`.
     pub command: Option<String>,
 }
 
@@ -555,7 +555,7 @@ pub struct Timeout {
     pub then: TimeoutThen,
 }
 
-/// What follows a storage that answers nothing.
+/// Consequence of a storage that answers nothing.
 #[derive(Serialize, Deserialize, Clone, Debug, Eq, PartialEq)]
 pub enum TimeoutThen {
     /// A line.
@@ -730,7 +730,7 @@ pub struct Plan {
     pub fwds: Vec<Fwd>,
     /// The runs, in order, formats included.
     pub runs: Vec<Run>,
-    /// What was accepted but may not be meant.
+    /// Words that were accepted but may not be meant.
     pub warnings: Vec<Warning>,
     /// `hd=`: who carries the runs out. None: this process.
     pub hosts: Vec<Host>,

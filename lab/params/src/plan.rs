@@ -42,7 +42,7 @@ impl FormatOverride {
     }
 }
 
-/// What the command line says over the file.
+/// Settings of the command line that override the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `-e`.

@@ -91,7 +91,7 @@ pub(crate) struct Definitions {
     open: Open,
     /// Names that are taken, by section: a file may define thousands.
     taken: HashSet<(&'static str, String)>,
-    /// What `rg=` defined.
+    /// Groups of `rg=`.
     pub groups: Vec<replay::Group>,
     /// Hosts that `hd=` defined.
     pub hosts: Vec<Host>,

@@ -45,7 +45,7 @@ impl Run {
 }
 
 impl Plan {
-    /// What `-s` prints: each run, and the sum of their seconds.
+    /// Lines of `-s`: each run, and the sum of their seconds.
     pub fn simulation(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let (mut seconds, mut count) = (0u64, 0usize);

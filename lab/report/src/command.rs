@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use steadfast_lab_params::{FormatOverride, Plan, Repeat, Request, parse_text, parse_with, repeat_text};
 use steadfast_lab_workload::{Engine, Options};
 
-/// What a command line asks for.
+/// A command line, understood.
 #[derive(Clone, Debug, Default)]
 struct Command {
     request: Request,
@@ -394,7 +394,7 @@ impl Command {
         parse_text("the built-in test", &text)
     }
 
-    /// What the built-in tests leave.
+    /// Files that the built-in tests leave.
     fn remove_quick_files(&self, plan: &Plan) {
         match self.quick {
             None => {}

@@ -6,7 +6,7 @@ use steadfast_lab_workload::histogram::Histogram;
 use steadfast_lab_workload::{Figures, Line};
 
 const MIB: f64 = 1_048_576.0;
-/// What vdbench writes for `iorate=max`.
+/// Rate that vdbench prints for `iorate=max`.
 const RATE_MAX: f64 = 9_999_988.0;
 
 const RAW: &[(&str, &str)] = &[

@@ -46,7 +46,7 @@ pub use session::{Reported, RunRequest, run_reported};
 
 /// vdbench's exit status for any failure (-99).
 pub const FAILURE: i32 = 157;
-/// Who writes.
+/// The program that writes.
 const PRODUCT: &str = "Steadfast lab: the workload language of vdbench, carried out by another engine.";
 /// Which shapes.
 const DISTRIBUTION: &str =

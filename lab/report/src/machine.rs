@@ -1,4 +1,4 @@
-//! What the machine is, as far as it bears on the figures.
+//! A description of the machine, as far as it bears on the figures.
 
 use std::fs;
 use std::path::Path;

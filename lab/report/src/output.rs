@@ -104,7 +104,7 @@ pub struct Output<'a> {
     started: Moment,
     /// Of `histogram=`.
     edges: Option<Vec<u64>>,
-    /// What `report.html` will show.
+    /// Contents of `report.html`.
     report: RunPage,
     /// Lines at the foot of a terminal.
     live: Option<Live>,
@@ -245,7 +245,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// What stands at the top of each file, before the first run is known.
+    /// Top of each file, before the first run is known.
     fn titles(&mut self, plan: &Plan) {
         let long = self.started.long();
         self.summary.line(crate::PRODUCT);

@@ -3,7 +3,7 @@
 //! The structure knows nothing of compression or encryption. An experiment compares *arms* (the same load on
 //! differently configured places), in one or more *rounds*, each a series of *phases* (one run of the load each).
 //! *Measures* are the figures taken out of the phases: one per arm and round, beside what others have published.
-//! Whoever adds an experiment fills this in and gets the table, the charts and the file for nothing.
+//! An experiment fills this in and gets the table, the charts and the file for nothing.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,13 @@ pub struct Report {
     pub experiment: String,
     /// Heading.
     pub title: String,
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     pub question: String,
-    /// What came out, in words with numbers.
+    /// Summary, in words with numbers.
     pub summary: String,
     /// Where, when and how.
     pub conditions: Conditions,
-    /// What is compared; the first is the feature, the last what it is compared with.
+    /// Arms: the first is the feature, the last its reference.
     pub arms: Vec<Arm>,
     /// The figures, in the order of the table.
     pub measures: Vec<Measure>,
@@ -43,7 +43,7 @@ pub struct Report {
     pub load: Load,
     /// Every command given, in order.
     pub commands: Vec<Command>,
-    /// What a reader must know to compare fairly.
+    /// Notes that a reader needs to compare fairly.
     pub notes: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Conditions {
     pub started: String,
     /// Seconds from first command to last.
     pub seconds: f64,
-    /// What was measured: "Steadfast 0.1.0 (FUSE)", "directories /a and /b".
+    /// System under test: "Steadfast 0.1.0 (FUSE)", "directories /a and /b".
     pub target: String,
     /// The command that repeats it.
     pub repeat: String,
@@ -157,7 +157,7 @@ pub struct Source {
     pub key: String,
     /// Name in tables: "Report A".
     pub label: String,
-    /// What is known of it.
+    /// Description.
     pub about: String,
 }
 
@@ -272,7 +272,7 @@ pub struct Command {
 const BUSY_PERCENT: f64 = 5.0;
 
 impl Report {
-    /// What a reader must hear first: the machine had other things to do.
+    /// Warning for the reader if the machine had other work.
     pub fn warning(&self) -> Option<String> {
         let busy = self.conditions.machine.busy_before_percent;
         (busy > BUSY_PERCENT).then(|| {
@@ -322,7 +322,7 @@ impl Measure {
         Some((low, high))
     }
 
-    /// What a source reported for an arm.
+    /// Figure that a source reported for an arm.
     pub fn published(&self, source: &str, arm: &str) -> Option<&Published> {
         self.published.iter().find(|figure| figure.source == source && figure.arm == arm)
     }
@@ -350,13 +350,13 @@ pub enum ReadError {
     /// Another kind of file.
     #[error("not a lab report: its schema is `{found}`, not `{SCHEMA}`")]
     Schema {
-        /// What the file says.
+        /// Value in the file.
         found: String,
     },
     /// From the future.
     #[error("the report has version {found}; this program reads up to version {VERSION}: update it")]
     Version {
-        /// What the file says.
+        /// Value in the file.
         found: u32,
     },
 }

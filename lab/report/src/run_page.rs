@@ -17,7 +17,7 @@ const DRAWN_MAX: usize = 24;
 /// Longest text that is carried in the page for download; longer ones lie beside it.
 const CARRIED_MAX: usize = 8 << 20;
 
-/// What the page will be made of, gathered while runs go on.
+/// Data of the page, gathered while runs go on.
 pub(crate) struct RunPage {
     started: SystemTime,
     clock: Instant,
@@ -152,7 +152,7 @@ impl RunPage {
         });
     }
 
-    /// What came out, in a sentence or two.
+    /// Summary, in a sentence or two.
     fn summary(&self, failure: Option<&str>) -> String {
         let mut text = match failure {
             Some(failure) => format!("It ended before its time: {failure} "),
@@ -203,7 +203,7 @@ impl RunPage {
         };
         let mut page = parts::opening(
             &title,
-            "What the parameter file asked for, and what came of it.",
+            "Demands of the parameter file, and results.",
             &self.summary(failure),
             failure.map(|_| "The figures are those of what was done until then."),
             &[&conditions.target, &cores, &self.machine.kernel, &conditions.started],
@@ -222,7 +222,7 @@ impl RunPage {
         if self.runs.iter().any(|run| !run.hosts.is_empty()) {
             page += &parts::section(
                 "Host by host",
-                "What each host did of what was asked for, without the warm-up. CPU is that host, percent.",
+                "Operations of each host, without the warm-up. CPU is that host, percent.",
                 &self.hosts(),
             );
         }
@@ -233,8 +233,11 @@ impl RunPage {
         );
         let load =
             Load { file: "as it was read".to_owned(), text: self.parameters.clone(), mapping: Vec::new() };
-        page +=
-            &parts::section("What was run", "", &(parts::facts(&conditions) + &parts::parameter_file(&load)));
+        page += &parts::section(
+            "Commands and conditions",
+            "",
+            &(parts::facts(&conditions) + &parts::parameter_file(&load)),
+        );
         page += &parts::section("The numbers", "", &downloads(dir));
         page += &parts::footer(&conditions, "steadfast-lab-report", crate::json::SCHEMA_VERSION);
         page + "</main>\n</body>\n</html>\n"

@@ -8,7 +8,7 @@ use steadfast_lab_hosts::{Hosts, Secret};
 use steadfast_lab_params::{Plan, thousands};
 use steadfast_lab_workload::{Error, Event, Options, Outcome, execute, execute_by};
 
-/// What to carry out, and where to write it down.
+/// Plan to carry out, and the directory of its reports.
 pub struct RunRequest<'a> {
     /// The runs.
     pub plan: &'a Plan,
@@ -47,7 +47,7 @@ impl<'a> RunRequest<'a> {
     }
 }
 
-/// What came of it.
+/// Result.
 #[derive(Debug)]
 pub struct Reported {
     /// Results of all runs.

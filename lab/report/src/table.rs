@@ -25,7 +25,7 @@ pub(crate) fn number(value: f64, width: usize, decimals: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// What a line is about: groups over nominal seconds (0 if nothing was measured), and processors.
+/// Data of a line: groups over nominal seconds (0 if nothing was measured), and processors.
 pub(crate) struct Stretch<'a> {
     pub groups: &'a Groups,
     pub seconds: f64,

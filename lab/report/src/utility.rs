@@ -118,7 +118,7 @@ fn parse(args: &[String], out: &mut dyn Write) -> Result<(), String> {
     }
 }
 
-/// What is compared of each run: column, and whether more of it is better.
+/// Compared columns of each run, and whether more is better.
 const FIGURES: [(&str, bool); 3] = [("rate", true), ("resp", false), ("MB/sec", true)];
 
 /// Figures of each run (its name and how often it occurred before) in each directory of one side.

@@ -1,4 +1,4 @@
-//! What the original refuses, refused with its words, our place, and its exit status.
+//! Refusals of the original, with its words, our place and its exit status.
 
 use std::ffi::OsString;
 use std::fs;

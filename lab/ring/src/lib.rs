@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 /// Most operations of one ring.
 pub const DEPTH_MAX: usize = 4096;
 
-/// What a slot does.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Way {
     /// From the file into the buffer.

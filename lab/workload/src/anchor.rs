@@ -35,7 +35,7 @@ const LOOK_MAX: u64 = 20_000;
 pub(crate) const CONTROL: &str = "vdb_control.file";
 const CONTROL_TITLE: &str = "* steadfast lab control file, version 1";
 
-/// What goes wrong before the first operation.
+/// Errors before the first operation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
@@ -52,12 +52,12 @@ pub(crate) enum Error {
     Journal(String, String),
 }
 
-/// What is known of a tree before it is opened.
+/// Knowledge of a tree before it is opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Known {
     /// Its control file, checked by a look at the files.
     Checked,
-    /// What a look at every file says: after a crash the control file is older than they are.
+    /// The result of a look at every file: after a crash the control file is older than they are.
     Looked,
     /// Nothing: a format replaces it.
     Fresh,

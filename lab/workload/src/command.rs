@@ -28,7 +28,7 @@ pub(crate) fn run(
     }
 }
 
-/// What a command prints; nothing if it cannot be run.
+/// Output of a command; none if it cannot be run.
 pub(crate) fn output(line: &str, stop: &AtomicBool) -> String {
     let mut all = String::new();
     // A script that fails has said what it had to say.

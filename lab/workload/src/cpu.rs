@@ -60,7 +60,7 @@ impl CpuSample {
         }
     }
 
-    /// What was used since `before`.
+    /// Processor use since `before`.
     pub fn since(&self, before: &CpuSample) -> CpuUse {
         let (now, then) = (&self.machine, &before.machine);
         let of = |field: fn(&Machine) -> u64| field(now).saturating_sub(field(then)) as f64;

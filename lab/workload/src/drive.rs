@@ -158,7 +158,7 @@ impl Context<'_> {
         Ok(tree)
     }
 
-    /// What a recovery found missing, as errors of its run.
+    /// Blocks that a recovery found missing, as errors of its run.
     fn tell_lost(&self, lost: &[IoError], result: &mut RunResult, observer: &mut Observer<'_>) {
         let limit = self.general.data_errors.count.max(1);
         lost.iter().take(limit as usize).for_each(|error| observer(&Event::Error(error)));
@@ -177,7 +177,7 @@ impl Context<'_> {
         }
     }
 
-    /// What was compared since the last call.
+    /// Blocks compared since the last call.
     pub(crate) fn compared(&self) -> Option<u64> {
         self.general.validate?;
         let trees = self.trees.maps().map(|map| &map.compared);
@@ -510,7 +510,7 @@ impl Names {
     }
 }
 
-/// What the threads of a run count.
+/// Counters of the threads of a run.
 fn kinds(cells: &[Arc<Cells>]) -> Vec<Slot> {
     let mut kinds: Vec<Slot> = Vec::new();
     for (slot, _) in cells.iter().flat_map(|c| &c.slots) {
@@ -648,7 +648,7 @@ impl<'a> Watch<'a> {
         self.result.seconds = shared.start.elapsed().as_secs_f64();
     }
 
-    /// What ends a run whose storages fell silent, or whose last error is long ago.
+    /// Ends a run whose storages fell silent, or whose last error is long ago.
     fn stale(&mut self, shared: &Shared<'_>, observer: &mut Observer<'_>) {
         if let Some(seconds) = self.error_seconds
             && shared.errors.load(Relaxed) > 0

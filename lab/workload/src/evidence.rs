@@ -1,4 +1,4 @@
-//! What is said about a corrupted block: where, what was expected, what was found. The shapes are vdbench's.
+//! The report of a corrupted block: place, expected and found bytes. The shapes are vdbench's.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ const LINE: usize = 16;
 /// Lines of a sector's data that are shown; the first two, its header, always are.
 const LINES_MAX: usize = 8;
 
-/// What heads the report of one transfer.
+/// Heading of the report of one transfer.
 pub(crate) fn title(name: &str, path: &Path, lba: u64, length: usize) -> String {
     let shown = steadfast_lab_params::thousands(lba);
     format!(

@@ -62,7 +62,7 @@ pub(crate) fn slots(workload: usize, storage: usize, requested: impl Fn(Operatio
 }
 
 impl Group {
-    /// What this group's threads may count, and what of it was asked for.
+    /// Operations that this group's threads may count, and those that were asked for.
     pub(crate) fn slots(&self) -> Vec<Slot> {
         let mixed = self.fwd.rdpct.is_some();
         slots(self.workload, self.storage, |o| {
@@ -712,7 +712,7 @@ pub(crate) struct Formatter<'a> {
     pub format: Format,
     pub tuning: FormatTuning,
     pub flags: OpenFlags,
-    /// What the first step found.
+    /// Result of the first step.
     pub remains: Mutex<Arc<Remains>>,
     pub next: AtomicU64,
     pub arrived: AtomicUsize,

@@ -190,7 +190,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What came since `before`, an earlier reading of the same cells. The largest value is this reading's own.
+    /// Counts since `before`, an earlier reading of the same cells. The largest value is this reading's own.
     pub fn since(&self, before: &Histogram) -> Histogram {
         let counts: Vec<u64> =
             self.counts.iter().zip(&before.counts).map(|(a, b)| a.saturating_sub(*b)).collect();

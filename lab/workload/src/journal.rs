@@ -59,7 +59,7 @@ const BLOCK_BITS: u32 = 48;
 /// Where a journal begins again if `journal=(max,n)` does not say.
 const JOURNAL_MAX: u64 = 1 << 30;
 
-/// What a map is about. Two that differ in anything but the owner are about different data.
+/// Subject of a map. Two that differ in anything but the owner are about different data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct About {
     pub block: u64,
@@ -87,7 +87,7 @@ struct Writer {
     count: usize,
 }
 
-/// What a crash left.
+/// State after a crash.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub about: About,

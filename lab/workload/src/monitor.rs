@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::Read;
 
-/// What a monitor file asks for.
+/// An order of a monitor file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Order {
     /// The end of this run.
@@ -25,7 +25,7 @@ impl Order {
     }
 }
 
-/// What the file says now; a file that is not there or says something else asks for nothing.
+/// The order in the file now; a file that is not there or has other words gives none.
 pub fn order(path: &str) -> Option<Order> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;

@@ -173,7 +173,7 @@ impl Pattern {
         }
     }
 
-    /// What decides whether a block repeats, and what. One turn of `mix` over a count is a count in steps of its key: for a key near a
+    /// Decides whether a block repeats, and which content. One turn of `mix` over a count is a count in steps of its key: for a key near a
     /// simple fraction of 2^64 it would call far more blocks unique than it should, or far fewer.
     fn draw(&self, file: u64, number: u64) -> u64 {
         mix(mix(mix(self.seed ^ SET_KEY, file), number), SET_KEY)

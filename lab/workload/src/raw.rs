@@ -155,7 +155,7 @@ struct Stream {
 /// Longest sleep of a thread that waits for the first of several schedules.
 const PRIORITY_NAP_NS: u64 = 20_000_000;
 
-/// Who a thread is.
+/// Identity of a thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Thread {
     /// Of its draws and its data.
@@ -194,7 +194,7 @@ pub(crate) struct Plan {
     pub gate: Option<Gate>,
 }
 
-/// What goes wrong before the first operation.
+/// Errors before the first operation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("Open for lun '{0}' failed\n{1}")]
@@ -370,7 +370,7 @@ impl Storage {
         self.streams.iter().flat_map(|s| both.map(|operation| slot(s, operation))).collect()
     }
 
-    /// What its data depends on besides places.
+    /// Seed of its data, besides places.
     pub(crate) fn file_key(&self) -> u64 {
         self.file_key
     }
@@ -511,7 +511,7 @@ impl Storage {
         self.streams.iter().position(|s| draw < s.until).unwrap_or(0)
     }
 
-    /// What the next operation of a stream is: whether it reads, where, how much. `None` at the end of what shall not wrap.
+    /// Next operation of a stream: read or write, place, length. `None` at the end of a stream that does not wrap.
     #[inline]
     fn next_operation(&self, at: usize, thread: usize, random: &mut Random) -> Option<(bool, u64, u64)> {
         let stream = &self.streams[at];
@@ -547,7 +547,7 @@ impl Storage {
         self.parts.get(part).map_or(&self.path, |(path, _)| path)
     }
 
-    /// What the data of a part depends on besides its place.
+    /// Seed of the data of a part, besides its place.
     fn part_key(&self, part: usize) -> u64 {
         if part == 0 { self.file_key } else { mix(self.file_key, part as u64) }
     }

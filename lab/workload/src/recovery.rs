@@ -22,7 +22,7 @@ use steadfast_lab_params::{
     Sd, Work, XferSize,
 };
 
-/// What both runs are called.
+/// Name of both runs.
 pub(crate) const LABEL: &str = "journal_recovery";
 /// Transfers of a recovery, where key blocks are not longer.
 const TRANSFER: u64 = 128 << 10;

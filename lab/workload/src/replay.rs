@@ -155,7 +155,7 @@ impl Player {
         }
     }
 
-    /// What is worth a line at the end.
+    /// Notes for the end.
     fn notes(&self, name: &str) -> Vec<String> {
         let mut notes = Vec::new();
         let (flushes, ns) = (self.flushes.load(Relaxed), self.flush_ns.load(Relaxed));
@@ -329,7 +329,7 @@ impl Context<'_> {
     }
 }
 
-/// What the trace is, and what of it is not done.
+/// Description of the trace, and operations in it that are not carried out.
 fn tell(trace: &Trace, replay: &Replay, observer: &mut Observer<'_>) {
     let seconds = trace.operations.last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     observer(&Event::Notice(&format!(

@@ -1,4 +1,4 @@
-//! What a run found out.
+//! Results of a run.
 
 use crate::cpu::CpuUse;
 use crate::histogram::Histogram;
@@ -12,7 +12,7 @@ pub struct Group {
     pub storage: String,
     /// Name of the wd or fwd.
     pub workload: String,
-    /// What was done.
+    /// Operation.
     pub operation: Operation,
     /// Whether it was asked for, or came with it (opens and closes around reads).
     pub requested: bool,
@@ -59,7 +59,7 @@ impl Groups {
     }
 }
 
-/// What one of several hosts did.
+/// Part of one of several hosts.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// Its name in the parameter file.
@@ -159,7 +159,7 @@ impl Counter {
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// What was run. For a curve, the point of it.
+    /// The run. For a curve, the point of it.
     pub run: Run,
     /// Started at.
     pub started: SystemTime,
@@ -183,7 +183,7 @@ pub struct RunResult {
     pub counters: Vec<Counter>,
     /// `monitor=` asked for the end of all runs.
     pub ended_all: bool,
-    /// What else was noticed, to be said at the end.
+    /// Notes for the end.
     pub notes: Vec<String>,
     /// Number of I/O errors.
     pub errors: u64,

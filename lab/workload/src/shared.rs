@@ -1,4 +1,4 @@
-//! What the threads of one run share, and what each has for itself.
+//! State that the threads of one run share, and state of each thread.
 //!
 //! Shared and read: the end flags and the number of the interval, written a few times in a run. Shared and written:
 //! nothing on the way of an operation, except where the parameters ask for it (a sequential pointer, a schedule).

@@ -123,7 +123,7 @@ fn files_from_anywhere_are_read_whole_and_a_complete_tree_is_believed() {
     assert!(failure.contains("ENOENT"), "what is not there was believed: {failure}");
 }
 
-/// What was read or written of a run, as lines `r|w OFFSET`, is not to be seen from outside; a sparse file tells it.
+/// The reads and writes of a run, as lines `r|w OFFSET`, cannot be seen from outside; a sparse file shows them.
 fn written_blocks(path: &std::path::Path, block: usize) -> Vec<usize> {
     let bytes = fs::read(path).unwrap();
     let filled = bytes.chunks(block).enumerate().filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0));

@@ -26,7 +26,7 @@ const LENGTH_MAX: u64 = 1 << 30;
 const SECTOR: u64 = 512;
 const OURS: &str = "steadfast trace 1";
 
-/// What was done.
+/// Operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Read,
@@ -72,7 +72,7 @@ pub(crate) fn read(path: &Path) -> Result<Trace, String> {
     parse(BufReader::with_capacity(1 << 20, file)).map_err(|why| format!("'{name}'{why}"))
 }
 
-/// What is gathered while lines are read.
+/// State while lines are read.
 #[derive(Default)]
 struct Gathered {
     devices: Vec<Device>,

@@ -46,7 +46,7 @@ const BAD: u8 = 127;
 const BUSY: u8 = 0x80;
 /// One byte each: a quarter of what a small machine has.
 const BLOCKS_MAX: u64 = 4 << 30;
-/// What vdbench's errno 60003 says.
+/// Text of vdbench's errno 60003.
 pub(crate) const CORRUPT: &str = "60003: 'A Data Validation error was discovered'";
 
 /// Keys of one sd, or of all files of one fsd.
@@ -62,7 +62,7 @@ pub(crate) struct Map {
     pub compared: AtomicU64,
     /// Bits of the ratio that the data has; other data is not comparable.
     ratio: AtomicU64,
-    /// What makes the keys known to the next execution.
+    /// Journal that makes the keys known to the next execution.
     journal: Option<Journal>,
     /// Of the data; the journal has it too.
     seed: u64,
@@ -323,7 +323,7 @@ pub(crate) struct Transfer<'a, 'b> {
     pub first: u64,
     /// Byte address in the lun or file.
     pub lba: u64,
-    /// What the data depends on besides place and key.
+    /// Seed of the data, besides place and key.
     pub file_key: u64,
     pub file: &'a File,
     pub path: &'a Path,
@@ -424,7 +424,7 @@ impl Transfer<'_, '_> {
         (keys, now)
     }
 
-    /// What a block at `lba` holds after the write of `key`. `time` of each sector.
+    /// Contents of a block at `lba` after the write of `key`. `time` of each sector.
     fn contents(&self, block: &mut [u8], lba: u64, key: u8, time: impl Fn(usize) -> u64) {
         contents(self.map, self.pattern, self.file_key, block, lba, key, time);
     }
@@ -467,7 +467,7 @@ impl Transfer<'_, '_> {
     }
 }
 
-/// What a block at `lba` of a file holds after the write of `key`.
+/// Contents of a block at `lba` of a file after the write of `key`.
 fn contents(
     map: &Map,
     pattern: &Pattern,

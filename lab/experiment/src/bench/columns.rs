@@ -1,4 +1,4 @@
-//! Who reads: the bare loop, the lab's engines, fio.
+//! The columns: the bare loop, the lab's engines, fio.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use steadfast_lab_report::figures::ArmInfo;
 /// Bytes of a read.
 const BLOCK: u64 = 4096;
 
-/// What each column is asked to do.
+/// Load of a column.
 pub(super) struct Load<'a> {
     pub file: &'a Path,
     pub threads: u32,

@@ -54,7 +54,7 @@ fn overhead(threads: u32) -> Row {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. fio that is not installed is a column that says so.
+/// Any failure that ends the run early. fio that is not installed is a column that says so.
 pub fn run(
     request: &BenchRequest,
     context: &Context,
@@ -67,7 +67,7 @@ pub fn run(
     let mut report = ComparisonReport::new(
         Some(Heading {
             name: "bench".to_owned(),
-            title: "What measuring costs".to_owned(),
+            title: "Cost of measuring".to_owned(),
             question: "Reads that wait for nothing: how many of them each engine does, beside a loop that does nothing else."
                 .to_owned(),
             base: ("bare".to_owned(), "the bare loop".to_owned()),
@@ -144,7 +144,7 @@ pub fn run(
     comparison::write(report, &setup.out, early, request.document.markdown.as_deref())
 }
 
-/// What the issue asks for.
+/// Goals.
 fn judge(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for threads in THREADS {

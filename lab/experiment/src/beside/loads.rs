@@ -19,19 +19,19 @@ pub struct Load {
     pub name: &'static str,
     /// Heading of the report.
     pub title: &'static str,
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     pub question: &'static str,
     /// The parameter file.
     pub parameters: Parameters,
     /// Directory of its lun.
     pub anchor: &'static str,
-    /// What is compared.
+    /// Columns.
     pub(crate) columns: &'static [Column],
-    /// What was to be reached.
+    /// Goals.
     wanted: &'static [Wanted],
     /// Figures of the source report: row of ours, key in the carried file, what it was.
     pub(crate) reported: &'static [(&'static str, &'static str, &'static str)],
-    /// What the source report was about, and what it concluded.
+    /// Setting and conclusion of the source report.
     pub(crate) source: &'static str,
 }
 
@@ -128,7 +128,7 @@ const WRITEBACK: Column = ext4("ext4-writeback", "ext4, data=writeback", "data=w
 pub static LOADS: [Load; 2] = [
     Load {
         name: "cow",
-        title: "What copying on write costs, and how evenly",
+        title: "Cost and evenness of copying on write",
         question: "Half reads, half writes of 4 KiB in one file, as fast as it goes: how many, how evenly, and at what price \
                    in bytes written and space.",
         parameters: Parameters { file: "cow.parm", text: include_str!("../../../workloads/cow.parm") },
@@ -184,7 +184,7 @@ pub static LOADS: [Load; 2] = [
     },
     Load {
         name: "journal",
-        title: "What a journal costs, mode by mode",
+        title: "Cost of each journal mode",
         question: "Seven reads to three writes of 4 KiB, four threads, as fast as it goes: what does each mode of a journal \
                    cost in rate, in evenness, and in bytes written.",
         parameters: Parameters {
@@ -270,7 +270,7 @@ impl Load {
         self.wanted.iter().filter_map(goal).collect()
     }
 
-    /// What the source report printed: row of ours, what it was, the figure.
+    /// Figures of the source report: row of ours, description, value.
     pub(crate) fn reported(&self) -> Vec<(&'static str, &'static str, f64)> {
         let file: Value = sources::reported();
         let figures = &file["workloads"][self.name]["reports"][0];

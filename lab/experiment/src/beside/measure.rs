@@ -20,7 +20,7 @@ use steadfast_lab_report::figures::{self, Row};
 use steadfast_lab_report::number::MIB;
 use steadfast_lab_report::report::{Phase, median};
 
-/// What is needed while one file system is measured.
+/// State while one file system is measured.
 pub(super) struct Hands<'a> {
     pub arm: &'a mut Arm,
     pub shell: &'a mut Shell,
@@ -32,7 +32,7 @@ pub(super) struct Hands<'a> {
     pub report: &'a mut BesideReport,
 }
 
-/// What was counted around a run.
+/// Counts around a run.
 struct Counted {
     result: RunResult,
     phase: Phase,

@@ -73,7 +73,7 @@ impl Told for BesideReport {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. What is merely not installed does not, nor does a load that fails on one file system.
+/// Any failure that ends the run early. A program that is not installed is none, nor is a load that fails on one file system.
 pub fn run(
     request: &BesideRequest,
     context: &Context,
@@ -255,7 +255,7 @@ fn charts(report: &BesideReport) -> Vec<Chart> {
         Chart {
             key: format!("{}rate", variant.prefix),
             title: format!("{}, {}: I/Os a second over time", report.load.file, variant.name),
-            how: "Of each interval the middle of the rounds.".to_owned(),
+            how: "For each interval the median of the rounds.".to_owned(),
             x: Axis::linear("seconds"),
             y: if most > 10.0 * least { Axis::log("I/Os a second") } else { Axis::linear("I/Os a second") },
             limit: None,
@@ -265,7 +265,7 @@ fn charts(report: &BesideReport) -> Vec<Chart> {
     report.variants.iter().map(chart).filter(|chart| !chart.series.is_empty()).collect()
 }
 
-/// What came out, in a few sentences.
+/// Summary, in a few sentences.
 fn summary(report: &BesideReport) -> String {
     let mut words = if report.goals.is_empty() { String::new() } else { goals::summary(&report.goals) };
     for arm in &report.arms {
@@ -285,7 +285,7 @@ fn summary(report: &BesideReport) -> String {
     words.trim().to_owned()
 }
 
-/// What a document gets.
+/// Contents of the table in a document.
 pub(crate) fn figures(report: &BesideReport) -> Figures<'_> {
     let base = report.arms.iter().find(|arm| arm.key == BASE).map_or("ext4", |arm| arm.label.as_str());
     Figures {

@@ -25,8 +25,8 @@ pub fn render(report: &BesideReport) -> String {
     );
     if !report.goals.is_empty() {
         page.push_str(&parts::section(
-            "What was to be reached",
-            "A ratio above 1 is better than what it is held against.",
+            "Goals",
+            "A ratio above 1 is better than the reference.",
             &parts::goals(&report.goals, conditions.rounds),
         ));
     }
@@ -51,7 +51,7 @@ pub fn render(report: &BesideReport) -> String {
             rows.iter().filter(|row| DRAWN.contains(&&row.key[variant.prefix.len()..])).cloned().collect();
         page.push_str(&parts::section(
             &format!("Drawn: {}", variant.name),
-            "The bar is the middle of the rounds, the thin line the smallest and the greatest.",
+            "The bar is the median of the rounds, the thin line the smallest and the largest.",
             &parts::bars(&report.arms, &drawn),
         ));
     }
@@ -67,7 +67,7 @@ pub fn render(report: &BesideReport) -> String {
         parts::parameter_file(&report.load),
         parts::commands(&report.commands)
     );
-    page.push_str(&parts::section("What was run", "", &run));
+    page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
     page + "</main>\n</body>\n</html>\n"
 }
@@ -193,7 +193,7 @@ fn notes(report: &BesideReport) -> Vec<String> {
         "Processor use is the whole machine's: the load, the kernel, the daemon, and whatever else ran. The daemon's own is in \
          rows of its own."
             .to_owned(),
-        "A goal is within the spread when the middle of the rounds misses it and the best of ours against the worst of the \
+        "A goal is within the spread if the median of the rounds misses it and the best of ours against the worst of the \
          others does not."
             .to_owned(),
     ];

@@ -21,33 +21,33 @@ pub struct BesideReport {
     pub experiment: String,
     /// Heading.
     pub title: String,
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     pub question: String,
-    /// What came out, in words.
+    /// Summary, in words.
     pub summary: String,
     /// Where, when and how.
     pub conditions: Conditions,
     /// How large the file was and how long a run, in words; what was reduced on request says so.
     pub sizes: String,
-    /// What is compared, in the order of the columns.
+    /// Columns, in their order.
     pub arms: Vec<ArmInfo>,
     /// How the load was run.
     pub variants: Vec<Variant>,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What was to be reached.
+    /// Goals.
     pub goals: Vec<Goal>,
     /// Pictures for a document.
     pub charts: Vec<Chart>,
     /// Every run of the load, in the order they ran; `operation` is the name of the variant.
     pub phases: Vec<Phase>,
-    /// What the source report printed.
+    /// Figures of the source report.
     pub reported: Vec<Reported>,
-    /// What the source report was about.
+    /// Setting of the source report.
     pub source: String,
     /// The parameter file.
     pub load: Load,
-    /// What a reader must know to compare fairly.
+    /// Notes that a reader needs to compare fairly.
     pub notes: Vec<String>,
     /// Every line typed, repetitions left out.
     pub commands: Vec<Command>,
@@ -69,7 +69,7 @@ pub struct Variant {
 pub struct Reported {
     /// Key of the row of ours that is the same figure.
     pub row: String,
-    /// What it was.
+    /// Description.
     pub what: String,
     /// The figure, in the row's unit.
     pub value: f64,
@@ -81,7 +81,7 @@ impl BesideReport {
         self.rows.iter().find(|row| row.key == key)
     }
 
-    /// What a reader must hear first: the machine had other things to do.
+    /// Warning for the reader if the machine had other work.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
     }

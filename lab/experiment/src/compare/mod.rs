@@ -37,7 +37,7 @@ const MAKING_S: f64 = 5.0;
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. A load that fails on one file system does not: it is a note and no number.
+/// Any failure that ends the run early. A load that fails on one file system is none: it is a note and no number.
 pub fn run(
     request: &CompareRequest,
     context: &Context,
@@ -279,7 +279,7 @@ fn charts(report: &ComparisonReport, phases: &[Phase]) -> Vec<Chart> {
     runs.into_iter().enumerate().map(chart).collect()
 }
 
-/// Who did how many, run by run, for the first few runs.
+/// Rates of each file system, run by run, for the first few runs.
 fn summary(report: &ComparisonReport) -> String {
     let rates: Vec<&Row> = report.rows.iter().filter(|row| row.key.ends_with("/rate")).collect();
     let sentence = |row: &&Row| {

@@ -17,7 +17,7 @@ pub(crate) struct Contender {
     pub key: &'static str,
     /// Heading of its column.
     pub label: String,
-    /// What it is made of.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -27,10 +27,11 @@ pub struct CompareRequest {
     /// The parameter file; further words are targets with options
     #[arg(value_name = "FILE", required = true, num_args = 1..)]
     words: Vec<String>,
-    /// File systems with commas between: steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, and directories, which have a
-    /// '/' in their names; ratios refer to the first. May be repeated. One target alone may have options:
-    /// ext4:data=journal (of its mount), steadfast:recordsize=64K,compression=lz4 (properties)
-    #[arg(long = "target", value_name = "LIST")]
+    /// Some of steadfast, ext4, xfs, btrfs, zfs-fuse, gocryptfs, with commas between,
+    /// and directories, which have a '/' in their names; ratios refer to the first.
+    /// May be repeated, and then one of them may have options: of its mount
+    /// (ext4:data=journal) or properties (steadfast:recordsize=64K,compression=lz4)
+    #[arg(long = "target", value_name = "LIST", verbatim_doc_comment)]
     targets: Vec<String>,
     /// Directory of zfs-fuse and its zpool [default: /sbin, where Debian puts them]
     #[arg(long, value_name = "DIR")]

@@ -3,7 +3,7 @@
 use super::report::{ComparisonReport, Heading};
 use crate::document::Figures;
 
-/// What a document gets.
+/// Contents of the table in a document.
 pub(crate) fn figures<'a>(report: &'a ComparisonReport, heading: &'a Heading) -> Figures<'a> {
     Figures {
         name: &heading.name,

@@ -20,8 +20,8 @@ pub fn render(report: &ComparisonReport) -> String {
     );
     if !report.goals.is_empty() {
         page.push_str(&parts::section(
-            "What was to be reached",
-            "A ratio above 1 is better than what it is held against.",
+            "Goals",
+            "A ratio above 1 is better than the reference.",
             &parts::goals(&report.goals, conditions.rounds),
         ));
     }
@@ -35,11 +35,11 @@ pub fn render(report: &ComparisonReport) -> String {
             &lead,
             &parts::figures(&report.arms, &report.rows, base),
         ));
-        let lead = "The bar is the middle of the rounds, the thin line the smallest and the greatest.";
-        page.push_str(&parts::section("The same, drawn", lead, &parts::bars(&report.arms, &report.rows)));
+        let lead = "The bar is the median of the rounds, the thin line the smallest and the largest.";
+        page.push_str(&parts::section("The figures, drawn", lead, &parts::bars(&report.arms, &report.rows)));
     }
     if !report.charts.is_empty() {
-        page.push_str(&parts::section("As it grows, and as it fills", "", &parts::charts(&report.charts)));
+        page.push_str(&parts::section("Curves", "", &parts::charts(&report.charts)));
     }
     page.push_str(&parts::section("Read this before you compare", "", &notes(report)));
     let run = format!(
@@ -47,12 +47,12 @@ pub fn render(report: &ComparisonReport) -> String {
         parts::facts(conditions),
         parts::commands(&report.commands)
     );
-    page.push_str(&parts::section("What was run", "", &run));
+    page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
     page + "</main>\n</body>\n</html>\n"
 }
 
-/// What holds of every run of `engine`.
+/// Notes for every run of `engine`.
 fn of_the_engine() -> Vec<String> {
     vec![
         "Image files lie on one disk beside each other; kernel file systems are mounted from loop devices over them, with \
@@ -65,7 +65,7 @@ fn of_the_engine() -> Vec<String> {
             .to_owned(),
         "The empty FUSE file system keeps names in memory and does nothing else: what FUSE itself costs on this machine."
             .to_owned(),
-        "A goal is within the spread when the middle of the rounds misses it and the best of ours against the worst of the \
+        "A goal is within the spread if the median of the rounds misses it and the best of ours against the worst of the \
          others does not."
             .to_owned(),
     ]

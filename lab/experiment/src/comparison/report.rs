@@ -19,34 +19,34 @@ pub struct ComparisonReport {
     /// Of another experiment that has figures of many columns; none is the engine's.
     #[serde(default)]
     pub heading: Option<Heading>,
-    /// What came out, in a sentence.
+    /// Summary, in a sentence.
     pub summary: String,
     /// Where, when and how.
     pub conditions: Conditions,
     /// How large files and trees were, in words.
     pub sizes: String,
-    /// What is compared, in the order of the columns.
+    /// Columns, in their order.
     pub arms: Vec<ArmInfo>,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What was to be reached.
+    /// Goals.
     pub goals: Vec<Goal>,
     /// Pictures.
     pub charts: Vec<Chart>,
-    /// What a reader must know to compare fairly.
+    /// Notes that a reader needs to compare fairly.
     pub notes: Vec<String>,
     /// Every line typed, repetitions left out.
     pub commands: Vec<Command>,
 }
 
-/// What is said of the experiment itself.
+/// Title and question of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Heading {
     /// Name on the command line.
     pub name: String,
     /// Heading of the report.
     pub title: String,
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     pub question: String,
     /// Key of the column that ratios refer to, and its name.
     pub base: (String, String),
@@ -76,7 +76,7 @@ impl ComparisonReport {
         }
     }
 
-    /// What is said of the experiment.
+    /// Title and question of the experiment.
     pub(crate) fn heading(&self) -> Heading {
         self.heading.clone().unwrap_or_else(|| Heading {
             name: "engine".to_owned(),
@@ -98,7 +98,7 @@ impl ComparisonReport {
         self.rows.iter().find(|row| row.key == key)
     }
 
-    /// What a reader must hear first: the machine had other things to do.
+    /// Warning for the reader if the machine had other work.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
     }

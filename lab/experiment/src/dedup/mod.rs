@@ -38,7 +38,7 @@ use crate::setup::Setup;
 
 /// Bytes of one write(2), and of a block that repeats: a record.
 const RECORD: usize = 128 << 10;
-/// Who takes part.
+/// Columns.
 const KEYS: [&str; 4] = ["steadfast", "dedup", "btrfs", "xfs"];
 /// Copies of one file that are updated alike.
 const GUESTS: u64 = 8;
@@ -66,7 +66,7 @@ struct Run<'a> {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. What is merely not installed does not.
+/// Any failure that ends the run early. A program that is not installed is no failure.
 pub fn run(
     request: &DedupRequest,
     context: &Context,
@@ -138,7 +138,7 @@ fn recipes(request: &DedupRequest) -> Vec<Recipe> {
     ]
 }
 
-/// What writing a file came to.
+/// Result of writing a file.
 struct Written {
     rate: f64,
     /// Milliseconds of each write(2), sorted.

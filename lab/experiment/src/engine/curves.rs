@@ -1,4 +1,4 @@
-//! What an operation costs as trees and pools grow, and what cleaning costs as a pool fills.
+//! Cost of an operation as trees and pools grow, and cost of cleaning as a pool fills.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const RECORD: usize = 128 << 10;
 /// Milliseconds that no write may take while the cleaner is at work.
 pub(super) const STALL_MS: f64 = 200.0;
 
-/// What the progress bar counts, all curves together.
+/// Units of the progress bar, all curves together.
 pub(super) fn steps(request: &EngineRequest) -> f64 {
     let sizes = request.sizes();
     let count = |part: &str, points: usize, weight: f64| {
@@ -229,7 +229,7 @@ fn pool_place(workdir: &Workdir, number: u64) -> Result<Workdir, Error> {
     Workdir::create(&workdir.subdirectory(&format!("c{number}"))?)
 }
 
-/// What the simulated cleaner says of one utilisation.
+/// Output of the simulated cleaner for one utilisation.
 #[derive(serde::Deserialize)]
 struct Simulated {
     percent: f64,

@@ -1,4 +1,4 @@
-//! What was to be reached, and whether it was.
+//! Goals, and whether they are met.
 
 use steadfast_lab_report::figures::Goal;
 use steadfast_lab_report::figures::goals::{Bound, bound, ratio, summary as summed};
@@ -143,7 +143,7 @@ pub fn judge(report: &ComparisonReport) -> Vec<Goal> {
     judged.into_iter().flatten().collect()
 }
 
-/// What came out, in a sentence or three.
+/// Summary, in a sentence or three.
 pub fn summary(report: &ComparisonReport) -> String {
     summed(&report.goals)
 }

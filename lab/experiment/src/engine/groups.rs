@@ -19,7 +19,7 @@ use crate::host::shell::Shell;
 use crate::load::files::{self, Blocks, Noise};
 use crate::load::source_tree;
 
-/// What a group needs while it runs on one arm.
+/// State of a group while it runs on one arm.
 struct Hands<'a> {
     arm: &'a mut Arm,
     shell: &'a mut Shell,
@@ -63,7 +63,7 @@ fn rounds(group: &Group, request: &EngineRequest) -> u32 {
     if group.once { 1 } else { request.rounds() }
 }
 
-/// What the progress bar counts, all groups together.
+/// Units of the progress bar, all groups together.
 pub(super) fn steps(request: &EngineRequest) -> f64 {
     let arms = request.arms.as_ref().map_or(super::columns::KEYS.len(), Vec::len) as f64;
     let wanted = GROUPS.iter().filter(|group| request.wants(group.name));
@@ -336,7 +336,7 @@ fn cow(hands: &mut Hands<'_>) -> Result<(), Error> {
     hands.arm.settle(hands.shell)
 }
 
-/// What our daemons took, at most, over the whole run, against what they are told to take.
+/// Peak memory of our daemons over the whole run, against their limits.
 fn memory(run: &mut Run<'_>) -> Result<(), Error> {
     let row = Row::new(
         "memory_mib",

@@ -66,7 +66,7 @@ impl Run<'_> {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. What is merely not installed does not.
+/// Any failure that ends the run early. A program that is not installed is no failure.
 pub fn run(
     request: &EngineRequest,
     context: &Context,

@@ -1,4 +1,4 @@
-//! What experiments share that switch one feature on and off: the columns of the source reports.
+//! The columns of the source reports, for experiments that switch one feature on and off.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ pub fn factors(report: &Report, measure: &Measure) -> String {
     found.join(" and ")
 }
 
-/// What is to be known of every run.
+/// Notes for every run.
 pub fn plain_notes(report: &Report) -> Vec<String> {
     let conditions = &report.conditions;
     let mut notes = vec![
@@ -157,7 +157,7 @@ pub fn plain_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// What is to be known of every comparison with the source reports.
+/// Notes for every comparison with the source reports.
 pub fn notes(report: &Report) -> Vec<String> {
     let mut notes = vec![
         "Other machine, other file system, other engine: the source reports ran OpenZFS inside the kernel and the \

@@ -1,4 +1,4 @@
-//! What compression saves and costs: the first experiment of the source reports.
+//! Gain and cost of compression: the first experiment of the source reports.
 
 use super::columns;
 use super::experiment::{ArmSpec, Experiment, StageFacts};

@@ -86,7 +86,7 @@ impl Target for Directories {
     }
 
     fn used_how(&self) -> &'static str {
-        "What the files added to df, or their blocks where the directory is no mount"
+        "Growth of df, or the blocks of the files where the directory is no mount"
     }
 
     fn processes(&mut self) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! What encryption costs: the second experiment of the source reports.
+//! Cost of encryption: the second experiment of the source reports.
 
 use super::columns;
 use super::experiment::{ArmSpec, Experiment, StageFacts};
@@ -16,7 +16,7 @@ impl Experiment for Encryption {
     }
 
     fn title(&self) -> &'static str {
-        "What encryption costs"
+        "Cost of encryption"
     }
 
     fn question(&self) -> &'static str {

@@ -14,7 +14,7 @@ pub struct ArmSpec {
     pub short: &'static str,
     /// Anchor in the parameter file.
     pub anchor: &'static str,
-    /// What is set up for it.
+    /// Its volume.
     pub volume: Volume,
 }
 
@@ -24,9 +24,9 @@ pub trait Experiment {
     fn name(&self) -> &'static str;
     /// Heading of the report.
     fn title(&self) -> &'static str;
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     fn question(&self) -> &'static str;
-    /// What is compared; the feature first.
+    /// Arms, the feature first.
     fn arms(&self) -> Vec<ArmSpec>;
     /// The load.
     fn parameters(&self) -> Parameters;
@@ -34,9 +34,9 @@ pub trait Experiment {
     fn sources(&self) -> Vec<Source>;
     /// The figures, in the order of the table.
     fn measures(&self, phases: &[Phase], stage: &StageFacts) -> Vec<Measure>;
-    /// What came out, in words.
+    /// Summary, in words.
     fn summary(&self, report: &Report) -> String;
-    /// What a reader must know to compare fairly.
+    /// Notes that a reader needs to compare fairly.
     fn notes(&self, report: &Report) -> Vec<String>;
 
     /// Free bytes needed where the image files lie.
@@ -45,7 +45,7 @@ pub trait Experiment {
     }
 }
 
-/// What measures need to know besides the phases.
+/// Facts that measures need besides the phases.
 #[derive(Clone, Debug)]
 pub struct StageFacts {
     /// How the used space was measured.

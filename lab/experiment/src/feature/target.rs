@@ -27,7 +27,7 @@ pub struct Dataset {
     pub name: &'static str,
     /// Properties it is made with.
     pub properties: &'static [&'static str],
-    /// What is typed on standard input.
+    /// Passphrase, typed on standard input.
     pub passphrase: Option<&'static str>,
 }
 
@@ -43,7 +43,7 @@ impl Volume {
 
 /// Something that can be measured.
 pub trait Target {
-    /// What it is, for the report.
+    /// Description for the report.
     fn describe(&self) -> String;
 
     /// Names of the arms, long and short, where they are not what the experiment says: somebody else's directories.
@@ -71,7 +71,7 @@ pub trait Target {
         BTreeMap::new()
     }
 
-    /// What was run so far.
+    /// Commands run so far.
     fn history(&self) -> Vec<report::Command>;
 
     /// Takes everything away that was made. Called in every case; called twice, the second call does nothing.

@@ -34,7 +34,7 @@ impl Arms {
         Ok(arms)
     }
 
-    /// What the report says of them.
+    /// Their entries in the report.
     pub fn info(&self) -> Vec<ArmInfo> {
         self.list
             .iter()

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::zfs_fuse;
 use crate::host::requirements::on_path;
 
-/// What an arm is made of.
+/// Kind of a file system.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// A kernel file system on a loop device.
@@ -54,7 +54,7 @@ pub(crate) struct Recipe {
     pub key: &'static str,
     /// Heading of its column.
     pub label: &'static str,
-    /// What it is made of.
+    /// Its kind.
     pub kind: Kind,
     /// Size of its image.
     pub image_bytes: u64,

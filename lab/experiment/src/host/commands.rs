@@ -34,11 +34,11 @@ pub struct Commands {
     scratch: PathBuf,
     history: Vec<report::Command>,
     patience: Duration,
-    /// Who ends a command that still runs.
+    /// Flag that ends a command that still runs.
     stop: Option<Arc<AtomicBool>>,
 }
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit status; none when ended by a signal.

@@ -50,14 +50,14 @@ impl Shell {
         ended?.map(|ended| well(line, ended)).transpose()
     }
 
-    /// What was run, repetitions left out.
+    /// Lines that were run, each once.
     pub fn history(&self) -> Vec<report::Command> {
         let mut seen = std::collections::BTreeSet::new();
         self.commands.history().iter().filter(|c| seen.insert(c.line.clone())).cloned().collect()
     }
 }
 
-/// What a line printed that ended with exit status 0.
+/// Output of a line that ended with exit status 0.
 fn well(line: &str, ended: Ended) -> Result<String, Error> {
     match ended.status {
         Some(0) => Ok(ended.stdout),

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::Error;
 use steadfast_lab_report::report::Space;
 
-/// What `df` says of the file system that `directory` lies on: size and used bytes.
+/// Size and used bytes of the file system of `directory`, as `df` has them.
 pub fn df(directory: &Path) -> Result<(u64, u64), Error> {
     let stat = rustix::fs::statvfs(directory)
         .map_err(|e| Error::io("ask the free space of", directory)(e.into()))?;
@@ -23,7 +23,7 @@ pub fn available(directory: &Path) -> Result<u64, Error> {
     Ok(stat.f_bavail * unit)
 }
 
-/// What `du` says of everything below `directory` on the same file system: bytes of blocks, and of sizes.
+/// Bytes of blocks and of sizes of everything below `directory` on the same file system, as `du` has them.
 pub fn du(directory: &Path) -> Result<(u64, u64), Error> {
     let device = fs::symlink_metadata(directory).map_err(Error::io("look at", directory))?.dev();
     let (mut blocks, mut sizes) = (0, 0);

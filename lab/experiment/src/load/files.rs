@@ -177,7 +177,7 @@ pub fn unlink(folder: &Path, count: u64) -> std::io::Result<f64> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// What overwriting for a while cost.
+/// Cost of overwriting for a while.
 #[derive(Clone, Debug, Default)]
 pub struct Overwritten {
     /// Bytes accepted.

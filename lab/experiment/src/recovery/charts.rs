@@ -34,7 +34,7 @@ pub(super) fn charts(report: &RecoveryReport) -> Vec<Chart> {
         Chart {
             key: key.to_owned(),
             title: title.to_owned(),
-            how: "The middle of the rounds; dashed what the source report printed.".to_owned(),
+            how: "The median of the rounds; dashed: the figures of the source report.".to_owned(),
             x: Axis::linear("percent full"),
             y: Axis::log("MB/s"),
             limit: None,

@@ -6,7 +6,7 @@ use steadfast_lab_report::report::median;
 
 use super::report::{FILLS, RecoveryReport};
 
-/// What was to be reached by the columns that were asked for.
+/// Goals of the columns that were asked for.
 pub(super) fn judge(report: &RecoveryReport) -> Vec<figures::Goal> {
     let (rows, mut found) = (&report.rows, Vec::new());
     let has = |arm: &str| report.arms.iter().any(|known| known.key == arm);
@@ -39,7 +39,7 @@ pub(super) fn judge(report: &RecoveryReport) -> Vec<figures::Goal> {
     found
 }
 
-/// What came out, in a few sentences.
+/// Summary, in a few sentences.
 pub(super) fn summary(report: &RecoveryReport) -> String {
     let mut words = if report.goals.is_empty() { String::new() } else { goals::summary(&report.goals) };
     for arm in report.arms.iter().filter(|arm| !arm.is_absent(&report.rows)) {

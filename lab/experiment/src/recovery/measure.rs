@@ -23,7 +23,7 @@ const CACHE_BYTES: u64 = 2 << 30;
 /// Rough seconds of one stage, for the progress bar.
 pub(super) const STAGE_S: f64 = 10.0;
 
-/// What is at hand while it runs.
+/// State while it runs.
 pub(super) struct Hands<'a> {
     pub(super) shell: &'a mut Shell,
     pub(super) stop: &'a AtomicBool,
@@ -31,7 +31,7 @@ pub(super) struct Hands<'a> {
     pub(super) report: &'a mut RecoveryReport,
     pub(super) round: u32,
     pub(super) device_bytes: u64,
-    /// What stands for a hard disk.
+    /// Model of a hard disk.
     pub(super) model: &'static str,
     /// Where images lie, which nobody needs to read in a report.
     pub(super) below: &'a str,
@@ -48,7 +48,7 @@ pub(super) fn ends_a_round(key: &str, error: &Error) -> bool {
     ends_a_step(key, error) || matches!(error, Error::Answer { .. }) && !key.starts_with("raidz")
 }
 
-/// What went wrong, in a line, without the folder in which all images lie.
+/// An error in one line, without the folder of the images.
 pub(super) fn said(error: &Error, below: &str) -> String {
     error.to_string().replace('\n', " ").replace(below, "")
 }
@@ -80,7 +80,7 @@ pub(super) fn redundant_of(
     Ok(Redundant::new(key, kind, home.clone(), devices, device(DEVICES - 1), bytes, !given).named(round))
 }
 
-/// What dd reaches on the devices, MB/s [lab_recovery.1].
+/// Rates of dd on the devices, MB/s [lab_recovery.1].
 #[derive(Clone, Copy)]
 struct Limits {
     read: f64,
@@ -191,7 +191,7 @@ impl Hands<'_> {
         Ok(Limits { read, clone, row })
     }
 
-    /// What a step came to; nothing, and noted, where a stranger did not come to its end [lab_recovery.3].
+    /// Result of a step; none, and a note, if another file system failed in it [lab_recovery.3].
     fn step<T>(
         &mut self,
         bench: &Redundant,

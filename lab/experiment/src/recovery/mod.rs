@@ -81,7 +81,7 @@ impl Told for RecoveryReport {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. What is merely not installed does not.
+/// Any failure that ends the run early. A program that is not installed is no failure.
 pub fn run(
     request: &RecoveryRequest,
     context: &Context,
@@ -182,7 +182,7 @@ fn device_bytes(request: &RecoveryRequest) -> Result<u64, Error> {
     Ok(if request.devices.is_empty() { request.device_bytes() } else { least })
 }
 
-/// What a document gets.
+/// Contents of the table in a document.
 pub(crate) fn figures(report: &RecoveryReport) -> Figures<'_> {
     let base = report.arms.first().map_or(("raidz1", "raidz1"), |arm| (arm.key.as_str(), arm.label.as_str()));
     Figures {

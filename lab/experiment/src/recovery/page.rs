@@ -20,8 +20,8 @@ pub fn render(report: &RecoveryReport) -> String {
     );
     if !report.goals.is_empty() {
         page.push_str(&parts::section(
-            "What was to be reached",
-            "A ratio above 1 is better than what it is held against.",
+            "Goals",
+            "A ratio above 1 is better than the reference.",
             &parts::goals(&report.goals, conditions.rounds),
         ));
     }
@@ -40,7 +40,7 @@ pub fn render(report: &RecoveryReport) -> String {
         report.rows.iter().filter(|row| row.key.ends_with("75") && row.unit == "MB/s").cloned().collect();
     page.push_str(&parts::section(
         "Drawn: 75 % full",
-        "The bar is the middle of the rounds, the thin line the smallest and the greatest.",
+        "The bar is the median of the rounds, the thin line the smallest and the largest.",
         &parts::bars(&report.arms, &drawn),
     ));
     let small: Vec<Row> = report.rows.iter().filter(|row| small_files::is_of_this(row)).cloned().collect();
@@ -48,7 +48,7 @@ pub fn render(report: &RecoveryReport) -> String {
         let mut answers: Vec<String> = small_files::of_scans(&report.rows).into_iter().collect();
         answers.extend(small_files::answers(&report.rows, &report.model));
         page.push_str(&parts::section(
-            "What the source report left open: memory, and fast devices beside slow ones",
+            "Open questions of the source report: memory, and fast devices beside slow ones",
             &answers.join(" "),
             &parts::bars(&report.arms[..1], &small),
         ));
@@ -65,7 +65,7 @@ pub fn render(report: &RecoveryReport) -> String {
         parts::commands(&report.commands),
         courses(report)
     );
-    page.push_str(&parts::section("What was run", "", &run));
+    page.push_str(&parts::section("Commands and conditions", "", &run));
     page.push_str(&parts::footer(conditions, &report.schema, report.version));
     page + "</main>\n</body>\n</html>\n"
 }

@@ -27,7 +27,7 @@ const SAMPLE: Duration = Duration::from_millis(50);
 /// Most time for a daemon to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What it is made of.
+/// Its kind.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// A pool of ours with so many columns of parity.

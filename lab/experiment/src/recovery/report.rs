@@ -25,32 +25,32 @@ pub struct RecoveryReport {
     pub version: u32,
     /// Heading.
     pub title: String,
-    /// What is asked, in one sentence.
+    /// Question, in one sentence.
     pub question: String,
-    /// What came out, in words.
+    /// Summary, in words.
     pub summary: String,
     /// Where, when and how.
     pub conditions: Conditions,
     /// How large everything was, in words.
     pub sizes: String,
-    /// What stands for a hard disk, as `zpool inject` takes it.
+    /// Model of a hard disk, as `zpool inject` takes it.
     #[serde(default = "usual_model")]
     pub model: String,
-    /// What is compared, in the order of the columns.
+    /// Columns, in their order.
     pub arms: Vec<ArmInfo>,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What was to be reached.
+    /// Goals.
     pub goals: Vec<Goal>,
     /// Pictures.
     pub charts: Vec<Chart>,
     /// Every recovery, over time.
     pub courses: Vec<Course>,
-    /// What the source report printed.
+    /// Figures of the source report.
     pub reported: Vec<Reported>,
-    /// What the source report was about.
+    /// Setting of the source report.
     pub source: String,
-    /// What a reader must know to compare fairly.
+    /// Notes that a reader needs to compare fairly.
     pub notes: Vec<String>,
     /// Every line typed, repetitions left out.
     pub commands: Vec<Command>,
@@ -85,7 +85,7 @@ pub struct Course {
 /// A figure of the source report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reported {
-    /// What it was.
+    /// Description.
     pub what: String,
     /// As printed.
     pub printed: String,
@@ -150,7 +150,7 @@ impl RecoveryReport {
         }
     }
 
-    /// What a reader must hear first: the machine had other things to do.
+    /// Warning for the reader if the machine had other work.
     pub fn warning(&self) -> Option<String> {
         figures::warning(&self.conditions)
     }

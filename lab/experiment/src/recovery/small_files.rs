@@ -1,4 +1,4 @@
-//! What the source report left open, asked of a reader: on slow devices, what do more memory, a cache device and special devices
+//! Questions that the source report left open: on slow devices, what do more memory, a cache device and special devices
 //! gain?
 //!
 //! A tree of small files in the shape of sources is read file by file by one reader, from a raidz1 of four devices that stand for hard
@@ -25,7 +25,7 @@ const LITTLE_MIB: u64 = 4;
 const DEVICE_BYTES: u64 = 256 << 20;
 /// Devices that stand for hard disks.
 const DISKS: usize = 4;
-/// What is small where small blocks go to special devices.
+/// Largest block that goes to special devices as a small one.
 const SMALL: &str = "32K";
 /// Column that the figures stand in.
 const ARM: &str = "raidz1";
@@ -40,7 +40,7 @@ const ROWS: [(&str, &str); 6] = [
     ("small_both", "read cold, small blocks there as well"),
 ];
 
-/// What is put beside the disks.
+/// Devices beside the disks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Beside {
     /// Nothing at first, then a cache device.
@@ -160,7 +160,7 @@ pub(super) fn is_of_this(row: &Row) -> bool {
     ROWS.iter().any(|(key, _)| *key == row.key)
 }
 
-/// What a cache device in front of hard disks is to a scan, in a sentence.
+/// Effect of a cache device on a scan of hard disks, in a sentence.
 pub(super) fn of_scans(rows: &[Row]) -> Option<String> {
     let rate = |key: &str| rows.iter().find(|row| row.key == key)?.median(ARM);
     Some(format!(
@@ -175,7 +175,7 @@ pub(super) fn of_scans(rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// What came out on disks of this model, in sentences.
+/// Answers on disks of this model, in sentences.
 pub(super) fn answers(rows: &[Row], model: &str) -> Vec<String> {
     let rate = |key: &str| rows.iter().find(|row| row.key == key)?.median(ARM);
     let Some(cold) = rate("small_cold") else { return Vec::new() };

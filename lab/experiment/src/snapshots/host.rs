@@ -1,4 +1,4 @@
-//! Who takes snapshots: a pool of ours by its commands, btrfs by its own.
+//! Snapshots on one file system: a pool of ours by its commands, btrfs by its own.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -90,7 +90,7 @@ struct Run<'a> {
     progress: Progress,
     stop: &'a AtomicBool,
     report: ComparisonReport,
-    /// What came to no end in its time, a sentence each.
+    /// Steps that were stopped after their time, a sentence each.
     cut: Vec<String>,
     /// Arms that hold snapshots which could not be destroyed in time, and are left out from then on.
     full: Vec<&'static str>,
@@ -101,7 +101,7 @@ struct Run<'a> {
 /// Runs it and writes the reports.
 ///
 /// # Errors
-/// Whatever keeps it from its end. What is merely not installed does not.
+/// Any failure that ends the run early. A program that is not installed is no failure.
 pub fn run(
     request: &SnapshotsRequest,
     context: &Context,
@@ -132,7 +132,7 @@ pub fn run(
     let report = ComparisonReport::new(
         Some(Heading {
             name: "snapshots".to_owned(),
-            title: "What snapshots cost".to_owned(),
+            title: "Cost of snapshots".to_owned(),
             question: "Many snapshots of one file system: what does it cost to take one more, to write, to list them, to send them elsewhere, to be rid of them, and do unique blocks add up?".to_owned(),
             base: ("btrfs".to_owned(), "btrfs".to_owned()),
         }),
@@ -183,7 +183,7 @@ pub fn run(
         "The room in the last picture is that of the pool or file system as a whole, less what there was before the first change; the thin line is the bytes that programs wrote.".to_owned(),
     ];
     report.notes.push(
-        "What is sent, and what cp copies, goes from one file system to another on the same disk, from cold, until it is durable there: the sending one was \
+        "Send and cp go from one file system to another on the same disk, from cold, until everything is durable there: the sending one was \
          unmounted (our pool exported) and the kernel's caches dropped before. Both pools of ours are of one daemon. What arrived was compared with \
          what was sent."
             .to_owned(),
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         self.full.push(key);
         let (seconds, label) = (self.request.peer_seconds(), format!("{what}, stopped before its end after"));
         let key_of_row = if ended.0.is_none() { "halted_destroy" } else { "halted_freed" };
-        let row = Row::new(key_of_row, &label, "s", false, "What it may take at most.");
+        let row = Row::new(key_of_row, &label, "s", false, "The longest time allowed.");
         figures::add(&mut self.report.rows, &row, key, f64::from(seconds));
         self.stopped(key, round, &format!("{what} was stopped after {seconds} s."));
         Ok(ended)

@@ -186,7 +186,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&values.collect::<Vec<_>>())
 }
 
-/// What is written down of one round.
+/// Figures of one round.
 #[derive(Default)]
 struct Found {
     /// Seconds of each pass, by stream and by cp.
@@ -416,7 +416,7 @@ fn counted(line: &str, (said, seconds): (String, f64)) -> Result<(f64, f64), Err
     }
 }
 
-/// What issues want of streams.
+/// Goals of streams.
 pub(super) fn judge(rows: &[Row]) -> Vec<Goal> {
     [
         ("stream_cp", Bound::AtLeast(0.7), "sent and received at least 0.7 of the rate of cp"),

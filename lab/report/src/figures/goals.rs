@@ -5,7 +5,7 @@
 
 use super::{Goal, Row, Verdict, shown};
 
-/// What a figure itself is held to.
+/// Limit of a figure by itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// Not less.
@@ -102,7 +102,7 @@ impl Verdict {
     }
 }
 
-/// What came out, in a sentence or three.
+/// Summary, in a sentence or three.
 pub fn summary(goals: &[Goal]) -> String {
     let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
     let unmeasured = count(Verdict::NotMeasured);

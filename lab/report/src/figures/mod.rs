@@ -55,7 +55,7 @@ pub struct Row {
     pub values: BTreeMap<String, Vec<f64>>,
 }
 
-/// What was to be reached.
+/// Goals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Goal {
     /// In words: "sequential write at least 0.7 of ext4".
@@ -64,14 +64,14 @@ pub struct Goal {
     pub row: String,
     /// The arm that is judged.
     pub arm: String,
-    /// What it is held against; none where the figure itself is judged.
+    /// The arm it is compared with; none where the figure itself is judged.
     pub against: Option<String>,
     /// The ratio (better is greater), or the figure itself (smaller is better), that counts as reached.
     pub limit: f64,
     /// Of a figure itself: greater is better.
     #[serde(default)]
     pub at_least: bool,
-    /// What was measured, the same way.
+    /// Measured value, the same way.
     pub measured: Option<f64>,
     /// The best and the worst that the rounds allow to be said.
     pub range: Option<(f64, f64)>,
@@ -195,7 +195,7 @@ pub fn add(rows: &mut Vec<Row>, row: &Row, arm: &str, value: f64) {
     entry(rows, row).values.entry(arm.to_owned()).or_default().push(value);
 }
 
-/// What a reader must hear first: the machine had other things to do.
+/// Warning for the reader if the machine had other work.
 pub fn warning(conditions: &Conditions) -> Option<String> {
     let busy = conditions.machine.busy_before_percent;
     (busy > 5.0).then(|| {

@@ -201,7 +201,7 @@ fn ends(report: &Report) -> Option<(&str, &str)> {
     }
 }
 
-/// What the feature costs, as a factor, here and in the reports: the one figure that machines do not spoil.
+/// Cost of the feature, as a factor, here and in the reports: the one figure that does not depend on the machine.
 pub fn ratios(report: &Report) -> String {
     let Some((on, off)) = ends(report) else { return String::new() };
     let ratio = |high: Option<f64>, low: Option<f64>| match (high, low) {

@@ -8,7 +8,7 @@ use crate::figures::shown;
 use crate::number;
 use crate::report::{Interval, Phase, Report, Unit, median};
 
-/// What lines are drawn of: runs of the load on several arms.
+/// Data of the lines: runs of the load on several arms.
 pub struct Runs<'a> {
     /// Key and name of each arm, in the order of their colours.
     pub arms: Vec<(&'a str, &'a str)>,

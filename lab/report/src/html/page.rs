@@ -48,7 +48,7 @@ pub fn render(report: &Report) -> String {
     ));
     if beside {
         page.push_str(&section(
-            "What turning it on costs, here and there",
+            "Cost of turning it on, here and in the reports",
             "Machines differ, so milliseconds of one cannot be held against those of another. How many times more the \
              same machine needs can. The dotted line is 1×: no difference.",
             &bars::ratios(report),
@@ -82,7 +82,7 @@ pub fn render(report: &Report) -> String {
             &space,
         ));
     }
-    page.push_str(&section("What was run", "", &what_was_run(report)));
+    page.push_str(&section("Commands and conditions", "", &what_was_run(report)));
     page.push_str(&section("Read this before you compare", "", &notes(report)));
     page.push_str(&footer(conditions, &report.schema, report.version));
     page.push_str(&format!("</main>\n<script>{PRINT}</script>\n</body>\n</html>\n"));

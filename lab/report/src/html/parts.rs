@@ -30,7 +30,7 @@ pub fn opening(title: &str, question: &str, summary: &str, warning: Option<&str>
     )
 }
 
-/// Who made it.
+/// The end of the page: schema, version, date.
 pub fn footer(conditions: &Conditions, schema: &str, version: u32) -> String {
     format!(
         "<footer>Made by <code>{}</code> on {}. The same figures for programs: <code>report.json</code>, schema {} version {version}.</footer>\n",
@@ -125,7 +125,7 @@ pub fn scroll(table: &str) -> String {
     format!("<div class=\"scroll dense\" tabindex=\"0\"><table>\n{table}</table></div>\n")
 }
 
-/// What was to be reached, as a table.
+/// Goals, as a table.
 pub fn goals(goals: &[Goal], rounds: u32) -> String {
     let mut table = String::from(
         "<thead><tr><th scope=\"col\">Goal</th><th scope=\"col\">Wanted</th><th scope=\"col\">Measured</th>\

@@ -18,7 +18,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// Wait of a group that is ahead of the others.
 const GATE_NAP: Duration = Duration::from_micros(50);
 
-/// What a slot has under way.
+/// Operation of a slot under way.
 #[derive(Clone, Copy)]
 struct Flight {
     stream: usize,
@@ -31,7 +31,7 @@ struct Flight {
     late_ns: u64,
 }
 
-/// What a slot that is free may do now.
+/// Next operation of a free slot.
 enum Turn {
     Go { stream: usize, late_ns: u64 },
     Later(Duration),
