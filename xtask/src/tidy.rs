@@ -28,13 +28,14 @@ const RANKS: &[(&str, u32)] = &[
     ("nbd", 6),
     ("pool", 7),
     ("inspect", 8),
+    ("mount", 8),
     ("sim", 9),
     ("control", 9),
     ("cli", 10),
 ];
 
 /// Rooms that may start threads and read clocks themselves: the world itself, and the fronts.
-const WORLDLY: &[&str] = &["env", "fuse", "control", "cli"];
+const WORLDLY: &[&str] = &["env", "fuse", "mount", "control", "cli"];
 
 /// Rooms in which `unsafe` may stand.
 const UNSAFE_ROOMS: &[&str] = &["device", "fuse", "vdev"];

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use steadfast_control::api::{DaemonInfo, FsList, FsMount};
 use steadfast_control::client::{Client, EXIT_RUNNING};
 use steadfast_control::engine::{Engine, FuseFront};
-use steadfast_control::{Code, Host, Refusal, daemon};
+use steadfast_control::{Code, Refusal, Service, daemon};
 use steadfast_env::Env;
 
 const DETACHED: Flag =
@@ -258,7 +258,7 @@ fn daemon_command(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), 
                 let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;
                 let engine = Arc::new(engine);
                 engine.tend();
-                Ok(engine as Arc<dyn Host>)
+                Ok(engine as Arc<dyn Service>)
             });
             if let Err(refusal) = &result
                 && refusal.code == Code::DaemonRunning

@@ -1,21 +1,21 @@
-//! What the commands print and how they end, against a host in memory behind a real socket pair.
+//! What the commands print and how they end, against fixed answers behind a real socket pair.
 
-#[path = "../../control/tests/fake/mod.rs"]
-mod fake;
+mod answers;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use steadfast_cli::family;
 use steadfast_cli::world::World;
-use steadfast_control::api::{DataError, Host};
+use steadfast_control::Service;
+use steadfast_control::api::DataError;
 use steadfast_control::client::Client;
 use steadfast_control::runtime::Surroundings;
 use steadfast_control::server::Server;
 
 /// A machine with one host.
 struct Machine {
-    host: Arc<fake::FakeHost>,
+    host: Arc<answers::FixedAnswers>,
     folder: PathBuf,
     terminal: bool,
 }
@@ -50,7 +50,7 @@ impl Machine {
         let surroundings = Surroundings { runtime_dir: Some(self.folder.clone()), ..Surroundings::default() };
         let mut connect = |runtime: &steadfast_control::Runtime, command: &str| {
             let (near, far) = UnixStream::pair().unwrap();
-            let (host, place) = (Arc::clone(&self.host) as Arc<dyn Host>, runtime.clone());
+            let (host, place) = (Arc::clone(&self.host) as Arc<dyn Service>, runtime.clone());
             std::thread::spawn(move || Server::converse_with(host, &place, &far));
             Ok(Client::over(near, runtime, command))
         };
@@ -718,16 +718,16 @@ fn vdbench_is_passed_on_unread() {
 fn streams_go_through_descriptors_and_not_to_terminals() {
     let mut machine = Machine::new("streams");
     machine.ok("zpool create tank ~/tank.img");
-    assert_eq!(machine.ok("zfs send tank@a").as_bytes(), fake::SENT);
+    assert_eq!(machine.ok("zfs send tank@a").as_bytes(), answers::SENT);
     let told = machine.ok("zfs send -n -v -i a tank@b");
     assert_eq!(told, "send from @a to tank@b estimated size is 1M\ntotal estimated size is 1M\n");
     assert_eq!(machine.ok("zfs send -nP tank@b"), "full\ttank@b\t1048576\nsize\t1048576\n");
     for compressed in ["-c", "--compressed", "-wc", "-cRp", "-Lec"] {
-        assert_eq!(machine.ok(&format!("zfs send {compressed} tank@a")).as_bytes(), fake::SENT);
+        assert_eq!(machine.ok(&format!("zfs send {compressed} tank@a")).as_bytes(), answers::SENT);
     }
     // In ZFS these are options of their own, and help would be taken for the stream.
     for line in ["-Rh", "--replicate --holds", "-DhV", "-R -X tank/a,tank/b -X tank/c", "--raw -R -V"] {
-        assert_eq!(machine.ok(&format!("zfs send {line} tank@a")).as_bytes(), fake::SENT);
+        assert_eq!(machine.ok(&format!("zfs send {line} tank@a")).as_bytes(), answers::SENT);
     }
     let skipped = "WARNING: skipping dataset tank/new and its children: snapshot a does not exist\n";
     for line in ["-Rs", "-Rns", "--replicate --skip-missing"] {
@@ -747,7 +747,7 @@ fn streams_go_through_descriptors_and_not_to_terminals() {
     assert_eq!((ran.status, ran.out.lines().count()), (0, 1), "{ran:?}");
     assert_eq!(machine.ok("zfs diff -h tank@a"), machine.ok("zfs diff tank@a"));
     let ran = machine.run("zfs send -v tank@b");
-    assert_eq!((ran.status, ran.out.as_bytes()), (0, fake::SENT));
+    assert_eq!((ran.status, ran.out.as_bytes()), (0, answers::SENT));
     assert!(ran.err.contains("7B   tank@b"), "{ran:?}");
     let ran = machine.run_with("zfs receive -v tank/new", "monday");
     assert_eq!(ran.out, "received full stream of far/fs@s into tank/new@monday, 6B\n", "{ran:?}");

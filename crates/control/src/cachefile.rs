@@ -1,8 +1,8 @@
 //! The pools to import again at the next start, with the paths of their devices.
 //!
-//! Written anew beside the old file and renamed over it, so that a crash leaves the old or the new list. A pool whose
-//! devices are missing stays in the list until it is exported: being forgotten is the operator's decision. Verbs write it, and so does what
-//! goes on in the background when a device has left: one at a time, each what is so when its turn has come.
+//! The list is written to a new file, which is renamed over the old one: a crash leaves the old or the new list. A pool
+//! whose devices are missing stays in the list until the operator exports it. Verbs and upkeep write the list, one at a
+//! time; each writes the state at its turn.
 
 use crate::api::{VdevClass, VdevKind};
 use crate::refusal::{Code, Refusal};
@@ -30,21 +30,21 @@ pub struct CachedPool {
     /// Prefix of its mountpoints.
     #[serde(default)]
     pub altroot: Option<PathBuf>,
-    /// What its devices are for: told where no device says it. Lists of older versions do without.
+    /// Its groups, for a report if no label can be read. Lists of older versions lack them.
     #[serde(default)]
     pub vdevs: Vec<CachedVdev>,
 }
 
-/// A group of devices as status shows it, or a device that stands alone.
+/// A group of devices as status shows it, or a single device.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct CachedVdev {
-    /// What status calls a group; empty of a device that stands alone.
+    /// Name of the group in status; empty for a single device.
     pub group: String,
     /// Number of the group, or of the device.
     pub guid: u64,
-    /// What for.
+    /// Use.
     pub class: VdevClass,
-    /// How.
+    /// Redundancy.
     pub kind: VdevKind,
     /// Its devices, each with its number.
     pub devices: Vec<(PathBuf, u64)>,
@@ -90,7 +90,7 @@ impl Cachefile {
         }
     }
 
-    /// Writes the list, which is asked for in turn: who changes something and then stores finds nothing older stored over it.
+    /// Writes the list. `pools` is called in turn, so no older list overwrites a newer one.
     ///
     /// # Errors
     /// [`Code::FileIo`]; the old list stays.

@@ -101,7 +101,7 @@ impl Client {
     /// Asks the daemon to export everything and end, and waits until it has ended.
     ///
     /// # Errors
-    /// What the daemon refuses; [`Code::DaemonLost`] if it does not end.
+    /// The daemon's refusal; [`Code::DaemonLost`] if it does not end.
     pub fn stop(mut self, force: bool) -> Result<(), Refusal> {
         self.call(DaemonStop { force })?;
         let trouble =
@@ -119,8 +119,8 @@ impl Client {
         }
     }
 
-    /// A client of a daemon that answers; `None` where nobody listens, or nobody does any more: the socket of a process
-    /// that is being killed still takes connections. Found out before anything is asked that must not be asked twice.
+    /// A client of a daemon that answers; `None` if none does. The socket of a process that is being killed still accepts
+    /// connections, so this asks for an answer before any request that must not be sent twice.
     fn greet(runtime: &Runtime, command: &str) -> Result<Option<Client>, Refusal> {
         let Some(stream) = try_connect(runtime)? else { return Ok(None) };
         let mut client = Client::over(stream, runtime, command);
@@ -146,7 +146,7 @@ impl Client {
     /// Asks, and waits for the answer as long as it takes.
     ///
     /// # Errors
-    /// What the daemon refuses, and [`Code::DaemonLost`] when the connection breaks.
+    /// The daemon's refusal; [`Code::DaemonLost`] if the connection breaks.
     pub fn call<C: Call>(&mut self, request: C) -> Result<C::Answer, Refusal> {
         self.call_with(request, None, &mut |_, _| ())
     }
@@ -260,7 +260,7 @@ fn try_connect(runtime: &Runtime) -> Result<Option<UnixStream>, Refusal> {
             return Err(Refusal::new(code, what));
         }
     };
-    // A passphrase may follow: whoever listens must be ourselves, or root.
+    // A passphrase may follow: the listener must be ourselves, or root.
     let peer = socket_peercred(&stream)
         .map_err(|error| Refusal::new(Code::RuntimeDir, format!("the peer is unknown: {error}")))?;
     let (uid, own) = (peer.uid.as_raw(), getuid().as_raw());

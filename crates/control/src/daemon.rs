@@ -1,9 +1,9 @@
 //! Life of a daemon: lock, listen, import what was imported, serve, and at a signal export everything and leave.
 
-use crate::api::Host;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
 use crate::server::{Event, Server};
+use crate::service::Service;
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -14,16 +14,15 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, mpsc};
 
-/// Serves until a signal or a client ends it. `make_host` is called once the lock is held and the socket listens;
+/// Serves until a signal or a client ends it. `start` is called once the lock is held and the socket listens;
 /// commands that come meanwhile wait. Says on stderr what it does.
 ///
 /// # Errors
-/// [`Code::DaemonRunning`] if another holds the lock, [`Code::RuntimeDir`], what `make_host` says, and what the host
-/// says when it cannot shut down.
+/// [`Code::DaemonRunning`] if another holds the lock, [`Code::RuntimeDir`], the refusal of `start`, and that of the shutdown.
 pub fn run(
     runtime: &Runtime,
     version: &str,
-    make_host: impl FnOnce() -> Result<Arc<dyn Host>, Refusal>,
+    start: impl FnOnce() -> Result<Arc<dyn Service>, Refusal>,
 ) -> Result<(), Refusal> {
     raise_descriptor_limit();
     // Before any thread is started. An ordinary user may not, and has the kernel's limit for collected writes instead.
@@ -49,9 +48,9 @@ pub fn run(
     // Nothing of ours may keep the folder busy that we happened to be started in.
     std::env::set_current_dir("/").map_err(trouble)?;
 
-    let host = make_host()?;
+    let service = start()?;
     let (events, inbox) = mpsc::channel();
-    let server = Server::new(host, runtime.clone(), version.to_owned(), events.clone());
+    let server = Server::new(service, runtime.clone(), version.to_owned(), events.clone());
     let accepting = Arc::clone(&server);
     let spawn = |name: &str, job: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name.to_owned()).spawn(job).map_err(trouble)
@@ -93,12 +92,12 @@ pub fn run(
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // It can only fail if somebody lowered the limit meanwhile; then that one counts.
+    // It fails only if the limit was lowered meanwhile; then the lower one applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Tells whoever started the daemon as a service how far it is: a datagram to the socket that `NOTIFY_SOCKET` names, as
-/// sd_notify(3) describes. Where nobody asked, nothing happens.
+/// Tells the service manager the daemon's state: a datagram to the socket that `NOTIFY_SOCKET` names, see sd_notify(3).
+/// Without that variable nothing happens.
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match path.as_encoded_bytes().strip_prefix(b"@") {

@@ -22,7 +22,7 @@ pub struct Civil {
     pub weekday: usize,
 }
 
-/// The moment that is this many seconds after the beginning of 1970.
+/// Date and time of day, in UTC, of this many seconds since 1970.
 #[must_use]
 pub fn civil(seconds: u64) -> Civil {
     let (days, rest) = (seconds / DAY, seconds % DAY);

@@ -1,9 +1,8 @@
 //! Descriptors that a command hands to the daemon: the pipe or file that a stream goes to or comes from.
 //!
-//! The daemon says that it is ready, and the command sends one byte with the descriptor (`SCM_RIGHTS`). From then on the daemon writes
-//! or reads it itself, so that no byte goes through the socket, where only lines that tell of progress go. When the command ends, or the
-//! daemon is to stop, the stream breaks off; nobody waits longer than [`LOOK`] for that to be noticed, unless a write is stuck in a pipe
-//! that somebody holds and does not read.
+//! The daemon says that it is ready, and the command sends one byte with the descriptor (`SCM_RIGHTS`). From then on the
+//! daemon reads or writes the descriptor itself; only progress goes through the socket. If the command ends, or the daemon
+//! stops, the stream ends within [`LOOK`], unless a write is stuck in a pipe that nobody reads.
 
 use crate::api::API_VERSION;
 use crate::wire::{Answer, Progress, write_line};
@@ -21,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often is looked whether the command is still there.
+/// Time between two checks whether the command still exists.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A descriptor of the command that asks.
@@ -69,7 +68,7 @@ impl Descriptor {
         Ok(Descriptor(Arc::new(Ends { data, peer, id, stopping })))
     }
 
-    /// A descriptor of one's own, with nobody at the other end of the socket: for tests of a host.
+    /// A descriptor without a command at the other end of the socket: for tests.
     ///
     /// # Errors
     /// Of the operating system.
@@ -84,11 +83,11 @@ impl Descriptor {
         let progress = Progress { what: what.to_owned(), bytes };
         let (id, progress) = (self.0.id, Some(progress));
         let answer = Answer { version: API_VERSION, id, progress, ok: None, refused: None };
-        // Whether it is still there is looked at elsewhere.
+        // `wait` notices if the command is gone.
         let _ = write_line(&mut &self.0.peer, &answer);
     }
 
-    /// Waits until the descriptor can be read or written. An error if nobody wants that any more.
+    /// Waits until the descriptor can be read or written. An error if the command or the daemon ends.
     fn wait(&self, wanted: PollFlags) -> io::Result<()> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         loop {

@@ -1,10 +1,10 @@
-//! How much memory there is: what the daemon's default sizes are parts of.
+//! Memory of the machine: the daemon's default sizes are parts of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory this process may use: the machine's, or the limit of its control group or of one above, if that is less.
-/// Where nothing can be learned, 1 GiB.
+/// Bytes of memory this process may use: the machine's, or the limit of its control group or of a parent group, if that is
+/// less. 1 GiB if neither is known.
 #[must_use]
 pub fn machine_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
@@ -12,9 +12,10 @@ pub fn machine_bytes() -> u64 {
     machine.into_iter().chain(limit(Path::new("/sys/fs/cgroup"), &groups)).min().unwrap_or(1 << 30)
 }
 
-/// Keeps what the allocator holds back small; see [`steadfast_fuse::arenas`]. For a daemon, before it starts threads.
+/// Limits the unused memory that the allocator keeps; see [`steadfast_fuse::arenas`]. For a daemon, before it starts
+/// threads.
 pub fn bound_slack() {
-    // Where there is no such setting there are no arenas either.
+    // Without this setting there are no arenas either.
     let _ = steadfast_fuse::arenas::share_two();
 }
 

@@ -1,6 +1,6 @@
 //! Names of users and groups, as this machine's tables of both have them.
 //!
-//! The files are read, not the name service: a user that only a directory server knows is shown, and named, by number.
+//! The files are read, not the name service: a user of a directory server is shown, and named, by number.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! The catalogue of codes, and the sentences that go with them.
+//! The catalogue of messages.
 //!
-//! A refusal has three parts and a code: what happened, what it means, what to do, and where to read on. The first
-//! part is written where it happens; the other two stand here once per code, so that docs/operations/messages.md and the program
-//! cannot drift apart unnoticed (test: `every_code_stands_in_the_manual_and_the_reverse`).
+//! A refusal has three parts and a code: the problem, its meaning, the action, and where to read on. The problem is
+//! written where it occurs. Meaning and action stand here, once per code. docs/operations/messages.md lists the
+//! same codes (test: `every_code_stands_in_the_manual_and_the_reverse`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::fmt;
 
 macro_rules! codes {
     ($($variant:ident $text:literal $meaning:literal $action:literal;)*) => {
-        /// What kind of refusal or trouble it is.
+        /// Kind of a refusal or of a problem that status reports.
         #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
         pub enum Code { $(#[doc = $meaning] $variant,)* }
@@ -23,11 +23,11 @@ macro_rules! codes {
             #[must_use]
             pub fn as_str(self) -> &'static str { match self { $(Code::$variant => $text,)* } }
 
-            /// What it means.
+            /// Meaning.
             #[must_use]
             pub fn meaning(self) -> &'static str { match self { $(Code::$variant => $meaning,)* } }
 
-            /// What to do; words in braces are fields of the refusal.
+            /// Action; words in braces are fields of the refusal.
             #[must_use]
             pub fn action(self) -> &'static str { match self { $(Code::$variant => $action,)* } }
         }
@@ -37,304 +37,304 @@ macro_rules! codes {
 codes! {
     // The daemon and its socket.
     ApiVersion "API-VERSION" "The command and the daemon are of different versions of Steadfast."
-        "Stop the daemon with `steadfast daemon stop` of its own version (or send it SIGTERM); the next command starts a new one.";
+        "Stop the daemon with `steadfast daemon stop` of the daemon's version, or send it SIGTERM; the next command starts a new one.";
     ApiRequest "API-REQUEST" "The daemon could not read the request."
-        "Use the `steadfast` command of the same version; if you did, report a bug.";
-    PeerDenied "PEER-DENIED" "Only the user who owns the daemon, and root, may talk to it."
+        "Use the `steadfast` command of the daemon's version; if the versions are the same, report a bug.";
+    PeerDenied "PEER-DENIED" "Only the user who owns the daemon, and root, may use it."
         "Run the command as that user, or as yourself with your own daemon.";
     DaemonStart "DAEMON-START" "No daemon runs, and starting one failed."
-        "Read {log}, mend what it says, and try again; `steadfast daemon run` shows the same in the foreground.";
+        "Read {log}, fix the problem, and try again; `steadfast daemon run` shows the same messages in the foreground.";
     DaemonRunning "DAEMON-RUNNING" "One daemon per user and host holds all pools, because only one process may write to a device."
-        "Use the running one, or stop it with `steadfast daemon stop`.";
-    DaemonAbsent "DAEMON-ABSENT" "There is nothing to stop or to ask."
+        "Use the running daemon, or stop it with `steadfast daemon stop`.";
+    DaemonAbsent "DAEMON-ABSENT" "No daemon runs."
         "Nothing needs to be done; the next command that needs a daemon starts it.";
-    DaemonLost "DAEMON-LOST" "The daemon closed the connection before it answered, so what was asked may or may not have happened."
-        "Look at `zpool status`, and at the end of {log}.";
-    DaemonStopping "DAEMON-STOPPING" "The daemon is exporting its pools and takes no more requests."
-        "Wait a moment and try again: a new daemon will be started.";
-    RuntimeDir "RUNTIME-DIR" "The folder of the daemon's socket must belong to you alone, or others could pose as your daemon."
-        "Remove the folder or change its owner and mode to yours and 0700, or choose another with STEADFAST_RUNTIME_DIR.";
-    Internal "INTERNAL" "The program met a state that it holds to be impossible."
-        "Report it with the daemon's log; the data on the devices is as of the last commit.";
+    DaemonLost "DAEMON-LOST" "The daemon closed the connection before it answered. The command may or may not have been carried out."
+        "Check with `zpool status`, and read the end of {log}.";
+    DaemonStopping "DAEMON-STOPPING" "The daemon is exporting its pools and accepts no more requests."
+        "Wait a moment and try again: a new daemon will start.";
+    RuntimeDir "RUNTIME-DIR" "The folder of the daemon's socket must belong to you alone. Otherwise other users could impersonate your daemon."
+        "Remove the folder, or set its owner to you and its mode to 0700, or choose another one with STEADFAST_RUNTIME_DIR.";
+    Internal "INTERNAL" "Internal error: the program reached a state that should be impossible."
+        "Report it with the daemon's log; the devices hold the data of the last commit.";
     // Words.
-    NameInvalid "NAME-INVALID" "Names are made of parts separated by '/', and a pool's name begins with a letter."
-        "Choose a name that follows the rule.";
+    NameInvalid "NAME-INVALID" "A name consists of parts separated by '/'. The name of a pool begins with a letter."
+        "Choose a valid name.";
     PropUnknown "PROP-UNKNOWN" "No property has this name."
-        "Correct the name; a property of your own has a ':' in its name.";
-    PropValue "PROP-VALUE" "The property exists, and this is not one of its values."
+        "Correct the name. The name of a user property contains a ':'.";
+    PropValue "PROP-VALUE" "The property does not have this value."
         "Use one of the values listed.";
-    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property, or this value of it, and it would be an empty promise here."
-        "Leave it out; `zfs get all` and `zpool get all` list what there is.";
-    PropInherit "PROP-INHERIT" "The property holds for one file system only; nothing above it counts for it."
-        "Set it instead: `zfs set {property}={default} FILESYSTEM` is as if nobody had.";
-    PropSpace "PROP-SPACE" "A quota holds from now on, so it cannot be less than what is used or reserved already; a reservation is kept from others, so there must be as much."
-        "Choose another size, or destroy something; `zfs list -o space` shows what takes up space.";
-    PropCount "PROP-COUNT" "`filesystem_limit` and `snapshot_limit` bound how many there may be at a place and below it, whoever makes them."
-        "Destroy some, or allow more: `zfs set {property}=NUMBER {fs}`; `zfs get {property} {fs}` shows the limit.";
-    PropReadonly "PROP-READONLY" "The value is measured, or follows from other things, and cannot be set."
+    PropElsewhere "PROP-ELSEWHERE" "ZFS has this property or value. It would have no effect here."
+        "Leave it out; `zfs get all` and `zpool get all` list the properties there are.";
+    PropInherit "PROP-INHERIT" "The property belongs to one file system; it is not inherited."
+        "Set its default instead: `zfs set {property}={default} FILESYSTEM`.";
+    PropSpace "PROP-SPACE" "A quota cannot be less than the space that is used or reserved already. A reservation needs as much free space."
+        "Choose another size, or destroy something; `zfs list -o space` shows what uses the space.";
+    PropCount "PROP-COUNT" "`filesystem_limit` and `snapshot_limit` limit the number of file systems or snapshots at a name and below it, for all users."
+        "Destroy some, or raise the limit: `zfs set {property}=NUMBER {fs}`; `zfs get {property} {fs}` shows it.";
+    PropReadonly "PROP-READONLY" "The value is measured, or follows from other values, and cannot be set."
         "Leave it out.";
     PropCreation "PROP-CREATION" "The value was fixed when the pool or file system was created or imported."
-        "Set it with -o when you create (or import) it.";
-    PropKind "PROP-KIND" "Some properties are only of file systems, which hold names, others only of volumes, which are one file."
-        "Leave it out; `zfs get all` lists what there is.";
-    VolumeSize "VOL-SIZE" "A volume has a fixed size in whole blocks, which can only grow: to shrink it would cut off what lies at its end."
-        "Choose a multiple of its volblocksize that is not less than its volsize; for a smaller one create another volume and copy with `dd` or `nbdcopy`.";
-    VolumeParent "VOL-PARENT" "A volume is one file, so nothing can lie below it."
-        "Choose another place.";
-    VolumeBusy "VOL-BUSY" "A client of NBD uses the volume."
-        "Disconnect it, or add -f to cut it off.";
-    Later "LATER" "The word is known, and what it stands for is not built yet."
-        "Do without for now; the README lists what is built.";
+        "Set it with -o when you create or import it.";
+    PropKind "PROP-KIND" "Some properties exist only for file systems, others only for volumes."
+        "Leave it out; `zfs get all` lists the properties there are.";
+    VolumeSize "VOL-SIZE" "A volume has a fixed size in whole blocks. It can only grow: shrinking would cut off the data at its end."
+        "Choose a multiple of its volblocksize that is at least its volsize. For a smaller volume create another one and copy with `dd` or `nbdcopy`.";
+    VolumeParent "VOL-PARENT" "A volume has no children."
+        "Choose another parent.";
+    VolumeBusy "VOL-BUSY" "An NBD client uses the volume."
+        "Disconnect the client, or add -f to cut it off.";
+    Later "LATER" "The word is known, but its function is not built yet."
+        "Leave it out for now; the README lists what is built.";
     // Devices.
-    VdevMissing "VDEV-MISSING" "The device is not there."
-        "Check the path; an image file is made with `truncate -s 1G {device}`.";
-    VdevKind "VDEV-KIND" "Pools are made on regular files and block devices."
+    VdevMissing "VDEV-MISSING" "The device does not exist."
+        "Check the path; `truncate -s 1G {device}` creates an image file.";
+    VdevKind "VDEV-KIND" "A pool needs regular files or block devices."
         "Name an image file or a block device.";
-    VdevSmall "VDEV-SMALL" "A device must hold four labels and enough segments to work with."
-        "Give it at least 64 MiB: `truncate -s 256M {device}`.";
-    VdevForeign "VDEV-FOREIGN" "The device holds something already, and creating a pool would destroy it."
-        "Make sure that it is not needed, then add -f.";
+    VdevSmall "VDEV-SMALL" "A device must hold four labels and enough segments."
+        "Use a device of at least 64 MiB: `truncate -s 256M {device}`.";
+    VdevForeign "VDEV-FOREIGN" "The device holds other data, which would be destroyed."
+        "Make sure that the data is not needed, then add -f.";
     VdevInUse "VDEV-IN-USE" "An imported pool, or another program, uses the device."
         "Use another device, or export or destroy that pool first.";
-    VdevInPlace "VDEV-IN-PLACE" "Without another device, what lies under its own path now would take its place, and that is the device itself."
-        "`zpool replace {pool} {device} NEW` puts another device into its place. If it was exchanged under its path, `zpool offline {pool} {device}` first. To compare and mend what it holds: `zpool scrub {pool}`.";
+    VdevInPlace "VDEV-IN-PLACE" "Without a new device named, the device at the old one's path is the new one, and that is the same device."
+        "`zpool replace {pool} {device} NEW` replaces it by another device. If you exchanged the device at its path, run `zpool offline {pool} {device}` first. To verify and repair its data, run `zpool scrub {pool}`.";
     VdevTwice "VDEV-TWICE" "A device can be listed once only."
         "Remove the second mention.";
-    VdevIo "VDEV-IO" "The operating system reported an error for the device."
+    VdevIo "VDEV-IO" "The operating system reported an error of the device."
         "Check the device and its permissions, then try again.";
-    DevErrors "DEV-ERRORS" "A device answered wrongly, and nothing was lost so far."
-        "Watch the counters; if they grow, copy the data away and use another device.";
-    VdevGone "VDEV-GONE" "A device was removed or cut short while its pool used it, so what is read from it is lost or will be."
-        "Copy the data to another pool at once, before the daemon ends. Then `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up what only that device holds.";
-    VdevNeeded "VDEV-NEEDED" "What the device holds nobody else has, or not often enough to do without it."
-        "Leave the device in; with redundancy, bring the others back first. Or move the data to another pool.";
-    VdevMismatch "VDEV-MISMATCH" "A pool is as safe as its least redundant part: a second part that survives fewer failures makes the first useless."
-        "Give all parts the same redundancy, or add -f if that is meant.";
-    VdevGroup "VDEV-GROUP" "A mirror takes 2 to 4 devices, raidz with p columns of parity p + 1 to 32, all of them files or disks."
-        "List as many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
-    VdevLog "VDEV-LOG" "What the intent log holds lives for seconds and is written in pieces too small for parity."
+    DevErrors "DEV-ERRORS" "A device returned errors or wrong data. No data was lost so far."
+        "Watch the counters; if they grow, replace the device with `zpool replace`, or copy the data to another pool.";
+    VdevGone "VDEV-GONE" "A device was removed or cut short while its pool used it. Data on it is lost, or will be when the daemon ends."
+        "Copy the data to another pool at once, before the daemon ends. Then run `zpool destroy {pool}`, or `zpool export -f {pool}`, which gives up the data that only this device holds.";
+    VdevNeeded "VDEV-NEEDED" "No other device has enough copies or columns of the data on this device."
+        "Leave the device in use. If the pool has redundancy, bring the other devices back first; otherwise move the data to another pool.";
+    VdevMismatch "VDEV-MISMATCH" "A pool is as safe as its least redundant group."
+        "Give all groups the same redundancy, or add -f if the difference is intended.";
+    VdevGroup "VDEV-GROUP" "A mirror has 2 to 4 devices, raidz with p columns of parity p + 1 to 32, all of them files or disks."
+        "List that many devices, as in `zpool create {pool} raidz1 a.img b.img c.img`.";
+    VdevLog "VDEV-LOG" "The intent log (ZIL) writes pieces too small for raidz."
         "List single devices, or mirrors of them: `log a.img`, `log mirror a.img b.img`.";
-    VdevDegraded "VDEV-DEGRADED" "What the device held is computed from the others until it is back or replaced. While it is out of use fewer further failures are survived."
-        "See what is wrong with it; `zpool status {pool}` shows each device.";
-    SpareInUse "SPARE-IN-USE" "The spare holds what a device of the pool should hold, and goes by itself when that device is back or replaced."
+    VdevDegraded "VDEV-DEGRADED" "Data of the device is reconstructed from the others until the device is back or replaced. Until then the pool survives fewer further failures."
+        "Check the device; `zpool status {pool}` shows each device.";
+    SpareInUse "SPARE-IN-USE" "The spare replaces a device of the pool. It returns to the spares when that device is back or replaced."
         "Bring the device back with `zpool online {pool} DEVICE`, or replace it with `zpool replace {pool} DEVICE NEW-DEVICE`.";
-    ScanActive "SCAN-ACTIVE" "One scrub or resilver goes on at a time; a resilver goes first, because redundancy is missing until it ends."
-        "Wait for it with `zpool wait -t scrub,resilver {pool}`; a scrub can be ended with `zpool scrub -s {pool}`.";
-    ScanNone "SCAN-NONE" "Only a scrub that is under way can be paused or stopped."
+    ScanActive "SCAN-ACTIVE" "A pool runs one scrub or resilver at a time. A resilver goes first, because redundancy is missing until it ends."
+        "Wait with `zpool wait -t scrub,resilver {pool}`; `zpool scrub -s {pool}` cancels a scrub.";
+    ScanNone "SCAN-NONE" "No scrub is running, so none can be paused or stopped."
         "`zpool status {pool}` shows the last one.";
-    InjectFlag "INJECT-FLAG" "Faults on purpose damage what the pool holds, and this is no test build, which would inject them freely."
-        "If that is meant, add --i-want-this-pool-damaged; if it is not, nothing needs to be done.";
-    VdevDetach "VDEV-DETACH" "Only members of a mirror can be detached, and either half of a replacement that is under way."
-        "`zpool replace {pool} {device} NEW` puts another device into its place; `zpool remove` takes away a group whole.";
-    PoolSplit "POOL-SPLIT" "A pool is split into two halves that each have all of it: every group has to be a mirror, and every device whole and in use."
-        "`zpool status {pool}` shows what stands in the way; `zpool attach {pool} DEVICE NEW` makes a mirror of a single device.";
-    VdevMember "VDEV-MEMBER" "What is removed is a group, or a device that stands alone: a member of a group holds what the others need."
-        "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` takes a device out of a mirror.";
-    RemoveRoom "REMOVE-ROOM" "What lies on a device that is removed goes to the others, which have to keep their reserve."
+    InjectFlag "INJECT-FLAG" "Injected faults damage the data of the pool. Only a test build injects them without a flag."
+        "If the damage is intended, add --i-want-this-pool-damaged; otherwise nothing needs to be done.";
+    VdevDetach "VDEV-DETACH" "Only members of a mirror can be detached, and the old or new device of a running replacement."
+        "`zpool replace {pool} {device} NEW` replaces the device; `zpool remove` removes a whole group.";
+    PoolSplit "POOL-SPLIT" "A split needs two complete halves: every group must be a mirror, and every device online and complete."
+        "`zpool status {pool}` shows the devices; `zpool attach {pool} DEVICE NEW` makes a mirror of a single device.";
+    VdevMember "VDEV-MEMBER" "A member of a group cannot be removed alone: the others need its data."
+        "`zpool remove {pool} {group}` removes the group; `zpool detach {pool} {device}` detaches a device from a mirror.";
+    RemoveRoom "REMOVE-ROOM" "The data of a removed device moves to the other devices, which must keep their reserve free."
         "Delete something, or add a device first: `zpool add {pool} NEW`.";
-    MoveActive "MOVE-ACTIVE" "One removal, expansion or rebalance goes on at a time."
-        "Wait for it with `zpool wait -t remove,raidz_expand,rebalance {pool}`, or end it: `zpool remove -s {pool}`, `zpool rebalance -s {pool}`.";
-    MoveNone "MOVE-NONE" "Only what is under way can be paused or ended."
-        "`zpool status {pool}` shows what was done last.";
-    TrimActive "TRIM-ACTIVE" "A device is trimmed, or initialized, once at a time."
-        "Wait for it with `zpool wait -t {word} {pool}`, or end it with `zpool {word} -c {pool}`.";
-    TrimNone "TRIM-NONE" "Only what is under way can be suspended or cancelled."
-        "`zpool status -t {pool}` shows how far each device is, with -i for `zpool initialize`.";
-    TrimOut "TRIM-OUT" "Only a device that is here and in use can be gone through: what is free on another one, nobody knows."
-        "If it is well again, `zpool online {pool} {device}`, else `zpool replace {pool} {device} NEW`; then try again. `zpool {word} {pool}` goes through all that are in use.";
-    TrimUnsupported "TRIM-UNSUPPORTED" "What the device lies on cannot take space back."
+    MoveActive "MOVE-ACTIVE" "A pool runs one removal, raidz expansion or rebalance at a time."
+        "Wait with `zpool wait -t remove,raidz_expand,rebalance {pool}`, or cancel it: `zpool remove -s {pool}`, `zpool rebalance -s {pool}`.";
+    MoveNone "MOVE-NONE" "No removal, expansion or rebalance is running, so none can be paused or cancelled."
+        "`zpool status {pool}` shows the last one.";
+    TrimActive "TRIM-ACTIVE" "A device runs one trim, or initialization, at a time."
+        "Wait with `zpool wait -t {word} {pool}`, or cancel it with `zpool {word} -c {pool}`.";
+    TrimNone "TRIM-NONE" "No trim, or initialization, is running, so none can be suspended or cancelled."
+        "`zpool status -t {pool}` shows the progress of each device, with -i for `zpool initialize`.";
+    TrimOut "TRIM-OUT" "The device is not online, so its free space is not known."
+        "Bring it back with `zpool online {pool} {device}`, or replace it with `zpool replace {pool} {device} NEW`; then try again. `zpool {word} {pool}` takes all devices that are online.";
+    TrimUnsupported "TRIM-UNSUPPORTED" "The storage below the device does not support discard."
         "Nothing needs to be done; the pool uses the free space again.";
     // Pools.
     PoolExists "POOL-EXISTS" "Each imported pool has its own name."
         "Choose another name, or export the other pool with `zpool export {pool}`.";
     PoolAbsent "POOL-ABSENT" "No imported pool has this name."
         "`zpool list` shows the imported pools, `zpool import -d FOLDER` those that could be imported.";
-    PoolNotFound "POOL-NOT-FOUND" "None of the devices searched holds a pool of this name or number."
-        "Say where its devices are: `zpool import -d FOLDER` for image files.";
+    PoolNotFound "POOL-NOT-FOUND" "None of the searched devices holds a pool of this name or number."
+        "Name the folder of its devices: `zpool import -d FOLDER`.";
     PoolAmbiguous "POOL-AMBIGUOUS" "Several pools have this name."
         "Import one by its number, which `zpool import` lists as id, and give it a new name.";
     PoolImported "POOL-IMPORTED" "The pool is imported already."
         "Nothing needs to be done; `zpool status {pool}` shows it.";
-    PoolActive "POOL-ACTIVE" "The pool was not exported by who used it last, and two users at once would destroy it."
+    PoolActive "POOL-ACTIVE" "The pool was not exported by its last user, and two users at once would destroy it."
         "Make sure that no other host or daemon uses it, then add -f.";
     PoolBusy "POOL-BUSY" "Programs have files of the pool open."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
-    PoolDevices "POOL-DEVICES" "More devices are away than the redundancy of their group makes up for; a device that stands alone is always needed."
-        "Bring the device back or say where it is with -d, then import again.";
-    PoolNotWhole "POOL-NOT-WHOLE" "Every device has to say the new number, or one that is away would belong to another pool afterwards."
+    PoolDevices "POOL-DEVICES" "More devices are missing than the redundancy of their group can replace. A device without redundancy is always needed."
+        "Bring the device back, or name its folder with -d, then import again.";
+    PoolNotWhole "POOL-NOT-WHOLE" "Every device must record the new number. A missing device would belong to another pool afterwards."
         "Bring {device} back or replace it, wait with `zpool wait {pool}`, and try again.";
-    PoolDamaged "POOL-DAMAGED" "What the devices hold is not a complete pool: it was overwritten, cut short, or never finished."
+    PoolDamaged "POOL-DAMAGED" "The devices do not hold a complete pool: it was overwritten, cut short, or never finished."
         "Use an intact copy of the device; nothing was written to this one.";
-    PoolDestroyed "POOL-DESTROYED" "The pool was destroyed; its bytes are still there until something else is written to its devices."
-        "To have it back as it was, import it with `zpool import -D {pool}`.";
-    PoolFeature "POOL-FEATURE" "An older version of Steadfast made the pool, and what is asked for would make it unreadable there."
-        "Let the pool use all features of this version with `zpool upgrade {pool}`; there is no way back.";
+    PoolDestroyed "POOL-DESTROYED" "The pool was destroyed. Its data remains until something else is written to its devices."
+        "To recover it, run `zpool import -D {pool}`.";
+    PoolFeature "POOL-FEATURE" "The pool was created by an older version of Steadfast, which could not read it afterwards."
+        "Enable all features of this version with `zpool upgrade {pool}`; this cannot be undone.";
     PoolVersion "POOL-VERSION" "The pool was written by a newer version of Steadfast."
         "Import it with that version.";
-    PoolReadonly "POOL-READONLY" "The pool is imported without the right to write."
+    PoolReadonly "POOL-READONLY" "The pool is imported read-only."
         "Export it, and import it without readonly=on.";
-    PoolSuspended "POOL-SUSPENDED" "After a write error of unknown extent the pool stopped, so that nothing gets worse."
-        "Mend the device, then `zpool export -f {pool}` and import it again; it comes back as of the last commit.";
-    PoolFull "POOL-FULL" "There is no room left for this."
+    PoolSuspended "POOL-SUSPENDED" "After a write error of unknown extent the pool stopped, to prevent further damage."
+        "Repair the device, then run `zpool export -f {pool}` and import the pool again; it returns to the last commit.";
+    PoolFull "POOL-FULL" "The pool has no space left for this."
         "Delete something: deleting always works.";
-    PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted, so it cannot be opened without its key."
+    PoolSealed "POOL-SEALED" "The pool's own metadata is encrypted and needs its key."
         "Import it with `zpool import -l {pool}` and give the key.";
-    PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran, and its devices cannot be opened now."
-        "Bring the devices back and `zpool import {pool}`, or forget it with `zpool export {pool}`.";
+    PoolMissing "POOL-MISSING" "The pool was imported when the daemon last ran. Now its devices cannot be opened."
+        "Bring the devices back and run `zpool import {pool}`, or forget the pool with `zpool export {pool}`.";
     // Anchors.
-    AnchorRollback "ANCHOR-ROLLBACK" "All devices of the pool hold an earlier state together, which they cannot tell by themselves; its anchor can. What was written since is not on them."
-        "Bring back the devices as they were last. If that state is gone or is not wanted, `zpool import --accept-rollback {pool}` opens what is there; the history will say so.";
-    AnchorOld "ANCHOR-OLD" "The anchor was put back to an earlier state, or this is an old copy of it, or the pool was changed without it. Which root is the last cannot be told from here."
-        "Bring back the newest anchor file, or name it with --anchor. If there is none, `zpool import --accept-rollback {pool}` opens what the devices hold; the history will say so.";
-    AnchorMissing "ANCHOR-MISSING" "Without its anchor nothing tells whether the pool's devices were put back to an earlier copy."
-        "Say where it is: `zpool import --anchor PATH {pool}`. If it is lost for good, `zpool import --accept-lost-anchor {pool}` opens what the devices hold, and the pool has no anchor afterwards.";
-    AnchorDamaged "ANCHOR-DAMAGED" "What is there is not the record that this pool wrote: it decayed, was overwritten, or was made by somebody without the pool's key."
-        "Restore the anchor file as it was last. If it is lost, `zpool import --accept-lost-anchor {pool}` opens what the devices hold, and the pool has no anchor afterwards.";
-    AnchorForeign "ANCHOR-FOREIGN" "Each pool has an anchor of its own, and this one speaks of another pool."
-        "Say where the right one is: `zpool import --anchor PATH {pool}`; `steadfast inspect anchor PATH` tells whose it is.";
-    AnchorFenced "ANCHOR-FENCED" "Another daemon imported the pool and moved its anchor on. What this one wrote since its last commit is not part of the pool, and it writes nothing more."
-        "Let go of it here with `zpool export -f {pool}`, and see that only one daemon imports it; what was committed before stays.";
-    AnchorSilent "ANCHOR-SILENT" "The anchor cannot be read or written, so nothing can be committed, and nothing was committed without it."
-        "Mend the place where the anchor is, then `zpool export -f {pool}` (if it is imported) and import it again.";
-    AnchorUnnamed "ANCHOR-UNNAMED" "The labels of the pool do not name its anchor, and they should: they were changed by somebody, or put back."
-        "Say where it is: `zpool import --anchor PATH {pool}`. If it is lost for good, add --accept-lost-anchor.";
-    AnchorRetired "ANCHOR-RETIRED" "The anchor was removed from the pool in order, and tells nothing of what the pool did since."
+    AnchorRollback "ANCHOR-ROLLBACK" "All devices of the pool hold an earlier state, as the anchor shows; the devices alone could not show it. Later data is not on them."
+        "Bring back the devices as they were last. If that state is lost or not wanted, `zpool import --accept-rollback {pool}` imports the earlier one; the history records it.";
+    AnchorOld "ANCHOR-OLD" "The anchor is older than the devices: it was put back to an earlier state, it is an old copy, or the pool was changed without it. The newest root is not known."
+        "Bring back the newest anchor file, or name it with --anchor. If there is none, `zpool import --accept-rollback {pool}` imports the root on the devices; the history records it.";
+    AnchorMissing "ANCHOR-MISSING" "Without its anchor, an earlier copy of all devices cannot be detected."
+        "Name the anchor's path: `zpool import --anchor PATH {pool}`. If it is lost, `zpool import --accept-lost-anchor {pool}` imports the root on the devices; the pool has no anchor afterwards.";
+    AnchorDamaged "ANCHOR-DAMAGED" "The anchor file does not hold the record that this pool wrote: it was damaged, overwritten, or written without the pool's key."
+        "Restore the anchor file as it was last. If it is lost, `zpool import --accept-lost-anchor {pool}` imports the root on the devices; the pool has no anchor afterwards.";
+    AnchorForeign "ANCHOR-FOREIGN" "The anchor belongs to another pool."
+        "Name the path of the right one: `zpool import --anchor PATH {pool}`; `steadfast inspect anchor PATH` shows the pool of an anchor.";
+    AnchorFenced "ANCHOR-FENCED" "Another daemon imported the pool and advanced its anchor. This daemon's data since its last commit is not part of the pool, and it writes no more."
+        "Release the pool here with `zpool export -f {pool}`, and let only one daemon import it; committed data stays.";
+    AnchorSilent "ANCHOR-SILENT" "The anchor cannot be read or written, so nothing can be committed. Nothing was committed without it."
+        "Repair the storage of the anchor, then run `zpool export -f {pool}` (if it is imported) and import it again.";
+    AnchorUnnamed "ANCHOR-UNNAMED" "The labels of the pool do not name its anchor: they were changed, or put back to an earlier state."
+        "Name the anchor's path: `zpool import --anchor PATH {pool}`. If it is lost, add --accept-lost-anchor.";
+    AnchorRetired "ANCHOR-RETIRED" "The anchor was removed from the pool and does not know its later commits."
         "Import the pool without --anchor; `zpool add {pool} anchor PATH` gives it a new one.";
-    AnchorExists "ANCHOR-EXISTS" "A pool has one anchor: of two, one would be ignored."
-        "Remove the one it has with `zpool remove {pool} {register}`, then add the other.";
-    AnchorUnfit "ANCHOR-UNFIT" "An anchor is a small regular file in a folder that exists, on a machine you trust more than the pool's devices."
+    AnchorExists "ANCHOR-EXISTS" "A pool has one anchor."
+        "Remove the present one with `zpool remove {pool} {register}`, then add the other.";
+    AnchorUnfit "ANCHOR-UNFIT" "An anchor is a small regular file in an existing folder, on a machine that you trust more than the pool's devices."
         "Name such a file; it need not exist yet.";
     // The intent log.
-    LogDamaged "LOG-DAMAGED" "What fsync promised since the last commit stands in the intent log, and a part of it cannot be read or understood."
-        "If the devices are not all as they were last, bring them back; an unknown kind of record wants the version of Steadfast that wrote it. To go on with what is safe, `zpool import --accept-lost-log {pool}` (or -m); the history will say so. `zpool import -o readonly=on {pool}` shows the last commit.";
-    LogMissing "LOG-MISSING" "The pool keeps what fsync promised between two commits on a log device, which is not here."
-        "Bring the device back, or say where it is with -d. If it is lost for good, `zpool import --accept-lost-log {pool}` (or -m) opens the last commit; the history will say so. Then `zpool remove {pool} {device}`; of a mirror, one side goes with `zpool detach`, or all of it by its name with `zpool remove`.";
-    LogFailed "LOG-FAILED" "Nothing was lost: what the log device could not take was committed. The intent log goes on with others of its mirror, on other log devices, or in the pool."
-        "If it is well again, `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`. Or take it away with `zpool remove {pool} {device}`.";
-    LogHeld "LOG-HELD" "What was promised to encrypted file systems is kept in the intent log until their keys are loaded, and must stay where it is."
+    LogDamaged "LOG-DAMAGED" "Data that fsync acknowledged since the last commit is in the intent log (ZIL), and a part of the log cannot be read."
+        "If devices are missing or old, bring them back; an unknown record needs the version of Steadfast that wrote it. To give up the damaged part, run `zpool import --accept-lost-log {pool}` (or -m); the history records it. `zpool import -o readonly=on {pool}` shows the last commit.";
+    LogMissing "LOG-MISSING" "Data that fsync acknowledged since the last commit is on a log device, which is missing."
+        "Bring the device back, or name its folder with -d. If it is lost, `zpool import --accept-lost-log {pool}` (or -m) imports the last commit; the history records it. Then run `zpool remove {pool} {device}`; for a side of a mirror `zpool detach`, for all of a mirror `zpool remove` with its name.";
+    LogFailed "LOG-FAILED" "No data was lost: data that the log device could not take was committed. The intent log (ZIL) continues on the other devices of its mirror, on other log devices, or in the pool."
+        "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or remove it with `zpool remove {pool} {device}`.";
+    LogHeld "LOG-HELD" "The intent log (ZIL) holds data of encrypted file systems until their keys are loaded."
         "Load the keys with `zfs load-key -a`, or destroy those file systems; then try again.";
     // File systems.
     FsExists "FS-EXISTS" "Each file system has its own name."
         "Choose another name.";
-    FsAbsent "FS-ABSENT" "No file system has this name in an imported pool."
-        "`zfs list` shows those that exist.";
-    FsApart "FS-APART" "Blocks are shared within one file system; another one counts and seals its own."
+    FsAbsent "FS-ABSENT" "No file system of an imported pool has this name."
+        "`zfs list` shows the existing file systems.";
+    FsApart "FS-APART" "Blocks can be shared only within one file system."
         "Copy the file: `cp {source} {target}`.";
-    FsParent "FS-PARENT" "A file system is made inside one that exists, by whatever verb."
-        "Create it first with `zfs create -p {parent}`, which creates what is missing above it too; `zfs create`, `zfs clone` and `zfs rename` do that themselves with -p.";
-    FsChildren "FS-CHILDREN" "Destroying it would leave its children without a parent."
+    FsParent "FS-PARENT" "The parent of a new file system must exist."
+        "Create the parent first with `zfs create -p {parent}`, which creates its missing parents too. `zfs create`, `zfs clone` and `zfs rename` create parents themselves with -p.";
+    FsChildren "FS-CHILDREN" "The file system has children, which need it as their parent."
         "Destroy the children first, or add -r to destroy them too.";
-    FsSnapshots "FS-SNAPSHOTS" "Destroying it would leave its snapshots without a file system."
+    FsSnapshots "FS-SNAPSHOTS" "The file system has snapshots, which cannot exist without it."
         "Destroy the snapshots first, or add -r to destroy them too.";
-    SnapshotExists "SNAP-EXISTS" "Each snapshot of a file system has its own name, and nothing was taken."
-        "Choose another name, or destroy the old one with `zfs destroy {snapshot}`.";
+    SnapshotExists "SNAP-EXISTS" "Each snapshot of a file system has its own name. No snapshot was taken."
+        "Choose another name, or destroy the old snapshot with `zfs destroy {snapshot}`.";
     SnapshotAbsent "SNAP-ABSENT" "No snapshot has this name."
-        "`zfs list -t snapshot` shows those that exist.";
-    SnapshotTwice "SNAP-TWICE" "Snapshots that are named together are of one moment, so two of one file system would be the same."
+        "`zfs list -t snapshot` shows the existing snapshots.";
+    SnapshotTwice "SNAP-TWICE" "Snapshots of one command are taken in one commit, so two of the same file system would be the same."
         "Take them one after the other.";
-    SnapshotSpace "SNAP-SPACE" "All that a snapshot holds may have to be written again beside it, so what `refreservation` keeps is kept in full again after each, and there is not as much."
-        "Make room (`zfs list -o space` shows what takes it up), or keep less: `zfs set refreservation=none {fs}`.";
-    SnapshotHeld "SNAP-HELD" "A tag keeps the snapshot from being destroyed."
-        "Take the tag away with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists them), or destroy it with -d, so that it goes with its last tag.";
-    SnapshotYounger "SNAP-YOUNGER" "Going back to a snapshot undoes all that came after it, younger snapshots among it."
-        "Add -r to destroy them, or read the old files below .zfs/snapshot.";
-    SnapshotClones "SNAP-CLONES" "What a clone and the snapshot it was made of have in common is the snapshot's."
-        "Destroy the clones first, or add -R to destroy them too; `zfs promote {clone}` makes the snapshot the clone's, and -d destroys a snapshot with its last clone.";
-    FsNotClone "FS-NOT-CLONE" "Only a file system that was made of a snapshot by `zfs clone` has an origin to change places with."
-        "`zfs list -o name,origin` shows which are clones.";
-    PromoteNames "PROMOTE-NAMES" "A promotion moves snapshots to the clone, where each needs a name of its own; nothing was changed."
-        "Rename or destroy those of the clone (`zfs rename`, `zfs destroy`), then try again.";
-    HoldExists "HOLD-EXISTS" "A tag is on a snapshot once."
-        "Choose another tag; `zfs holds {snapshot}` lists those there are.";
-    HoldAbsent "HOLD-ABSENT" "No such tag keeps the snapshot."
-        "`zfs holds {snapshot}` lists those that do.";
+    SnapshotSpace "SNAP-SPACE" "After a snapshot, `refreservation` reserves its full size again beside the snapshot. The pool does not have as much free space."
+        "Make room (`zfs list -o space` shows what uses the space), or drop the reservation: `zfs set refreservation=none {fs}`.";
+    SnapshotHeld "SNAP-HELD" "A hold prevents the destruction of the snapshot."
+        "Release it with `zfs release {tag} {snapshot}` (`zfs holds {snapshot}` lists the holds), or destroy the snapshot with -d, which takes effect with the last release.";
+    SnapshotYounger "SNAP-YOUNGER" "A rollback to a snapshot undoes all later changes, and removes younger snapshots."
+        "Add -r to destroy the younger snapshots, or read the old files below .zfs/snapshot.";
+    SnapshotClones "SNAP-CLONES" "A clone shares blocks with its snapshot and needs it."
+        "Destroy the clones first, or add -R to destroy them too. `zfs promote {clone}` gives the snapshot to the clone; -d destroys a snapshot with its last clone.";
+    FsNotClone "FS-NOT-CLONE" "Only a clone, created by `zfs clone`, can be promoted."
+        "`zfs list -o name,origin` shows which file systems are clones.";
+    PromoteNames "PROMOTE-NAMES" "A promotion moves snapshots to the clone, and two of them would have the same name. Nothing was changed."
+        "Rename or destroy the clone's snapshots of these names (`zfs rename`, `zfs destroy`), then try again.";
+    HoldExists "HOLD-EXISTS" "The snapshot has a hold of this tag already."
+        "Choose another tag; `zfs holds {snapshot}` lists the holds.";
+    HoldAbsent "HOLD-ABSENT" "The snapshot has no hold of this tag."
+        "`zfs holds {snapshot}` lists the holds.";
     BookmarkExists "BOOKMARK-EXISTS" "Each bookmark of a file system has its own name."
-        "Choose another name, or remove the old one with `zfs destroy {bookmark}`.";
+        "Choose another name, or remove the old bookmark with `zfs destroy {bookmark}`.";
     BookmarkAbsent "BOOKMARK-ABSENT" "No bookmark has this name."
-        "`zfs list -t bookmark` shows those that exist.";
-    StreamDamaged "STREAM-DAMAGED" "What arrived is not what was sent, or not what `zfs send` writes. Nothing of the snapshot under way was taken over."
-        "Send it again; if it lies in a file, compare that with where it was made. What was kept with -s goes on with the token that `zfs get receive_resume_token` shows.";
-    StreamEnds "STREAM-ENDS" "The stream broke off. Nothing of the snapshot under way was taken over."
-        "Send it again. What was kept with -s goes on with the token that `zfs get receive_resume_token` shows: `zfs send -t TOKEN`.";
-    StreamNone "STREAM-NONE" "Only what `zfs send` of this or an earlier version of Steadfast writes can be received."
-        "Check what comes in; a stream of a newer version needs that version here.";
-    StreamIo "STREAM-IO" "Who reads the stream, or writes it, has ended, or the operating system reported an error."
-        "Look at the command at the other end of the pipe, and try again.";
-    StreamNotes "STREAM-NOTES" "Properties and tags go along with a stream as text of a bounded length: 64 KiB and 1,024 of each of a snapshot, 1 MiB of properties of a file system."
-        "Send it without -p or without -h; or take away what is not needed with `zfs inherit` and `zfs release`.";
-    StreamBase "STREAM-BASE" "An increment holds what is new since an earlier snapshot of the same file system, or of what it is a clone of."
-        "`zfs list -t snapshot` shows which there are, oldest first.";
-    StreamExists "STREAM-EXISTS" "A stream without a base makes a file system, and does not change one that exists."
-        "Receive it under another name, send an increment (-i) upon a snapshot that both have, or add -F to replace a file system that has no snapshots.";
-    StreamNoBase "STREAM-NO-BASE" "An increment needs the very snapshot that it was made upon."
-        "Send an increment upon a snapshot that both have (`zfs list -t snapshot -o name,guid`), or all of it under another name.";
-    StreamYounger "STREAM-YOUNGER" "An increment goes upon the youngest snapshot, and these would be lost."
+        "`zfs list -t bookmark` shows the existing bookmarks.";
+    StreamDamaged "STREAM-DAMAGED" "The received stream was changed on its way, or is not a stream of `zfs send`. Its current snapshot was discarded."
+        "Send it again; if it is in a file, compare the file with its source. A part that was kept with -s is resumed with the token of `zfs get receive_resume_token`.";
+    StreamEnds "STREAM-ENDS" "The stream ended early. Its current snapshot was discarded."
+        "Send it again. A part that was kept with -s is resumed with the token of `zfs get receive_resume_token`: `zfs send -t TOKEN`.";
+    StreamNone "STREAM-NONE" "Only streams of `zfs send` of this or an earlier version of Steadfast can be received."
+        "Check the input; a stream of a newer version needs that version here.";
+    StreamIo "STREAM-IO" "The program that reads or writes the stream has ended, or the operating system reported an error."
+        "Check the command at the other end of the pipe, and try again.";
+    StreamNotes "STREAM-NOTES" "A stream carries at most 64 KiB and 1,024 properties and holds of each snapshot, and 1 MiB of properties of a file system."
+        "Send it without -p or -h, or remove properties and holds with `zfs inherit` and `zfs release`.";
+    StreamBase "STREAM-BASE" "The base of an increment is an earlier snapshot of the same file system, or of its origin."
+        "`zfs list -t snapshot` shows the snapshots, oldest first.";
+    StreamExists "STREAM-EXISTS" "A full stream creates a file system; it does not change an existing one."
+        "Receive it under another name, send an increment (-i) from a snapshot that both have, or add -F to replace a file system that has no snapshots.";
+    StreamNoBase "STREAM-NO-BASE" "The target does not have the base snapshot of the increment."
+        "Send an increment from a snapshot that both have (`zfs list -t snapshot -o name,guid`), or a full stream under another name.";
+    StreamYounger "STREAM-YOUNGER" "The base of an increment must be the youngest snapshot of the target. Younger ones would be lost."
         "Add -F to destroy them.";
-    StreamModified "STREAM-MODIFIED" "What was changed here since would be lost."
-        "Add -F to lose it, and `zfs set readonly=on {fs}` so that it does not happen again.";
-    Raw "RAW" "What a raw stream brought is kept as it was sealed: its key reads it, and nothing is sealed with that key here."
-        "To change it, make a file system of it: `zfs load-key {fs}`, then `zfs send {fs}@SNAPSHOT | zfs receive NEWNAME`.";
-    RawMixed "RAW-MIXED" "A raw increment goes upon what was received raw from where it is sealed, and one that is not raw upon what was not."
-        "Send it again, from the same pool and with -w or without it as the first one was, or all of it under another name.";
-    StreamPartial "STREAM-PARTIAL" "A receive with -s broke off, and what had arrived was kept."
-        "Go on with it: `zfs send -t TOKEN`, with the token that `zfs get receive_resume_token {fs}` shows; or give it up with `zfs receive -A {fs}`.";
-    StreamNoPartial "STREAM-NO-PARTIAL" "Only a receive with -s that broke off can be gone on with, where it broke off, or be given up."
+    StreamModified "STREAM-MODIFIED" "The target was changed since the base snapshot. The changes would be lost."
+        "Add -F to discard them, and run `zfs set readonly=on {fs}` to prevent further changes.";
+    Raw "RAW" "A file system from a raw stream stays encrypted by its source. Its key reads it, but nothing can be written with that key here."
+        "For a writable copy run `zfs load-key {fs}`, then `zfs send {fs}@SNAPSHOT | zfs receive NEWNAME`.";
+    RawMixed "RAW-MIXED" "A raw increment continues only a raw receive from the same source, and an increment that is not raw only a receive that was not raw."
+        "Send it again from the same pool, with or without -w like the first stream, or send a full stream under another name.";
+    StreamPartial "STREAM-PARTIAL" "An interrupted receive with -s has kept its part."
+        "Resume it: `zfs send -t TOKEN`, with the token of `zfs get receive_resume_token {fs}`; or discard it with `zfs receive -A {fs}`.";
+    StreamNoPartial "STREAM-NO-PARTIAL" "There is no interrupted receive with -s to resume at this point, or to discard."
         "`zfs get receive_resume_token {fs}` shows the token, if there is one.";
-    StreamToken "STREAM-TOKEN" "A token names a snapshot, and how much of it has arrived."
-        "Take it anew from the receiving side: `zfs get -H -o value receive_resume_token FILESYSTEM`.";
-    StreamBusy "STREAM-BUSY" "A stream goes out of the pool or comes in."
-        "Wait for it, or end the `zfs send` or `zfs receive` that is under way.";
-    StreamTerminal "STREAM-TERMINAL" "A stream is not for reading, and a terminal would be upset by it."
+    StreamToken "STREAM-TOKEN" "A resume token names a snapshot and the received part of it."
+        "Get it from the receiving side: `zfs get -H -o value receive_resume_token FILESYSTEM`.";
+    StreamBusy "STREAM-BUSY" "The pool is sending or receiving a stream."
+        "Wait for the stream, or end the `zfs send` or `zfs receive` command.";
+    StreamTerminal "STREAM-TERMINAL" "A stream is binary data and would disturb a terminal."
         "Send it to a file or a pipe: `zfs send SNAPSHOT > FILE`, `zfs receive FILESYSTEM < FILE`.";
-    FsRoot "FS-ROOT" "A pool's own file system lives and goes with the pool."
+    FsRoot "FS-ROOT" "The root file system of a pool exists as long as the pool."
         "Use `zpool destroy {pool}` to destroy the pool.";
-    FsPlace "FS-PLACE" "A file system moves within its pool, not below itself, and stays encrypted (or not) as it was."
+    FsPlace "FS-PLACE" "A file system can be renamed only within its pool, not below itself, and not between an encrypted and an unencrypted parent."
         "Choose another name; to move data elsewhere copy it.";
-    FsBusy "FS-BUSY" "Programs have files of it open, or stand in one of its folders."
+    FsBusy "FS-BUSY" "Programs have files of it open, or use one of its folders as working folder."
         "Close them (`fuser -vm {mountpoint}` names them), or add -f.";
-    FsCollected "FS-COLLECTED" "The kernel holds what programs wrote and nobody asked to have stored, and it cannot be written: the snapshot does not have it."
-        "Find the cause in `zpool status` or make room; the programs hear of it from `fsync` or `close`. Then take another snapshot.";
-    FsMounted "FS-MOUNTED" "It is mounted already."
-        "Nothing needs to be done; `zfs mount` lists what is mounted where.";
-    FsNotMounted "FS-NOT-MOUNTED" "It is not mounted."
+    FsCollected "FS-COLLECTED" "The kernel has dirty pages of the file system that could not be written. The snapshot does not contain them."
+        "Find the cause with `zpool status`, or make room; `fsync` or `close` reports the error to the programs. Then take another snapshot.";
+    FsMounted "FS-MOUNTED" "The file system is mounted already."
+        "Nothing needs to be done; `zfs mount` lists the mounts.";
+    FsNotMounted "FS-NOT-MOUNTED" "The file system is not mounted."
         "Nothing needs to be done.";
-    FsCanmount "FS-CANMOUNT" "Its properties say that it is not to be mounted."
-        "Set canmount=on and a mountpoint, if it should be.";
-    FsMountpoint "FS-MOUNTPOINT" "Mounting over a folder with contents would hide them."
+    FsCanmount "FS-CANMOUNT" "The properties of the file system prevent its mount."
+        "To mount it, set canmount=on and a mountpoint.";
+    FsMountpoint "FS-MOUNTPOINT" "A mount would hide the contents of the folder."
         "Empty the folder, choose another with `zfs set mountpoint=`, or mount over it with `zfs mount -O`.";
-    FuseMissing "FUSE-MISSING" "This machine cannot mount file systems that live in user space."
+    FuseMissing "FUSE-MISSING" "This machine has no FUSE, which mounts need."
         "Install fuse3 and make /dev/fuse accessible (in a container: --device /dev/fuse --cap-add SYS_ADMIN).";
     FuseMount "FUSE-MOUNT" "The kernel refused to mount."
         "Check that the mountpoint can be created and that you may write to its parent folder.";
-    FuseNested "FUSE-NESTED" "An ordinary user's mount cannot hold another one, because the program that mounts may not look into it."
-        "Put it elsewhere with `zfs set mountpoint=/some/folder {fs}`, or ask an administrator to write user_allow_other into /etc/fuse.conf.";
+    FuseNested "FUSE-NESTED" "A mount of an ordinary user cannot contain another mount, because the mount helper may not look into it."
+        "Mount it elsewhere with `zfs set mountpoint=/some/folder {fs}`, or ask an administrator to write user_allow_other into /etc/fuse.conf.";
     // Keys.
     KeyWrong "KEY-WRONG" "The key does not open this file system."
-        "Try again with the right key; without it the data cannot be read by anyone.";
+        "Try again with the right key; without it nobody can read the data.";
     KeyFormat "KEY-FORMAT" "A passphrase has 8 to 512 bytes, a raw key 32 bytes, a hex key 64 hexadecimal digits."
         "Give a key of that form.";
-    KeyNeeded "KEY-NEEDED" "It is encrypted, and its key is not loaded."
+    KeyNeeded "KEY-NEEDED" "The file system is encrypted, and its key is not loaded."
         "Load the key first: `zfs load-key {fs}`.";
     KeyLoaded "KEY-LOADED" "The key is loaded already."
         "Nothing needs to be done.";
     KeyUnloaded "KEY-UNLOADED" "The key is not loaded."
         "Nothing needs to be done.";
-    KeyNone "KEY-NONE" "It is not encrypted, so it has no key."
+    KeyNone "KEY-NONE" "The file system is not encrypted and has no key."
         "Create an encrypted one: `zfs create -o encryption=on -o keyformat=passphrase {fs}`.";
-    KeyInherited "KEY-INHERITED" "It is opened by the key of its encryption root."
-        "Use the encryption root instead: {root}.";
-    KeyMismatch "KEY-MISMATCH" "The two entries differ, so one of them has a slip."
+    KeyInherited "KEY-INHERITED" "The file system uses the key of its encryption root."
+        "Name the encryption root instead: {root}.";
+    KeyMismatch "KEY-MISMATCH" "The two entries differ."
         "Type it again.";
-    KeySource "KEY-SOURCE" "The key could not be read from where keylocation says."
-        "Check the file, or say where the key is with -L.";
-    KeyShared "KEY-SHARED" "Others take their keys from it, and could not be opened any more without it."
+    KeySource "KEY-SOURCE" "The key could not be read from its keylocation."
+        "Check the file, or name another location with -L.";
+    KeyShared "KEY-SHARED" "Other file systems inherit its key and could not be opened without it."
         "Give them keys of their own with `zfs change-key`, or destroy them first: {others}.";
-    KeyBusy "KEY-BUSY" "A mounted file system needs the key."
+    KeyBusy "KEY-BUSY" "A mounted file system uses the key."
         "Unmount it first: `zfs unmount {fs}`.";
     KeyRules "KEY-RULES" "encryption, keyformat and keylocation belong together."
         "For a new key give encryption=on and keyformat=; to use the parent's key give none of the three.";
-    // What status tells.
-    BlkAuthAll "BLK-AUTH-ALL" "These are not the bytes that were written. Decay and tampering look alike from here."
+    // Problems that status reports.
+    BlkAuthAll "BLK-AUTH-ALL" "The stored bytes are not the bytes that were written. Decay and tampering look the same."
         "Restore the files that `zpool status -v {pool}` names from a backup, or delete them.";
     // The command's own world.
     FileIo "FILE-IO" "The operating system refused access to a file."
@@ -364,31 +364,31 @@ impl Serialize for Code {
 impl<'de> Deserialize<'de> for Code {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // A daemon of a later version may know more; its sentences still tell everything.
+        // A daemon of a later version may know more codes; its texts still tell everything.
         Ok(Code::parse(&text).unwrap_or(Code::Internal))
     }
 }
 
-/// What to do if a pool has no such device.
+/// Action if a pool has no such device.
 pub(crate) const SHOWS_DEVICES: &str = "`zpool status {pool}` shows its devices.";
 
-/// A wish that is not granted: what is wrong, what that means, what to do.
+/// A refused request: the problem, its meaning, the action.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what} [{code}]")]
 pub struct Refusal {
-    /// Where to read on.
+    /// Code, to look up in the manual.
     pub code: Code,
-    /// What is wrong, without capital and full stop: it follows "cannot create 'tank': ".
+    /// The problem, without capital and full stop: it follows "cannot create 'tank': ".
     pub what: String,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
-    /// What to do.
+    /// The action.
     pub action: String,
     /// Names and numbers, for programs.
     pub fields: BTreeMap<String, String>,
 }
 
-/// The same three parts where nothing was asked: trouble that status reports.
+/// The same parts for a problem that status reports.
 pub type Message = Refusal;
 
 impl Refusal {
@@ -399,14 +399,14 @@ impl Refusal {
         Refusal { code, what: what.into(), meaning, action, fields: BTreeMap::new() }
     }
 
-    /// Another action than the catalogue's, in which fields that are added afterwards fill words in braces.
+    /// Replaces the catalogue's action. Fields that are added afterwards replace words in braces.
     #[must_use]
     pub fn advising(mut self, action: &str) -> Refusal {
         action.clone_into(&mut self.action);
         self
     }
 
-    /// What was named is no device of a pool.
+    /// The refusal of a device that a pool does not have.
     #[must_use]
     pub fn no_device(pool: &str, device: impl fmt::Display) -> Refusal {
         let what = format!("{device} is no device of the pool '{pool}'");
@@ -414,7 +414,7 @@ impl Refusal {
         refusal.with("pool", pool).with("device", device)
     }
 
-    /// Adds a field, and puts it into the action where that names it.
+    /// Adds a field, and replaces its name in braces in the action.
     #[must_use]
     pub fn with(mut self, field: &str, value: impl ToString) -> Refusal {
         let value = value.to_string();
@@ -423,7 +423,7 @@ impl Refusal {
         self
     }
 
-    /// The action with fields that nobody gave as words in capitals.
+    /// The action, with missing fields as words in capitals.
     #[must_use]
     pub fn advice(&self) -> String {
         let mut text = String::new();

@@ -15,7 +15,7 @@ const NBD_SOCKET: &str = "nbd.sock";
 /// Bytes of a path in the address of a socket, without the zero at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// What of the environment matters here; the command line reads it, nobody else does.
+/// The environment that decides the places. Only the command line reads it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Surroundings {
     /// `--runtime-dir` or `STEADFAST_RUNTIME_DIR`: an isolated daemon with everything in this folder.
@@ -75,13 +75,13 @@ impl Runtime {
         self.isolated
     }
 
-    /// Where commands find the daemon.
+    /// Socket of the daemon.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir.join(SOCKET)
     }
 
-    /// Where clients of NBD find volumes.
+    /// Socket for NBD clients.
     #[must_use]
     pub fn nbd_socket(&self) -> PathBuf {
         self.dir.join(NBD_SOCKET)
@@ -97,7 +97,7 @@ impl Runtime {
         self.with_short_path(NBD_SOCKET, |socket| UnixListener::bind(socket))
     }
 
-    /// Reaches who listens at [`Runtime::socket`].
+    /// Connects to [`Runtime::socket`].
     pub(crate) fn connect(&self) -> io::Result<UnixStream> {
         self.with_short_path(SOCKET, |socket| UnixStream::connect(socket))
     }
@@ -119,7 +119,7 @@ impl Runtime {
         self.dir.join("daemon.lock")
     }
 
-    /// What a daemon in the background writes.
+    /// Log of a daemon in the background.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.dir.join("daemon.log")
@@ -131,13 +131,13 @@ impl Runtime {
         &self.cachefile
     }
 
-    /// What this host remembers of the anchors of its pools.
+    /// Folder of the records that this host keeps of the anchors of its pools.
     #[must_use]
     pub fn witnesses(&self) -> &Path {
         &self.witnesses
     }
 
-    /// Where pools without a mountpoint of their own appear: `/`, or `~/steadfast` for ordinary users.
+    /// Folder of pools without a mountpoint of their own: `/`, or `~/steadfast` for ordinary users.
     #[must_use]
     pub fn mount_base(&self) -> &Path {
         &self.mount_base

@@ -64,7 +64,7 @@ fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     Some(bytes)
 }
 
-/// What the user's key looks like.
+/// Form of the user's key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyFormat {

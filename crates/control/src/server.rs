@@ -1,10 +1,12 @@
-//! The daemon's end of the socket: one thread per connection, peers checked, requests checked, answers written.
+//! The daemon's end of the socket: one thread per connection; checks peers and requests, writes answers.
 
-use crate::api::{self, API_VERSION, Caller, DaemonReport, Host, Outcome, Request};
-use crate::check::check;
+use crate::api::{self, API_VERSION, Call, DaemonReport, Outcome, PoolInfo, Request};
+use crate::caller::Caller;
 use crate::descriptor::Descriptor;
+use crate::engine::check;
 use crate::refusal::{Code, Refusal};
 use crate::runtime::Runtime;
+use crate::service::Service;
 use crate::wire::{Answer, Question, REQUEST_BYTES_MAX, parse_question, read_line, write_line};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::getuid;
@@ -20,7 +22,7 @@ const CONNECTIONS_MAX: usize = 128;
 /// How long a connection may be silent between two requests.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What the daemon's main thread is told.
+/// Event for the daemon's main thread.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A client asked it to stop, and everything is exported.
@@ -31,13 +33,13 @@ pub(crate) enum Event {
 
 /// State shared by all connections.
 pub struct Server {
-    host: Arc<dyn Host>,
+    service: Arc<dyn Service>,
     runtime: Runtime,
     version: String,
     stopping: AtomicBool,
-    /// Streams are to break off.
+    /// Running streams must stop.
     breaking: Arc<AtomicBool>,
-    /// Requests hold it shared; stopping holds it alone, so that no request sees pools vanish under it.
+    /// Requests hold it shared; stopping holds it alone, so that no pool vanishes while a request uses it.
     gate: RwLock<()>,
     connections: AtomicUsize,
     events: mpsc::Sender<Event>,
@@ -45,24 +47,27 @@ pub struct Server {
 
 impl Server {
     pub(crate) fn new(
-        host: Arc<dyn Host>,
+        service: Arc<dyn Service>,
         runtime: Runtime,
         version: String,
         events: mpsc::Sender<Event>,
     ) -> Arc<Server> {
         let (stopping, connections) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (breaking, gate) = (Arc::default(), RwLock::new(()));
-        Arc::new(Server { host, runtime, version, stopping, breaking, gate, connections, events })
+        Arc::new(Server { service, runtime, version, stopping, breaking, gate, connections, events })
     }
 
-    /// Answers one connection at a time of a caller's own making, without lock, signals or process: for tests of what
-    /// speaks to a host.
+    /// Answers one connection that the caller made, without lock, signals or process: for tests of clients.
     ///
     /// # Errors
     /// Of the stream.
-    pub fn converse_with(host: Arc<dyn Host>, runtime: &Runtime, stream: &UnixStream) -> io::Result<()> {
+    pub fn converse_with(
+        service: Arc<dyn Service>,
+        runtime: &Runtime,
+        stream: &UnixStream,
+    ) -> io::Result<()> {
         let (events, _inbox) = mpsc::channel();
-        Server::new(host, runtime.clone(), "test".into(), events).converse(stream)
+        Server::new(service, runtime.clone(), "test".into(), events).converse(stream)
     }
 
     /// Takes connections until the process ends or the listener breaks.
@@ -87,7 +92,7 @@ impl Server {
         }
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("control".into()).spawn(move || {
-            // A broken connection is the client's affair: it reports what it did not hear.
+            // A broken connection is reported by the client.
             let _ = server.converse(&stream);
             server.connections.fetch_sub(1, Ordering::SeqCst);
         });
@@ -128,8 +133,8 @@ impl Server {
             };
             let told = write_line(&mut &*stream, &answer);
             if ends && answer.ok.is_some() {
-                // The answer is out, or nobody listens to it any more; now the main thread may end the process. Not at the answer to
-                // somebody else, who only wants to know whether a daemon is there: who asked for the end would not hear of it.
+                // The answer is sent, or its client is gone: now the main thread may end the process. Answers to other
+                // clients do not end it: the client that asked would not get its answer.
                 let _ = self.events.send(Event::Stopped);
             }
             told?;
@@ -154,17 +159,14 @@ impl Server {
         let call = check(call)?;
         // A panic in one request must not leave its client without an answer; the pool's own state is guarded by the
         // pool (it suspends), not by us.
-        match catch_unwind(AssertUnwindSafe(|| api::dispatch(&*self.host, caller, call))) {
-            Ok(Some(answer)) => answer,
-            Ok(None) => Err(Refusal::new(Code::ApiRequest, "the request has no answer")),
-            Err(_) => {
-                Err(Refusal::new(Code::Internal, "the daemon failed on this request; its log tells where"))
-            }
-        }
+        catch_unwind(AssertUnwindSafe(|| self.service.answer(caller, call))).unwrap_or_else(|_| {
+            Err(Refusal::new(Code::Internal, "the daemon failed on this request; its log shows where"))
+        })
     }
 
     fn info(&self, caller: &Caller) -> Result<serde_json::Value, Refusal> {
-        let pools = self.host.pool_list(caller, api::PoolList::default())?;
+        let pools = self.service.answer(caller, api::PoolList::default().into_request())?;
+        let pools: Vec<PoolInfo> = serde_json::from_value(pools).expect("it is the answer of this request");
         Ok(api::to_json(&DaemonReport {
             pid: std::process::id(),
             version: self.version.clone(),
@@ -183,7 +185,7 @@ impl Server {
         if self.stopping.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.host.shutdown(force)?;
+        self.service.shutdown(force)?;
         self.stopping.store(true, Ordering::SeqCst);
         Ok(())
     }

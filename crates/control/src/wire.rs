@@ -1,5 +1,5 @@
-//! One line, one message. Every message begins with the version of the API, and that is read first, so that two ends
-//! of different age can still tell each other so.
+//! One message a line. Every message carries the version of the API, which is read first: two ends of different versions
+//! can still report that.
 
 use crate::api::{API_VERSION, Request};
 use crate::refusal::{Code, Refusal};
@@ -7,7 +7,7 @@ use crate::secret::wipe;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 
-/// Longest request. Device lists and property lists are small; this only bounds what a stray client can make us hold.
+/// Longest request. Device and property lists are small; the limit bounds the memory that a stray client can use.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Longest answer: some hundred thousand file systems.
 pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
@@ -25,29 +25,29 @@ pub struct Question {
     pub call: Request,
 }
 
-/// How far something is. The first one asks for the descriptor that goes with the question.
+/// Progress of a request. The first one asks for the descriptor of the stream.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is under way; empty: nothing is yet.
+    /// Current part; empty: none yet.
     pub what: String,
     /// Bytes of it.
     pub bytes: u64,
 }
 
-/// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. What is no progress ends the answer.
+/// An answer with its envelope: exactly one of `progress`, `ok` and `refused`. Every line other than progress is the last.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Version the daemon speaks.
     pub version: u32,
     /// Of the question; 0 if that could not be read.
     pub id: u64,
-    /// How far it is.
+    /// Progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What was asked for.
+    /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<serde_json::Value>,
-    /// Or why not.
+    /// The refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
 }
@@ -117,7 +117,7 @@ pub fn parse_answer(line: &str) -> Result<Answer, Refusal> {
         Some(API_VERSION) => serde_json::from_str(line).map_err(|error| {
             Refusal::new(Code::ApiRequest, format!("the answer is not understood: {error}"))
         }),
-        // A daemon of another version refuses us with a sentence of its own, which knows better what to do.
+        // The refusal of a daemon of another version says better what to do.
         Some(version) => Err(mismatch("daemon", version, "command", API_VERSION)),
         None => Err(Refusal::new(Code::ApiRequest, "the answer names no version of the API")),
     }

@@ -1,7 +1,5 @@
-//! The daemon's life and its socket, against a host in memory. Daemons are real processes: this test binary started
-//! again.
-
-mod fake;
+//! The daemon's life and its socket, with the real engine over image files. Daemons are real processes: this test binary
+//! started again. Mounts only pretend, so that no kernel is needed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,17 +7,22 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use steadfast_control::api::*;
 use steadfast_control::client::{Client, EXIT_RUNNING};
+use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf};
 use steadfast_control::runtime::Surroundings;
-use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret, daemon};
+use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret, Service, daemon};
+use steadfast_env::Env;
+use steadfast_pool::{DatasetHandle, Memory};
 
 const FOLDER: &str = "STEADFAST_TEST_DAEMON_FOLDER";
 
 fn runtime_at(folder: &Path) -> Runtime {
-    let around = Surroundings { runtime_dir: Some(folder.to_owned()), ..Surroundings::default() };
-    Runtime::locate(&around, 12_345)
+    // As an ordinary user, so that mountpoints lie in the test's own folder.
+    let (runtime_dir, home) = (Some(folder.to_owned()), Some(folder.join("home")));
+    Runtime::locate(&Surroundings { runtime_dir, home, ..Surroundings::default() }, 12_345)
 }
 
 /// The daemon's process: does nothing when run as a test.
@@ -27,12 +30,73 @@ fn runtime_at(folder: &Path) -> Runtime {
 fn daemon_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let runtime = runtime_at(Path::new(&folder));
-    let host = || Ok(Arc::new(fake::FakeHost::default()) as Arc<dyn Host>);
-    if let Err(refusal) = daemon::run(&runtime, "0.0.0", host) {
+    let memory = Memory { node_cache_bytes: 8 << 20, block_cache_bytes: 8 << 20, dirty_bytes_max: 16 << 20 };
+    let engine = || {
+        let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(Pretending))?;
+        Ok(Arc::new(engine) as Arc<dyn Service>)
+    };
+    if let Err(refusal) = daemon::run(&runtime, "0.0.0", engine) {
         eprintln!("{refusal}");
         std::process::exit(if refusal.code == Code::DaemonRunning { EXIT_RUNNING } else { 1 });
     }
     std::process::exit(0);
+}
+
+/// Mounts that no kernel hears of.
+struct Pretending;
+
+/// A mount. A file system whose name ends with `/busy` has open files.
+struct PretendedMount {
+    source: String,
+    ended: AtomicBool,
+    _dataset: DatasetHandle,
+}
+
+impl Front for Pretending {
+    fn mount(
+        &self,
+        dataset: DatasetHandle,
+        _: &Path,
+        settings: &MountSettings,
+        _: UsageOf,
+    ) -> Result<Box<dyn Mounted>, Refusal> {
+        let (source, ended) = (settings.source.clone(), AtomicBool::new(false));
+        Ok(Box::new(PretendedMount { source, ended, _dataset: dataset }))
+    }
+
+    fn may_allow_other(&self) -> bool {
+        true
+    }
+
+    fn clear_stale(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+impl Mounted for PretendedMount {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn unmount(&self, force: bool) -> Result<(), Refusal> {
+        if !force && self.source.ends_with("/busy") {
+            return Err(Refusal::new(Code::FsBusy, "files are open"));
+        }
+        self.ended.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn remount(&self, _: &MountSettings) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn settle(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn note_snapshots(&self) {}
+
+    fn await_notes(&self) {}
 }
 
 /// A runtime folder that goes with its daemon.
@@ -89,7 +153,7 @@ impl Drop for Place {
 
 fn create(folder: &Path, name: &str) -> PoolCreate {
     let image = folder.join(format!("{name}.img"));
-    std::fs::write(&image, "").unwrap();
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
     PoolCreate {
         name: name.into(),
         vdevs: vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: vec![image] }],
@@ -114,7 +178,9 @@ fn a_request_makes_the_round_trip_through_a_daemon_started_for_it() {
     let outcome = client.call(create(&place.folder, "tank")).unwrap();
     assert_eq!(outcome.touched, ["tank"]);
     let pools = client.call(PoolList::default()).unwrap();
-    assert_eq!((pools.len(), pools[0].name.as_str(), pools[0].guid), (1, "tank", 15_220_353_080_205_405_147));
+    let status = client.call(PoolStatus::default()).unwrap();
+    assert_eq!((pools.len(), pools[0].name.as_str(), pools[0].guid), (1, "tank", status[0].guid));
+    assert!(pools[0].guid != 0, "a number of 64 bits survives the wire");
     let refusal = client.call(create(&place.folder, "tank")).unwrap_err();
     assert_eq!((refusal.code, refusal.fields["pool"].as_str()), (Code::PoolExists, "tank"));
     let info = client.call(DaemonInfo {}).unwrap();
@@ -266,9 +332,11 @@ fn secrets_are_nowhere_to_be_read() {
     assert!(!format!("{request:?}").contains("horse"));
     client.call(request).unwrap();
     let load = |text: &str, name: &str| FsLoadKey { name: name.into(), key: key(text), dry_run: false };
-    client.call(load("correct-horse-battery", "tank")).unwrap();
+    client.call(FsUnmount { name: "tank".into(), force: false }).unwrap();
+    client.call(FsUnloadKey { name: "tank".into() }).unwrap();
     let mut spoken = Vec::new();
     spoken.push(format!("{:?}", client.call(load("wrong-horse-battery", "tank")).unwrap_err()));
+    client.call(load("correct-horse-battery", "tank")).unwrap();
     spoken.push(format!("{:?}", client.call(load("short", "tank")).unwrap_err()));
     spoken.push(format!("{:?}", client.call(load("horse-without-name", "tank@")).unwrap_err()));
     spoken.push(format!("{:?}", client.call(PoolHistory::default()).unwrap()));
@@ -283,7 +351,7 @@ fn secrets_are_nowhere_to_be_read() {
 }
 
 fn refused(request: Request) -> Refusal {
-    steadfast_control::check::check(request).unwrap_err()
+    steadfast_control::engine::check(request).unwrap_err()
 }
 
 #[test]

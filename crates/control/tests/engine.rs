@@ -16,11 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast_control::api::*;
-use steadfast_control::check::check;
-use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf};
+use steadfast_control::engine::{Engine, Front, MountSettings, Mounted, UsageOf, check};
 use steadfast_control::inject::{Calls, Fault, InjectCommand, PoolInject, When};
 use steadfast_control::runtime::Surroundings;
-use steadfast_control::{Code, Key, KeyFormat, Refusal, Runtime, Secret};
+use steadfast_control::{Caller, Code, Key, KeyFormat, Refusal, Runtime, Secret};
 use steadfast_env::{Clock, Env};
 use steadfast_pool::{DatasetHandle, Memory};
 use steadfast_posix::{Atime, FileSystem, Options, SetAttr};
@@ -224,7 +223,7 @@ impl House {
 
     fn create_pool(&self, request: PoolCreate) -> Result<Outcome, Refusal> {
         let Request::PoolCreate(request) = check(Request::PoolCreate(request))? else { unreachable!() };
-        self.host().pool_create(&caller(), request)
+        self.host().call(&caller(), request)
     }
 
     fn create_fs(&self, name: &str, set: &[(&str, &str)], key: Option<Key>) -> Result<Outcome, Refusal> {
@@ -239,19 +238,19 @@ impl House {
             volume: None,
         };
         let Request::FsCreate(request) = check(Request::FsCreate(request))? else { unreachable!() };
-        self.host().fs_create(&caller(), request)
+        self.host().call(&caller(), request)
     }
 
     fn set(&self, name: &str, property: &str, value: &str) -> Result<Outcome, Refusal> {
         let properties = Properties::from([(property.to_owned(), value.to_owned())]);
         let request = FsSet { name: name.into(), properties, no_mount: false };
         let Request::FsSet(request) = check(Request::FsSet(request))? else { unreachable!() };
-        self.host().fs_set(&caller(), request)
+        self.host().call(&caller(), request)
     }
 
     fn get(&self, name: &str, property: &str) -> String {
         let request = FsList { names: vec![name.into()], depth: Some(0) };
-        self.host().fs_list(&caller(), request).unwrap()[0].value(property).to_owned()
+        self.host().call(&caller(), request).unwrap()[0].value(property).to_owned()
     }
 
     fn import(&self, name: &str, key: Option<Key>) -> Result<Outcome, Refusal> {
@@ -269,11 +268,11 @@ impl House {
             accept_lost_anchor: false,
             accept_lost_log: false,
         };
-        self.host().pool_import(&caller(), request)
+        self.host().call(&caller(), request)
     }
 
     fn export(&self, name: &str, force: bool) -> Result<Outcome, Refusal> {
-        self.host().pool_export(&caller(), PoolExport { name: name.into(), force })
+        self.host().call(&caller(), PoolExport { name: name.into(), force })
     }
 
     fn mounted(&self) -> Vec<String> {
@@ -314,15 +313,14 @@ fn a_pool_is_made_mounted_remembered_exported_and_imported() {
     assert!(house.mounted().is_empty());
     assert!(!house.folder.join("home/steadfast/tank").exists(), "folders we made go with the mount");
     house.restart();
-    assert!(house.host().pool_list(&caller(), PoolList::default()).unwrap().is_empty());
-    let found = house
-        .host()
-        .pool_import_scan(&caller(), PoolImportScan { search: vec![house.folder.clone()], destroyed: false });
+    assert!(house.host().call(&caller(), PoolList::default()).unwrap().is_empty());
+    let found =
+        house.host().call(&caller(), PoolImportScan { search: vec![house.folder.clone()], destroyed: false });
     assert_eq!(found.unwrap().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["tank"]);
     house.import("tank", None).unwrap();
     assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolImported);
     assert_eq!(house.mounted(), ["tank", "tank/home"]);
-    let past = house.host().pool_history(&caller(), PoolHistory::default()).unwrap();
+    let past = house.host().call(&caller(), PoolHistory::default()).unwrap();
     assert!(past[0].records.iter().filter(|r| r.text == "zpool test" && r.uid == 7).count() >= 4);
 }
 
@@ -335,9 +333,9 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
     house.engine = None;
     std::fs::rename(&here, &gone).unwrap();
     house.start();
-    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let listed = house.host().call(&caller(), PoolList::default()).unwrap();
     assert_eq!((listed[0].name.as_str(), listed[0].state), ("tank", Health::Unavail));
-    let status = house.host().pool_status(&caller(), PoolStatus::default()).unwrap();
+    let status = house.host().call(&caller(), PoolStatus::default()).unwrap();
     assert_eq!(status[0].messages[0].code, Code::PoolMissing);
     assert_eq!(house.create_fs("tank/x", &[], None).unwrap_err().code, Code::PoolMissing);
     assert_eq!(house.create_pool(house.create_request("tank", "b.img")).unwrap_err().code, Code::PoolExists);
@@ -359,7 +357,7 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
             accept_lost_anchor: false,
             accept_lost_log: false,
         };
-        house.host().pool_import(&caller(), request).map(drop)
+        house.host().call(&caller(), request).map(drop)
     };
     import(&[("readonly", "on"), ("comment", "x")]).unwrap_err();
     import(&[("feature@unheard_of", "enabled")]).unwrap_err();
@@ -369,7 +367,7 @@ fn a_pool_whose_device_is_gone_stays_listed_until_it_is_exported() {
     house.export("tank", false).unwrap();
     import(&[("feature@unheard_of", "enabled")]).unwrap_err();
     let request = LabelClear { device: here, force: false };
-    let refused = house.host().label_clear(&caller(), request).unwrap_err().what;
+    let refused = house.host().call(&caller(), request).unwrap_err().what;
     assert!(refused.ends_with("which was exported"), "{refused}");
 }
 
@@ -380,10 +378,10 @@ fn a_stop_that_one_pool_prevents_forgets_no_other() {
     house.create_pool(house.create_request("tank", "b.img")).unwrap();
     // What is in use keeps all as it was, wherever it is mounted.
     house.create_fs("other/x", &[], None).unwrap();
-    house.host().fs_unmount(&caller(), FsUnmount { name: "other/x".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "other/x".into(), force: false }).unwrap();
     let at = Some(house.folder.join("elsewhere"));
     let request = FsMount { name: "other/x".into(), at, options: Vec::new(), overlay: false };
-    house.host().fs_mount(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     let before = house.mounted();
     *house.stage.busy.lock().unwrap() = vec![house.folder.join("home/steadfast/tank")];
     assert_eq!(house.host().shutdown(false).unwrap_err().code, Code::PoolBusy);
@@ -396,9 +394,9 @@ fn a_stop_that_one_pool_prevents_forgets_no_other() {
         command: InjectCommand::Arm(Fault::Eio { on: Calls::Any, when: When::Every(1) }),
         damage_wanted: true,
     };
-    house.host().pool_inject(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     house.host().shutdown(false).unwrap_err();
-    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let listed = house.host().call(&caller(), PoolList::default()).unwrap();
     let mut names: Vec<&str> = listed.iter().map(|pool| pool.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["other", "tank"]);
@@ -454,7 +452,7 @@ fn images_that_hold_no_pool_are_refused_by_import() {
         let search = vec![house.folder.join(name)];
         house
             .host()
-            .pool_import_scan(&caller(), PoolImportScan { search, destroyed: false })
+            .call(&caller(), PoolImportScan { search, destroyed: false })
             .map_err(|refusal| refusal.code)
     };
     house.image("zeros.img");
@@ -507,25 +505,23 @@ fn keys_open_and_close_what_they_should() {
     );
     assert_eq!(house.get("tank/p/child", "encryptionroot"), "tank/p");
     assert_eq!(house.get("tank/p/child", "keystatus"), "available");
-    let unload = || house.host().fs_unload_key(&caller(), FsUnloadKey { name: "tank/p".into() });
+    let unload = || house.host().call(&caller(), FsUnloadKey { name: "tank/p".into() });
     assert_eq!(unload().unwrap_err().code, Code::KeyBusy);
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/p".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/p".into(), force: false }).unwrap();
     assert_eq!(house.mounted(), ["tank"]);
     unload().unwrap();
     assert_eq!(unload().unwrap_err().code, Code::KeyUnloaded);
     let mount = |name: &str| FsMount { name: name.into(), at: None, options: Vec::new(), overlay: false };
-    assert_eq!(house.host().fs_mount(&caller(), mount("tank/p")).unwrap_err().code, Code::KeyNeeded);
+    assert_eq!(house.host().call(&caller(), mount("tank/p")).unwrap_err().code, Code::KeyNeeded);
     assert_eq!(house.create_fs("tank/p/late", &[], None).unwrap_err().code, Code::KeyNeeded);
     let load = |text: &str, name: &str| {
-        house
-            .host()
-            .fs_load_key(&caller(), FsLoadKey { name: name.into(), key: passphrase(text), dry_run: false })
+        house.host().call(&caller(), FsLoadKey { name: name.into(), key: passphrase(text), dry_run: false })
     };
     assert_eq!(load("87654321", "tank/p").unwrap_err().code, Code::KeyWrong);
     assert_eq!(load("12345678", "tank/p/child").unwrap_err().code, Code::KeyInherited);
     load("12345678", "tank/p").unwrap();
     assert_eq!(load("12345678", "tank/p").unwrap_err().code, Code::KeyLoaded);
-    house.host().fs_mount(&caller(), mount("tank/p/child")).unwrap();
+    house.host().call(&caller(), mount("tank/p/child")).unwrap();
 }
 
 #[test]
@@ -537,7 +533,7 @@ fn a_sealed_pool_needs_its_key_to_be_imported() {
     request.key = Some(passphrase("12345678"));
     house.create_pool(request).unwrap();
     house.restart();
-    let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let listed = house.host().call(&caller(), PoolList::default()).unwrap();
     assert_eq!(listed[0].state, Health::Unavail);
     let refusal = house.import("seal", None).unwrap_err();
     assert_eq!((refusal.code, refusal.fields["keyformat"].as_str()), (Code::PoolSealed, "passphrase"));
@@ -554,14 +550,14 @@ fn destroying_takes_children_only_when_told_to() {
     house.create_fs("tank/a/b", &[], None).unwrap();
     let destroy = |name: &str, recursive| {
         let request = FsDestroy { name: name.into(), recursive, clones: false, force: false, dry_run: false };
-        house.host().fs_destroy(&caller(), request)
+        house.host().call(&caller(), request)
     };
     assert_eq!(destroy("tank", true).unwrap_err().code, Code::FsRoot);
     assert_eq!(destroy("tank/a", false).unwrap_err().code, Code::FsChildren);
     assert_eq!(destroy("tank/none", true).unwrap_err().code, Code::FsAbsent);
     assert_eq!(destroy("tank/a", true).unwrap().touched, ["tank/a/b", "tank/a"]);
     assert_eq!(house.mounted(), ["tank"]);
-    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
     assert_eq!(house.import("tank", None).unwrap_err().code, Code::PoolDestroyed);
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
 }
@@ -588,7 +584,7 @@ fn a_file_system_belongs_to_whom_it_was_made_for() {
 
 /// Classes of all events so far.
 fn classes(house: &House) -> Vec<String> {
-    let events = house.host().pool_events(&caller(), PoolEvents::default()).unwrap();
+    let events = house.host().call(&caller(), PoolEvents::default()).unwrap();
     assert!(events.windows(2).all(|pair| pair[0].eid < pair[1].eid));
     events.into_iter().map(|event| event.class).collect()
 }
@@ -605,7 +601,7 @@ fn spares_are_listed_where_pools_could_be_imported() {
     house.export("tank", false).unwrap();
     let told = || {
         let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
-        let found = house.host().pool_import_scan(&caller(), request).unwrap().remove(0);
+        let found = house.host().call(&caller(), request).unwrap().remove(0);
         assert_eq!((found.state, found.vdevs.len()), (Health::Online, 2), "{:?}", found.vdevs);
         let spare = &found.vdevs[1];
         (spare.class, spare.name.ends_with("s.img"), spare.state)
@@ -620,14 +616,14 @@ fn a_pool_grows_by_devices_and_keeps_them() {
     let mut house = House::new("add");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     let size = |house: &House| {
-        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        let pools = house.host().call(&caller(), PoolList::default()).unwrap();
         pools[0].properties["size"].value.parse::<u64>().unwrap()
     };
     let before = size(&house);
     let add = |house: &House, image: &str, force, dry_run| {
         let device = vec![house.image(image)];
         let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Plain, devices: device }];
-        house.host().pool_add(&caller(), PoolAdd { name: "tank".into(), vdevs, force, dry_run })
+        house.host().call(&caller(), PoolAdd { name: "tank".into(), vdevs, force, dry_run })
     };
     add(&house, "b.img", false, true).unwrap();
     assert_eq!(size(&house), before, "a dry run changes nothing");
@@ -654,7 +650,7 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     let mut house = House::new("expand");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     let property = |house: &House, name: &str| {
-        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        let pools = house.host().call(&caller(), PoolList::default()).unwrap();
         pools[0].properties[name].value.clone()
     };
     let size = |house: &House| property(house, "size").parse::<u64>().unwrap();
@@ -667,7 +663,7 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     let device = house.folder.join("a.img");
     let online = |device: PathBuf, expand| {
         let request = PoolOnline { name: "tank".into(), devices: vec![device], expand };
-        house.host().pool_online(&caller(), request)
+        house.host().call(&caller(), request)
     };
     assert!(online(device.clone(), false).unwrap().touched.is_empty());
     assert_eq!(size(&house), before);
@@ -681,12 +677,12 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
         as_failed: false,
         until_import: false,
     };
-    assert_eq!(house.host().pool_offline(&caller(), offline).unwrap_err().code, Code::VdevNeeded);
+    assert_eq!(house.host().call(&caller(), offline).unwrap_err().code, Code::VdevNeeded);
     grow(192).unwrap();
     house.restart();
     assert_eq!(size(&house), before + (64 << 20), "autoexpand is off");
     let on = Properties::from([("autoexpand".to_owned(), "on".to_owned())]);
-    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties: on }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: on }).unwrap();
     house.restart();
     assert_eq!(size(&house), before + (128 << 20));
     assert!(classes(&house).iter().any(|class| class.ends_with(".vdev_autoexpand")));
@@ -697,7 +693,7 @@ fn a_device_that_has_grown_is_used_when_asked_for_or_at_import() {
     house.host().look_after();
     assert_eq!(size(&house), before + (192 << 20));
     let off = Properties::from([("autoexpand".to_owned(), "off".to_owned())]);
-    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties: off }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties: off }).unwrap();
     grow(320).unwrap();
     house.host().look_after();
     assert_eq!(
@@ -714,7 +710,7 @@ fn what_a_grown_device_of_raidz_adds_is_told_in_its_own_bytes() {
     let vdevs = vec![VdevSpec { class: VdevClass::Main, kind: VdevKind::Raidz1, devices }];
     house.create_pool(PoolCreate { vdevs, ..house.create_request("tank", "a.img") }).unwrap();
     let expandsize = || {
-        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        let pools = house.host().call(&caller(), PoolList::default()).unwrap();
         pools[0].properties["expandsize"].value.clone()
     };
     assert_eq!(expandsize(), "-");
@@ -731,7 +727,7 @@ fn a_device_that_vanishes_while_in_use_is_told() {
     house.create_pool(house.create_request("pond", "b.img")).unwrap();
     let report = |name: &str| {
         let request = PoolStatus { names: vec![name.into()] };
-        house.host().pool_status(&caller(), request).unwrap().remove(0)
+        house.host().call(&caller(), request).unwrap().remove(0)
     };
     assert_eq!(report("tank").state, Health::Online);
     std::fs::remove_file(house.folder.join("a.img")).unwrap();
@@ -761,13 +757,13 @@ fn room_is_the_same_in_iostat_list_and_status() {
     house.create_pool(request).unwrap();
     house.create_fs("tank/a", &[], None).unwrap();
     let property = |name: &str| {
-        let listed = house.host().pool_list(&caller(), PoolList::default()).unwrap().remove(0);
+        let listed = house.host().call(&caller(), PoolList::default()).unwrap().remove(0);
         listed.properties[name].value.parse::<u64>().unwrap()
     };
     let look = || {
-        let io = house.host().pool_iostat(&caller(), PoolIostat::default()).unwrap().remove(0);
+        let io = house.host().call(&caller(), PoolIostat::default()).unwrap().remove(0);
         let request = PoolStatus { names: vec!["tank".into()] };
-        (io, house.host().pool_status(&caller(), request).unwrap().remove(0).vdevs.remove(0))
+        (io, house.host().call(&caller(), request).unwrap().remove(0).vdevs.remove(0))
     };
     // Of one moment: commits may be made meanwhile.
     let (io, group) = loop {
@@ -793,7 +789,7 @@ fn a_group_that_does_without_a_device_that_vanished_says_so() {
     house.create_pool(request).unwrap();
     let messages = || {
         let request = PoolStatus { names: vec!["tank".into()] };
-        house.host().pool_status(&caller(), request).unwrap().remove(0).messages
+        house.host().call(&caller(), request).unwrap().remove(0).messages
     };
     std::fs::remove_file(house.folder.join("a.img")).unwrap();
     let told = messages();
@@ -820,7 +816,7 @@ fn a_new_device_that_was_refused_is_tried_again() {
         as_failed: true,
         until_import: false,
     };
-    house.host().pool_offline(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     let replaced = || {
         let told = classes(&house);
         told.iter().filter(|class| *class == "sysevent.fs.steadfast.vdev_attach").count()
@@ -842,10 +838,10 @@ fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
     let house = House::new("undestroy");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     house.create_fs("tank/a", &[], None).unwrap();
-    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
     let scan = |destroyed| {
         let request = PoolImportScan { search: vec![house.folder.clone()], destroyed };
-        house.host().pool_import_scan(&caller(), request).unwrap()
+        house.host().call(&caller(), request).unwrap()
     };
     assert!(scan(false).is_empty());
     let found = scan(true);
@@ -866,7 +862,7 @@ fn a_destroyed_pool_is_told_from_a_damaged_one_and_comes_back() {
         accept_lost_anchor: false,
         accept_lost_log: false,
     };
-    house.host().pool_import(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/a"]);
     house.export("tank", false).unwrap();
     assert!(scan(true).is_empty(), "it lives again");
@@ -878,7 +874,7 @@ fn labels_are_cleared_only_where_nobody_needs_them() {
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     let clear = |force| {
         let request = LabelClear { device: house.folder.join("a.img"), force };
-        house.host().label_clear(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(clear(true), Err(Code::VdevInUse));
     house.export("tank", false).unwrap();
@@ -898,7 +894,7 @@ fn file_systems_move_with_what_is_below_them() {
     let rename = |house: &House, name: &str, to: &str, parents: bool, no_remount: bool| {
         let (name, to) = (name.to_owned(), to.to_owned());
         let request = FsRename { name, to, parents, force: false, no_remount };
-        house.host().fs_rename(&caller(), request)
+        house.host().call(&caller(), request)
     };
     let refused =
         |house: &House, name: &str, to: &str| rename(house, name, to, false, false).unwrap_err().code;
@@ -928,7 +924,7 @@ fn file_systems_move_with_what_is_below_them() {
     rename(&house, "tank/x/y", "tank/z", false, true).unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/x", "tank/x/y", "tank/x/y/b", "tank/young", "tank/young/a"]);
     let unmount = FsUnmount { name: "tank/z/b".into(), force: false };
-    house.host().fs_unmount(&caller(), unmount).unwrap();
+    house.host().call(&caller(), unmount).unwrap();
     assert_eq!(house.get("tank/z", "mounted"), "yes");
     house.export("tank", false).unwrap();
     house.import("tank", None).unwrap();
@@ -945,11 +941,11 @@ fn a_key_is_changed_and_those_who_inherit_it_follow() {
     house.create_fs("tank/p/c/d", &[], None).unwrap();
     let change = |house: &House, name: &str, key: Option<Key>| {
         let request = FsChangeKey { name: name.into(), key, location: None };
-        house.host().fs_change_key(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     let load = |house: &House, name: &str, text: &str| {
         let request = FsLoadKey { name: name.into(), key: passphrase(text), dry_run: false };
-        house.host().fs_load_key(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(change(&house, "tank", Some(passphrase("87654321"))), Err(Code::KeyNone));
     assert_eq!(change(&house, "tank/p", None), Err(Code::KeyRules), "there is no key above");
@@ -971,19 +967,19 @@ fn a_key_is_changed_and_those_who_inherit_it_follow() {
     let rename = |house: &House, name: &str, to: &str| {
         let (name, to) = (name.to_owned(), to.to_owned());
         let request = FsRename { name, to, parents: false, force: false, no_remount: false };
-        house.host().fs_rename(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(rename(&house, "tank/p/c/d", "tank/d"), Err(Code::FsPlace), "its key stays behind");
     rename(&house, "tank/p/c", "tank/c").unwrap();
     let destroy =
         FsDestroy { name: "tank/p".into(), recursive: false, clones: false, force: false, dry_run: false };
-    house.host().fs_destroy(&caller(), destroy).unwrap();
-    house.host().pool_sync(&caller(), PoolSync::default()).unwrap();
+    house.host().call(&caller(), destroy).unwrap();
+    house.host().call(&caller(), PoolSync::default()).unwrap();
     house.restart();
     load(&house, "tank/c", "abcdefgh").unwrap();
     let mount = |name: &str| FsMount { name: name.into(), at: None, options: Vec::new(), overlay: false };
-    house.host().fs_mount(&caller(), mount("tank/c")).unwrap();
-    house.host().fs_mount(&caller(), mount("tank/c/d")).unwrap();
+    house.host().call(&caller(), mount("tank/c")).unwrap();
+    house.host().call(&caller(), mount("tank/c/d")).unwrap();
     // And back below an encrypted one, to take that one's key.
     house.create_fs("tank/q", &on, Some(passphrase("qqqqqqqq"))).unwrap();
     rename(&house, "tank/c", "tank/q/c").unwrap();
@@ -1003,7 +999,7 @@ fn a_sealed_pools_key_is_changed_too() {
     request.key = Some(passphrase("12345678"));
     house.create_pool(request).unwrap();
     let change = FsChangeKey { name: "seal".into(), key: Some(passphrase("87654321")), location: None };
-    house.host().fs_change_key(&caller(), change).unwrap();
+    house.host().call(&caller(), change).unwrap();
     house.restart();
     assert_eq!(house.import("seal", Some(passphrase("12345678"))).unwrap_err().code, Code::KeyWrong);
     house.import("seal", Some(passphrase("87654321"))).unwrap();
@@ -1014,7 +1010,7 @@ fn a_sealed_pools_key_is_changed_too() {
 fn counters_and_events_tell_what_was_done() {
     let house = House::new("counters");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
-    let look = || house.host().pool_iostat(&caller(), PoolIostat::default()).unwrap().remove(0);
+    let look = || house.host().call(&caller(), PoolIostat::default()).unwrap().remove(0);
     let before = look();
     house.create_fs("tank/a", &[], None).unwrap();
     let after = look();
@@ -1035,15 +1031,11 @@ fn counters_and_events_tell_what_was_done() {
     }
     let of = |name: &str| {
         let request = PoolEvents { name: Some(name.into()), after: 0 };
-        house
-            .host()
-            .pool_events(&caller(), request)
-            .map(|events| events.len())
-            .map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(|events| events.len()).map_err(|refusal| refusal.code)
     };
     assert_eq!(of("tank"), Ok(told.len()));
     assert_eq!(of("pond"), Err(Code::PoolAbsent));
-    let gone = house.host().pool_events_clear(&caller(), PoolEventsClear {}).unwrap();
+    let gone = house.host().call(&caller(), PoolEventsClear {}).unwrap();
     assert_eq!(gone.touched.len(), told.len());
     assert!(classes(&house).is_empty());
 }
@@ -1056,15 +1048,15 @@ fn who_waits_is_answered_when_it_is_over() {
         let until_over = until_over.iter().map(|name| (*name).to_owned()).collect();
         // Longer than anybody has to wait for one answer.
         let request = PoolActivities { name: name.into(), until_over, patience_ms: u64::MAX };
-        house.host().pool_activities(&caller(), request)
+        house.host().call(&caller(), request)
     };
     let now = ask("tank", &["scrub", "resilver", "trim", "no such thing"]).unwrap();
     let left = ["scrub", "resilver", "trim", "no such thing"].map(|name| now.left(name));
     assert_eq!(left, [0; 4], "nothing goes on");
     let scrub = PoolScrub { name: "tank".into(), command: ScrubCommand::Start };
-    house.host().pool_scrub(&caller(), scrub).unwrap();
+    house.host().call(&caller(), scrub).unwrap();
     while ask("tank", &["scrub"]).unwrap().left("scrub") > 0 {}
-    let report = house.host().pool_status(&caller(), PoolStatus::default()).unwrap().remove(0);
+    let report = house.host().call(&caller(), PoolStatus::default()).unwrap().remove(0);
     assert_eq!(report.scan.map(|scan| scan.state), Some("finished".to_owned()));
     assert_eq!(ask("pond", &["scrub"]).map_err(|refusal| refusal.code), Err(Code::PoolAbsent));
 }
@@ -1088,9 +1080,9 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
         recursive,
         properties: Properties::new(),
     };
-    house.host().fs_snapshot(&caller(), snapshot("tank/a@one", true)).unwrap();
+    house.host().call(&caller(), snapshot("tank/a@one", true)).unwrap();
     assert_eq!(touched(&house), ["tank/a", "tank/a/b"], "each once, and no other");
-    house.host().fs_snapshot(&caller(), snapshot("tank/a/b@two", false)).unwrap();
+    house.host().call(&caller(), snapshot("tank/a/b@two", false)).unwrap();
     assert_eq!(touched(&house), ["tank/a/b"]);
     house.set("tank", "snapdir", "visible").unwrap();
     assert_eq!(touched(&house), ["tank", "tank/a", "tank/a/b", "tank/ab"]);
@@ -1111,12 +1103,12 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
         recursive: false,
         release,
     };
-    house.host().fs_hold(&caller(), hold(false)).unwrap();
-    house.host().fs_snapshot_destroy(&caller(), destroy_later("tank/a/b", "two")).unwrap();
+    house.host().call(&caller(), hold(false)).unwrap();
+    house.host().call(&caller(), destroy_later("tank/a/b", "two")).unwrap();
     assert_eq!(touched(&house), ["tank/a/b"]);
-    house.host().fs_hold(&caller(), hold(true)).unwrap();
+    house.host().call(&caller(), hold(true)).unwrap();
     assert_eq!(touched(&house), ["tank/a/b"], "it went with its last tag");
-    house.host().fs_snapshot(&caller(), snapshot("tank/ab@of", false)).unwrap();
+    house.host().call(&caller(), snapshot("tank/ab@of", false)).unwrap();
     let clone = FsClone {
         snapshot: "tank/ab@of".into(),
         name: "tank/c".into(),
@@ -1124,12 +1116,12 @@ fn a_verb_that_changes_snapshots_is_answered_when_the_mounts_know() {
         no_mount: true,
         properties: Properties::new(),
     };
-    house.host().fs_clone(&caller(), clone).unwrap();
-    house.host().fs_snapshot_destroy(&caller(), destroy_later("tank/ab", "of")).unwrap();
+    house.host().call(&caller(), clone).unwrap();
+    house.host().call(&caller(), destroy_later("tank/ab", "of")).unwrap();
     touched(&house);
     let destroy =
         FsDestroy { name: "tank/c".into(), recursive: false, clones: false, force: false, dry_run: false };
-    house.host().fs_destroy(&caller(), destroy).unwrap();
+    house.host().call(&caller(), destroy).unwrap();
     assert_eq!(touched(&house), ["tank/ab"], "it went with its last clone");
 }
 
@@ -1141,7 +1133,7 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
     for name in ["tank/a@one", "tank/a@two"] {
         let request =
             FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
-        house.host().fs_snapshot(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     }
     for name in ["tank/c", "tank/d"] {
         let request = FsClone {
@@ -1151,13 +1143,13 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
             no_mount: false,
             properties: Properties::new(),
         };
-        house.host().fs_clone(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     }
     // One is not where its mountpoint says.
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/d".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/d".into(), force: false }).unwrap();
     let at = Some(house.folder.join("elsewhere"));
     let request = FsMount { name: "tank/d".into(), at, options: Vec::new(), overlay: false };
-    house.host().fs_mount(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     let before = house.mounted();
     assert_eq!(before.len(), 4);
     let busy = |name: Option<&str>| {
@@ -1167,19 +1159,19 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
     let hold = |release| {
         let request =
             FsHold { names: vec!["tank/a@two".into()], tag: "keep".into(), recursive: false, release };
-        house.host().fs_hold(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     let roll_back = || {
         let name = "tank/a@one".into();
         let request = FsRollback { name, destroy_younger: true, clones: true, force: false };
-        house.host().fs_rollback(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
 
     // The last of them that would be left is busy.
     busy(Some("tank/c"));
     let request =
         FsDestroy { name: "tank/a".into(), recursive: true, clones: true, force: false, dry_run: false };
-    assert_eq!(house.host().fs_destroy(&caller(), request).unwrap_err().code, Code::FsBusy);
+    assert_eq!(house.host().call(&caller(), request).unwrap_err().code, Code::FsBusy);
     assert_eq!(house.mounted(), before);
     busy(Some("tank/a"));
     assert_eq!(roll_back(), Err(Code::FsBusy));
@@ -1197,7 +1189,7 @@ fn what_is_refused_destroys_nothing_and_leaves_mounted_what_was() {
         defer: false,
         dry_run: false,
     };
-    assert_eq!(house.host().fs_snapshot_destroy(&caller(), request).unwrap_err().code, Code::SnapshotHeld);
+    assert_eq!(house.host().call(&caller(), request).unwrap_err().code, Code::SnapshotHeld);
     assert_eq!(house.mounted(), before);
     hold(true);
     assert_eq!(roll_back(), Ok(()));
@@ -1212,7 +1204,7 @@ fn what_went_with_its_last_clone_is_not_missed() {
     let snapshot = |name: &str| {
         let request =
             FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
-        house.host().fs_snapshot(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     let destroy = |defer: bool| {
         let request = FsSnapshotDestroy {
@@ -1224,7 +1216,7 @@ fn what_went_with_its_last_clone_is_not_missed() {
             defer,
             dry_run: false,
         };
-        house.host().fs_snapshot_destroy(&caller(), request).map(drop).map_err(|refusal| refusal.what)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.what)
     };
     snapshot("tank/a@one");
     for rolls_back in [false, true] {
@@ -1236,12 +1228,12 @@ fn what_went_with_its_last_clone_is_not_missed() {
             no_mount: false,
             properties: Properties::new(),
         };
-        house.host().fs_clone(&caller(), clone).unwrap();
+        house.host().call(&caller(), clone).unwrap();
         assert_eq!(destroy(true), Ok(()), "it goes with its clone");
         if rolls_back {
             let name = "tank/a@one".into();
             let request = FsRollback { name, destroy_younger: true, clones: true, force: false };
-            house.host().fs_rollback(&caller(), request).unwrap();
+            house.host().call(&caller(), request).unwrap();
         } else {
             assert_eq!(destroy(false), Ok(()));
         }
@@ -1257,7 +1249,7 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
     house.create_fs("tank/a", &[], None).unwrap();
     let request =
         FsSnapshot { names: vec!["tank/a@one".into()], recursive: false, properties: Properties::new() };
-    house.host().fs_snapshot(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     // Room for the parent, and for nothing below it.
     house.set("tank", "filesystem_limit", "2").unwrap();
     let create = FsCreate {
@@ -1269,7 +1261,7 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
         key: None,
         volume: None,
     };
-    assert_eq!(house.host().fs_create(&caller(), create).unwrap_err().code, Code::PropCount);
+    assert_eq!(house.host().call(&caller(), create).unwrap_err().code, Code::PropCount);
     let clone = FsClone {
         snapshot: "tank/a@one".into(),
         name: "tank/x/y".into(),
@@ -1277,8 +1269,8 @@ fn parents_that_were_made_for_what_is_refused_go_again() {
         no_mount: false,
         properties: Properties::new(),
     };
-    assert_eq!(house.host().fs_clone(&caller(), clone).unwrap_err().code, Code::PropCount);
-    let listed = house.host().fs_list(&caller(), FsList { names: vec!["tank".into()], depth: None }).unwrap();
+    assert_eq!(house.host().call(&caller(), clone).unwrap_err().code, Code::PropCount);
+    let listed = house.host().call(&caller(), FsList { names: vec!["tank".into()], depth: None }).unwrap();
     let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["tank", "tank/a"]);
     assert_eq!(house.mounted(), ["tank", "tank/a"]);
@@ -1312,7 +1304,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
             bookmarks: false,
             wanted: Vec::new(),
         };
-        let listed = house.host().fs_list_all(&caller(), request).unwrap();
+        let listed = house.host().call(&caller(), request).unwrap();
         listed.iter().map(|info| info.name.split_once('@').unwrap().1.to_owned()).collect()
     };
     let look_at = |house: &House, seconds: u64| {
@@ -1322,7 +1314,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
     let snapshot = |house: &House, name: &str| {
         let request =
             FsSnapshot { names: vec![name.into()], recursive: false, properties: Properties::new() };
-        house.host().fs_snapshot(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     assert_eq!(house.set("tank", policy, "hourly").unwrap_err().code, Code::PropValue);
     look_at(&house, NOW);
@@ -1347,7 +1339,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
     };
     let txgs: Vec<u64> = house
         .host()
-        .fs_list_all(&caller(), list)
+        .call(&caller(), list)
         .unwrap()
         .iter()
         .filter(|info| info.name.contains("_14:00"))
@@ -1365,7 +1357,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
         dry_run: false,
         defer: false,
     };
-    house.host().fs_snapshot_destroy(&caller(), destroy).unwrap();
+    house.host().call(&caller(), destroy).unwrap();
     look_at(&house, NOW + 120);
     assert_eq!(there(&house, "tank/a"), first[1..]);
 
@@ -1376,7 +1368,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
         recursive: false,
         release: false,
     };
-    house.host().fs_hold(&caller(), hold).unwrap();
+    house.host().call(&caller(), hold).unwrap();
     for hour in 1..=24 {
         look_at(&house, NOW + hour * 3_600);
     }
@@ -1410,7 +1402,7 @@ fn a_policy_takes_snapshots_and_removes_old_ones() {
     let before = there(&house, "tank/a");
     look_at(&house, NOW - 200 * 3_600);
     assert_eq!(there(&house, "tank/a"), before);
-    let past = house.host().pool_history(&caller(), PoolHistory::default()).unwrap();
+    let past = house.host().call(&caller(), PoolHistory::default()).unwrap();
     assert!(
         past[0]
             .records
@@ -1464,16 +1456,13 @@ fn what_waits_for_a_key_keeps_nobody_else_from_the_snapshots_of_its_policy() {
     // A crash, after which the promise waits for the key.
     house.engine = None;
     house.start();
-    assert_eq!(house.host().pool_status(&caller(), PoolStatus::default()).unwrap()[0].log.held, 1);
+    assert_eq!(house.host().call(&caller(), PoolStatus::default()).unwrap()[0].log.held, 1);
     let count = |house: &House, name: &str| house.get(name, "snapshot_count");
     house.host().snapshot_by_policy();
     assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("1".into(), "0".into()));
     // When it is there the missing one is taken, within the same hour.
     let key = passphrase("correct horse");
-    house
-        .host()
-        .fs_load_key(&caller(), FsLoadKey { name: "tank/sealed".into(), key, dry_run: false })
-        .unwrap();
+    house.host().call(&caller(), FsLoadKey { name: "tank/sealed".into(), key, dry_run: false }).unwrap();
     clock.wall_seconds.store(NOW + 60, Ordering::SeqCst);
     house.host().snapshot_by_policy();
     assert_eq!((count(&house, "tank"), count(&house, "tank/sealed")), ("2".into(), "1".into()));

@@ -1,45 +1,29 @@
-//! Snapshots that nobody asks for: `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` of a file system or above it.
+//! Snapshots by policy: the property `steadfast:auto-snapshot=hourly=24,daily=7,weekly=4` of a file system.
 //!
-//! A snapshot belongs to a period by its name alone, `auto-hourly-2026-11-22_14:00` (UTC), and it is due when none of that name is there. So
-//! a daemon that was away takes what is due when it comes back, a clock that jumps leaves nothing behind that would keep the next one from being
-//! taken, and one that somebody renames is his and stays. What is due of a period in a pool is one commit: of several file systems one moment.
+//! A snapshot belongs to a period by its name alone: `auto-hourly-2026-11-22_14:00` (UTC). It is due if no snapshot has
+//! that name. So a daemon that did not run takes due snapshots when it starts, and a clock that jumps leaves nothing
+//! that would prevent the next one. A renamed snapshot is never removed. All due snapshots of a period in a pool are
+//! taken in one commit.
 //!
 //! ## Invariants
-//! (AS1) Only snapshots with names of this form are removed, and of a period no more than those beyond its count, oldest first.
-//! (AS2) What a hold or a clone keeps is left alone, and tried again when the next of its period is taken.
-//! (AS3) One that a user destroys is not taken again in the same period, as long as the daemon runs.
-//! (AS4) What may have no more snapshots (`snapshot_limit`), or none now, keeps nobody else from its own, and is asked again each minute.
+//! [auto_snapshot.1] Only snapshots with names of this form are removed: those beyond the count of their period, oldest
+//!     first.
+//! [auto_snapshot.2] A snapshot with a hold or a clone is left alone; its removal is tried again when the next one of its
+//!     period is taken.
+//! [auto_snapshot.3] A snapshot that a user destroyed is not taken again in its period, while the daemon runs.
+//! [auto_snapshot.4] A file system at its `snapshot_limit`, or without its key, does not stop the snapshots of others. It
+//!     is tried again each minute.
 
-use super::{Engine, Held};
-use crate::date::{self, Civil};
-use std::collections::BTreeMap;
+use crate::date;
+use crate::date::Civil;
+use crate::engine::policy_state::PolicyState;
+use crate::engine::state::{Engine, ImportedPool};
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_property::{AUTO_SNAPSHOT, Local, Period, Policy};
 
 /// Time between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// What of a pool's policies has been seen to.
-#[derive(Default)]
-pub(super) struct Diary {
-    /// The minute of the last look.
-    minute: u64,
-    /// Label and count that were carried out last, by file system and period.
-    done: BTreeMap<(String, Period), (String, u32)>,
-    /// What was said last of a file system that could not be served.
-    said: BTreeMap<String, String>,
-}
-
-impl Diary {
-    /// Tells the operator, once for each thing that can be told of a file system.
-    fn say(&mut self, name: &str, what: String) {
-        if self.said.get(name) != Some(&what) {
-            eprintln!("steadfast: '{name}': {what}");
-            self.said.insert(name.to_owned(), what);
-        }
-    }
-}
 
 /// A period of a file system that has begun.
 struct Due {
@@ -52,8 +36,8 @@ struct Due {
 }
 
 impl Engine {
-    /// Carries out policies from now on, in the background, until the engine is dropped. Apart from other upkeep: what is written to a pool that is
-    /// suspended waits, and it may be upkeep that ends that.
+    /// Starts the thread that carries out policies. It is not part of upkeep: writes to a suspended pool wait, and upkeep
+    /// may end that.
     pub(super) fn carry_out_policies(self: &Arc<Self>) {
         let (weak, env) = (Arc::downgrade(self), self.env.clone());
         let clock = Arc::clone(&env.clock);
@@ -67,35 +51,35 @@ impl Engine {
         drop(env.tasks.spawn("policies", job));
     }
 
-    /// Takes the snapshots that are due and removes those that are too many; once a minute of the clock.
+    /// Takes due snapshots and removes those beyond the count, once a minute of the clock.
     pub fn snapshot_by_policy(&self) {
-        let pools: Vec<Arc<Held>> = self.pools.read().values().map(Arc::clone).collect();
+        let pools: Vec<Arc<ImportedPool>> = self.pools.read().values().map(Arc::clone).collect();
         let now = u64::try_from(self.env.clock.wall_ns() / 1_000_000_000).unwrap_or(0);
-        let mut diary = self.diary.lock();
-        if diary.minute == now / 60 {
+        let mut policies = self.policies.lock();
+        if policies.minute == now / 60 {
             return;
         }
-        diary.minute = now / 60;
+        policies.minute = now / 60;
         for held in pools {
             if held.pool.is_read_only() || held.pool.suspended().is_some() {
                 continue;
             }
-            let due = due(&mut diary, &held, now);
+            let due = due(&mut policies, &held, now);
             for warning in held.settle(|name| due.iter().any(|due| due.missing && due.dataset == name)) {
-                diary.say(warning.fields.get("fs").map_or("", String::as_str), warning.what.clone());
+                policies.say(warning.fields.get("fs").map_or("", String::as_str), warning.what.clone());
             }
             let _turn = self.verbs.lock();
             // It may have been exported, or destroyed, since the look.
             if self.pools.read().values().any(|known| Arc::ptr_eq(known, &held)) {
-                carry_out(&mut diary, &held, due);
+                carry_out(&mut policies, &held, due);
             }
         }
     }
 }
 
-/// Takes what is missing and removes what is too much.
-fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
-    // Those that have as many snapshots as they may have, and those that can have none now.
+/// Takes missing snapshots, and removes those beyond the count.
+fn carry_out(policies: &mut PolicyState, held: &ImportedPool, due: Vec<Due>) {
+    // File systems at their limit, and file systems without their key.
     let (mut full, mut unfit): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let is_full = |full: &[String], dataset: &str| {
         full.iter()
@@ -117,25 +101,25 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
                     missing.iter().for_each(|name| held.pool.log(0, true, &taken(name)));
                     break;
                 }
-                // (AS4)
+                // [auto_snapshot.4]
                 Err(steadfast_pool::Error::SnapshotLimit { name, limit, .. }) => {
                     let what =
                         format!("what {AUTO_SNAPSHOT} asks for is not taken: it may have {limit} snapshots");
-                    diary.say(&name, what);
+                    policies.say(&name, what);
                     full.push(name);
                 }
-                // What was promised to `fsync` waits for the key, and a snapshot without it would not hold it.
+                // The intent log holds acknowledged data for the key; the snapshot would not contain it.
                 Err(steadfast_pool::Error::KeyNotLoaded { name }) if !unfit.contains(&name) => {
                     let what = format!(
                         "what {AUTO_SNAPSHOT} asks for is not taken: it would not hold what waits in the intent log for the key"
                     );
-                    diary.say(&name, what);
+                    policies.say(&name, what);
                     unfit.push(name);
                 }
                 Err(error) => {
                     let what = format!("what {AUTO_SNAPSHOT} asks for is not taken: {error}");
-                    diary.say(&held.pool.name(), what);
-                    // Those of other periods may be there by now.
+                    policies.say(&held.pool.name(), what);
+                    // Snapshots of other periods may have been taken.
                     held.note_snapshots(due.iter().map(|due| &*due.dataset));
                     return;
                 }
@@ -146,7 +130,7 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
         let doomed = too_many(held, &dataset, period, count);
         let destroyed = match held.pool.destroy_snapshots(&doomed, false) {
             Ok(()) => doomed.len(),
-            // One of them is kept by something: those that are not go by themselves (AS2).
+            // One has a hold or a clone: the others are destroyed one by one ([auto_snapshot.2]).
             Err(_) => doomed.chunks(1).filter(|one| held.pool.destroy_snapshots(one, false).is_ok()).count(),
         };
         if destroyed > 0 {
@@ -160,28 +144,28 @@ fn carry_out(diary: &mut Diary, held: &Held, due: Vec<Due>) {
         if is_full(&full, &dataset) || unfit.contains(&dataset) {
             continue;
         }
-        diary.said.remove(&dataset);
-        diary.done.insert((dataset, period), (label, count));
+        policies.said.remove(&dataset);
+        policies.done.insert((dataset, period), (label, count));
     }
-    diary.said.remove(&held.pool.name());
+    policies.said.remove(&held.pool.name());
 }
 
-/// What of a pool's policies has not been seen to since its period began.
-fn due(diary: &mut Diary, held: &Held, now: u64) -> Vec<Due> {
+/// Periods of a pool's policies that are not done yet.
+fn due(policies: &mut PolicyState, held: &ImportedPool, now: u64) -> Vec<Due> {
     let mut due = Vec::new();
     for dataset in held.pool.datasets() {
         let Ok(Some(policy)) = held.pool.resolve(&dataset, AUTO_SNAPSHOT, "/") else { continue };
         let policy = match Policy::parse(&policy.value) {
             Ok(policy) => policy,
             Err(why) => {
-                diary.say(&dataset, format!("{AUTO_SNAPSHOT} cannot be carried out: {why}"));
+                policies.say(&dataset, format!("{AUTO_SNAPSHOT} cannot be carried out: {why}"));
                 continue;
             }
         };
         let mut there: Option<Vec<String>> = None;
         for (period, count) in policy.keep {
             let label = label(period, now);
-            let seen = diary.done.get(&(dataset.clone(), period));
+            let seen = policies.done.get(&(dataset.clone(), period));
             if seen.is_some_and(|(of, kept)| *of == label && *kept == count) {
                 continue;
             }
@@ -194,8 +178,8 @@ fn due(diary: &mut Diary, held: &Held, now: u64) -> Vec<Due> {
     due
 }
 
-/// Full names of the snapshots of a period beyond those that are kept (AS1).
-fn too_many(held: &Held, dataset: &str, period: Period, count: u32) -> Vec<String> {
+/// Full names of the snapshots of a period beyond its count ([auto_snapshot.1]).
+fn too_many(held: &ImportedPool, dataset: &str, period: Period, count: u32) -> Vec<String> {
     let names = held.pool.snapshot_names(dataset).unwrap_or_default();
     let of_period: Vec<&String> = names.iter().filter(|name| is_label(period, name)).collect();
     let beyond = of_period.len().saturating_sub(count as usize);

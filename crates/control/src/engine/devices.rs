@@ -25,7 +25,7 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     }
 }
 
-/// Signatures of what people keep on devices: (offset, bytes, what it is). From each format's own description.
+/// Signatures of foreign contents: (offset, bytes, name). From each format's own description.
 const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -41,7 +41,7 @@ const SIGNATURES: &[(u64, &[u8], &str)] = &[
     (536, b"LVM2 001", "an LVM physical volume"),
 ];
 
-/// What a device holds that creating a pool would destroy, other than a pool (the room `pool` looks for that).
+/// Foreign contents of a device that a new pool would destroy. The room `pool` detects pools.
 pub(super) fn contents(path: &Path) -> Option<&'static str> {
     let file = File::open(path).ok()?;
     let holds = |offset: u64, bytes: &[u8]| {
@@ -51,7 +51,7 @@ pub(super) fn contents(path: &Path) -> Option<&'static str> {
     SIGNATURES.iter().find(|(offset, bytes, _)| holds(*offset, bytes)).map(|(_, _, what)| *what)
 }
 
-/// What a search found.
+/// Result of a search.
 pub(super) struct Search {
     /// Pools, with devices opened only for looking.
     pub pools: Vec<FoundPool>,
@@ -74,7 +74,7 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
         };
         let metadata = match fs::metadata(place) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // Not VDEV-MISSING: its advice, to make an image file, helps nobody who looks for a pool.
+                // Not VDEV-MISSING: its advice, to create an image file, does not help in a search.
                 let what = format!("{} does not exist, so no pool can be found there", place.display());
                 return Err(Refusal::new(Code::PoolNotFound, what).with("place", place.display()));
             }
@@ -83,7 +83,7 @@ pub(super) fn search(places: &[PathBuf]) -> Result<Search, Refusal> {
         if metadata.is_dir() {
             for entry in fs::read_dir(place).map_err(trouble)? {
                 let path = entry.map_err(trouble)?.path();
-                // Whatever cannot be opened in a folder is not a device of ours.
+                // A file that cannot be opened is not a device of ours.
                 if is_candidate(&path)
                     && let Ok(handle) = open(&path, &OpenOptions::PEEK)
                 {
@@ -143,8 +143,7 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
     }
     let (pools, others) = scan(handles);
     let found = pools.into_iter().find(|pool| pool.guid.0 == guid);
-    // Without a log device it may be opened, if the operator says so: that is the import's to decide. And groups may do without
-    // some of their devices.
+    // Groups may have enough redundancy for missing devices. Whether a missing log device matters is decided by the import.
     if let Some(found) = found.filter(|found| refused.is_none() || steadfast_pool::is_enough(found)) {
         return Ok(found);
     }
@@ -157,7 +156,7 @@ pub(super) fn open_pool(paths: &[PathBuf], guid: u64, read_only: bool) -> Result
     }
 }
 
-/// Where pools are looked for when nobody says where: the disks of this machine, and the folders of known pools.
+/// Default places to search for pools: the disks of this machine, and the folders of known pools.
 pub(super) fn usual_places(known: &[PathBuf]) -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/dev")];
     for device in known {

@@ -1,35 +1,14 @@
-//! What happened lately, for `zpool events`: what the engine did, and what its pools noticed. Kept in memory.
+//! Events: those that the engine posts, and those that its pools noticed. They are kept in memory for `zpool events`.
 
-use super::{Engine, Held};
-use crate::api::{Outcome, PoolEvent, PoolEvents};
-use crate::refusal::{Code, Refusal};
-use std::collections::{BTreeMap, VecDeque};
+use crate::engine::state::Engine;
+use std::collections::BTreeMap;
 use steadfast_pool::{Event, EventKind, Pool};
 
-/// Events kept.
-const KEPT: usize = 1024;
-/// What all classes begin with, after their kind.
+/// Prefix of all classes, after their kind.
 const SPACE: &str = "fs.steadfast";
 
-/// The events of all pools in the order in which they were heard of.
-#[derive(Default)]
-pub(super) struct Ring {
-    last: u64,
-    events: VecDeque<PoolEvent>,
-}
-
-impl Ring {
-    fn push(&mut self, time_ns: u64, class: String, pool: Option<String>, fields: BTreeMap<String, String>) {
-        if self.events.len() == KEPT {
-            self.events.pop_front();
-        }
-        self.last += 1;
-        self.events.push_back(PoolEvent { eid: self.last, time_ns, class, pool, fields });
-    }
-}
-
 impl Engine {
-    /// Notes something that was done on purpose.
+    /// Posts the event of a command.
     pub(super) fn post(&self, what: &str, pool: &Pool, name: &str, fields: &[(&str, String)]) {
         let time_ns = u64::try_from(self.env.clock.wall_ns()).unwrap_or(0);
         let mut all: BTreeMap<String, String> =
@@ -38,7 +17,7 @@ impl Engine {
         self.events.lock().push(time_ns, format!("sysevent.{SPACE}.{what}"), Some(name.to_owned()), all);
     }
 
-    /// Takes over what a pool noticed. Called before a pool is let go, and by whoever asks for events.
+    /// Takes over the events of a pool: before the pool is exported, and when events are listed.
     pub(super) fn harvest(&self, name: &str, pool: &Pool) {
         let found = pool.take_events();
         if found.is_empty() {
@@ -152,38 +131,5 @@ impl Engine {
             };
             ring.push(time_ns, format!("{kind_of_class}.{SPACE}.{class}"), Some(name.to_owned()), fields);
         }
-    }
-
-    pub(super) fn events_after(&self, request: &PoolEvents) -> Result<Vec<PoolEvent>, Refusal> {
-        let held: Vec<(String, std::sync::Arc<Held>)> = self
-            .pools
-            .read()
-            .iter()
-            .map(|(name, held)| (name.clone(), std::sync::Arc::clone(held)))
-            .collect();
-        for (name, held) in &held {
-            self.harvest(name, &held.pool);
-        }
-        let ring = self.events.lock();
-        if let Some(name) = &request.name {
-            let known = held.iter().any(|(held, _)| held == name)
-                || ring.events.iter().any(|event| event.pool.as_ref() == Some(name));
-            if !known {
-                let what = format!("there is no pool '{name}', and no event of one");
-                return Err(Refusal::new(Code::PoolAbsent, what).with("pool", name));
-            }
-        }
-        let wanted = |event: &&PoolEvent| {
-            event.eid > request.after && (request.name.is_none() || event.pool == request.name)
-        };
-        Ok(ring.events.iter().filter(wanted).cloned().collect())
-    }
-
-    pub(super) fn forget_events(&self) -> Outcome {
-        for (name, held) in self.pools.read().iter() {
-            self.harvest(name, &held.pool);
-        }
-        let gone = self.events.lock().events.drain(..).map(|event| event.eid.to_string()).collect();
-        Outcome { touched: gone, warnings: Vec::new() }
     }
 }

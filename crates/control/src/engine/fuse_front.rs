@@ -1,16 +1,16 @@
 //! Mounts through the kernel's FUSE.
 
-use super::mounts::{Front, MountSettings, Mounted, UsageOf};
-use crate::mount::{MountError, MountSpec, MountedFs};
+use super::front::{Front, MountSettings, Mounted, UsageOf};
 use crate::refusal::{Code, Refusal};
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 use std::sync::Arc;
 use steadfast_fuse::Error;
+use steadfast_mount::{MountError, MountSpec, MountedFs};
 use steadfast_pool::DatasetHandle;
 use steadfast_posix::Atime;
 
-/// The front that the daemon uses.
+/// Mounts through FUSE, for the daemon.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FuseFront;
 
@@ -91,7 +91,7 @@ impl Mounted for MountedFs {
         mount_remount(at, flags, "").map_err(|error| {
             let (code, why) = match error {
                 rustix::io::Errno::BUSY => (Code::FsBusy, "a program has a file open for writing"),
-                // Unmounted by somebody a moment ago; the session may not have heard of it yet.
+                // It was unmounted a moment ago; the session may not know yet.
                 rustix::io::Errno::INVAL => (Code::FsNotMounted, "nothing is mounted there any more"),
                 rustix::io::Errno::PERM => (Code::FuseMount, "only root may change a mount's options"),
                 _ => (Code::FuseMount, "the kernel refused"),
@@ -125,7 +125,7 @@ fn refusal(error: &Error) -> Refusal {
         _ => Code::FuseMount,
     };
     match error {
-        // What to do about it is the catalogue's to say, in the words of the command line.
+        // The catalogue says what to do, in the words of the command line.
         Error::Busy { path } => {
             let what = format!("{} is in use: a program has a file open or stands there", path.display());
             Refusal::new(code, what).with("mountpoint", path.display())

@@ -1,10 +1,12 @@
-//! Memory is the daemon's; pools share it.
+//! Memory of the daemon, which its pools share.
 
-use crate::api::{CacheReport, InodeReport, MemoryReport, PoolMemory};
+use crate::api::{CacheReport, DaemonMemory, InodeReport, MemoryReport, PoolMemory};
+use crate::caller::Caller;
+use crate::engine::state::Engine;
+use crate::engine::verb::Verb;
 use crate::memory::resident_bytes;
+use crate::refusal::Refusal;
 use steadfast_pool::CacheUse;
-
-use super::Engine;
 
 impl Engine {
     /// Gives every pool its share: when one comes, and when one goes.
@@ -14,14 +16,17 @@ impl Engine {
         let share = self.memory.share(pools.len());
         pools.values().for_each(|held| held.pool.set_memory(share));
     }
+}
 
-    /// What is used.
-    pub(super) fn memory_report(&self) -> MemoryReport {
+impl Verb for DaemonMemory {
+    const IN_TURN: bool = false;
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<MemoryReport, Refusal> {
         let cache = |cache: CacheUse| {
             let CacheUse { bytes, bytes_max, hits, misses } = cache;
             CacheReport { bytes, bytes_max, hits, misses }
         };
-        let pools = self.pools.read();
+        let pools = engine.pools.read();
         let pools = pools.iter().map(|(name, held)| {
             let used = held.pool.memory();
             PoolMemory {
@@ -42,13 +47,13 @@ impl Engine {
             }
         });
         let (resident, resident_max) = resident_bytes();
-        MemoryReport {
+        Ok(MemoryReport {
             resident,
             resident_max,
-            node_cache_bytes: self.memory.node_cache_bytes as u64,
-            block_cache_bytes: self.memory.block_cache_bytes as u64,
-            dirty_bytes: self.memory.dirty_bytes_max,
+            node_cache_bytes: engine.memory.node_cache_bytes as u64,
+            block_cache_bytes: engine.memory.block_cache_bytes as u64,
+            dirty_bytes: engine.memory.dirty_bytes_max,
             pools: pools.collect(),
-        }
+        })
     }
 }

@@ -1,59 +1,36 @@
-//! Volumes for clients of NBD: the socket beside the daemon's own, its clients, and what they are given.
+//! NBD: the socket beside the daemon's own, its clients, and the volumes that they may open.
 //!
 //! ## Invariants
-//! (V1) Who has chosen a volume has a handle of its dataset, as a mount has: it is not destroyed, rolled back or locked under it, and its pool not
-//!      let go, before its connection has ended.                                      `Engine::part_clients`
-//! (V2) A volume is chosen in turn with the verbs that change things (E1), so that none of them is met halfway.
-//! (V3) There are at most [`CLIENTS_MAX`] clients, each with one thread.
+//! [nbd_client.1] A client that has opened a volume holds a handle of its dataset, as a mount does. The volume is not
+//!     destroyed, rolled back or locked, and its pool is not exported, before the connection ends.
+//!     `Engine::part_clients`
+//! [nbd_client.2] A volume is opened in turn with the verbs that change something ([engine.1]).
+//! [nbd_client.3] There are at most [`CLIENTS_MAX`] clients, each with one thread.
 
-use super::{Engine, Held, mounts, refuse};
+use crate::engine::nbd_clients::{CLIENTS_MAX, Client, List};
+use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::{mounts, refuse};
 use crate::refusal::{Code, Refusal};
-use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
 use std::net::Shutdown;
-use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use steadfast_format::DatasetId;
-use steadfast_nbd::{Export, Exports, Fault};
-use steadfast_pool::{DatasetHandle, SnapshotHandle};
-use steadfast_posix::{Atime, Errno, Fallocate, FileSystem, Options, Usage};
+use steadfast_mount::OpenVolume;
+use steadfast_nbd::{Export, Exports};
 
-/// Most clients at once.
-const CLIENTS_MAX: usize = 128;
-/// With fewer descriptors than so many allowed to the daemon, volumes are files only.
+/// With a smaller limit of descriptors NBD is not served.
 const DESCRIPTORS_MIN: u64 = 64;
-/// How long a client that is cut off may take to end what it is at.
+
+/// Longest wait for a client that was cut off.
 const PARTING: Duration = Duration::from_secs(10);
-/// The file that a volume is.
-const ROOT: u64 = 1;
-
-/// Who is connected.
-#[derive(Default)]
-pub(super) struct Clients {
-    list: Mutex<List>,
-    left: Condvar,
-}
-
-#[derive(Default)]
-struct List {
-    next: u64,
-    by_number: BTreeMap<u64, Client>,
-}
-
-struct Client {
-    stream: UnixStream,
-    /// Guid of the pool, and number of the volume it has chosen.
-    uses: Option<(u64, DatasetId)>,
-}
 
 impl Engine {
-    /// Serves volumes to clients of NBD from now on, until the process ends. What cannot be is told on stderr.
+    /// Serves NBD clients until the process ends. Failures are reported on stderr.
     pub(super) fn serve_volumes(self: &Arc<Self>) {
         let socket = self.runtime.nbd_socket();
-        // Whoever waits in accept(2) holds a descriptor for who may come. Where there are hardly any, commands need it more.
+        // accept(2) needs a descriptor for each client. If there are only a few, commands need them more.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if limit.is_some_and(|limit| limit < DESCRIPTORS_MIN) {
             eprintln!(
@@ -77,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Address of a volume for clients of NBD, if it is served.
-    pub(super) fn nbd_address(&self, held: &Held, name: &str) -> Result<Option<String>, Refusal> {
+    /// Address of a volume for NBD clients, if it is served.
+    pub(super) fn nbd_address(&self, held: &ImportedPool, name: &str) -> Result<Option<String>, Refusal> {
         if self.value(held, name, "volmode")? == "none" {
             return Ok(None);
         }
@@ -86,8 +63,9 @@ impl Engine {
         Ok(Some(format!("nbd+unix:///{}?socket={}", escaped(name), escaped(&socket.display().to_string()))))
     }
 
-    /// Refuses if a client has chosen a volume at or below `name`; with `force` cuts it off, and waits until it has let go.
-    pub(super) fn part_clients(&self, held: &Held, name: &str, force: bool) -> Result<(), Refusal> {
+    /// Refuses if a client has opened a volume at or below `name`; with `force` cuts it off, and waits until it has closed
+    /// it.
+    pub(super) fn part_clients(&self, held: &ImportedPool, name: &str, force: bool) -> Result<(), Refusal> {
         let below = format!("{name}/");
         let guid = held.pool.guid().0;
         let mut touched = Vec::new();
@@ -105,7 +83,7 @@ impl Engine {
         if force {
             for client in list.by_number.values() {
                 if client.uses.is_some_and(|uses| touched.iter().any(|(number, _)| *number == uses)) {
-                    // It may have left by itself.
+                    // It may have disconnected by itself.
                     let _ = client.stream.shutdown(Shutdown::Both);
                 }
             }
@@ -127,20 +105,20 @@ impl Engine {
     /// Serves a client until it leaves.
     fn serve_client(weak: &Weak<Engine>, stream: UnixStream, number: u64) {
         let mut ours = stream;
-        let offer = Offer { engine: weak.clone(), number };
-        let _present = Present { engine: weak.clone(), number };
-        // How it ended is its own affair: it knows what was answered.
+        let offer = VolumeExports { engine: weak.clone(), number };
+        let _present = ClientEntry { engine: weak.clone(), number };
+        // The client knows how it ended.
         let _ = steadfast_nbd::serve(&mut ours, &offer);
     }
 }
 
-/// A client is listed as long as this lives, however its thread ends: nobody lets go of a volume that somebody uses (V1).
-struct Present {
+/// Lists a client until its thread ends, also by a panic ([nbd_client.1]).
+struct ClientEntry {
     engine: Weak<Engine>,
     number: u64,
 }
 
-impl Drop for Present {
+impl Drop for ClientEntry {
     fn drop(&mut self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.clients.list.lock().by_number.remove(&self.number);
@@ -180,13 +158,13 @@ fn accept(weak: &Weak<Engine>, listener: &UnixListener) {
     }
 }
 
-/// What a client may choose from.
-struct Offer {
+/// The volumes that a client may open.
+struct VolumeExports {
     engine: Weak<Engine>,
     number: u64,
 }
 
-impl Offer {
+impl VolumeExports {
     fn open_in(&self, engine: &Engine, name: &str) -> Result<Box<dyn Export>, Refusal> {
         let (volume, snapshot) = match name.split_once('@') {
             Some((volume, snapshot)) => (volume, Some(snapshot)),
@@ -201,10 +179,10 @@ impl Offer {
         }
         let handle = held.pool.open_dataset(volume).map_err(refuse::pool)?;
         let usage = mounts::usage_of(&held, Arc::new(Mutex::new(volume.to_owned())));
-        // What came raw is kept as it was sealed.
+        // A volume from a raw stream cannot be written.
         let read_only =
             held.pool.is_read_only() || info.raw || engine.value(&held, volume, "readonly")? == "on";
-        let opened = Opened::new(handle, snapshot, usage, read_only).ok_or_else(|| {
+        let opened = OpenVolume::new(handle, snapshot, usage, read_only).ok_or_else(|| {
             Refusal::new(Code::SnapshotAbsent, format!("there is no '{name}' that can be read"))
         })?;
         let mut list = engine.clients.list.lock();
@@ -215,7 +193,7 @@ impl Offer {
     }
 }
 
-impl Exports for Offer {
+impl Exports for VolumeExports {
     fn list(&self) -> Vec<String> {
         let Some(engine) = self.engine.upgrade() else { return Vec::new() };
         let mut names = Vec::new();
@@ -245,127 +223,7 @@ impl Exports for Offer {
     }
 }
 
-/// A volume that a client has chosen.
-struct Opened {
-    files: FileSystem,
-    bytes: u64,
-    block_bytes: u32,
-    read_only: bool,
-    /// Where there was nothing but data when it was last looked at: the way to the next hole may be long. What is a hole since then
-    /// reads as zeros, and to call it data is no lie to who reads.
-    data: Range<u64>,
-    /// For a snapshot: what says whether it is still there.
-    snapshot: Option<SnapshotHandle>,
-    // Dropped last: the dataset is in use until then.
-    _handle: DatasetHandle,
-}
-
-impl Opened {
-    fn new(
-        handle: DatasetHandle,
-        snapshot: Option<&str>,
-        usage: Arc<dyn Fn() -> Usage + Send + Sync>,
-        read_only: bool,
-    ) -> Option<Opened> {
-        let options = Options { atime: Atime::Off, usage, block_bytes: 4096 };
-        let (files, snapshot) = match snapshot {
-            None => (FileSystem::new(Arc::clone(handle.dataset()), options).ok()?, None),
-            Some(name) => {
-                let snapshot = handle.snapshots().open(name)?;
-                let dataset = snapshot.with(Arc::clone)?;
-                (FileSystem::of_snapshot(dataset, options), Some(snapshot))
-            }
-        };
-        let attr = files.getattr(ROOT).ok().filter(|_| files.is_volume())?;
-        let read_only = read_only || snapshot.is_some();
-        let (bytes, block_bytes) = (attr.size, attr.blksize);
-        Some(Opened { files, bytes, block_bytes, read_only, data: 0..0, snapshot, _handle: handle })
-    }
-
-    fn ask<T>(&self, ask: impl FnOnce(&FileSystem) -> steadfast_posix::Result<T>) -> Result<T, Fault> {
-        let answer = match &self.snapshot {
-            None => ask(&self.files),
-            // Destroyed meanwhile.
-            Some(snapshot) => snapshot.with(|_| ask(&self.files)).ok_or(Fault::Shutdown)?,
-        };
-        answer.map_err(fault)
-    }
-}
-
-fn fault(errno: Errno) -> Fault {
-    match errno {
-        Errno::ENOSPC | Errno::EDQUOT => Fault::NoSpace,
-        Errno::EROFS | Errno::EPERM | Errno::EACCES => Fault::Perm,
-        Errno::EINVAL => Fault::Invalid,
-        _ => Fault::Io,
-    }
-}
-
-impl Export for Opened {
-    fn size(&self) -> u64 {
-        self.bytes
-    }
-
-    fn block_bytes(&self) -> u32 {
-        self.block_bytes
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < out.len() {
-            let count = self.ask(|files| files.read(ROOT, offset + done as u64, &mut out[done..]))?;
-            if count == 0 {
-                return Err(Fault::Io);
-            }
-            done += count;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.ask(|files| files.write(ROOT, offset, data, false)).map(drop)
-    }
-
-    fn zero(&mut self, offset: u64, length: u64) -> Result<(), Fault> {
-        self.data = 0..0;
-        self.ask(|files| files.fallocate(ROOT, Fallocate::PunchHole, offset, length, false)).map(drop)
-    }
-
-    fn flush(&mut self) -> Result<(), Fault> {
-        if self.read_only {
-            return Ok(());
-        }
-        self.ask(|files| files.fsync(ROOT))
-    }
-
-    fn extent(&mut self, offset: u64, length: u64) -> Result<(u64, bool), Fault> {
-        if self.data.contains(&offset) {
-            return Ok(((self.data.end - offset).min(length), true));
-        }
-        let next = |data: bool| {
-            let found = self.ask(|files| match files.seek(ROOT, offset, data) {
-                Err(Errno::ENXIO) => Ok(None),
-                found => found.map(Some),
-            })?;
-            Ok(found.unwrap_or(self.bytes))
-        };
-        let data = next(true)?;
-        match data == offset {
-            true => {
-                let end = next(false)?;
-                self.data = offset..end;
-                Ok(((end - offset).min(length), true))
-            }
-            false => Ok(((data - offset).min(length), false)),
-        }
-    }
-}
-
-/// Text as part of an address: what is neither letter nor digit nor harmless is written as `%HH`.
+/// Text as part of a URI: other characters than letters, digits and `/-._~:` as `%HH`.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

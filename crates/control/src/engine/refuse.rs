@@ -1,24 +1,23 @@
-//! The pool's errors as refusals: one table, each line with its code.
+//! The pool's errors as refusals: each kind below its code.
 
 use crate::refusal::{Code, Refusal, SHOWS_DEVICES};
 use steadfast_format::medium;
 use steadfast_pool::Error;
 
-/// What to do if a group has all the devices that it can have.
-const GROUP_FULL: &str = "`zpool replace {pool} DEVICE NEW` puts another into the place of one; what has no place there needs a group of its own.";
+/// Action if a group is full.
+const GROUP_FULL: &str = "Replace a device of the group with `zpool replace {pool} DEVICE NEW`, or add another group with `zpool add`.";
 
-/// What to do if a device is too small for its place.
+/// Action if a device is too small for its place.
 const PLACE_SMALL: &str =
-    "Take one of at least {needed} bytes; an image file is made larger with `truncate -s {needed} {device}`.";
+    "Use a device of at least {needed} bytes; `truncate -s {needed} {device}` enlarges an image file.";
 
-/// What to do if what would be replaced has something below it or behind it.
-const NOT_ALONE: &str =
-    "Receive it under another name, or destroy them first: `zfs destroy -r` and each of their names.";
+/// Action if a file system that would be replaced has children or snapshots.
+const NOT_ALONE: &str = "Receive it under another name, or destroy them first with `zfs destroy -r NAME`.";
 
-/// What to do if a pool's own file system would be replaced.
-const INTO_ROOT: &str = "Receive it below, under a name that is free: `zfs receive -d {pool}/NAME`; increments then go there too.";
+/// Action if the root file system of a pool would be replaced.
+const INTO_ROOT: &str = "Receive it below the root, under a free name: `zfs receive -d {pool}/NAME`. Receive increments there too.";
 
-/// The refusal that goes with an error of a pool while something is received.
+/// The refusal of an error of a pool during a receive.
 pub(super) fn receive(error: Error) -> Refusal {
     let exists = |name: &str| Refusal::new(Code::StreamExists, error.to_string()).with("fs", name);
     match &error {
@@ -32,176 +31,138 @@ pub(super) fn receive(error: Error) -> Refusal {
     }
 }
 
-/// The refusal that goes with an error of a pool.
+/// The refusal of an error of the pool of this name.
+pub(super) fn of_pool(error: Error, name: &str) -> Refusal {
+    pool(error).with("pool", name)
+}
+
+/// Matches an error against kinds, each below its code with the fields of its message. A kind that needs more is left to
+/// another function.
+macro_rules! by_code {
+    ($error:ident, $what:ident, $else:ident;
+     $($code:ident: $($kind:ident { $($field:ident: $name:literal),* }),+;)*) => {
+        match $error {
+            $($(Error::$kind { $($field,)* .. } => {
+                Refusal::new(Code::$code, $what)$(.with($name, $field))*
+            })+)*
+            other => $else(other, $what),
+        }
+    };
+}
+
+/// The refusal of an error of a pool.
 pub(super) fn pool(error: Error) -> Refusal {
     let what = error.to_string();
-    let with = |code: Code| Refusal::new(code, what.clone());
+    by_code! { error, what, special;
+        // Devices.
+        VdevInPlace: StillInUse { pool: "pool", path: "device" };
+        VdevForeign: Occupied { path: "device", pool: "pool" };
+        VdevTwice: Twice { path: "device" };
+        VdevNeeded: LastGroup { pool: "pool", path: "device" }, DeviceNeeded { pool: "pool", path: "device" },
+            DeviceAlone { pool: "pool", path: "device" };
+        VdevDetach: Detach { pool: "pool", path: "device" };
+        VdevLog: LogParity {};
+        VdevIo: LogUnfit { path: "device" };
+        SpareInUse: SpareInUse { pool: "pool", path: "device" };
+        ScanActive: ScanActive { pool: "pool" };
+        ScanNone: ScanNone { pool: "pool" };
+        MoveActive: MoveActive { pool: "pool" };
+        MoveNone: MoveNone { pool: "pool" };
+        RemoveRoom: RemoveRoom { pool: "pool", path: "device" };
+        TrimUnsupported: TrimUnsupported { path: "device" };
+        // Pools.
+        PoolSplit: Split { pool: "pool" };
+        PoolNotWhole: NotWhole { pool: "pool", path: "device" };
+        PoolDamaged: NoLabel { path: "device" }, ForeignDevice { path: "device", pool: "pool" },
+            NoUberblock { pool: "pool" }, BadRoot { pool: "pool" }, Corrupt { pool: "pool" },
+            BadTable { pool: "pool" }, Shrunk { path: "device" }, BadDataset {};
+        PoolDestroyed: Destroyed { pool: "pool" };
+        PoolActive: NotExported { pool: "pool", host: "host" };
+        PoolFeature: FeatureOff { pool: "pool", feature: "feature" };
+        PoolVersion: UnknownFeature { pool: "pool", feature: "feature" };
+        PoolReadonly: ReadOnly { pool: "pool" };
+        PoolSuspended: Suspended { pool: "pool" };
+        PoolFull: NoSpace { pool: "pool" };
+        PoolSealed: PoolKeyNeeded { pool: "pool", keyformat: "keyformat", keylocation: "keylocation" };
+        NameInvalid: BadName { name: "pool" }, LabelTooLong { pool: "pool" }, ReceivedName { name: "snapshot" };
+        // Anchor and intent log.
+        AnchorOld: AnchorBehind { pool: "pool", register: "register" };
+        AnchorUnnamed: AnchorUnnamed { pool: "pool" };
+        AnchorRetired: AnchorRetired { pool: "pool" };
+        AnchorExists: AnchorThere { pool: "pool", register: "register" };
+        LogDamaged: LogDamaged { pool: "pool" };
+        LogMissing: LogMissing { pool: "pool", path: "device" };
+        LogHeld: LogHeld { pool: "pool" };
+        // File systems.
+        FsAbsent: NoSuchDataset { name: "fs" };
+        FsExists: DatasetExists { name: "fs" };
+        FsParent: NoParent { parent: "parent" };
+        FsPlace: InsideItself { name: "fs" }, KeyBorder { name: "fs" }, CloneBorder { to: "fs" };
+        FsRoot: RootDataset { name: "pool" };
+        FsBusy: Busy { name: "fs" };
+        FsNotClone: NotClone { name: "fs" };
+        PromoteNames: PromoteConflict { name: "fs" };
+        VolumeParent: VolumeParent { parent: "parent" };
+        VolumeSize: VolumeBytes { name: "fs" }, VolumeBlock { name: "fs" }, VolumeShrinks { name: "fs" };
+        PropKind: NotVolume { name: "fs" };
+        PropSpace: PromoteOverQuota { name: "fs" }, RenameOverQuota { name: "fs" }, ReceiveOverQuota {},
+            LimitTooLow { name: "fs" }, ReservationTooHigh { name: "fs" };
+        // Snapshots and bookmarks.
+        SnapshotAbsent: NoSuchSnapshot { name: "snapshot" };
+        SnapshotExists: SnapshotExists { name: "snapshot" }, NotFollowed { to: "snapshot" };
+        SnapshotTwice: SnapshotTwice { name: "fs" };
+        SnapshotSpace: SnapshotReservation { name: "fs" };
+        SnapshotYounger: YoungerSnapshots { name: "snapshot" };
+        HoldExists: HoldExists { name: "snapshot", tag: "tag" };
+        HoldAbsent: NoSuchHold { name: "snapshot", tag: "tag" };
+        BookmarkAbsent: NoSuchBookmark { name: "bookmark" };
+        BookmarkExists: BookmarkExists { name: "bookmark" };
+        // Keys.
+        KeyWrong: WrongKey { name: "fs" };
+        KeyNeeded: KeyNotLoaded { name: "fs" }, BlocksBeside { root: "fs" };
+        KeyLoaded: KeyLoaded { name: "fs" };
+        KeyNone: NotEncrypted { name: "fs" };
+        KeyInherited: NotEncryptionRoot { name: "fs", root: "root" };
+        KeyRules: NothingToInherit { name: "fs" }, NoNewKey { name: "fs" };
+        // Streams.
+        StreamBusy: SnapshotPinned { name: "snapshot" }, ReceiveActive { name: "fs" };
+        StreamDamaged: StreamDamaged {};
+        StreamEnds: StreamEnds {};
+        StreamNone: NoStream {};
+        StreamIo: StreamRead {}, StreamWrite {};
+        StreamNotes: NotesTooLong { name: "snapshot" };
+        StreamBase: NotEarlier { name: "snapshot" }, RawBookmark { name: "snapshot" };
+        StreamExists: DestinationExists { name: "fs" }, TargetIsClone { name: "fs" };
+        StreamNoBase: NoBase { name: "fs" }, NoOrigin { name: "fs" }, OriginOfWhole { name: "fs" };
+        StreamYounger: BaseNotYoungest { name: "fs" };
+        StreamModified: Modified { name: "fs" };
+        StreamPartial: PartialExists { name: "fs" };
+        StreamNoPartial: NoPartial { name: "fs" }, OtherPartial { name: "fs" };
+        Raw: Raw { name: "fs" };
+        RawMixed: RawMixed { name: "fs" }, RawOther { name: "fs" };
+    }
+}
+
+/// The refusal of an error whose code or fields depend on more than its kind.
+fn special(error: Error, what: String) -> Refusal {
+    let with = |code: Code| Refusal::new(code, what);
     match error {
-        Error::NoLabel { path, .. } => with(Code::PoolDamaged).with("device", path),
-        Error::Occupied { path, pool, .. } => with(Code::VdevForeign).with("device", path).with("pool", pool),
-        Error::StillInUse { pool, path } => with(Code::VdevInPlace).with("pool", pool).with("device", path),
-        Error::Twice { path } => with(Code::VdevTwice).with("device", path),
-        Error::ScanActive { pool, .. } => with(Code::ScanActive).with("pool", pool),
-        Error::MoveActive { pool, .. } => with(Code::MoveActive).with("pool", pool),
-        Error::MoveNone { pool, .. } => with(Code::MoveNone).with("pool", pool),
-        Error::RemoveRoom { pool, path, .. } => {
-            with(Code::RemoveRoom).with("pool", pool).with("device", path)
-        }
-        Error::LastGroup { pool, path } => with(Code::VdevNeeded).with("pool", pool).with("device", path),
-        Error::Detach { pool, path, .. } => with(Code::VdevDetach).with("pool", pool).with("device", path),
-        Error::Split { pool, .. } => with(Code::PoolSplit).with("pool", pool),
-        Error::ScanNone { pool } => with(Code::ScanNone).with("pool", pool),
-        Error::DeviceNeeded { pool, path } | Error::DeviceAlone { pool, path } => {
-            with(Code::VdevNeeded).with("pool", pool).with("device", path)
-        }
         Error::GroupSize { devices, most, .. } if devices > most => {
             with(Code::VdevGroup).advising(GROUP_FULL)
         }
         Error::GroupSize { .. } | Error::GroupOfObjects { .. } | Error::TooManyGroups => {
             with(Code::VdevGroup)
         }
-        Error::MissingDevices { pool, missing, .. } => {
-            with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
-        }
-        Error::NotWhole { pool, path } => with(Code::PoolNotWhole).with("pool", pool).with("device", path),
-        Error::ForeignDevice { path, pool } => {
-            with(Code::PoolDamaged).with("device", path).with("pool", pool)
-        }
-        Error::NoUberblock { pool }
-        | Error::BadRoot { pool, .. }
-        | Error::Corrupt { pool, .. }
-        | Error::BadTable { pool, .. } => with(Code::PoolDamaged).with("pool", pool),
-        Error::LogDamaged { pool, .. } => with(Code::LogDamaged).with("pool", pool),
-        Error::LogMissing { pool, path, .. } => {
-            with(Code::LogMissing).with("pool", pool).with("device", path)
-        }
-        Error::LogParity => with(Code::VdevLog),
-        Error::LogHeld { pool, .. } => with(Code::LogHeld).with("pool", pool),
-        Error::LogUnfit { path, .. } => with(Code::VdevIo).with("device", path),
-        Error::SpareInUse { pool, path } => with(Code::SpareInUse).with("pool", pool).with("device", path),
-        Error::NoSuchLog { pool, path } | Error::NoSuchAnchor { pool, path } => {
-            let refusal = with(Code::VdevMissing).advising(SHOWS_DEVICES);
-            refusal.with("pool", pool).with("device", path)
-        }
-        Error::Destroyed { pool } => with(Code::PoolDestroyed).with("pool", pool),
-        Error::BadName { name, .. } => with(Code::NameInvalid).with("pool", name),
-        Error::FeatureOff { pool, feature } => {
-            with(Code::PoolFeature).with("pool", pool).with("feature", feature)
-        }
-        Error::InsideItself { name, .. } | Error::KeyBorder { name, .. } => {
-            with(Code::FsPlace).with("fs", name)
-        }
-        Error::NothingToInherit { name, .. } => with(Code::KeyRules).with("fs", name),
-        Error::BadDataset { .. } => with(Code::PoolDamaged),
-        Error::Shrunk { path, .. } => with(Code::PoolDamaged).with("device", path),
-        Error::NotExported { pool, host } => with(Code::PoolActive).with("pool", pool).with("host", host),
-        Error::UnknownFeature { pool, feature } => {
-            with(Code::PoolVersion).with("pool", pool).with("feature", feature)
-        }
-        Error::PoolKeyNeeded { pool, keyformat, keylocation } => with(Code::PoolSealed)
-            .with("pool", pool)
-            .with("keyformat", keyformat)
-            .with("keylocation", keylocation),
-        Error::WrongKey { name } => with(Code::KeyWrong).with("fs", name),
-        Error::BadKey(_) => with(Code::KeyFormat),
-        Error::KeyNotLoaded { name } => with(Code::KeyNeeded).with("fs", name),
-        Error::NotFollowed { to, .. } => with(Code::SnapshotExists).with("snapshot", to),
-        Error::BlocksBeside { root, .. } => with(Code::KeyNeeded).with("fs", root),
-        Error::KeyLoaded { name } => with(Code::KeyLoaded).with("fs", name),
-        Error::NotEncrypted { name } => with(Code::KeyNone).with("fs", name),
-        Error::NotEncryptionRoot { name, root } => {
-            with(Code::KeyInherited).with("fs", name).with("root", root)
-        }
-        Error::NoSuchDataset { name } => with(Code::FsAbsent).with("fs", name),
-        Error::DatasetExists { name } => with(Code::FsExists).with("fs", name),
-        Error::NoParent { parent } => with(Code::FsParent).with("parent", parent),
-        Error::VolumeParent { parent } => with(Code::VolumeParent).with("parent", parent),
-        Error::VolumeBytes { name, .. }
-        | Error::VolumeBlock { name, .. }
-        | Error::VolumeShrinks { name, .. } => with(Code::VolumeSize).with("fs", name),
-        Error::NotVolume { name } => with(Code::PropKind).with("fs", name),
-        Error::HasChildren { name, children } => {
-            with(Code::FsChildren).with("fs", name).with("children", children.join(","))
-        }
-        Error::NoSuchSnapshot { name } => with(Code::SnapshotAbsent).with("snapshot", name),
-        Error::SnapshotExists { name } => with(Code::SnapshotExists).with("snapshot", name),
-        Error::SnapshotTwice { name } => with(Code::SnapshotTwice).with("fs", name),
-        Error::SnapshotReservation { name, .. } => with(Code::SnapshotSpace).with("fs", name),
-        Error::SnapshotHeld { name, tags } => {
-            // One tag is released at a time.
-            with(Code::SnapshotHeld)
-                .with("snapshot", name)
-                .with("tag", tags.first().cloned().unwrap_or_default())
-        }
-        Error::HoldExists { name, tag } => with(Code::HoldExists).with("snapshot", name).with("tag", tag),
-        Error::NoSuchHold { name, tag } => with(Code::HoldAbsent).with("snapshot", name).with("tag", tag),
-        Error::YoungerSnapshots { name, .. } => with(Code::SnapshotYounger).with("snapshot", name),
-        Error::HasSnapshots { name, snapshots } => {
-            with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
-        }
-        Error::HasClones { name, clones } => {
-            with(Code::SnapshotClones).with("snapshot", name).with("clone", clones.join(" "))
-        }
-        Error::NotClone { name } => with(Code::FsNotClone).with("fs", name),
-        Error::PromoteConflict { name, .. } => with(Code::PromoteNames).with("fs", name),
-        Error::PromoteOverQuota { name, .. } | Error::RenameOverQuota { name, .. } => {
-            with(Code::PropSpace).with("fs", name)
-        }
-        Error::ReceiveOverQuota => with(Code::PropSpace),
-        Error::CloneBorder { to, .. } => with(Code::FsPlace).with("fs", to),
-        Error::KeyNeeded { name, datasets } => {
-            with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
-        }
-        Error::NoSuchBookmark { name } => with(Code::BookmarkAbsent).with("bookmark", name),
-        Error::BookmarkExists { name } => with(Code::BookmarkExists).with("bookmark", name),
-        Error::SnapshotPinned { name } => with(Code::StreamBusy).with("snapshot", name),
-        Error::StreamDamaged { .. } => with(Code::StreamDamaged),
-        Error::StreamEnds { .. } => with(Code::StreamEnds),
-        Error::NoStream { .. } => with(Code::StreamNone),
-        Error::StreamRead { .. } | Error::StreamWrite { .. } => with(Code::StreamIo),
-        Error::NotesTooLong { name } => with(Code::StreamNotes).with("snapshot", name),
-        Error::NotEarlier { name, .. } => with(Code::StreamBase).with("snapshot", name),
-        Error::DestinationExists { name } => with(Code::StreamExists).with("fs", name),
-        Error::NoBase { name } => with(Code::StreamNoBase).with("fs", name),
-        Error::BaseNotYoungest { name, .. } => with(Code::StreamYounger).with("fs", name),
-        Error::Modified { name } => with(Code::StreamModified).with("fs", name),
-        Error::Raw { name } => with(Code::Raw).with("fs", name),
-        Error::NoNewKey { name, .. } => with(Code::KeyRules).with("fs", name),
-        Error::RawMixed { name } | Error::RawOther { name } => with(Code::RawMixed).with("fs", name),
-        Error::RawBookmark { name } => with(Code::StreamBase).with("snapshot", name),
-        Error::TargetIsClone { name } => with(Code::StreamExists).with("fs", name),
-        Error::NoOrigin { name } | Error::OriginOfWhole { name, .. } => {
-            with(Code::StreamNoBase).with("fs", name)
-        }
-        Error::PartialExists { name } => with(Code::StreamPartial).with("fs", name),
-        Error::NoPartial { name } | Error::OtherPartial { name } => {
-            with(Code::StreamNoPartial).with("fs", name)
-        }
-        Error::RootDataset { name } => with(Code::FsRoot).with("pool", name),
-        Error::Busy { name } => with(Code::FsBusy).with("fs", name),
-        Error::ReceiveActive { name } => with(Code::StreamBusy).with("fs", name),
-        Error::ReceivedName { name, .. } => with(Code::NameInvalid).with("snapshot", name),
-        Error::FilesystemLimit { name, .. } => {
-            with(Code::PropCount).with("fs", name).with("property", "filesystem_limit")
-        }
-        Error::SnapshotLimit { name, .. } => {
-            with(Code::PropCount).with("fs", name).with("property", "snapshot_limit")
-        }
-        Error::LimitTooLow { name, .. } | Error::ReservationTooHigh { name, .. } => {
-            with(Code::PropSpace).with("fs", name)
-        }
-        Error::Property(_) => with(Code::PropValue),
-        Error::ReadOnly { pool } => with(Code::PoolReadonly).with("pool", pool),
-        Error::NoSpace { pool } => with(Code::PoolFull).with("pool", pool),
-        Error::Suspended { pool, .. } => with(Code::PoolSuspended).with("pool", pool),
-        Error::LabelTooLong { pool } => with(Code::NameInvalid).with("pool", pool),
         Error::TooSmall { path, needed, .. } => {
             let refusal = with(Code::VdevSmall);
             let refusal =
                 if needed > medium::DEVICE_SIZE_MIN { refusal.advising(PLACE_SMALL) } else { refusal };
             refusal.with("device", path).with("needed", needed)
         }
-        Error::Device(error) => device(&error),
+        Error::NoSuchLog { pool, path } | Error::NoSuchAnchor { pool, path } => {
+            let refusal = with(Code::VdevMissing).advising(SHOWS_DEVICES);
+            refusal.with("pool", pool).with("device", path)
+        }
         Error::TrimActive { what, path } => {
             with(Code::TrimActive).with("device", path).with("word", what.verb())
         }
@@ -209,27 +170,46 @@ pub(super) fn pool(error: Error) -> Refusal {
         Error::TrimOut { what, path, .. } => {
             with(Code::TrimOut).with("device", path).with("word", what.verb())
         }
-        Error::TrimUnsupported { path } => with(Code::TrimUnsupported).with("device", path),
+        Error::MissingDevices { pool, missing, .. } => {
+            with(Code::PoolDevices).with("pool", pool).with("missing", missing.join(","))
+        }
+        Error::HasChildren { name, children } => {
+            with(Code::FsChildren).with("fs", name).with("children", children.join(","))
+        }
+        Error::HasSnapshots { name, snapshots } => {
+            with(Code::FsSnapshots).with("fs", name).with("snapshots", snapshots.join(","))
+        }
+        Error::HasClones { name, clones } => {
+            with(Code::SnapshotClones).with("snapshot", name).with("clone", clones.join(" "))
+        }
+        // `zfs release` takes one tag.
+        Error::SnapshotHeld { name, tags } => with(Code::SnapshotHeld)
+            .with("snapshot", name)
+            .with("tag", tags.first().cloned().unwrap_or_default()),
+        Error::KeyNeeded { name, datasets } => {
+            with(Code::KeyShared).with("fs", name).with("others", datasets.join(" "))
+        }
+        Error::FilesystemLimit { name, .. } => {
+            with(Code::PropCount).with("fs", name).with("property", "filesystem_limit")
+        }
+        Error::SnapshotLimit { name, .. } => {
+            with(Code::PropCount).with("fs", name).with("property", "snapshot_limit")
+        }
         Error::PutBack { pool, found, anchored, .. } => with(Code::AnchorRollback)
             .with("pool", pool)
             .with("found_txg", found.0)
             .with("anchored_txg", anchored.0),
-        Error::AnchorBehind { pool, register, .. } => {
-            with(Code::AnchorOld).with("pool", pool).with("register", register)
-        }
-        Error::AnchorUnnamed { pool, .. } => with(Code::AnchorUnnamed).with("pool", pool),
-        Error::AnchorRetired { pool, .. } => with(Code::AnchorRetired).with("pool", pool),
-        Error::AnchorThere { pool, register } => {
-            with(Code::AnchorExists).with("pool", pool).with("register", register)
-        }
         Error::AnchorUnusable { pool, source } => with(anchor(&source)).with("pool", pool),
         Error::Anchor(source) => with(anchor(&source)),
+        Error::Device(error) => device(&error),
+        Error::BadKey(_) => with(Code::KeyFormat),
+        Error::Property(_) => with(Code::PropValue),
         Error::Segment(_) | Error::Block(_) | Error::Tree(_) | Error::Dataset(_) => with(Code::VdevIo),
         _ => with(Code::Internal),
     }
 }
 
-/// The code that goes with an error of an anchor.
+/// The code of an error of an anchor.
 fn anchor(error: &steadfast_anchor::Error) -> Code {
     use steadfast_anchor::{Error, RegisterError};
     match error {
@@ -246,7 +226,7 @@ fn anchor(error: &steadfast_anchor::Error) -> Code {
     }
 }
 
-/// The refusal that goes with an error of a device.
+/// The refusal of an error of a device.
 pub(super) fn device(error: &steadfast_device::Error) -> Refusal {
     use steadfast_device::Error;
     let code = match error {

@@ -1,107 +1,29 @@
-//! What nobody asks for: pools change by themselves, and the daemon follows.
+//! Work in the background that no command asked for.
 //!
-//! A device that was replaced or removed leaves when all of it lies elsewhere, long after the command returned: then the list of pools to
-//! import at the next start names it no more. With `autoreplace=on` a new device that appears where one is missing or has failed
-//! takes its place, as if `zpool replace` had been typed; with `autoexpand=on` one that has grown is used whole, as by
-//! `zpool online -e`.
+//! - A removed or replaced device leaves its pool long after the command returned: it is dropped from the list of pools to
+//!   import at the next start.
+//! - `autoreplace=on`: a new device at the path of a missing or failed one replaces it, like `zpool replace`.
+//! - `autoexpand=on`: a device that has grown is expanded, like `zpool online -e`.
 
-use super::pools::wants_expanding;
-use super::{Engine, Held, devices};
-use crate::api::{Activities, Caller, PoolActivities, PoolReplace};
-use crate::refusal::{Code, Refusal};
+use crate::api::PoolReplace;
+use crate::caller::Caller;
+use crate::engine::autoexpand::wants_expanding;
+use crate::engine::devices;
+use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::verb::Verb;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use steadfast_device::OpenOptions;
 use steadfast_format::LeafState;
-use steadfast_pool::{Pool, ScanKind};
 
-/// Longest wait of one request: who wants the daemon to stop waits for those under way.
-const PATIENCE_MAX: Duration = Duration::from_millis(500);
-/// Commits that one request asks for at most, where what it waits for takes some.
-const HURRIES_MAX: u32 = 8;
 /// Time between two looks.
-const LOOK: Duration = Duration::from_secs(2);
-/// Looks that a device which was refused rests at most before it is tried again: a minute.
-const RESTS_MAX: u32 = 30;
-
-/// A blank device that was refused as a replacement, or one that has grown and could not be used whole. What stood in the way may be over soon: somebody still had it open, another
-/// device was being built, it was not yet as large as it should be. So it is tried again, at the next look and then ever more rarely.
-pub(super) struct Tried {
-    /// Which device it was.
-    identity: (u64, u64),
-    /// What was said of it, which is not said twice.
-    said: String,
-    /// Looks that it rests yet, and that it rested last time.
-    left: u32,
-    rests: u32,
-}
-
-/// What goes on in a pool; asked to, when some of it is over. That ends within a turn of the pool's, so after each there is a look.
-pub(super) fn activities(pool: &Pool, request: &PoolActivities) -> Result<Activities, Refusal> {
-    let patience = Duration::from_millis(request.patience_ms).min(PATIENCE_MAX);
-    let mut hurries = if request.until_over.iter().any(|name| name == "free") { HURRIES_MAX } else { 1 };
-    let began = Instant::now();
-    loop {
-        // Before the look, so that no turn after it goes unheard.
-        let seen = pool.turns();
-        let now = activities_now(pool)?;
-        if now.free > 0 && hurries > 0 {
-            // It is for commits to give it back, and who asks waits for them.
-            pool.hurry();
-            hurries -= 1;
-        }
-        let over = request.until_over.iter().all(|name| now.left(name) == 0);
-        let left = patience.saturating_sub(began.elapsed());
-        if over || left.is_zero() {
-            return Ok(now);
-        }
-        pool.wait_turn(seen, left);
-    }
-}
-
-fn activities_now(pool: &Pool) -> Result<Activities, Refusal> {
-    if let Some(reason) = pool.suspended() {
-        // Nothing of it ends any more.
-        let what = format!("the pool is suspended, and what went on in it stands still: {reason}");
-        return Err(Refusal::new(Code::PoolSuspended, what).with("pool", pool.name()));
-    }
-    let [scrub, resilver] = pool.scan_remaining();
-    let moving = pool.move_remaining();
-    let left = |kind| moving.filter(|(of, _)| *of == kind).map_or(0, |(_, bytes)| bytes);
-    Ok(Activities {
-        free: pool.freeing(),
-        trim: pool.trim_remaining(),
-        initialize: pool.initialize_remaining(),
-        scrub,
-        resilver,
-        remove: left(ScanKind::Remove),
-        expand: left(ScanKind::Expand),
-        rebalance: left(ScanKind::Rebalance),
-    })
-}
+pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Looks after the pools from now on, in the background, until the engine is dropped.
-    pub fn tend(self: &Arc<Self>) {
-        self.carry_out_policies();
-        self.serve_volumes();
-        let (weak, env) = (Arc::downgrade(self), self.env.clone());
-        let clock = Arc::clone(&env.clock);
-        let job = Box::new(move || {
-            while let Some(engine) = weak.upgrade() {
-                engine.look_after();
-                drop(engine);
-                clock.sleep(LOOK);
-            }
-        });
-        // It ends by itself, and nobody waits for it.
-        drop(env.tasks.spawn("upkeep", job));
-    }
-
-    /// One look at all pools.
+    /// One look at all pools: autoreplace, autoexpand, devices that left.
     pub fn look_after(&self) {
-        let pools: Vec<(String, Arc<Held>)> =
+        let pools: Vec<(String, Arc<ImportedPool>)> =
             self.pools.read().iter().map(|(name, held)| (name.clone(), Arc::clone(held))).collect();
         for (name, held) in pools.iter().filter(|(_, held)| wants_replacing(held)) {
             self.replace_missing(name, held);
@@ -118,18 +40,18 @@ impl Engine {
         }
     }
 
-    /// Gives the places of devices that are missing or have failed to new ones that lie under their paths.
-    fn replace_missing(&self, name: &str, held: &Arc<Held>) {
+    /// Replaces missing and failed devices by new ones at their paths.
+    fn replace_missing(&self, name: &str, held: &Arc<ImportedPool>) {
         for leaf in held.pool.state().leaves {
             let is_out =
                 matches!(leaf.config.state, LeafState::Faulted | LeafState::Gone | LeafState::Spared);
             let path = PathBuf::from(&leaf.config.path);
             let (true, Some(identity)) = (is_out, devices::identity(&path)) else { continue };
-            if self.is_resting(&path, identity) {
+            if self.backoff.lock().is_resting(&path, identity) {
                 continue;
             }
-            // One that has a label is the old one, which `zpool online` brings back, or somebody else's; one that holds anything
-            // else is not ours to overwrite.
+            // With a label it is the old device, which `zpool online` brings back, or one of another pool. Other contents
+            // must not be overwritten.
             let Ok(handle) = devices::open(&path, &OpenOptions::PEEK) else { continue };
             if devices::contents(&path).is_some() || steadfast_pool::label_of(&*handle.device).is_ok() {
                 continue;
@@ -139,9 +61,9 @@ impl Engine {
             let caller = Caller { uid: 0, gid: 0, pid: std::process::id(), command, descriptor: None };
             let request = PoolReplace { name: name.to_owned(), old: path.clone(), new: None, force: false };
             let _turn = self.verbs.lock();
-            match self.replace(&caller, &request) {
+            match request.run(self, &caller) {
                 Ok(_) => {
-                    self.tried.lock().remove(&path);
+                    self.backoff.lock().forget(&path);
                     eprintln!("steadfast: pool '{name}': {} is new and takes its place", path.display());
                 }
                 Err(refusal) => self.let_rest(name, path, identity, "is new", refusal.what),
@@ -149,54 +71,40 @@ impl Engine {
         }
     }
 
-    /// Uses all of devices that have grown since they were opened.
-    fn use_growth(&self, name: &str, held: &Arc<Held>) {
+    /// Expands devices that have grown.
+    fn use_growth(&self, name: &str, held: &Arc<ImportedPool>) {
         let _turn = self.verbs.lock();
-        // A verb that had its turn meanwhile may have let the pool go.
+        // A verb may have exported the pool meanwhile.
         if !self.pools.read().get(name).is_some_and(|now| Arc::ptr_eq(now, held)) {
             return;
         }
-        let is_due =
-            |path: &Path| devices::identity(path).is_none_or(|identity| !self.is_resting(path, identity));
+        let is_due = |path: &Path| {
+            devices::identity(path).is_none_or(|identity| !self.backoff.lock().is_resting(path, identity))
+        };
         for (path, refusal) in self.expand_grown(held, name, is_due) {
-            // One without an identity is gone, and is no larger at the next look.
+            // A device without an identity is gone.
             if let Some(identity) = devices::identity(&path) {
                 self.let_rest(name, path, identity, "has grown", refusal.what);
             }
         }
     }
 
-    /// Whether a device that was refused is left alone by this look.
-    fn is_resting(&self, path: &Path, identity: (u64, u64)) -> bool {
-        let mut tried = self.tried.lock();
-        match tried.get_mut(path) {
-            Some(known) if known.identity == identity && known.left > 0 => {
-                known.left -= 1;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Notes that a device was refused, and why, and tells the operator what was not told before.
+    /// Notes that a device was refused, and prints a reason that was not printed before.
     fn let_rest(&self, name: &str, path: PathBuf, identity: (u64, u64), found: &str, said: String) {
-        let mut tried = self.tried.lock();
-        let before = tried.remove(&path).filter(|before| before.identity == identity);
-        if before.as_ref().is_none_or(|before| before.said != said) {
-            eprintln!("steadfast: pool '{name}': {} {found}, but {said}", path.display());
+        let shown = path.display().to_string();
+        if self.backoff.lock().refuse(path, identity, &said) {
+            eprintln!("steadfast: pool '{name}': {shown} {found}, but {said}");
         }
-        let rests = before.map_or(0, |before| (2 * before.rests).clamp(1, RESTS_MAX));
-        tried.insert(path, Tried { identity, said, left: rests, rests });
     }
 }
 
-fn wants_replacing(held: &Held) -> bool {
+fn wants_replacing(held: &ImportedPool) -> bool {
     let is_on = held.pool.pool_props().get("autoreplace").is_some_and(|value| value == "on");
     is_on && !held.pool.is_read_only() && held.pool.suspended().is_none()
 }
 
-impl Held {
-    /// The pool has these devices now, as they were typed; some may have been seen by a look at it already.
+impl ImportedPool {
+    /// Adds devices by the paths as typed, unless they are known already.
     pub(super) fn note_devices(&self, paths: Vec<PathBuf>) {
         let mut known = self.devices.write();
         for path in paths {
@@ -206,12 +114,12 @@ impl Held {
         }
     }
 
-    /// Takes over which devices the pool has now. True if that changed.
+    /// Updates the list of the pool's devices. True if it changed.
     pub(super) fn follow_devices(&self) -> bool {
         let mut known = self.devices.write();
-        // Asked while nobody else changes the list: a verb adds to it what is in the pool by then.
+        // Asked under the lock of the list, so that no device that a verb adds meanwhile is dropped.
         let now = self.pool.device_paths();
-        // Paths as they were typed: those of the pool are text, and a path need not be.
+        // Paths as typed: the pool keeps them as text, and a path need not be UTF-8.
         let of = |path: &String| {
             let typed = known.iter().find(|typed| typed.display().to_string() == *path);
             typed.cloned().unwrap_or_else(|| PathBuf::from(path))

@@ -8,7 +8,7 @@ fn group(house: &House, class: VdevClass, kind: VdevKind, images: &[&str]) -> Vd
 
 fn status(house: &House, name: &str) -> PoolReport {
     let request = PoolStatus { names: vec![name.into()] };
-    house.host().pool_status(&caller(), request).unwrap().remove(0)
+    house.host().call(&caller(), request).unwrap().remove(0)
 }
 
 /// Names without their folder, states, and those of members.
@@ -87,7 +87,7 @@ fn a_remembered_pool_is_shown_with_its_groups() {
     assert!(numbers(&lost.vdevs).iter().all(|number| *number != 0));
     // What can be seen of the pool by looking for it is the same.
     let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
-    let found = house.host().pool_import_scan(&caller(), request).unwrap().remove(0);
+    let found = house.host().call(&caller(), request).unwrap().remove(0);
     assert_eq!((shape(&found.vdevs), found.state), (with_states(&expected), Unavail));
     // Without any label there is what was remembered; a device of another kind in a place is none of the pool's.
     house.engine = None;
@@ -118,7 +118,7 @@ fn a_pool_that_could_be_imported_is_as_large_as_it_was() {
     assert!(main(&before.vdevs).iter().all(|size| *size > 0));
     house.export("tank", false).unwrap();
     let request = PoolImportScan { search: vec![house.folder.clone()], destroyed: false };
-    let found = house.host().pool_import_scan(&caller(), request).unwrap().remove(0);
+    let found = house.host().call(&caller(), request).unwrap().remove(0);
     assert_eq!(main(&found.vdevs), main(&before.vdevs));
     assert_eq!((shape(&found.vdevs), numbers(&found.vdevs)), (shape(&before.vdevs), numbers(&before.vdevs)));
     let kinds: Vec<VdevKind> = found.vdevs.iter().map(|vdev| vdev.kind).collect();
@@ -131,11 +131,11 @@ fn a_groups_number_stays_when_the_pools_changes() {
     let house = House::new("group-numbers");
     whole(&house);
     let before = status(&house, "tank");
-    house.host().pool_reguid(&caller(), PoolReguid { name: "tank".into() }).unwrap();
+    house.host().call(&caller(), PoolReguid { name: "tank".into() }).unwrap();
     let after = status(&house, "tank");
     assert_ne!(after.guid, before.guid);
     assert_eq!(numbers(&after.vdevs), numbers(&before.vdevs));
-    let io = house.host().pool_iostat(&caller(), PoolIostat::default()).unwrap().remove(0);
+    let io = house.host().call(&caller(), PoolIostat::default()).unwrap().remove(0);
     for group in &io.groups {
         let vdev = after.vdevs.iter().find(|vdev| vdev.name == group.name).expect("status has it");
         assert_eq!(group.guid, vdev.guid, "{}", group.name);
@@ -159,7 +159,7 @@ fn what_a_device_has_grown_by_is_told_where_it_did() {
             let members: Vec<u64> = vdevs[at].children.iter().map(|vdev| vdev.expandsize >> 20).collect();
             (vdevs[at].expandsize >> 20, members)
         };
-        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        let pools = house.host().call(&caller(), PoolList::default()).unwrap();
         let pool = pools[0].properties["expandsize"].value.parse::<u64>().unwrap_or(0) >> 20;
         (pool, group(0), group(1))
     };
@@ -173,7 +173,7 @@ fn what_a_device_has_grown_by_is_told_where_it_did() {
     assert_eq!(told(), (128, (64, vec![64, 64]), (64, vec![0, 64, 0])));
     let devices = ["a.img", "b.img", "d.img"].map(|image| house.folder.join(image)).to_vec();
     let request = PoolOnline { name: "tank".into(), devices, expand: true };
-    house.host().pool_online(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     assert_eq!(told(), (0, (0, vec![0, 0]), (0, vec![0, 0, 0])));
 }
 
@@ -191,7 +191,7 @@ fn a_half_keeps_the_properties_that_it_is_given() {
             properties: given(set),
         };
         let Request::PoolSplit(request) = check(Request::PoolSplit(request))? else { unreachable!() };
-        house.host().pool_split(&caller(), request)
+        house.host().call(&caller(), request)
     };
     for (refused, code) in [
         (("autoexpand", "perhaps"), Code::PropValue),
@@ -206,7 +206,7 @@ fn a_half_keeps_the_properties_that_it_is_given() {
     let done = split(&[("comment", "the other half"), ("autoexpand", "on")]).unwrap();
     assert_eq!(done.warnings, []);
     house.import("half", None).unwrap();
-    let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+    let pools = house.host().call(&caller(), PoolList::default()).unwrap();
     let value = |pool: usize, name: &str| pools[pool].properties.get(name).map(|value| value.value.clone());
     assert_eq!((pools[0].name.as_str(), pools[1].name.as_str()), ("half", "tank"));
     assert_eq!(value(0, "comment").as_deref(), Some("the other half"));
@@ -232,7 +232,7 @@ fn with_features(
 fn a_new_pool_does_without_the_features_that_are_disabled() {
     let mut house = House::new("features");
     let state = |house: &House, feature: &str| {
-        let pools = house.host().pool_list(&caller(), PoolList::default()).unwrap();
+        let pools = house.host().call(&caller(), PoolList::default()).unwrap();
         pools[0].properties[&format!("feature@{feature}")].value.clone()
     };
     let refused = |no_features: bool, set: &[(&str, &str)], root: &[(&str, &str)]| {
@@ -259,15 +259,15 @@ fn a_new_pool_does_without_the_features_that_are_disabled() {
     let snapshot = |house: &House| {
         let names = vec!["tank/z@a".into()];
         let request = FsSnapshot { names, recursive: false, properties: Properties::new() };
-        house.host().fs_snapshot(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(snapshot(&house), Err(Code::PoolFeature));
     house.restart();
     assert_eq!(house.get("tank/z", "compression"), "zstd");
     let properties = given(&[("feature@snapshots", "enabled")]);
-    house.host().pool_set(&caller(), PoolSet { name: "tank".into(), properties }).unwrap();
+    house.host().call(&caller(), PoolSet { name: "tank".into(), properties }).unwrap();
     snapshot(&house).unwrap();
-    house.host().pool_destroy(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
+    house.host().call(&caller(), PoolDestroy { name: "tank".into(), force: false }).unwrap();
     // One by one.
     let set = [("feature@encryption", "disabled"), ("feature@zstd", "enabled")];
     house.create_pool(with_features(&house, false, &set, &[])).unwrap();

@@ -57,20 +57,20 @@ fn a_file_system_is_listed_where_it_is_mounted() {
     let mount = |options: &[&str]| {
         let options = options.iter().map(|o| (*o).to_owned()).collect();
         let request = FsMount { name: "tank/leg".into(), at: Some(at.clone()), options, overlay: true };
-        house.host().fs_mount(&caller(), request)
+        house.host().call(&caller(), request)
     };
     assert_eq!(mount(&["sideways"]).unwrap_err().code, Code::PropValue);
     mount(&["ro", "noexec"]).unwrap();
     let settings = house.stage.mounts.lock().unwrap()[&at].clone();
     assert!(settings.read_only && !settings.exec && settings.setuid);
-    let listed = house.host().fs_list(&caller(), FsList::default()).unwrap();
+    let listed = house.host().call(&caller(), FsList::default()).unwrap();
     assert_eq!(listed[1].mounted_at.as_deref(), Some(at.as_path()));
     assert_eq!(listed[1].value("mountpoint"), "legacy");
     assert_eq!(mount(&[]).unwrap_err().code, Code::FsMounted);
     mount(&["remount", "rw", "nosuid"]).unwrap();
     let settings = house.stage.mounts.lock().unwrap()[&at].clone();
     assert!(!settings.read_only && settings.exec && !settings.setuid);
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
     assert_eq!(mount(&["remount", "ro"]).unwrap_err().code, Code::FsNotMounted);
 }
 
@@ -85,10 +85,10 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
     let mount = |name: &str, at: Option<PathBuf>, options: &str| {
         let options = options.split(',').map(str::to_owned).collect();
         let request = FsMount { name: name.into(), at, options, overlay: false };
-        house.host().fs_mount(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     // One elsewhere than its mountpoint says, one that does not mount by itself.
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a/y".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/a/y".into(), force: false }).unwrap();
     mount("tank/a/y", Some(house.folder.join("elsewhere")), "rw,noexec");
     mount("tank/a/z", None, "ro");
     let before = house.mounted();
@@ -110,7 +110,7 @@ fn what_is_mounted_stays_so_when_options_and_places_are_set() {
         properties.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let request = FsSet { name: "tank/a".into(), properties, no_mount: false };
         let Request::FsSet(request) = check(Request::FsSet(request)).unwrap() else { unreachable!() };
-        house.host().fs_set(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(set(&[("reservation", "10T")]), Err(Code::PropSpace));
     assert_eq!(house.mounted(), before);
@@ -134,10 +134,10 @@ fn what_is_mounted_elsewhere_or_otherwise_stays_so_when_it_is_to_mount_by_itself
     let there = house.folder.join("there");
     let mount = |name: &str, at: Option<PathBuf>| {
         let request = FsMount { name: name.into(), at, options: vec!["ro".into()], overlay: false };
-        house.host().fs_mount(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     mount("tank/leg", Some(there.clone()));
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/b".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/b".into(), force: false }).unwrap();
     mount("tank/b", None);
     let before = house.stage.mounts.lock().unwrap().clone();
     assert_eq!(before.values().filter(|it| it.read_only).count(), 2);
@@ -152,7 +152,7 @@ fn what_is_mounted_elsewhere_or_otherwise_stays_so_when_it_is_to_mount_by_itself
     house.set("tank/leg", "mountpoint", &here.display().to_string()).unwrap();
     let places = |house: &House| house.stage.mounts.lock().unwrap().keys().cloned().collect::<Vec<_>>();
     assert!(places(&house).contains(&here) && !places(&house).contains(&there));
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/leg".into(), force: false }).unwrap();
     mount("tank/leg", Some(there));
     house.set("tank/leg", "canmount", "off").unwrap();
     assert_eq!(house.mounted(), ["tank", "tank/b"]);
@@ -166,12 +166,12 @@ fn what_moves_below_parents_that_are_made_for_it_is_mounted_as_it_was() {
         house.create_fs(name, &[], None).unwrap();
     }
     let unmount = |name: &str| {
-        house.host().fs_unmount(&caller(), FsUnmount { name: name.into(), force: false }).unwrap();
+        house.host().call(&caller(), FsUnmount { name: name.into(), force: false }).unwrap();
     };
     let rename = |name: &str, to: &str, no_remount: bool| {
         let (name, to) = (name.to_owned(), to.to_owned());
         let request = FsRename { name, to, parents: true, force: false, no_remount };
-        assert!(house.host().fs_rename(&caller(), request).unwrap().warnings.is_empty());
+        assert!(house.host().call(&caller(), request).unwrap().warnings.is_empty());
     };
     let elsewhere = house.folder.join("elsewhere");
     unmount("tank/a/x");
@@ -179,7 +179,7 @@ fn what_moves_below_parents_that_are_made_for_it_is_mounted_as_it_was() {
     let options = vec!["ro".into()];
     let at = Some(elsewhere.clone());
     let request = FsMount { name: "tank/a/x".into(), at, options, overlay: false };
-    house.host().fs_mount(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     rename("tank/a", "tank/b/c/a", false);
     let elsewhere = elsewhere.display().to_string();
     let mut places = house.mounted();
@@ -191,7 +191,7 @@ fn what_moves_below_parents_that_are_made_for_it_is_mounted_as_it_was() {
     let mut places = house.mounted();
     places.retain(|place| *place != elsewhere);
     assert_eq!(places, ["tank", "tank/b", "tank/b/c", "tank/b/c/a", "tank/b/c/a/y", "tank/d"]);
-    let listed = house.host().fs_list(&caller(), FsList::default()).unwrap();
+    let listed = house.host().call(&caller(), FsList::default()).unwrap();
     let at = |name: &str| listed.iter().find(|info| info.name == name).unwrap().mounted_at.clone();
     assert_eq!(at("tank/d/a/x"), Some(PathBuf::from(&elsewhere)));
     assert_eq!((at("tank/d/a/z"), at("tank/d/a").is_some()), (None, true));
@@ -202,14 +202,14 @@ fn what_is_mounted_over_something_is_so_again_where_it_was() {
     let house = House::new("over");
     house.create_pool(house.create_request("tank", "a.img")).unwrap();
     house.create_fs("tank/a", &[], None).unwrap();
-    house.host().fs_unmount(&caller(), FsUnmount { name: "tank/a".into(), force: false }).unwrap();
+    house.host().call(&caller(), FsUnmount { name: "tank/a".into(), force: false }).unwrap();
     let tank = house.folder.join("home/steadfast/tank");
     for name in ["a", "b"] {
         std::fs::create_dir_all(tank.join(name).join("something")).unwrap();
     }
     let mount = |overlay: bool| {
         let request = FsMount { name: "tank/a".into(), at: None, options: Vec::new(), overlay };
-        house.host().fs_mount(&caller(), request).map(drop).map_err(|refusal| refusal.code)
+        house.host().call(&caller(), request).map(drop).map_err(|refusal| refusal.code)
     };
     assert_eq!(mount(false), Err(Code::FsMountpoint));
     mount(true).unwrap();
@@ -226,7 +226,7 @@ fn what_is_mounted_over_something_is_so_again_where_it_was() {
         force: false,
         no_remount: false,
     };
-    let warnings = house.host().fs_rename(&caller(), request).unwrap().warnings;
+    let warnings = house.host().call(&caller(), request).unwrap().warnings;
     assert_eq!(warnings.iter().map(|refusal| refusal.code).collect::<Vec<_>>(), [Code::FsMountpoint]);
     assert_eq!(house.mounted(), ["tank"]);
     assert!(["a", "b"].iter().all(|name| tank.join(name).join("something").is_dir()));

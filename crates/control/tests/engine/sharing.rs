@@ -84,16 +84,16 @@ fn a_table_that_is_asked_for_is_read_to_its_end() {
     File::create(&image).unwrap().set_len(160 << 20).unwrap();
     write_pool(&house.env, &image, RECORDS);
     let sharing = || {
-        let report = house.host().pool_status(&caller(), PoolStatus::default()).unwrap().remove(0);
+        let report = house.host().call(&caller(), PoolStatus::default()).unwrap().remove(0);
         report.sharing
     };
     house.import("tank", None).unwrap();
     let before = sharing();
     assert_eq!((before.entries, before.index_filled), (RECORDS, false), "{before:?}");
     assert!(before.index_bytes < RECORDS * 40, "{before:?}");
-    house.host().pool_prefetch(&caller(), PoolPrefetch { names: vec!["tank".into()] }).unwrap();
+    house.host().call(&caller(), PoolPrefetch { names: vec!["tank".into()] }).unwrap();
     let after = sharing();
     assert_eq!((after.entries, after.index_filled, after.index_bytes), (RECORDS, true, RECORDS * 40));
     let nobody = PoolPrefetch { names: vec!["pond".into()] };
-    assert_eq!(house.host().pool_prefetch(&caller(), nobody).unwrap_err().code, Code::PoolAbsent);
+    assert_eq!(house.host().call(&caller(), nobody).unwrap_err().code, Code::PoolAbsent);
 }

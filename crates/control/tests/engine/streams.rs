@@ -11,7 +11,7 @@ impl House {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             ..FsSnapshot::default()
         };
-        self.host().fs_snapshot(&caller(), request).unwrap();
+        self.host().call(&caller(), request).unwrap();
     }
 
     fn send(&self, request: FsSend) -> Vec<u8> {
@@ -23,7 +23,7 @@ impl House {
         });
         let (descriptor, far) = Descriptor::own(OwnedFd::from(taker)).unwrap();
         let caller = Caller { descriptor: Some(descriptor), ..caller() };
-        self.host().fs_send(&caller, request).unwrap();
+        self.host().call(&caller, request).unwrap();
         drop((caller, far));
         reader.join().unwrap()
     }
@@ -37,7 +37,7 @@ impl House {
         });
         let (descriptor, far) = Descriptor::own(OwnedFd::from(given)).unwrap();
         let caller = Caller { descriptor: Some(descriptor), ..caller() };
-        let receipt = self.host().fs_receive(&caller, request);
+        let receipt = self.host().call(&caller, request);
         drop((caller, far));
         writer.join().unwrap();
         receipt
@@ -80,8 +80,8 @@ fn a_hold_is_listed_once_though_one_name_lies_below_another() {
     let names = vec!["tank/fs@2".to_owned(), "tank/fs/c@2".to_owned()];
     house.snapshot(&["tank/fs@2", "tank/fs/c@2"]);
     let (tag, recursive) = ("keep".to_owned(), false);
-    house.host().fs_hold(&caller(), FsHold { names: names.clone(), tag, recursive, release: false }).unwrap();
-    let holds = house.host().fs_holds(&caller(), FsHolds { names: names.clone(), recursive: true }).unwrap();
+    house.host().call(&caller(), FsHold { names: names.clone(), tag, recursive, release: false }).unwrap();
+    let holds = house.host().call(&caller(), FsHolds { names: names.clone(), recursive: true }).unwrap();
     assert_eq!(holds.into_iter().map(|hold| hold.snapshot).collect::<Vec<_>>(), names);
 }
 
@@ -104,7 +104,7 @@ fn a_part_of_what_is_not_there_yet_is_listed_to_who_asks_for_its_token() {
             wanted: vec![wanted.to_owned()],
             ..FsListAll::default()
         };
-        house.host().fs_list_all(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
+        house.host().call(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
     };
     let token = "receive_resume_token";
     assert_eq!(listed("tank", None, token), ["tank", "tank/box", "tank/fs", "tank/box/new"]);
@@ -128,7 +128,7 @@ fn what_came_before_a_stream_failed_is_in_the_history() {
     let mut stream = house.send(both);
     let count = || {
         let request = PoolHistory { names: vec!["tank".into()] };
-        let past = house.host().pool_history(&caller(), request).unwrap();
+        let past = house.host().call(&caller(), request).unwrap();
         past[0].records.iter().filter(|line| !line.internal).count()
     };
     let before = count();
@@ -153,7 +153,7 @@ fn what_cannot_be_left_out_is_told() {
     let without = |names: &[&str]| {
         let exclude = names.iter().map(|name| (*name).to_owned()).collect();
         let request = FsSend { recursive: true, exclude, dry_run: true, ..of("tank/fs@1", None) };
-        house.host().fs_send(&caller(), request)
+        house.host().call(&caller(), request)
     };
     for names in [&["tank/fs/im"][..], &["tank/fs/in", "tank/nowhere"], &["tank/other"]] {
         let refusal = without(names).unwrap_err();
@@ -184,13 +184,13 @@ fn a_tree_is_followed_with_what_is_mounted_of_it() {
     let rename = |from: &str, to: &str| {
         let (name, to) = (from.to_owned(), to.to_owned());
         let request = FsRename { name, to, parents: false, force: false, no_remount: false };
-        house.host().fs_rename(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     rename("tank/top/a", "tank/top/z");
     rename("tank/top/b", "tank/top/a");
     let name = "tank/top/c".to_owned();
     let request = FsDestroy { name, recursive: true, clones: false, force: false, dry_run: false };
-    house.host().fs_destroy(&caller(), request).unwrap();
+    house.host().call(&caller(), request).unwrap();
     all(&["", "/a", "/z"], "2");
     let receipt =
         house.receive(FsReceive { force: true, ..into("tank/copy") }, &tree("2", Some("1"))).unwrap();
@@ -204,7 +204,7 @@ fn a_tree_is_followed_with_what_is_mounted_of_it() {
     house.snapshot(&["tank/copy/kept@1"]);
     let names = vec!["tank/copy/kept@1".to_owned()];
     let hold = FsHold { names, tag: "mine".into(), recursive: false, release: false };
-    house.host().fs_hold(&caller(), hold).unwrap();
+    house.host().call(&caller(), hold).unwrap();
     all(&["", "/a", "/z"], "3");
     let stream = tree("3", Some("2"));
     let receipt = house.receive(FsReceive { force: true, ..into("tank/copy") }, &stream).unwrap();
@@ -225,7 +225,7 @@ fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
             recursive: true,
             properties: Properties::new(),
         };
-        house.host().fs_snapshot(&caller(), request).unwrap();
+        house.host().call(&caller(), request).unwrap();
     };
     take("1");
     let all = FsSend { recursive: true, ..of("tank@1", None) };
@@ -240,7 +240,7 @@ fn all_of_a_pool_goes_below_another_one_and_who_aims_at_its_root_is_told() {
     take("2");
     let more = house.send(FsSend { recursive: true, ..of("tank@2", Some("tank@1")) });
     house.receive(FsReceive { force: true, ..below("back/full") }, &more).unwrap();
-    let listed = house.host().fs_list(&caller(), FsList { names: vec!["back".into()], depth: None }).unwrap();
+    let listed = house.host().call(&caller(), FsList { names: vec!["back".into()], depth: None }).unwrap();
     let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["back", "back/full", "back/full/a"]);
     // -F does not make way for a whole snapshot, and `receive` has no -r.
@@ -256,7 +256,7 @@ fn what_is_named_is_listed_without_its_snapshots_and_bookmarks() {
     house.create_fs("tank/a", &[], None).unwrap();
     house.snapshot(&["tank/a@1"]);
     let mark = FsBookmark { of: "tank/a@1".into(), name: "m".into() };
-    house.host().fs_bookmark(&caller(), mark).unwrap();
+    house.host().call(&caller(), mark).unwrap();
     let listed = |filesystems: bool, depth: Option<u32>| -> Vec<String> {
         let request = FsListAll {
             names: vec!["tank/a".into()],
@@ -266,7 +266,7 @@ fn what_is_named_is_listed_without_its_snapshots_and_bookmarks() {
             bookmarks: true,
             ..FsListAll::default()
         };
-        house.host().fs_list_all(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
+        house.host().call(&caller(), request).unwrap().into_iter().map(|info| info.name).collect()
     };
     let mut all = listed(true, None);
     all.sort();

@@ -1,0 +1,19 @@
+//! The sender of a request.
+
+use crate::descriptor::Descriptor;
+
+/// The sender of a request: recorded in history, and the owner of new file systems.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Caller {
+    /// User id, as the kernel reports it.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
+    /// The command as typed (`zpool create tank disk.img`), for history. It holds no secret, because no option takes
+    /// one.
+    pub command: String,
+    /// Source or target of a stream, for verbs that have one.
+    pub descriptor: Option<Descriptor>,
+}

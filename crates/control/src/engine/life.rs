@@ -1,0 +1,136 @@
+//! The engine's start, its threads in the background, and its end.
+
+use crate::cachefile::Cachefile;
+use crate::engine::front::{FormerMount, Front};
+use crate::engine::nbd_clients::Clients;
+use crate::engine::refuse;
+use crate::engine::state::{Engine, ImportedPool, MissingPool};
+use crate::engine::upkeep;
+use crate::engine::zpool::export::check_names_last;
+use crate::refusal::{Code, Refusal};
+use crate::runtime::Runtime;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steadfast_env::Env;
+use steadfast_pool::Memory;
+
+impl Engine {
+    /// Starts, and imports the pools that were imported when the last daemon ended. A pool that cannot be imported is
+    /// reported on stderr and stays remembered.
+    ///
+    /// # Errors
+    /// If the list of remembered pools cannot be read: starting without it would forget them.
+    pub fn start(
+        env: Env,
+        runtime: Runtime,
+        memory: Memory,
+        front: Arc<dyn Front>,
+    ) -> Result<Engine, Refusal> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let cachefile = Cachefile::new(runtime.cachefile());
+        let remembered = cachefile.load()?;
+        let engine = Engine {
+            env,
+            runtime,
+            cachefile,
+            host,
+            memory,
+            front,
+            pools: RwLock::default(),
+            lost: Mutex::default(),
+            verbs: Mutex::default(),
+            events: Mutex::default(),
+            backoff: Mutex::default(),
+            policies: Mutex::default(),
+            clients: Clients::default(),
+        };
+        for pool in remembered {
+            match engine.import_remembered(&pool) {
+                Ok(warnings) => {
+                    eprintln!("steadfast: pool '{}' is imported", pool.name);
+                    for warning in warnings {
+                        eprintln!("steadfast: pool '{}': {}", pool.name, warning.what);
+                    }
+                }
+                Err(why) => {
+                    eprintln!("steadfast: pool '{}' is not imported: {}", pool.name, why.what);
+                    engine.lost.lock().insert(pool.name.clone(), MissingPool { pool, why });
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Starts the threads in the background: upkeep, snapshot policies, NBD. They end when the engine is dropped.
+    pub fn tend(self: &Arc<Self>) {
+        self.carry_out_policies();
+        self.serve_volumes();
+        let (weak, env) = (Arc::downgrade(self), self.env.clone());
+        let clock = Arc::clone(&env.clock);
+        let job = Box::new(move || {
+            while let Some(engine) = weak.upgrade() {
+                engine.look_after();
+                drop(engine);
+                clock.sleep(upkeep::LOOK);
+            }
+        });
+        // It ends when the engine is dropped.
+        drop(env.tasks.spawn("upkeep", job));
+    }
+
+    /// Unmounts and exports all pools because the daemon ends. They stay remembered for the next start. Without `force` it
+    /// refuses while files are open, and everything stays as it was.
+    ///
+    /// # Errors
+    /// [`Code::FsBusy`], [`Code::StreamBusy`], and errors of the pools.
+    pub fn shutdown(&self, force: bool) -> Result<(), Refusal> {
+        let _turn = self.verbs.lock();
+        let pools: BTreeMap<String, Arc<ImportedPool>> = self.pools.read().clone();
+        if !force {
+            pools.iter().try_for_each(|(name, held)| check_names_last(name, held))?;
+        }
+        let mut left: Vec<(&Arc<ImportedPool>, Vec<FormerMount>)> = Vec::new();
+        for (name, held) in &pools {
+            match self.unmount_all(held, name, force) {
+                Ok(placed) => left.push((held, placed)),
+                Err(refusal) if !force => {
+                    for (held, placed) in left {
+                        held.pool.hold_writers();
+                        self.mount_placed(held, placed);
+                    }
+                    return Err(refusal);
+                }
+                Err(refusal) => eprintln!("steadfast: pool '{name}': {}", refusal.what),
+            }
+        }
+        let (remembered, mut first) = (self.to_remember(), None);
+        for (name, held) in &pools {
+            match held.pool.export() {
+                Ok(()) => {
+                    eprintln!("steadfast: pool '{name}' is exported");
+                    self.pools.write().remove(name);
+                }
+                Err(error) => {
+                    let refusal = refuse::pool(error);
+                    eprintln!("steadfast: pool '{name}' is not exported in order: {}", refusal.what);
+                    first.get_or_insert(refusal);
+                }
+            }
+        }
+        let Some(refusal) = first.filter(|_| !force) else {
+            // With `force` nothing more can be done for a pool that could not be committed.
+            self.pools.write().clear();
+            return Ok(());
+        };
+        // The daemon stays, with the pools that could not be exported. Exported pools stay remembered ([engine.3]).
+        for pool in remembered.into_iter().filter(|pool| pools.contains_key(&pool.name)) {
+            if !self.pools.read().contains_key(&pool.name) {
+                let what = "it was exported for the stop of the daemon, which another pool prevented";
+                let why = Refusal::new(Code::DaemonStopping, what);
+                self.lost.lock().insert(pool.name.clone(), MissingPool { pool, why });
+            }
+        }
+        Err(refusal)
+    }
+}

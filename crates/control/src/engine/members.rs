@@ -1,0 +1,73 @@
+//! Devices of a pool, found by the name that the operator typed.
+
+use crate::engine::devices;
+use crate::engine::reports::groups::{group_name, log_mirrors};
+use crate::engine::state::{Engine, ImportedPool};
+use crate::refusal::Refusal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_device::{Device, FileDevice, OpenOptions};
+use steadfast_pool::PoolStatus;
+
+impl Engine {
+    /// The pool's path of a device, which the operator may know by another path.
+    pub(super) fn member(held: &ImportedPool, pool: &str, device: &Path) -> Result<String, Refusal> {
+        let leaves = held.pool.state().leaves;
+        Engine::among(leaves.iter().map(|leaf| leaf.config.path.as_str()), pool, device)
+    }
+
+    /// The same for data and log devices.
+    pub(super) fn member_or_log(held: &ImportedPool, pool: &str, device: &Path) -> Result<String, Refusal> {
+        let state = held.pool.state();
+        let leaves = state.leaves.iter().map(|leaf| leaf.config.path.as_str());
+        let logs = state.log_devices.iter().map(|log| log.path.as_str());
+        Engine::among(leaves.chain(logs), pool, device)
+    }
+
+    /// The same among these paths.
+    pub(super) fn among<'a>(
+        paths: impl Iterator<Item = &'a str> + Clone,
+        pool: &str,
+        device: &Path,
+    ) -> Result<String, Refusal> {
+        let named = |path: &str| Path::new(path) == device;
+        let same = |path: &str| {
+            devices::identity(Path::new(path)).is_some_and(|id| devices::identity(device) == Some(id))
+        };
+        let found = paths.clone().find(|path| named(path)).or_else(|| paths.clone().find(|path| same(path)));
+        found.map(str::to_owned).ok_or_else(|| Refusal::no_device(pool, device.display()))
+    }
+}
+
+/// The pool's paths of devices.
+pub(super) fn members(held: &ImportedPool, pool: &str, devices: &[PathBuf]) -> Result<Vec<String>, Refusal> {
+    devices.iter().map(|device| Engine::member(held, pool, device)).collect()
+}
+
+/// The same for data and log devices.
+pub(super) fn members_or_logs(
+    held: &ImportedPool,
+    pool: &str,
+    devices: &[PathBuf],
+) -> Result<Vec<String>, Refusal> {
+    devices.iter().map(|device| Engine::member_or_log(held, pool, device)).collect()
+}
+
+/// A device of the group of this name.
+pub(super) fn group_named(state: &PoolStatus, device: &Path) -> Option<String> {
+    let word = device.file_name()?.to_str()?;
+    let grouped = state.leaves.iter().filter(|leaf| leaf.config.group != 0);
+    let mut named = grouped.filter(|leaf| group_name(state, leaf.config.group) == word);
+    named.next().map(|leaf| leaf.config.path.clone())
+}
+
+/// A device of the log mirror of this name.
+pub(super) fn log_named(state: &PoolStatus, device: &Path) -> Option<String> {
+    let word = device.file_name()?.to_str()?;
+    log_mirrors(state).get(word).map(|sides| sides[0].path.clone())
+}
+
+/// Opens the device at a path.
+pub(super) fn opener(path: &str) -> impl Fn() -> steadfast_pool::Result<Arc<dyn Device>> {
+    move || Ok(Arc::new(FileDevice::open(Path::new(path), &OpenOptions::WRITE)?) as Arc<dyn Device>)
+}

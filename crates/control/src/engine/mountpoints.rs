@@ -1,0 +1,99 @@
+//! Folders and files that something is mounted at.
+
+use crate::refusal::{Code, Refusal};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+use steadfast_pool::DatasetInfo;
+
+/// A path under a prefix.
+pub(super) fn under(prefix: Option<&Path>, path: &str) -> PathBuf {
+    match prefix {
+        Some(prefix) => prefix.join(path.trim_start_matches('/')),
+        None => PathBuf::from(path),
+    }
+}
+
+/// Kind of a mountpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Shape {
+    /// A file system over a folder.
+    Folder,
+    /// A volume over a file.
+    File,
+}
+
+impl Shape {
+    /// Kind of a dataset's mountpoint.
+    pub fn of(info: &DatasetInfo) -> Shape {
+        if info.volume.is_some() { Shape::File } else { Shape::Folder }
+    }
+}
+
+/// Makes a mountpoint: an empty folder, or for a volume an empty file. Returns the new folders and file, outermost
+/// first.
+pub(super) fn prepare(at: &Path, overlay: bool, shape: Shape) -> Result<Vec<PathBuf>, Refusal> {
+    check(at, overlay, shape)?;
+    let mut made: Vec<PathBuf> =
+        at.ancestors().take_while(|folder| !folder.exists()).map(PathBuf::from).collect();
+    made.reverse();
+    for (index, folder) in made.iter().enumerate() {
+        let makes_file = shape == Shape::File && index + 1 == made.len();
+        let outcome = match makes_file {
+            true => fs::File::create_new(folder).map(drop),
+            false => fs::create_dir(folder),
+        };
+        match outcome {
+            // Another process made it meanwhile: only empty folders are removed later, so that does not matter.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                unmake(&made[..index]);
+                let what = format!("the mountpoint {} cannot be made: {error}", at.display());
+                return Err(Refusal::new(Code::FuseMount, what).with("mountpoint", at.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(made)
+}
+
+/// Removes folders and files that were made for a mount, innermost first, as long as they are empty.
+pub(super) fn unmake(made: &[PathBuf]) {
+    for place in made.iter().rev() {
+        // A file with contents is no longer ours.
+        let empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
+        let removed = if empty_file { fs::remove_file(place) } else { fs::remove_dir(place) };
+        if removed.is_err() {
+            return;
+        }
+    }
+}
+
+/// Checks a mountpoint; makes nothing.
+pub(super) fn check(at: &Path, overlay: bool, shape: Shape) -> Result<(), Refusal> {
+    let refuse = |what: String| Refusal::new(Code::FsMountpoint, what).with("mountpoint", at.display());
+    if shape == Shape::File {
+        return match fs::metadata(at) {
+            Ok(found) if found.is_file() && (overlay || found.len() == 0) => Ok(()),
+            Ok(found) if found.is_file() => {
+                Err(refuse(format!("the mountpoint {} is a file that is not empty", at.display())))
+            }
+            Ok(_) => {
+                Err(refuse(format!("the mountpoint {} is not a file, as a volume is one", at.display())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => {
+                Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display())))
+            }
+        };
+    }
+    match fs::read_dir(at) {
+        Ok(mut entries) => match entries.next() {
+            Some(_) if !overlay => Err(refuse(format!("the mountpoint {} is not empty", at.display()))),
+            _ => Ok(()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Err(refuse(format!("the mountpoint {} is not a folder", at.display())))
+        }
+        Err(error) => Err(refuse(format!("the mountpoint {} cannot be looked at: {error}", at.display()))),
+    }
+}

@@ -1,0 +1,56 @@
+//! Opening devices that are to become part of a pool.
+
+use crate::api::VdevSpec;
+use crate::engine::devices;
+use crate::engine::state::Engine;
+use crate::refusal::{Code, Refusal};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use steadfast_device::OpenOptions;
+use steadfast_pool::DeviceHandle;
+
+impl Engine {
+    /// Opens new devices. Refuses devices that are listed twice, in use, or hold other data.
+    pub(super) fn open_new(
+        &self,
+        vdevs: &[VdevSpec],
+        force: bool,
+    ) -> Result<(Vec<PathBuf>, Vec<DeviceHandle>), Refusal> {
+        let paths: Vec<PathBuf> = vdevs.iter().flat_map(|vdev| vdev.devices.clone()).collect();
+        let mut identities = BTreeSet::new();
+        for path in &paths {
+            // Before any is opened: the lock on the first would make the second one look used.
+            if let Some(identity) = devices::identity(path)
+                && !identities.insert(identity)
+            {
+                let what = format!("the device {} is listed twice under two paths", path.display());
+                return Err(Refusal::new(Code::VdevTwice, what).with("device", path.display()));
+            }
+        }
+        let mut handles = Vec::new();
+        for path in &paths {
+            handles.push(
+                devices::open(path, &OpenOptions::WRITE).map_err(|refusal| self.name_user(path, refusal))?,
+            );
+            if let Some(contents) = devices::contents(path).filter(|_| !force) {
+                let what = format!("the device {} holds {contents}", path.display());
+                return Err(Refusal::new(Code::VdevForeign, what).with("device", path.display()));
+            }
+        }
+        Ok((paths, handles))
+    }
+
+    /// Names the pool that uses a device, if the device is in use by one of ours.
+    pub(super) fn name_user(&self, path: &Path, refusal: Refusal) -> Refusal {
+        let Some(identity) = devices::identity(path).filter(|_| refusal.code == Code::VdevInUse) else {
+            return refusal;
+        };
+        for (name, held) in self.pools.read().iter() {
+            if held.devices.read().iter().any(|device| devices::identity(device) == Some(identity)) {
+                let what = format!("the device {} is in use by the imported pool '{name}'", path.display());
+                return Refusal::new(Code::VdevInUse, what).with("device", path.display()).with("pool", name);
+            }
+        }
+        refusal
+    }
+}

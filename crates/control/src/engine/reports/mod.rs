@@ -1,0 +1,7 @@
+//! State of devices and pools, in the form of the API.
+
+pub(super) mod dedup;
+pub(super) mod devices;
+pub(super) mod groups;
+pub(super) mod labels;
+pub(super) mod spares;

@@ -1,0 +1,69 @@
+//! State of the engine, and of an imported pool.
+
+use crate::api::Outcome;
+use crate::cachefile::{CachedPool, Cachefile};
+use crate::engine::backoff::DeviceBackoff;
+use crate::engine::event_ring::EventRing;
+use crate::engine::front::{Front, Mount};
+use crate::engine::nbd_clients::Clients;
+use crate::engine::policy_state::PolicyState;
+use crate::refusal::Refusal;
+use crate::runtime::Runtime;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use steadfast_env::Env;
+use steadfast_pool::{Memory, Pool};
+
+/// The pools of one daemon, and their mounts.
+pub struct Engine {
+    pub(super) env: Env,
+    pub(super) runtime: Runtime,
+    /// Which pools to import at the next start.
+    pub(super) cachefile: Cachefile,
+    /// Name of this machine, as labels and history carry it.
+    pub(super) host: String,
+    pub(super) memory: Memory,
+    pub(super) front: Arc<dyn Front>,
+    /// Imported pools by name.
+    pub(super) pools: RwLock<BTreeMap<String, Arc<ImportedPool>>>,
+    /// Remembered pools that could not be imported, by name.
+    pub(super) lost: Mutex<BTreeMap<String, MissingPool>>,
+    /// Turn of verbs ([engine.1]).
+    pub(super) verbs: Mutex<()>,
+    pub(super) events: Mutex<EventRing>,
+    /// Devices that autoreplace or autoexpand could not use.
+    pub(super) backoff: Mutex<DeviceBackoff>,
+    /// Snapshot policies.
+    pub(super) policies: Mutex<PolicyState>,
+    /// Clients of NBD.
+    pub(super) clients: Clients,
+}
+
+/// An imported pool.
+pub(super) struct ImportedPool {
+    pub(super) pool: Pool,
+    pub(super) devices: RwLock<Vec<PathBuf>>,
+    /// When it was imported, on the monotonic clock.
+    pub(super) since_ns: u64,
+    /// Prefix of its mountpoints.
+    pub(super) altroot: Option<PathBuf>,
+    /// Is it remembered for the next start?
+    pub(super) cached: bool,
+    pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
+    /// Streams that go out or come in.
+    pub(super) streams: AtomicUsize,
+}
+
+/// A remembered pool that could not be imported.
+pub(super) struct MissingPool {
+    pub(super) pool: CachedPool,
+    pub(super) why: Refusal,
+}
+
+/// The outcome of a verb that changed one thing.
+pub(super) fn touched(name: &str) -> Outcome {
+    Outcome { touched: vec![name.to_owned()], warnings: Vec::new() }
+}

@@ -1,0 +1,40 @@
+//! The shape of a verb.
+//!
+//! A verb is a request of the API, how it is checked, and how it is carried out. Each verb has a file of its own, under
+//! the name that ZFS gives it: `zpool/scrub.rs`, `zfs/hold.rs`.
+
+use crate::api::Call;
+use crate::caller::Caller;
+use crate::engine::state::Engine;
+use crate::refusal::Refusal;
+
+/// A request, how it is checked, and how it is carried out.
+pub trait Verb: Call {
+    /// It takes its turn with other verbs ([engine.1]).
+    const IN_TURN: bool = true;
+
+    /// Checks names, values and paths, and brings values into exact form, before a pool is asked.
+    ///
+    /// # Errors
+    /// The first problem of the request.
+    fn check(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Carries it out. The request has passed [`Verb::check`].
+    ///
+    /// # Errors
+    /// A refusal that leaves everything as it was ([engine.4]), unless it says otherwise.
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Self::Answer, Refusal>;
+}
+
+impl Engine {
+    /// Carries out a verb, in turn with others if it changes something. The request has passed [`Verb::check`].
+    ///
+    /// # Errors
+    /// Those of the verb.
+    pub fn call<V: Verb>(&self, caller: &Caller, verb: V) -> Result<V::Answer, Refusal> {
+        let _turn = V::IN_TURN.then(|| self.verbs.lock());
+        verb.run(self, caller)
+    }
+}

@@ -1,0 +1,70 @@
+//! `zfs diff`.
+
+use crate::api::{FsDiff, FsDiffEntry};
+use crate::caller::Caller;
+use crate::check::name_refusal;
+use crate::engine::refuse;
+use crate::engine::state::Engine;
+use crate::engine::verb::Verb;
+use crate::refusal::Refusal;
+use steadfast_pool::{ChangeKind, FileChange};
+use steadfast_property::{check_dataset_name, check_snapshot_name};
+
+impl Verb for FsDiff {
+    const IN_TURN: bool = false;
+
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_snapshot_name(&self.base).map_err(name_refusal)?;
+        match self.target.contains('@') {
+            true => check_snapshot_name(&self.target),
+            false => check_dataset_name(&self.target),
+        }
+        .map_err(name_refusal)
+    }
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<FsDiffEntry>, Refusal> {
+        let fs = self.base.split('@').next().unwrap_or_default();
+        let held = engine.held(fs)?;
+        let top = held.mounted_at(fs).map(|at| at.display().to_string()).unwrap_or_default();
+        // A volume is one file, at its mountpoint.
+        let is_volume = held.pool.dataset_info(fs).map_err(refuse::pool)?.volume.is_some();
+        let path = |path: &[u8]| match is_volume {
+            true => top.clone(),
+            false => format!("{}/{}", top.trim_end_matches('/'), readable(path)),
+        };
+        let entry = |change: FileChange| FsDiffEntry {
+            change: match change.kind {
+                ChangeKind::Modified => "M",
+                ChangeKind::Added => "+",
+                ChangeKind::Removed => "-",
+                ChangeKind::Renamed => "R",
+            }
+            .to_owned(),
+            kind: match change.mode & 0o170_000 {
+                0o040_000 => "/",
+                0o120_000 => "@",
+                0o010_000 => "|",
+                0o140_000 => "=",
+                0o020_000 => "C",
+                0o060_000 => "B",
+                _ => "F",
+            }
+            .to_owned(),
+            path: path(&change.path),
+            to: change.to.as_deref().map(path),
+            time: format!("{}.{:09}", change.changed.seconds, change.changed.nanos),
+        };
+        let changes = held.pool.diff(&self.base, &self.target).map_err(refuse::pool)?;
+        Ok(changes.into_iter().map(entry).collect())
+    }
+}
+
+/// A path as text; bytes that are not UTF-8 as `\\xHH`.
+fn readable(path: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in path.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    }
+    text
+}

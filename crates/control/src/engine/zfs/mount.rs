@@ -1,0 +1,42 @@
+//! `zfs mount` and `zfs unmount`.
+
+use crate::api::{FsMount, FsUnmount, Outcome};
+use crate::caller::Caller;
+use crate::check::{check_paths, name_refusal};
+use crate::engine::refuse;
+use crate::engine::state::{Engine, touched};
+use crate::engine::verb::Verb;
+use crate::refusal::{Code, Refusal};
+use steadfast_property::check_dataset_name;
+
+impl Verb for FsMount {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_dataset_name(&self.name).map_err(name_refusal)?;
+        check_paths(self.at.as_slice())
+    }
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
+        let held = engine.held(&self.name)?;
+        engine.mount(&held, &self)?;
+        Ok(touched(&self.name))
+    }
+}
+
+impl Verb for FsUnmount {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_dataset_name(&self.name).map_err(name_refusal)
+    }
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<Outcome, Refusal> {
+        let held = engine.held(&self.name)?;
+        held.pool.dataset_info(&self.name).map_err(refuse::pool)?;
+        held.reap();
+        if held.mounted_at(&self.name).is_none() {
+            let what = format!("'{}' is not mounted", self.name);
+            return Err(Refusal::new(Code::FsNotMounted, what).with("fs", &self.name));
+        }
+        // Children that are mounted inside it go with it, as in ZFS.
+        let done = engine.unmount_below(&held, &self.name, self.force)?;
+        Ok(Outcome { touched: done, warnings: Vec::new() })
+    }
+}

@@ -1,0 +1,180 @@
+//! `zfs set`: properties of file systems, volumes and snapshots.
+
+use crate::api::{FsSet, Outcome};
+use crate::caller::Caller;
+use crate::check::{check_kind, check_user_properties, exact, name_refusal};
+use crate::engine::front::FormerMount;
+use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::verb::Verb;
+use crate::engine::zfs::names::halves;
+use crate::engine::zfs::volumes;
+use crate::engine::{mountpoints, refuse};
+use crate::refusal::{Code, Refusal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use steadfast_property::{Change, Scope, check_dataset_name, check_snapshot_name};
+
+/// Properties that decide where and whether a file system is mounted.
+const PLACE: [&str; 3] = ["mountpoint", "canmount", "volmode"];
+
+/// Properties that a mount takes as its options.
+const OPTIONS: [&str; 9] =
+    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "acltype", "xattr", "writeback_cache"];
+
+/// One change: a new value, or `None` to inherit.
+pub(in crate::engine) type Edit = (String, Option<String>);
+
+/// Changes properties of a pool, all or none.
+type Setter<'s> = &'s dyn Fn(&[(&str, Option<&str>)]) -> steadfast_pool::Result<()>;
+
+impl Verb for FsSet {
+    fn check(&mut self) -> Result<(), Refusal> {
+        if self.name.contains('@') {
+            check_snapshot_name(&self.name).map_err(name_refusal)?;
+            return check_user_properties(&mut self.properties);
+        }
+        check_dataset_name(&self.name).map_err(name_refusal)?;
+        self.properties = exact(Scope::Dataset, &self.properties, &[Change::Anytime])?;
+        Ok(())
+    }
+
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+        let edits = self.properties.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        if self.name.contains('@') {
+            return engine.change_snapshots(caller, &self.name, false, edits);
+        }
+        engine.change_fs(caller, &self.name, edits, self.no_mount)
+    }
+}
+
+impl Engine {
+    /// Sets and removes properties, all or none, and adapts mounts.
+    pub(in crate::engine) fn change_fs(
+        &self,
+        caller: &Caller,
+        name: &str,
+        edits: Vec<Edit>,
+        no_mount: bool,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(name)?;
+        self.change_with(caller, name, edits, no_mount, &|changes| held.pool.set_properties(name, changes))
+    }
+
+    pub(in crate::engine) fn change_with(
+        &self,
+        caller: &Caller,
+        name: &str,
+        edits: Vec<Edit>,
+        no_mount: bool,
+        set: Setter<'_>,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(name)?;
+        let info = held.pool.dataset_info(name).map_err(refuse::pool)?;
+        if edits.iter().any(|(property, _)| property == "keylocation")
+            && info.encryption_root.as_deref() != Some(name)
+        {
+            let what = format!("'{name}' has no key of its own, so it has no keylocation");
+            return Err(Refusal::new(Code::KeyRules, what).with("fs", name));
+        }
+        let volume = info.volume.is_some();
+        let given = edits.iter().filter_map(|(property, value)| Some((property.clone(), value.clone()?)));
+        check_kind(name, &given.collect(), volume)?;
+        let touches = |list: &[&str]| edits.iter().any(|(property, _)| list.contains(&property.as_str()));
+        let place = touches(&PLACE) && !no_mount;
+        let growth = volumes::growth(&held, name, &info, &edits)?;
+        let mut left: Vec<FormerMount> = Vec::new();
+        if place {
+            let mut targets: Vec<PathBuf> = Vec::new();
+            if let Some((_, Some(path))) = edits
+                .iter()
+                .find(|(p, v)| p == "mountpoint" && v.as_deref().is_some_and(|v| v.starts_with('/')))
+            {
+                targets.push(mountpoints::under(held.altroot.as_deref(), path));
+            }
+            // The new place is checked before the old one is unmounted.
+            let old = self.mountpoint(&held, name)?;
+            for target in targets.iter().filter(|target| Some(*target) != old.as_ref()) {
+                mountpoints::check(target, self.is_overlay(&held, name)?, mountpoints::Shape::of(&info))?;
+            }
+            left = self.leave(&held, &[name.to_owned()], false)?;
+        }
+        let stored = edits.iter().filter(|(property, _)| property != volumes::SIZE);
+        let mut changes: Vec<(&str, Option<&str>)> =
+            stored.map(|(property, value)| (property.as_str(), value.as_deref())).collect();
+        let reserved = growth.and_then(|growth| growth.reserved).map(|bytes| bytes.to_string());
+        if let Some(reserved) = &reserved
+            && !changes.iter().any(|(property, _)| *property == volumes::RESERVED)
+        {
+            changes.push((volumes::RESERVED, Some(reserved)));
+        }
+        let set = match changes.is_empty() {
+            true => Ok(()),
+            false => set(&changes),
+        };
+        let set = set.and_then(|()| match growth {
+            Some(growth) => held.pool.grow_volume(name, growth.bytes),
+            None => Ok(()),
+        });
+        if let Err(error) = set {
+            self.mount_placed(&held, left);
+            return Err(refuse::pool(error));
+        }
+        self.log(&held, caller);
+        for (property, value) in &edits {
+            let value = value.clone().unwrap_or_else(|| "(inherited)".into());
+            let fields = [("dataset", name.to_owned()), ("property", property.clone()), ("value", value)];
+            self.post("property_change", &held.pool, &held.pool.name(), &fields);
+        }
+        if touches(&["snapdir"]) {
+            held.note_snapshots([name]);
+        }
+        let mut warnings = Vec::new();
+        if place {
+            // A new mountpoint replaces a temporary one.
+            let is_off = self.value(&held, name, "canmount").is_ok_and(|value| value == "off");
+            let moves = touches(&["mountpoint"]) || touches(&["canmount"]) && is_off;
+            for placed in left.iter_mut().filter(|placed| moves && placed.name == name) {
+                placed.at = None;
+            }
+            warnings = self.mount_below_again(&held, name, left);
+        } else if touches(&OPTIONS) && !no_mount {
+            warnings = self.remount(&held, name);
+        }
+        Ok(Outcome { touched: vec![name.to_owned()], warnings })
+    }
+
+    /// Sets and removes user properties of a snapshot, or of all snapshots of its name in a tree.
+    pub(in crate::engine) fn change_snapshots(
+        &self,
+        caller: &Caller,
+        name: &str,
+        recursive: bool,
+        edits: Vec<Edit>,
+    ) -> Result<Outcome, Refusal> {
+        let held = self.held(halves(name)?.0)?;
+        self.check_writable(&held)?;
+        let touched = self.in_tree(name, recursive)?;
+        let changes: Vec<(&str, Option<&str>)> =
+            edits.iter().map(|(property, value)| (property.as_str(), value.as_deref())).collect();
+        held.pool.set_snapshot_properties(&touched, &changes).map_err(refuse::pool)?;
+        self.log(&held, caller);
+        for (property, value) in edits {
+            let value = value.unwrap_or_else(|| "(inherited)".into());
+            let fields = [("dataset", name.to_owned()), ("property", property), ("value", value)];
+            self.post("property_change", &held.pool, &held.pool.name(), &fields);
+        }
+        Ok(Outcome { touched, warnings: Vec::new() })
+    }
+
+    /// Remounts everything at and below a name, so that new options take effect. A busy mount keeps its options until its
+    /// next mount.
+    fn remount(&self, held: &Arc<ImportedPool>, name: &str) -> Vec<Refusal> {
+        match self.leave(held, &[name.to_owned()], false) {
+            Ok(left) => self.mount_placed(held, left),
+            Err(mut refusal) => {
+                refusal.what = format!("it takes effect at the next mount, because now {}", refusal.what);
+                vec![refusal]
+            }
+        }
+    }
+}

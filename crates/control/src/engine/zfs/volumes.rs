@@ -1,0 +1,75 @@
+//! Sizes and reservations of volumes.
+
+use crate::api::{NewVolume, Properties};
+use crate::engine::refuse;
+use crate::engine::state::ImportedPool;
+use crate::refusal::{Code, Refusal};
+use steadfast_pool::{DatasetInfo, VolumeSpec};
+
+/// Property: size of a volume.
+pub(in crate::engine) const SIZE: &str = "volsize";
+
+/// Property: reserved space.
+pub(in crate::engine) const RESERVED: &str = "refreservation";
+
+const BLOCK: &str = "volblocksize";
+
+/// Default of `volblocksize`, as in ZFS.
+const BLOCK_DEFAULT: u32 = 16 << 10;
+
+/// Size of a new volume. Takes `volblocksize` out of the properties, and adds the reservation unless it is sparse.
+///
+/// # Errors
+/// [`Code::VolumeSize`].
+pub(in crate::engine) fn spec(volume: NewVolume, properties: &mut Properties) -> Result<VolumeSpec, Refusal> {
+    let given = properties.remove(BLOCK);
+    let block_bytes = given.and_then(|bytes| bytes.parse().ok()).unwrap_or(BLOCK_DEFAULT);
+    let Some(bytes) = volume.bytes.checked_next_multiple_of(u64::from(block_bytes)) else {
+        let what = format!("{} bytes are more than a volume can have", volume.bytes);
+        return Err(Refusal::new(Code::VolumeSize, what));
+    };
+    if !volume.sparse {
+        properties.entry(RESERVED.to_owned()).or_insert_with(|| bytes.to_string());
+    }
+    Ok(VolumeSpec { bytes, block_bytes })
+}
+
+/// New size of a volume that grows.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Growth {
+    /// Bytes.
+    pub bytes: u64,
+    /// New reservation, if the whole volume is reserved now.
+    pub reserved: Option<u64>,
+}
+
+/// A change of `volsize` among the edits. Everything that can be refused is refused here.
+///
+/// # Errors
+/// [`Code::VolumeSize`], [`Code::KeyNeeded`].
+pub(in crate::engine) fn growth(
+    held: &ImportedPool,
+    name: &str,
+    info: &DatasetInfo,
+    edits: &[(String, Option<String>)],
+) -> Result<Option<Growth>, Refusal> {
+    let wanted = edits.iter().find(|(property, _)| property == SIZE).and_then(|(_, value)| value.as_deref());
+    let Some(bytes) = wanted.and_then(|text| text.parse::<u64>().ok()) else { return Ok(None) };
+    let measured = info.volume.and_then(|volume| Some((volume.bytes?, volume.block_bytes?)));
+    let Some((has, block)) = measured else {
+        let what = format!("the size of '{name}' cannot be looked at without its key");
+        return Err(Refusal::new(Code::KeyNeeded, what).with("fs", name));
+    };
+    let refuse_size = |what: String| Err(Refusal::new(Code::VolumeSize, what).with("fs", name));
+    if bytes < has {
+        return refuse_size(format!("'{name}' has {has} bytes, and {bytes} are less"));
+    }
+    if !bytes.is_multiple_of(block) {
+        return refuse_size(format!(
+            "{bytes} bytes are no multiple of the blocks of '{name}', {block} bytes"
+        ));
+    }
+    let local = held.pool.local_props(name).map_err(refuse::pool)?;
+    let kept = local.get(RESERVED).and_then(|text| text.parse::<u64>().ok());
+    Ok(Some(Growth { bytes, reserved: (kept == Some(has) && has != bytes).then_some(bytes) }))
+}

@@ -1,0 +1,73 @@
+//! `zpool add`.
+
+use crate::api::{Outcome, PoolAdd};
+use crate::caller::Caller;
+use crate::check::check_vdevs;
+use crate::engine::device_list::HandlesByClass;
+use crate::engine::state::{Engine, touched};
+use crate::engine::verb::Verb;
+use crate::engine::{device_list, refuse};
+use crate::refusal::Refusal;
+use steadfast_format::GroupClass;
+
+impl Verb for PoolAdd {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_vdevs(&self.vdevs, false)
+    }
+
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+        let held = engine.held_pool(&self.name)?;
+        let vdevs = device_list::slotted(&self.vdevs);
+        let (paths, handles) = engine.open_new(&vdevs, self.force)?;
+        let HandlesByClass { main, logs, spares, caches } = device_list::sorted(&vdevs, handles);
+        let (groups, logs) =
+            (device_list::groups(&self.vdevs, main), device_list::log_groups(&self.vdevs, logs));
+        let [normal, special] =
+            [GroupClass::Normal, GroupClass::Special].map(|class| device_list::groups_of(&held, class));
+        device_list::check_alike(&self.vdevs, [&normal, &special], self.force)?;
+        let anchor = engine.anchor_of(&self.vdevs);
+        // Refusals come before the first change ([engine.4]).
+        if !logs.is_empty() {
+            held.pool.add_log_groups(logs.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+        }
+        if !spares.is_empty() {
+            held.pool.add_spares(spares.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+        }
+        if !caches.is_empty() {
+            held.pool.add_caches(caches.clone(), self.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+        }
+        if anchor.path.is_some() {
+            held.pool.add_anchor(&anchor, self.force, true).map_err(refuse::pool)?;
+            held.pool.add_groups(groups.clone(), self.force, true).map_err(refuse::pool)?;
+        }
+        if !groups.is_empty() {
+            held.pool.add_groups(groups, self.force, self.dry_run).map_err(refuse::pool)?;
+        }
+        if self.dry_run {
+            return Ok(touched(&self.name));
+        }
+        if !logs.is_empty() {
+            held.pool.add_log_groups(logs, self.force, false).map_err(refuse::pool)?;
+        }
+        if !spares.is_empty() {
+            held.pool.add_spares(spares, self.force, false).map_err(refuse::pool)?;
+        }
+        if !caches.is_empty() {
+            held.pool.add_caches(caches, self.force, false).map_err(refuse::pool)?;
+        }
+        if let Some(path) = &anchor.path {
+            held.pool.add_anchor(&anchor, self.force, false).map_err(refuse::pool)?;
+            engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path.clone())]);
+        }
+        for path in &paths {
+            engine.post("vdev_add", &held.pool, &self.name, &[("vdev_path", path.display().to_string())]);
+        }
+        held.note_devices(paths);
+        engine.log(&held, caller);
+        let warnings = engine.remember().err().into_iter().collect();
+        Ok(Outcome { touched: vec![self.name.clone()], warnings })
+    }
+}

@@ -1,0 +1,45 @@
+//! `zpool clear`.
+
+use crate::api::{Outcome, PoolClear};
+use crate::caller::Caller;
+use crate::engine::members::{members_or_logs, opener};
+use crate::engine::refuse;
+use crate::engine::state::{Engine, touched};
+use crate::engine::verb::Verb;
+use crate::refusal::{Code, Refusal};
+use steadfast_format::LeafState;
+
+impl Verb for PoolClear {
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+        let held = engine.held_pool(&self.name)?;
+        if let Some(reason) = held.pool.state().suspended {
+            let what = format!("the pool is suspended, and only an import brings it back: {reason}");
+            return Err(Refusal::new(Code::PoolSuspended, what).with("pool", &self.name));
+        }
+        let members = members_or_logs(&held, &self.name, &self.devices)?;
+        engine.harvest(&self.name, &held.pool);
+        held.pool.clear_errors(&members);
+        engine.post("vdev_clear", &held.pool, &self.name, &[]);
+        let mut outcome = touched(&self.name);
+        let state = held.pool.state();
+        let leaves = state.leaves.into_iter().filter(|leaf| leaf.config.state == LeafState::Faulted);
+        let leaves = leaves.map(|leaf| (leaf.config.path, true));
+        // A missing log device is brought back only by its name.
+        let logs = state.log_devices.into_iter().filter(|log| log.given_up);
+        let logs = logs.map(|log| (log.path, log.sample.is_some()));
+        for (path, is_here) in leaves.chain(logs) {
+            if members.is_empty() && is_here || members.contains(&path) {
+                // A broken device is faulted again at its next error.
+                match held.pool.online(&path, &opener(&path)) {
+                    Ok(_) => {
+                        let fields = [("vdev_path", path.clone()), ("vdev_state", "ONLINE".to_owned())];
+                        engine.post("statechange", &held.pool, &self.name, &fields);
+                    }
+                    Err(error) => outcome.warnings.push(refuse::of_pool(error, &self.name)),
+                }
+            }
+        }
+        engine.log(&held, caller);
+        Ok(outcome)
+    }
+}

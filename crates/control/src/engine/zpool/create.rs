@@ -1,0 +1,140 @@
+//! `zpool create`: a new pool with its root file system.
+
+use crate::api::{Outcome, PoolCreate, Properties};
+use crate::caller::Caller;
+use crate::check::{
+    ALWAYS_USED, FEATURE, check_key, check_kind, check_new_features, check_vdevs, exact, name_refusal,
+    property_refusal,
+};
+use crate::engine::device_list::HandlesByClass;
+use crate::engine::pool_properties::{TEMPORARY, altroot};
+use crate::engine::state::{Engine, touched};
+use crate::engine::verb::Verb;
+use crate::engine::zfs::keys::key_rules;
+use crate::engine::zfs::parents::give;
+use crate::engine::{device_list, mountpoints, refuse};
+use crate::refusal::{Code, Refusal};
+use steadfast_format::Feature;
+use steadfast_pool::{CreateSpec, Pool};
+use steadfast_property::{Change, Scope, check_pool_name, parse_assignment};
+
+/// Default of `ashift`: an allocation unit of 4 KiB.
+const ASHIFT_DEFAULT: u8 = 12;
+
+impl Verb for PoolCreate {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_pool_name(&self.name).map_err(name_refusal)?;
+        check_vdevs(&self.vdevs, true)?;
+        let creation = &[Change::AtCreation, Change::AtImport, Change::Anytime];
+        let (features, others): (Properties, Properties) =
+            std::mem::take(&mut self.properties).into_iter().partition(|(name, _)| name.starts_with(FEATURE));
+        check_new_features(&features)?;
+        self.properties = exact(Scope::Pool, &others, creation)?;
+        self.properties.extend(features);
+        if self.properties.contains_key("readonly") {
+            let what = "'readonly' is set at import; a new pool must be writable";
+            return Err(Refusal::new(Code::PropCreation, what));
+        }
+        if let Some(mountpoint) = &self.mountpoint {
+            let (_, value) = parse_assignment(Scope::Dataset, &format!("mountpoint={mountpoint}"))
+                .map_err(property_refusal)?;
+            self.mountpoint = Some(value);
+        }
+        self.fs_properties =
+            exact(Scope::Dataset, &self.fs_properties, &[Change::AtCreation, Change::Anytime])?;
+        check_key(&self.fs_properties, self.key.as_ref())?;
+        check_kind(&self.name, &self.fs_properties, false)
+    }
+
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+        let name = self.name.clone();
+        engine.check_free_name(&name)?;
+        let altroot = altroot(&self.properties);
+        let ashift = match self.properties.get("ashift").map(|text| text.parse::<u8>()) {
+            None | Some(Ok(0)) => ASHIFT_DEFAULT,
+            Some(Ok(ashift @ 9..=13)) => ashift,
+            Some(_) => {
+                let what = "'ashift' must be 9 to 13, or 0 for the default of 12";
+                return Err(Refusal::new(Code::PropValue, what).with("property", "ashift"));
+            }
+        };
+        let mut root_props = self.fs_properties.clone();
+        if let Some(mountpoint) = &self.mountpoint {
+            root_props.insert("mountpoint".into(), mountpoint.clone());
+        }
+        key_rules(&mut root_props, None, self.key.as_ref())?;
+        let mountpoint = match root_props.get("mountpoint").map(String::as_str) {
+            Some("none" | "legacy") => None,
+            Some(path) => Some(mountpoints::under(altroot.as_deref(), path)),
+            None => Some(mountpoints::under(
+                altroot.as_deref(),
+                &format!("{}/{name}", engine.mount_base().trim_end_matches('/')),
+            )),
+        };
+        if let Some(mountpoint) = &mountpoint
+            && root_props.get("canmount").is_none_or(|value| value == "on")
+        {
+            mountpoints::check(mountpoint, false, mountpoints::Shape::Folder)?;
+        }
+        device_list::check_alike(&self.vdevs, [&[], &[]], self.force)?;
+        let vdevs = device_list::slotted(&self.vdevs);
+        let (paths, handles) = engine.open_new(&vdevs, self.force)?;
+        let HandlesByClass { main, logs, spares, caches } = device_list::sorted(&vdevs, handles);
+        for other in logs.iter().chain(&spares).chain(&caches) {
+            steadfast_pool::check_unoccupied(other, self.force).map_err(refuse::pool)?;
+        }
+        if self.dry_run {
+            return Ok(touched(&name));
+        }
+        let key = self.key.as_ref().map(|key| engine.new_key(key)).transpose()?;
+        let left_out = left_out(self.no_features, &self.properties);
+        let stored = |(name, _): &(&String, &String)| {
+            !TEMPORARY.contains(&name.as_str()) && !name.starts_with(FEATURE)
+        };
+        let own = |(name, value): (&String, &String)| (name.clone(), value.clone());
+        let spec = CreateSpec {
+            name: name.clone(),
+            groups: device_list::groups(&self.vdevs, main),
+            ashift,
+            force: self.force,
+            pool_props: self.properties.iter().filter(stored).map(own).collect(),
+            root_props,
+            key,
+            anchor: engine.anchor_of(&self.vdevs),
+            host: engine.host.clone(),
+            memory: engine.memory,
+        };
+        let pool = Pool::create_without(&engine.env, spec, &left_out).map_err(refuse::pool)?;
+        let logs = device_list::log_groups(&self.vdevs, logs);
+        let mut added = if logs.is_empty() { Ok(()) } else { pool.add_log_groups(logs, self.force, false) };
+        if added.is_ok() && !spares.is_empty() {
+            added = pool.add_spares(spares, self.force, false);
+        }
+        if added.is_ok() && !caches.is_empty() {
+            added = pool.add_caches(caches, self.force, false);
+        }
+        if let Err(error) = added {
+            // A pool without some of its devices is not what was asked for.
+            let _ = pool.destroy();
+            return Err(refuse::pool(error));
+        }
+        let cached = self.properties.get("cachefile").is_none_or(|value| value != "none");
+        let held = engine.hold(pool, paths, altroot, cached);
+        engine.post("pool_create", &held.pool, &name, &[]);
+        let given = give(&held, &name, caller);
+        let mut outcome = engine.take(caller, &name, held, true)?;
+        outcome.warnings.extend(given.err());
+        Ok(outcome)
+    }
+}
+
+/// Features that a new pool does not use.
+fn left_out(no_features: bool, properties: &Properties) -> Vec<&'static str> {
+    let names = Feature::KNOWN.iter().map(|(name, ..)| *name);
+    let is_left_out = |name: &&str| match properties.get(&format!("{FEATURE}{name}")).map(String::as_str) {
+        Some("enabled") => false,
+        Some(_) => true,
+        None => no_features && !ALWAYS_USED.contains(name),
+    };
+    names.filter(|name| !Feature::STRUCTURAL.contains(name)).filter(is_left_out).collect()
+}

@@ -1,0 +1,184 @@
+//! `zpool import POOL`.
+
+use crate::api::{Outcome, PoolImport, PoolSelector, Properties};
+use crate::cachefile::CachedPool;
+use crate::caller::Caller;
+use crate::check::{check_features, check_paths, exact, name_refusal};
+use crate::engine::pool_properties::{TEMPORARY, altroot, read_only, set_property};
+use crate::engine::state::Engine;
+use crate::engine::verb::Verb;
+use crate::engine::zfs::keys::secret;
+use crate::engine::{devices, refuse};
+use crate::refusal::{Code, Refusal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steadfast_device::OpenOptions;
+use steadfast_format::PoolState;
+use steadfast_pool::{AnchorWish, FoundPool, ImportSpec, Pool};
+use steadfast_property::{Change, Scope, check_dataset_name, check_pool_name};
+
+impl Verb for PoolImport {
+    fn check(&mut self) -> Result<(), Refusal> {
+        check_paths(&self.search)?;
+        check_paths(self.anchor.as_slice())?;
+        if let PoolSelector::Name(name) = &self.pool {
+            check_dataset_name(name).map_err(name_refusal)?;
+        }
+        if let Some(name) = &self.new_name {
+            check_pool_name(name).map_err(name_refusal)?;
+        }
+        self.properties = exact(Scope::Pool, &self.properties, &[Change::AtImport, Change::Anytime])?;
+        check_features(&self.properties)?;
+        if let Some(key) = &self.key {
+            key.check().map_err(|error| Refusal::new(Code::KeyFormat, error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn run(self, engine: &Engine, caller: &Caller) -> Result<Outcome, Refusal> {
+        let wanted = match &self.pool {
+            PoolSelector::Name(name) => name.clone(),
+            PoolSelector::Guid(guid) => guid.to_string(),
+        };
+        let is_wanted = |name: &str, guid: u64| match &self.pool {
+            PoolSelector::Name(wanted) => name == wanted,
+            PoolSelector::Guid(wanted) => guid == *wanted,
+        };
+        for (name, held) in engine.pools.read().iter() {
+            if is_wanted(name, held.pool.guid().0) && self.new_name.is_none() {
+                let what = format!("the pool '{name}' is imported already");
+                return Err(Refusal::new(Code::PoolImported, what).with("pool", name));
+            }
+        }
+        // A remembered pool is searched at its old place, unless the operator names another.
+        let remembered = engine
+            .lost
+            .lock()
+            .values()
+            .find(|lost| is_wanted(&lost.pool.name, lost.pool.guid))
+            .map(|lost| lost.pool.clone());
+        let found = match (&remembered, self.search.is_empty()) {
+            (Some(pool), true) => devices::open_pool(&pool.devices, pool.guid, read_only(&self.properties))?,
+            _ => {
+                let found = engine.find_pool(&self.search, &wanted, self.destroyed, is_wanted)?;
+                devices::reopen(&found, read_only(&self.properties))?
+            }
+        };
+        let name = self.new_name.clone().unwrap_or_else(|| found.config.name.clone());
+        if remembered.as_ref().is_none_or(|pool| pool.name != name) {
+            engine.check_free_name(&name)?;
+        }
+        let altroot = altroot(&self.properties).or(remembered.as_ref().and_then(|pool| pool.altroot.clone()));
+        let cached = self.properties.get("cachefile").is_none_or(|value| value != "none");
+        let devices = found.devices.iter().map(|device| PathBuf::from(&device.handle.path)).collect();
+        let was = found.config.state;
+        let spec = ImportSpec {
+            new_name: self.new_name.clone(),
+            force: self.force,
+            destroyed: self.destroyed,
+            read_only: read_only(&self.properties),
+            secret: self.key.as_ref().map(|key| secret(key).to_vec()),
+            anchor: AnchorWish {
+                accept_rollback: self.accept_rollback,
+                accept_lost: self.accept_lost_anchor,
+                ..engine.anchor_wish(self.anchor.as_deref())
+            },
+            accept_lost_log: self.accept_lost_log,
+            host: engine.host.clone(),
+            memory: engine.memory,
+        };
+        let pool =
+            Pool::import(&engine.env, found, &spec).map_err(|error| foreign_log(refuse::pool(error)))?;
+        let stored: Properties =
+            self.properties.into_iter().filter(|(n, _)| !TEMPORARY.contains(&n.as_str())).collect();
+        let set = stored.iter().try_for_each(|(property, value)| set_property(&pool, property, value));
+        if let Err(refusal) = set {
+            // The pool returns to its former state, and stays remembered ([engine.3]). The next import reports a failure.
+            let _ = match was {
+                PoolState::Active => pool.close(),
+                PoolState::Exported => pool.export(),
+                PoolState::Destroyed => pool.destroy(),
+            };
+            return Err(refusal);
+        }
+        if let Some(old) = remembered {
+            engine.lost.lock().remove(&old.name);
+        }
+        let held = engine.hold(pool, devices, altroot, cached);
+        engine.imported(&held, &name);
+        engine.take(caller, &name, held, !self.no_mount)
+    }
+}
+
+impl Engine {
+    /// The wanted pool, found on devices.
+    fn find_pool(
+        &self,
+        search: &[PathBuf],
+        wanted: &str,
+        destroyed: bool,
+        is_wanted: impl Fn(&str, u64) -> bool,
+    ) -> Result<FoundPool, Refusal> {
+        let places = self.search_places(search);
+        let mut search = devices::search(&places)?;
+        let mut found: Vec<FoundPool> = Vec::new();
+        for pool in search.pools.drain(..) {
+            if is_wanted(&pool.config.name, pool.guid.0) {
+                found.push(pool);
+            }
+        }
+        // A name means a living pool first. A destroyed one is named in the refusal only if it is the only one.
+        if found.len() > 1 || destroyed {
+            found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
+        }
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            0 => Err(search.refused.into_iter().next().unwrap_or_else(|| {
+                let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+                let what = format!("there is no pool '{wanted}' in {}", places.join(", "));
+                Refusal::new(Code::PoolNotFound, what).with("pool", wanted)
+            })),
+            _ => {
+                let ids: Vec<String> = found.iter().map(|pool| pool.guid.0.to_string()).collect();
+                let what = format!("several pools are called '{wanted}': {}", ids.join(", "));
+                Err(Refusal::new(Code::PoolAmbiguous, what).with("pool", wanted).with("ids", ids.join(",")))
+            }
+        }
+    }
+
+    /// Imports a pool as it was before the daemon ended.
+    pub(in crate::engine) fn import_remembered(&self, cached: &CachedPool) -> Result<Vec<Refusal>, Refusal> {
+        let found = devices::open_pool(&cached.devices, cached.guid, cached.readonly)?;
+        let spec = ImportSpec {
+            new_name: (found.config.name != cached.name).then(|| cached.name.clone()),
+            force: false,
+            destroyed: false,
+            read_only: cached.readonly,
+            secret: None,
+            anchor: self.anchor_wish(None),
+            accept_lost_log: false,
+            host: self.host.clone(),
+            memory: self.memory,
+        };
+        let pool = Pool::import(&self.env, found, &spec).map_err(refuse::pool)?;
+        let held = Arc::new(self.hold(pool, cached.devices.clone(), cached.altroot.clone(), true));
+        self.imported(&held, &cached.name);
+        self.pools.write().insert(cached.name.clone(), Arc::clone(&held));
+        self.share_memory();
+        Ok(self.mount_below(&held, &cached.name))
+    }
+}
+
+/// Adds what is found at the path of a missing log device.
+fn foreign_log(mut refusal: Refusal) -> Refusal {
+    if let Some(path) = refusal.fields.get("device").filter(|_| refusal.code == Code::LogMissing)
+        && let Ok(handle) = devices::open(Path::new(path), &OpenOptions::PEEK)
+    {
+        let there = match steadfast_pool::label_of(&*handle.device) {
+            Ok(label) => format!("; a device of the pool '{}' is there", label.name),
+            Err(_) => "; what is there has no label of Steadfast, or a damaged one".to_owned(),
+        };
+        refusal.what.push_str(&there);
+    }
+    refusal
+}

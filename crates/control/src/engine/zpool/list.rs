@@ -1,0 +1,98 @@
+//! `zpool list` and `zpool get`: pools with their properties.
+
+use crate::api::{Health, PoolInfo, PoolList, Source, Value};
+use crate::cachefile::CachedPool;
+use crate::caller::Caller;
+use crate::engine::pool_properties::feature_states;
+use crate::engine::reports::dedup;
+use crate::engine::reports::devices::{health, tops};
+use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::verb::Verb;
+use crate::refusal::Refusal;
+use std::collections::BTreeMap;
+use steadfast_property::{POOL, is_user_property};
+
+impl Verb for PoolList {
+    const IN_TURN: bool = false;
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<PoolInfo>, Refusal> {
+        let lost = engine.missing_pools(&self.names);
+        let here: Vec<String> =
+            self.names.iter().filter(|n| !lost.iter().any(|(l, _)| l.name == **n)).cloned().collect();
+        let mut infos: Vec<PoolInfo> = lost.iter().map(|(pool, _)| lost_info(pool)).collect();
+        if self.names.is_empty() || !here.is_empty() {
+            for (name, held) in engine.select(&here)? {
+                infos.push(pool_info(&name, &held));
+            }
+        }
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(infos)
+    }
+}
+
+fn pool_info(name: &str, held: &ImportedPool) -> PoolInfo {
+    let measured = held.pool.state();
+    let set = held.pool.pool_props();
+    let mut properties: BTreeMap<String, Value> = BTreeMap::new();
+    for property in POOL {
+        match (set.get(property.name), property.default) {
+            (Some(value), _) => {
+                properties
+                    .insert(property.name.into(), Value { value: value.clone(), source: Source::Local });
+            }
+            (None, Some(default)) => {
+                properties
+                    .insert(property.name.into(), Value { value: default.into(), source: Source::Default });
+            }
+            (None, None) => {}
+        }
+    }
+    for (name, value) in set.iter().filter(|(name, _)| is_user_property(name)) {
+        properties.insert(name.clone(), Value { value: value.clone(), source: Source::Local });
+    }
+    let accounting = &measured.accounting;
+    let size = accounting.size_bytes;
+    let live = accounting.live_bytes;
+    let state = health(&measured);
+    let percent = (live * 100).checked_div(size).unwrap_or(0);
+    let gain: u64 = tops(&measured).iter().map(|vdev| vdev.expandsize).sum();
+    let values: [(&str, String); 10] = [
+        ("size", size.to_string()),
+        ("allocated", live.to_string()),
+        ("free", size.saturating_sub(live).to_string()),
+        ("capacity", percent.to_string()),
+        ("fragmentation", accounting.fragmentation_percent().to_string()),
+        ("health", state.as_str().into()),
+        ("guid", held.pool.guid().0.to_string()),
+        ("version", "1".into()),
+        ("checkpoint", "-".into()),
+        ("expandsize", if gain == 0 { "-".into() } else { gain.to_string() }),
+    ];
+    for (name, value) in values.into_iter().chain(dedup::values(&held.pool.sharing())) {
+        properties.insert(name.into(), Value::measured(value));
+    }
+    for (name, state) in feature_states(held) {
+        properties.insert(name, Value { value: state.into(), source: Source::Local });
+    }
+    properties
+        .insert("ashift".into(), Value { value: held.pool.ashift().to_string(), source: Source::Local });
+    let temporary = |value: String| Value { value, source: Source::Local };
+    if let Some(altroot) = &held.altroot {
+        properties.insert("altroot".into(), temporary(altroot.display().to_string()));
+    }
+    if !held.cached {
+        properties.insert("cachefile".into(), temporary("none".into()));
+    }
+    if held.pool.is_read_only() {
+        properties.insert("readonly".into(), temporary("on".into()));
+    }
+    PoolInfo { name: name.to_owned(), guid: held.pool.guid().0, state, txg: measured.txg.0, properties }
+}
+
+/// A remembered pool that is not imported.
+fn lost_info(pool: &CachedPool) -> PoolInfo {
+    let mut properties = BTreeMap::new();
+    properties.insert("health".to_owned(), Value::measured(Health::Unavail.as_str()));
+    properties.insert("guid".to_owned(), Value::measured(pool.guid));
+    PoolInfo { name: pool.name.clone(), guid: pool.guid, state: Health::Unavail, txg: 0, properties }
+}

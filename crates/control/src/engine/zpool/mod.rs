@@ -1,0 +1,35 @@
+//! Verbs of pools, one file a verb, under ZFS's names.
+
+mod add;
+mod attach;
+mod clear;
+mod create;
+mod ddtprune;
+mod destroy;
+mod detach;
+mod events;
+pub(super) mod export;
+mod history;
+mod import;
+mod import_scan;
+mod initialize;
+mod inject;
+mod iostat;
+mod labelclear;
+mod list;
+mod offline;
+mod online;
+mod prefetch;
+mod rebalance;
+mod reguid;
+mod remove;
+mod replace;
+mod resilver;
+pub(super) mod scrub;
+mod set;
+mod split;
+mod status;
+mod sync;
+pub(super) mod trim;
+mod upgrade;
+mod wait;

@@ -1,0 +1,238 @@
+//! `zpool status`: a pool with its devices, its problems and its damaged files.
+
+use crate::api::{DataError, Health, LogReport, PoolReport, PoolStatus, ScanReport, VdevClass, VdevReport};
+use crate::cachefile::CachedPool;
+use crate::caller::Caller;
+use crate::engine::registry::missing;
+use crate::engine::reports::devices::{devices_of, gone, health, leaf_health, log_health, removed_names};
+use crate::engine::reports::{dedup, labels};
+use crate::engine::state::{Engine, ImportedPool};
+use crate::engine::verb::Verb;
+use crate::refusal::{Code, Refusal};
+use steadfast_format::{LeafState, ScanState};
+use steadfast_pool::{LeafStatus, LogDeviceStatus, PoolStatus as Measured, Presence, ScanKind};
+
+impl Verb for PoolStatus {
+    const IN_TURN: bool = false;
+
+    fn run(self, engine: &Engine, _: &Caller) -> Result<Vec<PoolReport>, Refusal> {
+        let lost = engine.missing_pools(&self.names);
+        let here: Vec<String> =
+            self.names.iter().filter(|n| !lost.iter().any(|(l, _)| l.name == **n)).cloned().collect();
+        let mut reports: Vec<PoolReport> = lost.iter().map(|(pool, why)| lost_report(pool, why)).collect();
+        if self.names.is_empty() || !here.is_empty() {
+            for (name, held) in engine.select(&here)? {
+                reports.push(pool_report(&name, &held));
+            }
+        }
+        reports.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(reports)
+    }
+}
+
+/// Action if a side of a log mirror failed.
+const SIDE_FAILED: &str = "If the device works again, run `zpool online {pool} {device}`; else `zpool replace {pool} {device} NEW`, or detach it from its mirror with `zpool detach {pool} {device}`.";
+
+fn pool_report(name: &str, held: &ImportedPool) -> PoolReport {
+    let measured = held.pool.state();
+    let mut messages = Vec::new();
+    let fenced = measured.anchor.as_ref().is_some_and(|anchor| anchor.fenced.is_some());
+    if let Some(reason) = &measured.suspended {
+        let what = format!("the pool is suspended: {reason}");
+        let code = if fenced { Code::AnchorFenced } else { Code::PoolSuspended };
+        messages.push(Refusal::new(code, what).with("pool", name));
+    }
+    let lost =
+        |leaf: &&LeafStatus| leaf.presence != Presence::Whole && leaf.config.state == LeafState::Online;
+    let out: Vec<&str> = measured
+        .leaves
+        .iter()
+        .filter(|leaf| {
+            !matches!(leaf.config.state, LeafState::Online | LeafState::Leaving | LeafState::Parted)
+        })
+        .map(|leaf| leaf.config.path.as_str())
+        .collect();
+    if !out.is_empty() {
+        let devices = if out.len() == 1 { "one device is" } else { "some devices are" };
+        let what = format!("{devices} out of use ({}), and the pool does without", out.join(", "));
+        messages.push(Refusal::new(Code::VdevDegraded, what).with("pool", name).with("device", out[0]));
+    }
+    messages.extend(measured.leaves.iter().filter(lost).map(|leaf| lost_device(&measured, name, leaf)));
+    for log in &measured.log_devices {
+        let (state, why) = log_health(log);
+        if matches!(state, Health::Unavail | Health::Faulted | Health::Removed | Health::Offline) {
+            let why = why.unwrap_or_else(|| "offline".to_owned());
+            let beside = |other: &&LogDeviceStatus| log.mirror != 0 && other.mirror == log.mirror;
+            let mut others = measured.log_devices.iter().filter(beside);
+            let tail = match others.any(|other| log_health(other).0 == Health::Online) {
+                true => ", and its mirror does without",
+                false => "",
+            };
+            let what = format!("the log device {} is not used any more ({why}){tail}", log.path);
+            let refusal = Refusal::new(Code::LogFailed, what);
+            let refusal = if log.mirror == 0 { refusal } else { refusal.advising(SIDE_FAILED) };
+            messages.push(refusal.with("pool", name).with("device", &log.path));
+        }
+    }
+    if !measured.damaged.is_empty() {
+        let count = measured.damaged.len();
+        let files = if count == 1 { "a file".to_owned() } else { format!("{count} files") };
+        let what = format!(
+            "blocks of {files} failed authentication on all of their copies; nothing was returned to readers"
+        );
+        messages.push(Refusal::new(Code::BlkAuthAll, what).with("pool", name));
+    } else {
+        let failed = |leaf: &&LeafStatus| {
+            leaf.counts.read_errors + leaf.counts.write_errors + leaf.counts.checksum_errors > 0
+        };
+        let bad: Vec<&str> =
+            measured.leaves.iter().filter(failed).map(|leaf| leaf.config.path.as_str()).collect();
+        if !bad.is_empty() {
+            let what =
+                format!("errors were counted on {}, and what was read was right or mended", bad.join(", "));
+            messages.push(Refusal::new(Code::DevErrors, what).with("pool", name));
+        }
+    }
+    let anchor = |anchor: &steadfast_anchor::Status| {
+        let state = if anchor.fenced.is_some() { Health::Faulted } else { Health::Online };
+        VdevReport {
+            note: Some(anchor_note(anchor)),
+            write_errors: anchor.failures,
+            ..VdevReport::new(anchor.register.clone(), 0, VdevClass::Anchor, state)
+        }
+    };
+    // One entry for each range; one without a range for metadata.
+    let errors = measured.damaged.iter().flat_map(|file| {
+        let ranges = if file.ranges.is_empty() { vec![(0, 0)] } else { file.ranges.clone() };
+        ranges.into_iter().map(move |(start, end)| DataError {
+            dataset: file.dataset.clone(),
+            mountpoint: held.mounted_at(&file.dataset),
+            path: file.path.as_deref().map(legible),
+            inode: file.inode,
+            offset: start,
+            length: end - start,
+        })
+    });
+    let errors: Vec<DataError> = errors.collect();
+    PoolReport {
+        sharing: dedup::report(&held.pool.sharing()),
+        name: name.to_owned(),
+        guid: held.pool.guid().0,
+        state: health(&measured),
+        txg: measured.txg.0,
+        messages,
+        vdevs: devices_of(&measured).into_iter().chain(measured.anchor.iter().map(anchor)).collect(),
+        error_count: errors.len() as u64,
+        log: LogReport {
+            size: measured.log.size_bytes,
+            devices: measured.log_devices.iter().filter(|log| log_health(log).0 == Health::Online).count()
+                as u64,
+            groups: measured.log.counts.groups,
+            bytes: measured.log.counts.bytes,
+            durable: measured.log.counts.durable,
+            committed_instead: measured.log.counts.committed_instead,
+            replayed: measured.log.replayed,
+            held: measured.log.held as u64,
+        },
+        errors: errors.into_iter().take(1000).collect(),
+        scan: measured.scan.as_ref().map(|row| match row.kind {
+            ScanKind::Scrub => ScanReport {
+                limit: measured.scrub_limit.unwrap_or(0),
+                left_out: measured.scrub_left_out.clone(),
+                ..scan_report(row)
+            },
+            _ => scan_report(row),
+        }),
+        moving: measured.moving.as_ref().map(|row| ScanReport {
+            what: match removed_names(&measured) {
+                names if names.is_empty() => format!("vdev {}", row.device),
+                names => names,
+            },
+            ..scan_report(row)
+        }),
+    }
+}
+
+/// True if a group has enough redundancy for all its devices that are out of use.
+fn does_without(measured: &Measured, id: u8) -> bool {
+    let Some(group) = measured.groups.iter().find(|group| group.id == id) else { return false };
+    let spared = steadfast_pool::redundancy_of(group).spared(group.width.into());
+    let of_use = |leaf: &LeafStatus| matches!(leaf_health(leaf).0, Health::Online | Health::Degraded);
+    let members = measured.leaves.iter().filter(|leaf| leaf.config.group == id);
+    members.filter(|leaf| !of_use(leaf)).count() <= spared as usize
+}
+
+/// Message about a device that was removed or cut short. Its group may have enough redundancy.
+fn lost_device(measured: &Measured, pool: &str, leaf: &LeafStatus) -> Refusal {
+    let mut refusal = gone(pool, leaf);
+    if does_without(measured, leaf.config.group) {
+        refusal.what.push_str(", and its group does without");
+        let (what, device) = (refusal.what, &leaf.config.path);
+        return Refusal::new(Code::VdevDegraded, what).with("device", device).with("pool", pool);
+    }
+    refusal
+}
+
+fn scan_report(scan: &steadfast_pool::ScanRow) -> ScanReport {
+    let function = steadfast_pool::move_word(scan.kind);
+    let state = match scan.state {
+        ScanState::Active => "active",
+        ScanState::Paused => "paused",
+        ScanState::Finished => "finished",
+        ScanState::Canceled => "canceled",
+    };
+    ScanReport {
+        function: function.to_owned(),
+        state: state.to_owned(),
+        started: scan.begun_ns / 1_000_000_000,
+        ended: scan.ended_ns / 1_000_000_000,
+        total: scan.total,
+        scanned: scan.read,
+        repaired: scan.repaired,
+        resilvered: scan.rebuilt,
+        lost: scan.lost,
+        missing: scan.missing,
+        what: String::new(),
+        limit: 0,
+        left_out: Vec::new(),
+    }
+}
+
+/// Remark about an anchor.
+fn anchor_note(anchor: &steadfast_anchor::Status) -> String {
+    let steadfast_anchor::Status { seq, epoch, txg, .. } = anchor;
+    let mut note = format!("record {seq}, epoch {epoch}, txg {txg}");
+    if anchor.fenced.is_some() {
+        note.push_str("; another daemon has taken over");
+    }
+    if let Some(trouble) = &anchor.witness_trouble {
+        note.push_str("; this host cannot record it: ");
+        note.push_str(trouble);
+    }
+    note
+}
+
+/// The same in detail.
+fn lost_report(pool: &CachedPool, why: &Refusal) -> PoolReport {
+    PoolReport {
+        name: pool.name.clone(),
+        guid: pool.guid,
+        state: Health::Unavail,
+        txg: 0,
+        messages: vec![missing(pool, why)],
+        vdevs: labels::remembered(pool),
+        errors: Vec::new(),
+        error_count: 0,
+        scan: None,
+        moving: None,
+        sharing: Default::default(),
+        log: LogReport::default(),
+    }
+}
+
+/// A path as text: bytes that are no UTF-8 as `\xff`, so that two names never look the same.
+fn legible(path: &[u8]) -> String {
+    let chunk =
+        |chunk: std::str::Utf8Chunk<'_>| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii());
+    path.utf8_chunks().map(chunk).collect()
+}

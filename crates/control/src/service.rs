@@ -1,0 +1,22 @@
+//! The interface between the socket and what answers its requests.
+
+use crate::api::Request;
+use crate::caller::Caller;
+use crate::refusal::Refusal;
+
+/// Answers requests: the engine does; a test of the command line may give fixed answers. Methods run on several threads
+/// at once.
+pub trait Service: Send + Sync {
+    /// Answers a request that has passed [`crate::engine::check`], in the JSON of its answer type.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    fn answer(&self, caller: &Caller, request: Request) -> Result<serde_json::Value, Refusal>;
+
+    /// Unmounts and exports everything, because the daemon ends. Pools stay remembered for the next start. Without
+    /// `force` it refuses while files are open, and everything stays as it was.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    fn shutdown(&self, force: bool) -> Result<(), Refusal>;
+}

@@ -1,0 +1,387 @@
+//! Requests to the live file system of a mount, translated into `posix` calls: `write(2)` is `HeadHandler::write`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use steadfast_fuse::wire::request::Operation;
+use steadfast_fuse::{
+    AttrReply, CopyArgs, DirPlusSink, DirSink, Entry, Errno, FallocateArgs, FileKind, Forget, Handler, Later,
+    Negotiated, OpenArgs, Opened, ReadArgs, RenameArgs, Reply, Request, SetAttr, SetTime, SetXattrArgs,
+    StatFs, ValueSink, Whence, WriteArgs,
+};
+use steadfast_posix::{AclKind, Caller, Fallocate, FileSystem, Patience};
+
+use crate::convert::{TTL, TTL_UNSETTLED, attr, attr_ttl, entry, errno, posix_time};
+use crate::fsync_waiters::{FsyncWaiters, is_dying};
+
+const O_TRUNC: u32 = 0o1000;
+
+/// The file system as it is now, without its snapshots.
+pub(crate) struct HeadHandler {
+    pub(crate) fs: Arc<FileSystem>,
+    /// It is a volume: one file of fixed size, which NBD clients may write to as well.
+    volume: bool,
+    /// With ACLs the kernel leaves the umask to us, because a default ACL replaces it.
+    umask_is_ours: bool,
+    /// Agreed with the kernel: direct writes of one file run in parallel.
+    direct_writes: AtomicBool,
+    /// Agreed with the kernel: it collects writes in its page cache, and sets their times.
+    collects_writes: AtomicBool,
+    waiters: Arc<FsyncWaiters>,
+}
+
+/// True if the request changes something: with `sync=always` it waits for devices.
+fn is_change(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Open(args) => args.flags & O_TRUNC != 0,
+        Operation::Setattr(_)
+        | Operation::Symlink { .. }
+        | Operation::Mknod { .. }
+        | Operation::Mkdir { .. }
+        | Operation::Unlink { .. }
+        | Operation::Rmdir { .. }
+        | Operation::Rename(_)
+        | Operation::Link { .. }
+        | Operation::Create { .. }
+        | Operation::Tmpfile { .. }
+        | Operation::Write { .. }
+        | Operation::Setxattr(_)
+        | Operation::Removexattr { .. } => true,
+        _ => false,
+    }
+}
+
+/// Runs a change. It waits as long as its caller lives; it does not wait (`EAGAIN`) where other requests queue behind
+/// it.
+fn changing<T>(req: &Request, change: impl FnOnce() -> steadfast_posix::Result<T>) -> Reply<T> {
+    let patience = match req.may_wait {
+        true => Patience::WhileAlive { is_dying, caller: req.pid },
+        false => Patience::None,
+    };
+    patience.during(change).map_err(errno)
+}
+
+impl HeadHandler {
+    pub(crate) fn new(fs: Arc<FileSystem>, volume: bool, umask_is_ours: bool) -> HeadHandler {
+        let (direct_writes, collects_writes) = (AtomicBool::new(false), AtomicBool::new(false));
+        HeadHandler { fs, volume, umask_is_ours, direct_writes, collects_writes, waiters: Arc::default() }
+    }
+
+    fn caller(&self, req: &Request) -> Caller {
+        let umask = req.umask.filter(|_| self.umask_is_ours).unwrap_or(0);
+        Caller { uid: req.uid, gid: req.gid, umask: umask & 0o777 }
+    }
+
+    fn reply(&self, attributes: &steadfast_posix::Attr) -> AttrReply {
+        // `zfs set volsize` does not tell the kernel.
+        let ttl = if self.volume { TTL_UNSETTLED } else { attr_ttl(attributes) };
+        AttrReply { attr: attr(attributes), ttl }
+    }
+
+    /// `close` waits for nothing: space was reserved at the write, and `fsync` reports errors of delayed writes.
+    fn opened(&self, args: &OpenArgs) -> Opened {
+        let direct = self.volume || self.direct_writes.load(Ordering::Relaxed) && args.writes_directly();
+        Opened {
+            keep_cache: !self.volume,
+            no_flush: true,
+            direct_io: direct,
+            parallel_direct_writes: direct,
+            ..Opened::default()
+        }
+    }
+
+    fn truncate_at_open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<()> {
+        if args.flags & O_TRUNC != 0 && !self.volume {
+            let set = steadfast_posix::SetAttr {
+                size: Some(0),
+                kill_suidgid: args.kill_suidgid,
+                ..Default::default()
+            };
+            changing(req, || self.fs.setattr(ino, &set))?;
+        }
+        Ok(())
+    }
+
+    fn made(
+        &self,
+        req: &Request,
+        make: impl FnOnce() -> steadfast_posix::Result<steadfast_posix::Entry>,
+    ) -> Reply<Entry> {
+        changing(req, make).map(|made| entry(&made))
+    }
+}
+
+/// An open file takes no reference of its own: it keeps the inode in the kernel's memory, and with it the reference of
+/// the lookup. FORGET comes after the last RELEASE.
+impl Handler for HeadHandler {
+    fn init(&self, negotiated: &Negotiated) {
+        self.direct_writes.store(negotiated.direct_writes, Ordering::Relaxed);
+        self.collects_writes.store(negotiated.collects_writes(), Ordering::Relaxed);
+    }
+
+    /// Quick: names, attributes, writes into memory. Slow: requests that may read many blocks, or wait for a commit.
+    fn is_quick(&self, operation: &Operation<'_>) -> bool {
+        if self.fs.changes_wait() && is_change(operation) {
+            return false;
+        }
+        !matches!(
+            operation,
+            Operation::Read { .. }
+                | Operation::Readdir { .. }
+                | Operation::Readdirplus { .. }
+                | Operation::Fsync { .. }
+                | Operation::Fsyncdir { .. }
+                | Operation::Syncfs
+                | Operation::Fallocate(_)
+                | Operation::Lseek { .. }
+                | Operation::CopyFileRange { .. }
+                | Operation::Ioctl { .. }
+        )
+    }
+
+    fn destroy(&self) {
+        self.fs.forget_all();
+    }
+
+    fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Reply<Entry> {
+        match self.fs.lookup(parent, name) {
+            Ok(found) => Ok(entry(&found)),
+            Err(steadfast_posix::Errno::ENOENT) => Ok(Entry::negative(TTL)),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn forget(&self, forgets: &[Forget]) {
+        for forget in forgets {
+            self.fs.forget(forget.ino, forget.nlookup);
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: u64, _fh: Option<u64>) -> Reply<AttrReply> {
+        self.fs.getattr(ino).map(|attr| self.reply(&attr)).map_err(errno)
+    }
+
+    fn setattr(&self, req: &Request, ino: u64, set: &SetAttr) -> Reply<AttrReply> {
+        let when = |set: SetTime| match set {
+            SetTime::Now => steadfast_posix::SetTime::Now,
+            SetTime::At(time) => steadfast_posix::SetTime::To(posix_time(time)),
+        };
+        let set = steadfast_posix::SetAttr {
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            // A size of 0 without a handle is `O_TRUNC`, which does nothing to a device.
+            size: set.size.filter(|size| !(self.volume && *size == 0 && set.fh.is_none())),
+            atime: set.atime.map(when),
+            mtime: set.mtime.map(when),
+            ctime: set.ctime.map(posix_time),
+            kill_suidgid: set.kill_suidgid,
+        };
+        changing(req, || self.fs.setattr(ino, &set)).map(|attr| self.reply(&attr))
+    }
+
+    fn readlink(&self, _req: &Request, ino: u64) -> Reply<Vec<u8>> {
+        self.fs.readlink(ino).map_err(errno)
+    }
+
+    fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Reply<Entry> {
+        self.made(req, || self.fs.symlink(self.caller(req), parent, name, target))
+    }
+
+    fn mknod(&self, req: &Request, parent: u64, name: &[u8], mode: u32, rdev: u32) -> Reply<Entry> {
+        self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, rdev))
+    }
+
+    fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32) -> Reply<Entry> {
+        self.made(req, || self.fs.mkdir(self.caller(req), parent, name, mode))
+    }
+
+    fn unlink(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.unlink(parent, name))
+    }
+
+    fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.rmdir(parent, name))
+    }
+
+    fn rename(&self, req: &Request, args: &RenameArgs<'_>) -> Reply<()> {
+        changing(req, || self.fs.rename(args.parent, args.name, args.new_parent, args.new_name, args.flags))
+    }
+
+    fn link(&self, req: &Request, ino: u64, new_parent: u64, new_name: &[u8]) -> Reply<Entry> {
+        self.made(req, || self.fs.link(ino, new_parent, new_name))
+    }
+
+    fn open(&self, req: &Request, ino: u64, args: &OpenArgs) -> Reply<Opened> {
+        self.truncate_at_open(req, ino, args)?;
+        Ok(self.opened(args))
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        args: &OpenArgs,
+    ) -> Reply<(Entry, Opened)> {
+        let mode = mode & 0o7777 | steadfast_posix::S_IFREG;
+        let made = self.made(req, || self.fs.mknod(self.caller(req), parent, name, mode, 0))?;
+        // Nothing that may have to wait can follow: the call would be made again, and the name would exist by then.
+        Ok((made, self.opened(args)))
+    }
+
+    fn tmpfile(&self, req: &Request, parent: u64, mode: u32, args: &OpenArgs) -> Reply<(Entry, Opened)> {
+        let made = self.made(req, || self.fs.tmpfile(self.caller(req), parent, mode))?;
+        Ok((made, self.opened(args)))
+    }
+
+    fn read(&self, _req: &Request, args: &ReadArgs, out: &mut [u8]) -> Reply<usize> {
+        self.fs.read(args.ino, args.offset, out).map_err(errno)
+    }
+
+    fn write(&self, req: &Request, args: &WriteArgs, data: &[u8]) -> Reply<usize> {
+        let collected = args.writeback && self.collects_writes.load(Ordering::Relaxed);
+        let dropped = changing(req, || match collected {
+            true => self.fs.write_collected(args.ino, args.offset, data, args.kill_suidgid),
+            false => self.fs.write(args.ino, args.offset, data, args.kill_suidgid),
+        })?;
+        if dropped {
+            req.forget_attr(args.ino);
+        }
+        Ok(data.len())
+    }
+
+    fn statfs(&self, _req: &Request, _ino: u64) -> Reply<StatFs> {
+        let stat = self.fs.statfs();
+        Ok(StatFs {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_free,
+            files: stat.files,
+            ffree: stat.files_free,
+            bsize: stat.block_bytes,
+            frsize: stat.block_bytes,
+            namelen: stat.name_max,
+        })
+    }
+
+    fn opendir(&self, _req: &Request, _ino: u64, _args: &OpenArgs) -> Reply<Opened> {
+        // ENOSYS: from now on the kernel opens, caches and closes directories without asking.
+        Err(Errno::ENOSYS)
+    }
+
+    fn flush(&self, _req: &Request, _ino: u64, _fh: u64, _lock_owner: u64) -> Reply<()> {
+        // See `opened`.
+        Err(Errno::ENOSYS)
+    }
+
+    fn fsync(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
+    }
+
+    fn fsyncdir(&self, req: &Request, ino: u64, _fh: u64, _datasync: bool) -> Reply<()> {
+        self.fs.fsync_unless(ino, || is_dying(req.pid)).map_err(errno)
+    }
+
+    fn fsync_later(&self, req: &Request, ino: u64, later: Later) -> Option<Later> {
+        if !self.fs.is_journaled() {
+            return Some(later);
+        }
+        let number = self.waiters.add(req.pid, later);
+        let waiters = Arc::clone(&self.waiters);
+        self.fs.fsync_later(ino, move |durable| {
+            if let Some(later) = waiters.take(number) {
+                later.answer(durable.map_err(errno));
+            }
+        });
+        None
+    }
+
+    fn syncfs(&self, _req: &Request, _ino: u64) -> Reply<()> {
+        self.fs.syncfs().map_err(errno)
+    }
+
+    fn setxattr(&self, req: &Request, args: &SetXattrArgs<'_>) -> Reply<()> {
+        if let Some(kind) = AclKind::of(args.name) {
+            return changing(req, || self.fs.set_acl(args.ino, kind, args.value, args.kill_sgid));
+        }
+        changing(req, || self.fs.setxattr(args.ino, args.name, args.value, args.flags))
+    }
+
+    fn getxattr(&self, _req: &Request, ino: u64, name: &[u8], out: &mut ValueSink<'_>) -> Reply<()> {
+        out.put(&self.fs.getxattr(ino, name).map_err(errno)?)
+    }
+
+    fn listxattr(&self, req: &Request, ino: u64, out: &mut ValueSink<'_>) -> Reply<()> {
+        for name in self.fs.listxattr(self.caller(req), ino).map_err(errno)? {
+            out.put(&name)?;
+            out.put(&[0])?;
+        }
+        Ok(())
+    }
+
+    fn removexattr(&self, req: &Request, ino: u64, name: &[u8]) -> Reply<()> {
+        changing(req, || self.fs.removexattr(ino, name))
+    }
+
+    fn readdir(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, out: &mut DirSink<'_>) -> Reply<()> {
+        let take = |found: steadfast_posix::DirEntry| {
+            let kind = FileKind::from_mode(u32::from(found.kind) << 12);
+            out.add(found.ino, found.cookie, kind, &found.name)
+        };
+        self.fs.readdir(ino, offset, take).map_err(errno)
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: u64,
+        _fh: u64,
+        offset: u64,
+        out: &mut DirPlusSink<'_>,
+    ) -> Reply<()> {
+        let take = |found: steadfast_posix::DirEntry| {
+            let kind = FileKind::from_mode(u32::from(found.kind) << 12);
+            if matches!(&found.name[..], b"." | b"..") {
+                return out.add_bare(found.ino, found.cookie, kind, &found.name);
+            }
+            match self.fs.entry_by_ino(found.ino) {
+                Ok(known) => {
+                    let taken = out.add(found.cookie, &found.name, &entry(&known));
+                    if !taken {
+                        self.fs.forget(found.ino, 1);
+                    }
+                    taken
+                }
+                // Removed since it was listed, or unreadable: the kernel gets the name, and asks for attributes later.
+                Err(_) => out.add_bare(found.ino, found.cookie, kind, &found.name),
+            }
+        };
+        self.fs.readdir(ino, offset, take).map_err(errno)
+    }
+
+    fn fallocate(&self, req: &Request, args: &FallocateArgs) -> Reply<()> {
+        let mode = Fallocate::from_bits(args.mode).map_err(errno)?;
+        // Linux drops set-id bits on every fallocate by a caller without CAP_FSETID. The protocol does not tell who
+        // has that capability; on ext4 root keeps the bits.
+        let kill = req.uid != 0;
+        let dropped = changing(req, || self.fs.fallocate(args.ino, mode, args.offset, args.length, kill))?;
+        if dropped {
+            req.forget_attr(args.ino);
+        }
+        Ok(())
+    }
+
+    fn lseek(&self, _req: &Request, ino: u64, _fh: u64, offset: u64, whence: Whence) -> Reply<u64> {
+        self.fs.seek(ino, offset, matches!(whence, Whence::Data)).map_err(errno)
+    }
+
+    fn copy_file_range(&self, req: &Request, args: &CopyArgs) -> Reply<u64> {
+        let copied = changing(req, || {
+            self.fs.copy_file_range(args.ino_in, args.offset_in, args.ino_out, args.offset_out, args.length)
+        });
+        req.forget_attr(args.ino_out);
+        copied
+    }
+}

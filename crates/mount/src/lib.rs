@@ -1,0 +1,22 @@
+//! Serving datasets to the kernel: a file system through FUSE, with its snapshots below `.zfs`; a volume through NBD.
+//!
+//! The path of a `write(2)`: the kernel's request arrives at [`head`]`::HeadHandler::write`, which calls
+//! `posix::FileSystem::write`. A request is translated here; `posix` decides what it does.
+//!
+//! - `mount`: mounts a dataset and unmounts it.
+//! - `head`: requests to the live file system: reads, writes, names, attributes, `fsync`.
+//! - `snapshots`: requests to `.zfs/snapshot/NAME`.
+//! - `fsync_waiters`: callers of `fsync` that another thread answers.
+//! - `convert`: attributes, times and errors in the kernel's form.
+//! - `volume`: a volume as an NBD client reads and writes it.
+#![forbid(unsafe_code)]
+
+mod convert;
+mod fsync_waiters;
+mod head;
+mod mount;
+mod snapshots;
+mod volume;
+
+pub use mount::{MountError, MountSpec, MountedFs, SWITCHES_VARIABLE};
+pub use volume::OpenVolume;

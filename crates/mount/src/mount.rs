@@ -1,0 +1,167 @@
+//! Mounting a dataset through FUSE.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_fuse::{LogSink, MountOptions, Session, UnmountMode};
+use steadfast_pool::DatasetHandle;
+use steadfast_posix::{Atime, FileSystem, Options, Usage};
+
+use crate::head::HeadHandler;
+use crate::snapshots::{SNAPSHOT_DIR, SnapshotFolders};
+
+/// Longest wait for the kernel to take what it is told.
+const NOTES_MAX: Duration = Duration::from_secs(1);
+/// Inode of the top folder.
+const TOP: u64 = 1;
+
+/// How to mount a dataset.
+pub struct MountSpec {
+    /// Existing directory, or file for a volume.
+    pub mountpoint: PathBuf,
+    /// Source in `df`: the dataset's name.
+    pub fs_name: String,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// When reading changes access times.
+    pub atime: Atime,
+    /// Set-id bits have no effect.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened.
+    pub nodev: bool,
+    /// Nothing can be executed.
+    pub noexec: bool,
+    /// POSIX access control lists are kept and count.
+    pub acl: bool,
+    /// Extended attributes of users are kept and shown.
+    pub xattr: bool,
+    /// New names have to be UTF-8.
+    pub utf8_only: bool,
+    /// Other users may enter.
+    pub allow_other: bool,
+    /// Space for `df`.
+    pub usage: Arc<dyn Fn() -> Usage + Send + Sync>,
+    /// Switches of the transport (`steadfast_fuse::SWITCHES`), separated by commas, for measuring.
+    pub switches: String,
+    /// Receiver of the session's events.
+    pub log: Option<LogSink>,
+}
+
+/// Environment variable: switches of the transport for every mount of this process, in the form of
+/// `MountSpec::switches`, which win.
+pub const SWITCHES_VARIABLE: &str = "STEADFAST_FUSE";
+
+/// A mounted dataset. Dropping it unmounts lazily.
+pub struct MountedFs {
+    session: Session,
+    fs: Arc<FileSystem>,
+    // Dropped last: the dataset is in use until the session is gone.
+    _handle: DatasetHandle,
+}
+
+impl MountedFs {
+    /// Mounts; the mount works when this returns.
+    pub fn mount(handle: DatasetHandle, spec: &MountSpec) -> Result<MountedFs, MountError> {
+        let shown = Options { atime: spec.atime, usage: Arc::clone(&spec.usage), block_bytes: 4096 };
+        let fs = FileSystem::new(Arc::clone(handle.dataset()), shown.clone())
+            .map_err(|errno| MountError::Dataset(std::io::Error::from_raw_os_error(errno.0)))?;
+        let volume = fs.is_volume();
+        if volume {
+            // Reading must not change a volume: an increment is received only onto an unchanged one.
+            fs.set_atime(Atime::Off);
+        }
+        fs.set_acls(spec.acl);
+        fs.set_user_attributes(spec.xattr);
+        fs.set_utf8_only(spec.utf8_only);
+        let fs = Arc::new(fs);
+        let mut options = MountOptions::new(spec.fs_name.clone());
+        options.subtype = Some("steadfast".into());
+        options.allow_other = spec.allow_other;
+        options.read_only = spec.read_only;
+        options.nosuid = spec.nosuid;
+        options.nodev = spec.nodev;
+        options.noexec = spec.noexec;
+        options.posix_acl = spec.acl;
+        options.noatime = spec.atime == Atime::Off;
+        options.strictatime = spec.atime == Atime::Strict;
+        options.log = spec.log.clone();
+        let usual = std::env::var(SWITCHES_VARIABLE).unwrap_or_default();
+        options.set_switches(&usual)?;
+        options.set_switches(&spec.switches)?;
+        options.root_is_file = volume;
+        // NBD clients write to a volume too, past the kernel's page cache.
+        options.writeback_cache &= !volume;
+        let head = HeadHandler::new(Arc::clone(&fs), volume, spec.acl);
+        let handler = SnapshotFolders::new(head, handle.snapshots(), shown, [spec.acl, spec.xattr]);
+        let session = Session::mount(&spec.mountpoint, &options, Arc::new(handler))?;
+        // Without this the kernel would show the old `st_blocks` until its TTL ends, as it does if the queue is full.
+        let notifier = session.notifier();
+        fs.dataset().on_resized(Some(Arc::new(move |inode| {
+            notifier.inval_inode(inode.0, -1, 0).ok();
+        })));
+        Ok(MountedFs { session, fs, _handle: handle })
+    }
+
+    /// Unmounts. A busy mount is refused, or with `force` detached and ended.
+    pub fn unmount(&self, force: bool) -> Result<(), steadfast_fuse::Error> {
+        self.session.unmount(if force { UnmountMode::Force } else { UnmountMode::Clean })
+    }
+
+    /// False once it was unmounted, by this daemon or by anybody else.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.session.has_ended()
+    }
+
+    /// Its mountpoint.
+    #[must_use]
+    pub fn mountpoint(&self) -> &std::path::Path {
+        self.session.mountpoint()
+    }
+
+    /// Makes the kernel write out the dirty pages of this mount (`syncfs`), and waits. Pages of mapped files are
+    /// included. Bytes that programs write meanwhile may be included.
+    ///
+    /// # Errors
+    /// The mount cannot be reached, or a page could not be written.
+    pub fn settle(&self) -> std::io::Result<()> {
+        let top = std::fs::File::open(self.mountpoint())?;
+        Ok(rustix::fs::syncfs(top)?)
+    }
+
+    /// Tells the kernel to drop its listings of the snapshots' folder and of the top folder, which may show `.zfs`.
+    /// It is no error if the kernel has none.
+    pub fn note_snapshots(&self) {
+        let notifier = self.session.notifier();
+        for folder in [TOP, SNAPSHOT_DIR] {
+            notifier.inval_inode(folder, 0, 0).ok();
+        }
+    }
+
+    /// Waits until the kernel took what it was told, a second at most. A listing after `zfs snapshot` or `zfs destroy`
+    /// then shows the change. The caller must hold no lock that a request of the mount may need.
+    pub fn await_notes(&self) {
+        self.session.notifier().drain(NOTES_MAX).ok();
+    }
+
+    /// Changes how access times are kept.
+    pub fn set_atime(&self, atime: Atime) {
+        self.fs.set_atime(if self.fs.is_volume() { Atime::Off } else { atime });
+    }
+}
+
+/// Reason why a dataset was not mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The dataset could not be read.
+    #[error("the dataset cannot be read: {0}")]
+    Dataset(std::io::Error),
+    /// Unknown switch of the transport, or unknown value of one.
+    #[error(transparent)]
+    Switch(#[from] steadfast_fuse::SwitchError),
+    /// The kernel refused.
+    #[error(transparent)]
+    Fuse(#[from] steadfast_fuse::Error),
+}
