@@ -11,15 +11,15 @@
 //! systems under many small loads, so it has a shape of its own. It too is a stranger to the engine: it types commands.
 //!
 //! ## Invariants
-//! [lab_engine.1] What is called cold is cold for everybody: everything is unmounted (our pools exported), written back, the
-//!      kernel's caches are dropped, those of image files among them, and everything is mounted again.       [`arms`](crate::arms)
+//! [lab_engine.1] Cold means the same for everybody: everything is unmounted (our pools exported) and written back, the
+//!   kernel's caches are dropped, those of image files among them, and everything is mounted again: `Arm::cold`.
 //! [lab_engine.2] All arms do the same calls on the same bytes in the same order; each round begins with another arm.
-//! [lab_engine.3] What is not installed is a column that says so, never a number.
-//! [lab_engine.4] Whatever way it ends, mounts, loop devices, daemons and files are gone.                              `Drop`
-//! [lab_engine.5] Ctrl-C ends the command that is waited for; what takes everything away hears no more of it.
+//! [lab_engine.3] A file system that is not installed is a column that says so, never a number.
+//! [lab_engine.4] When it ends, in whatever way, mounts, loop devices, daemons and files are gone: `Drop` of `Arms`.
+//! [lab_engine.5] Ctrl-C ends the command that is waited for. Commands that take everything away do not heed it.
 //!
 //! ## Reading order
-//! [`data`] (what a result is), [`arms`](crate::arms), [`work`], [`goals`], `groups` and `curves` (what is run), `chart`, `page`.
+//! `comparison` (the result as data), `file_systems`, `load`, `goals`, `groups` and `curves` (the work).
 
 mod columns;
 mod curves;
