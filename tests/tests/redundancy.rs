@@ -156,7 +156,7 @@ fn a_spare_steps_in_for_a_missing_device_and_waits_again_when_that_is_replaced()
     host.shell("zpool export tank && mkdir away && mv d1.img away && zpool import -d $PWD tank").ok();
     // Of itself, and whoever waits finds it done.
     host.shell("zpool wait tank").ok();
-    let told = host.shell("zpool status tank").ok().says("a spare holds what it should").out;
+    let told = host.shell("zpool status tank").ok().says("replaced by a spare").out;
     assert!(told.contains("spare-0") && told.contains("INUSE") && told.contains("DEGRADED"), "{told}");
     host.shell("zpool remove tank $PWD/d3.img").fails(1).says("SPARE-IN-USE");
     check(&host, 10);
