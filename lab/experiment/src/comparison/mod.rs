@@ -10,7 +10,7 @@ pub(crate) use markdown::figures;
 pub use page::render;
 #[cfg(test)]
 pub(crate) use report::tests;
-pub use report::{ComparisonReport, Heading, parse};
+pub use report::{ComparisonReport, Heading, SCHEMA, VERSION, parse};
 
 use crate::error::Error;
 use crate::results::{self, Results, Told};
