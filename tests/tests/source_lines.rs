@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use steadfast_tests::{Host, Ran, is_root, no_fuse, skip};
+use steadfast_tests::{Host, Ran, is_root, no_fuse, skip, steadfast_bin};
 
 const MIB: u64 = 1 << 20;
 
@@ -237,4 +237,29 @@ fn root_gets_the_mountpoints_of_zfs() {
     host.shell(&format!("df /{pool} | tail -1")).ok().says(&pool);
     gone(host.shell(&format!("zpool destroy {pool}")));
     assert!(!std::path::Path::new(&format!("/{pool}")).exists(), "the mountpoint goes with the pool");
+}
+
+#[test]
+fn the_five_minutes_of_the_readme_can_be_typed() {
+    if !mountable("the five minutes of README") {
+        return;
+    }
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("\n## Five minutes\n").expect("README has that section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    // The build went before; what `compat` puts into a folder is typed by the tests of the commands.
+    let end = section.find("`steadfast compat").expect("README speaks of it");
+    let lines: Vec<&str> = section[..end].lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let lines =
+        lines.iter().filter(|line| !line.starts_with("cargo ")).copied().collect::<Vec<_>>().join("\n");
+    assert!(lines.matches("steadfast ").count() >= 6, "{lines}");
+
+    let host = Host::new();
+    let home = host.path().join("home");
+    let bin = host.path().join("bin");
+    std::fs::create_dir(&home).and_then(|()| std::fs::create_dir(&bin)).expect("folders");
+    std::os::unix::fs::symlink(steadfast_bin(), bin.join("steadfast")).expect("a link");
+    let (home, bin) = (home.display(), bin.display());
+    let said = host.shell(&format!("export HOME='{home}' PATH='{bin}':\"$PATH\"\n{lines}")).ok();
+    assert!(said.out.contains("state: ONLINE") && said.out.contains("private"), "{}", said.out);
 }
