@@ -1,6 +1,7 @@
 //! Repository chores. `cargo xtask` lists them.
 #![forbid(unsafe_code)]
 
+mod book;
 mod check;
 mod deb;
 mod fuzz;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
             let words: Vec<String> = std::env::args().skip(2).collect();
             ExitCode::from(u8::from(!fuzz::run(&root, &words)))
         }
+        Some("book") => ExitCode::from(u8::from(!book::run(&root))),
         Some("deb") => ExitCode::from(u8::from(!deb::run(&root))),
         _ => {
             for line in [
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
                 "       cargo xtask conformance|stress [--long] [--only NAMES] [--release] [--install]   suites on a fresh pool's mount",
                 "       cargo xtask fuzz [--seconds N] [TARGET]...   every fuzz target, or those named, each for N seconds",
                 "       cargo xtask deb              a Debian package of the program and what belongs to it",
+                "       cargo xtask book             README and docs/ as one site in target/book/html; installs mdbook",
                 "       cargo xtask tidy             house rules that the compiler does not know",
             ] {
                 eprintln!("{line}");
