@@ -437,6 +437,20 @@ mod tests {
     }
 
     #[test]
+    fn files_that_contributors_are_sent_to_exist() {
+        let text = read(&root().join("docs/CONTRIBUTING.md")).unwrap();
+        let named = text.split('`').skip(1).step_by(2);
+        let paths = named
+            .filter(|code| ["crates/", "lab/", "tests/", "fuzz/"].iter().any(|top| code.starts_with(top)));
+        let paths: Vec<&str> =
+            paths.filter(|path| !path.contains(['*', ' ']) && !path.contains("NAME")).collect();
+        assert!(paths.len() > 30, "{paths:?}");
+        for path in paths {
+            assert!(root().join(path).exists(), "docs/CONTRIBUTING.md names {path}, which is not there");
+        }
+    }
+
+    #[test]
     fn links_are_those_of_the_site() {
         let text = "[a\nz](../README.md#x) `[b](c.md)` [d](../crates/env/Cargo.toml) [e](https://e.org) ![f](img/f.svg)\n    [g](h.md)\n";
         let site = for_site(&root(), Path::new("docs/DESIGN.md"), text);
