@@ -2,7 +2,7 @@
 //!
 //! The daemon says that it is ready, and the command sends one byte with the descriptor (`SCM_RIGHTS`). From then on the
 //! daemon reads or writes the descriptor itself; only progress goes through the socket. If the command ends, or the daemon
-//! stops, the stream ends within [`LOOK`], unless a write is stuck in a pipe that nobody reads.
+//! stops, the stream ends within `LOOK` (200 ms), unless a write is stuck in a pipe that nobody reads.
 
 use crate::api::API_VERSION;
 use crate::wire::{Answer, Progress, write_line};

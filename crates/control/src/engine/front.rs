@@ -45,7 +45,7 @@ pub trait Front: Send + Sync {
     /// mount.
     ///
     /// # Errors
-    /// [`Code::FuseMissing`], [`Code::FuseMount`].
+    /// [`crate::Code::FuseMissing`], [`crate::Code::FuseMount`].
     fn mount(
         &self,
         dataset: DatasetHandle,
@@ -70,13 +70,13 @@ pub trait Mounted: Send + Sync {
     /// Unmounts it. With `force` even if files are open.
     ///
     /// # Errors
-    /// [`Code::FsBusy`], [`Code::FuseMount`].
+    /// [`crate::Code::FsBusy`], [`crate::Code::FuseMount`].
     fn unmount(&self, force: bool) -> Result<(), Refusal>;
 
     /// Changes its options while files stay open. `allow_other` does not change.
     ///
     /// # Errors
-    /// [`Code::FsBusy`] if files are open for writing and it is to be read-only, [`Code::FuseMount`].
+    /// [`crate::Code::FsBusy`] if files are open for writing and it is to be read-only, [`crate::Code::FuseMount`].
     fn remount(&self, settings: &MountSettings) -> Result<(), Refusal>;
 
     /// Makes the kernel write out dirty pages, and waits.
