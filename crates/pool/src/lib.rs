@@ -9,75 +9,17 @@
 //! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this room.
 #![forbid(unsafe_code)]
 
-mod admission;
-pub mod anchor;
-mod attach;
-mod blocks;
-mod bookmarks;
-mod cache_device;
-mod clones;
 mod commit;
-pub mod counts;
-mod create;
-mod damage;
+mod core;
 mod datasets;
-mod deaths;
-mod destroy;
-mod diagnose;
-mod diff;
-mod differ;
-mod error;
-mod events;
-mod freeing;
-pub mod groups;
-mod grow;
-mod held;
-mod history;
-mod holds;
+mod devices;
 mod import;
-pub mod inject;
-mod inner;
-mod intent;
-mod interval;
-mod keys;
-mod log_device;
-mod log_mirror;
-mod manifest;
-mod memory;
-mod moves;
-mod newer;
-mod notes;
-mod owners;
-mod quotas;
-mod raw;
-mod raw_receive;
-mod raw_send;
-mod receive;
-mod receive_end;
-mod receive_fill;
-mod receive_hidden;
-mod receive_repeats;
-mod receive_tree;
-mod received;
-mod references;
-mod rename;
-mod renumber;
-mod rollback;
-mod rows;
-pub mod scan;
-mod scrub;
-mod scrub_walk;
-mod send;
-mod snapshots;
-mod spares;
-mod split;
-mod stream_io;
-mod table;
+mod log;
+mod streams;
+
 #[cfg(test)]
 mod test_pool;
-mod trim;
 mod verbs;
-mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,44 +38,49 @@ use steadfast_property::{Local, Resolved};
 pub use steadfast_segment::Redundancy;
 use steadfast_segment::{Accounting, DeviceCounts};
 
-pub use anchor::{AnchorWish, Registers};
-pub use bookmarks::BookmarkInfo;
-pub use cache_device::CacheDeviceStatus;
-pub use create::{CreateSpec, DeviceHandle, GroupHandles};
-pub use damage::DamagedFile;
-pub use datasets::{DatasetInfo, NewKey};
-pub use diagnose::{Cause, ERRORS_MAX, WINDOW};
-pub use diff::{ChangeKind, FileChange};
-pub use error::{Error, Result, lost_metadata};
-pub use events::{Event, EventKind};
-pub use groups::{is_enough, needed_among, number_of, redundancy_of, special_among, word as group_word};
-pub use grow::{Growth, check_unoccupied};
-pub use holds::Hold;
-pub use import::ImportSpec;
-pub use intent::LogStatus;
-pub use keys::new_user_key;
-pub use log_device::LogDeviceStatus;
-pub use memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
-pub use moves::move_word;
-pub use owners::OwnerUse;
-pub use receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
-pub use receive_hidden::Partial;
-pub use references::SharingInfo;
-pub use scan::{FoundDevice, FoundPool, erase, label_of, scan};
-pub use scrub::{Offline, ScrubCommand};
-pub use send::SendSpec;
-pub use snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
-pub use spares::SpareStatus;
+pub use crate::core::error::{Error, Result, lost_metadata};
+pub use crate::core::events::{Event, EventKind};
+pub use crate::core::memory::{CacheUse, Memory, MemoryUse, keep_spare_memory};
+pub use crate::datasets::bookmarks::BookmarkInfo;
+pub use crate::datasets::counts;
+pub use crate::datasets::dataset::{DatasetInfo, NewKey};
+pub use crate::datasets::ddt::SharingInfo;
+pub use crate::datasets::diff::{ChangeKind, FileChange};
+pub use crate::datasets::holds::Hold;
+pub use crate::datasets::keys::new_user_key;
+pub use crate::datasets::owners::OwnerUse;
+pub use crate::datasets::snapshots::{SnapshotHandle, SnapshotInfo, SnapshotsOf};
+pub use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
+pub use crate::devices::diagnosis::{Cause, ERRORS_MAX, WINDOW};
+pub use crate::devices::errlog::DamagedFile;
+pub use crate::devices::groups::{
+    is_enough, needed_among, number_of, redundancy_of, special_among, word as group_word,
+};
+pub use crate::devices::grow::{Growth, check_unoccupied};
+pub use crate::devices::l2arc::CacheDeviceStatus;
+pub use crate::devices::removal::move_word;
+pub use crate::devices::scrub::{Offline, ScrubCommand};
+pub use crate::devices::spares::SpareStatus;
+pub use crate::devices::trim::{Sweep, TrimCommand, TrimState, TrimStatus};
+pub use crate::devices::{groups, inject};
+pub use crate::import::anchor;
+pub use crate::import::anchor::{AnchorWish, Registers};
+pub use crate::import::create::{CreateSpec, DeviceHandle, GroupHandles};
+pub use crate::import::load::ImportSpec;
+pub use crate::import::scan::{FoundDevice, FoundPool, erase, label_of, scan};
+pub use crate::log::log_device::LogDeviceStatus;
+pub use crate::log::zil::LogStatus;
+pub use crate::streams::receive::{Naming, ReceiveSpec, ReceiveWatch, Received};
+pub use crate::streams::receive_hidden::Partial;
+pub use crate::streams::send::SendSpec;
 pub use steadfast_dataset::InodesInMemory;
 pub use steadfast_device::Presence;
 pub use steadfast_device::metered::{Count, Sample};
 pub use steadfast_format::{LogOut, SharingClass};
 pub use steadfast_format::{ScanKind, ScanRow, ScanState};
-pub use trim::{Sweep, TrimCommand, TrimState, TrimStatus};
-pub use volumes::{VolumeInfo, VolumeSpec};
 
-use inner::Inner;
-use table::ROOT;
+use crate::core::inner::Inner;
+use crate::datasets::table::ROOT;
 
 /// An imported pool. Dropping it without [`Pool::export`] or [`Pool::close`] commits nothing more, as a crash would.
 pub struct Pool {
@@ -245,7 +192,7 @@ impl Pool {
             let (weak, turn) = (Arc::downgrade(&inner), Mutex::new(inner.first_turn()));
             inner.txgs.commits.set_step(Box::new(move || {
                 if let Some(inner) = weak.upgrade()
-                    && let commit::Next::Park(_, patience) = inner.turn(&mut turn.lock())
+                    && let crate::commit::sync::Next::Park(_, patience) = inner.turn(&mut turn.lock())
                 {
                     inner.env.clock.sleep(patience);
                 }

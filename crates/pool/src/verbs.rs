@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use steadfast_format::DatasetId;
 use steadfast_property::Local;
 
-use crate::create::DeviceHandle;
-use crate::error::Result;
-use crate::scrub::ScrubCommand;
+use crate::core::error::Result;
+use crate::devices::scrub::ScrubCommand;
+use crate::import::create::DeviceHandle;
 use crate::{
     BookmarkInfo, FileChange, Hold, NewKey, Partial, Pool, ReceiveSpec, ReceiveWatch, Received, ScanKind,
     ScanState, SendSpec, SnapshotInfo, VolumeInfo, VolumeSpec,

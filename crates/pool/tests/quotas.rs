@@ -15,7 +15,7 @@ const KIB: u64 = 1 << 10;
 /// What an operation on names is promised, and what nodes may take besides content (`steadfast_dataset`).
 const NODES: u64 = 16 * KIB;
 
-/// Nodes of trees that compress worse than before: what `used` may stand above a limit (`pool/src/quotas.rs`).
+/// Nodes of trees that compress worse than before: what `used` may stand above a limit (`pool/src/datasets/quotas.rs`).
 const NODES_ABOVE: u64 = 64 * KIB;
 
 fn new_pool(datasets: &[&str]) -> (Env, Arc<MemoryDevice>, Pool) {

@@ -1,0 +1,3 @@
+//! How a transaction group becomes durable (ZFS: `spa_sync`).
+
+pub(crate) mod sync;

@@ -1,0 +1,336 @@
+//! What trees and datasets see of the room `blockio`: blocks of one owner, with its keys and settings.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use steadfast_blockio::{BlockIo, CompressionSetting, ReadAhead, ReadContext, WriteRequest};
+use steadfast_crypto::{BlockKeys, Key};
+use steadfast_dataset::{BlockBytes, BlockWrite, Blocks};
+use steadfast_env::Clock;
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, Txg};
+use steadfast_tree::{NodeStore, StoreError};
+
+use crate::core::error::Error;
+use crate::datasets::ddt::{Known, References};
+use crate::datasets::deadlist::Deaths;
+use crate::datasets::manifest::Lister;
+use crate::datasets::raw::RawSource;
+
+/// Nodes of the meta tree.
+pub(crate) struct MetaStore {
+    pub blockio: Arc<BlockIo>,
+    pub keys: Option<Arc<BlockKeys>>,
+    /// Txg being synced: what new nodes are born in.
+    pub syncing: Arc<AtomicU64>,
+}
+
+impl NodeStore for MetaStore {
+    fn read(&self, pointer: &BlockPointer) -> Result<Vec<u8>, StoreError> {
+        let context = ReadContext {
+            dataset: DatasetId(0),
+            family: DatasetId(0),
+            keys: self.keys.as_deref(),
+            cache: false,
+        };
+        let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
+        Ok(block.to_vec())
+    }
+
+    fn write(&self, nodes: Vec<(u8, Vec<u8>)>) -> Result<Vec<BlockPointer>, StoreError> {
+        let txg = Txg(self.syncing.load(Ordering::Acquire));
+        let requests = nodes.into_iter().map(|(level, data)| WriteRequest {
+            kind: BlockKind::Meta,
+            level,
+            family: DatasetId(0),
+            owner: DatasetId(0),
+            txg,
+            compression: CompressionSetting::Lz4,
+            keys: self.keys.as_deref(),
+            small_bytes_max: 0,
+            data: data.into(),
+            packed: None,
+        });
+        self.blockio.write_many(requests.collect()).map_err(StoreError::new)
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        self.blockio.free(pointer);
+    }
+
+    fn domain(&self) -> u64 {
+        // No dataset's, so that of a sealed pool nothing is shown as a dataset either.
+        if self.keys.is_some() { u64::MAX } else { 0 }
+    }
+}
+
+/// Blocks of one dataset.
+pub(crate) struct DatasetBlocks {
+    pub blockio: Arc<BlockIo>,
+    pub dataset: DatasetId,
+    /// Under whose number they are sealed: its own, or that of what it was cloned from.
+    pub family: DatasetId,
+    pub owner: DatasetId,
+    pub keys: Option<Arc<BlockKeys>>,
+    /// For file content; metadata is always compressed with LZ4.
+    pub compression: RwLock<CompressionSetting>,
+    /// Content of so many stored bytes at most goes to special groups.
+    pub small_bytes_max: AtomicU32,
+    pub unit: u32,
+    /// Content is kept in the block cache.
+    pub cached: AtomicBool,
+    /// Nodes of its trees are kept in the cache of nodes.
+    pub nodes_cached: AtomicBool,
+    /// Content is read ahead.
+    pub ahead: AtomicBool,
+    /// Who knows what its snapshots hold.
+    pub deaths: Arc<Deaths>,
+    /// Of a view of a raw dataset: where its blocks come from.
+    pub raw: Option<RawSource>,
+    /// Lists what is sealed, if it is.
+    pub lister: Option<Lister>,
+    /// Who knows which blocks are shared.
+    pub references: Arc<References>,
+    /// What is done with content that is there already.
+    pub dedup: RwLock<Dedup>,
+    /// Keys digests of content.
+    pub digest_key: Key,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What is done with content that is there already: the property `dedup`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Dedup {
+    /// It is stored again.
+    #[default]
+    Off,
+    /// It is referred to if the digest is the same.
+    On,
+    /// It is referred to if the bytes are the same.
+    Verify,
+}
+
+impl Dedup {
+    /// From a value of the property.
+    pub fn of(value: &str) -> Dedup {
+        match value {
+            "on" | "blake3" => Dedup::On,
+            "verify" | "blake3,verify" => Dedup::Verify,
+            _ => Dedup::Off,
+        }
+    }
+}
+
+/// What becomes of a block that was given to be written.
+enum Fate {
+    /// It refers to one that is there.
+    There(BlockPointer),
+    /// It is written, as this one of those that are.
+    Written(usize, Option<Known>),
+    /// It refers to that one of those that are written.
+    Like(usize),
+}
+
+impl DatasetBlocks {
+    fn write(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+        let content = *self.compression.read();
+        let small_bytes_max = self.small_bytes_max.load(Ordering::Relaxed);
+        let requests = blocks.into_iter().map(|block| WriteRequest {
+            kind: block.kind,
+            level: block.level,
+            family: self.family,
+            owner: self.owner,
+            txg,
+            compression: if block.kind == BlockKind::Data { content } else { CompressionSetting::Lz4 },
+            keys: self.keys.as_deref(),
+            small_bytes_max,
+            data: block.data,
+            packed: block.packed,
+        });
+        let pointers = self.blockio.write_many(requests.collect()).map_err(StoreError::new)?;
+        self.lister.iter().for_each(|lister| lister.written(&pointers));
+        Ok(pointers)
+    }
+
+    /// What records hold, and what nothing else may be told from: `None` for what is no record.
+    fn digest(&self, blocks: &[BlockWrite<'_>]) -> Vec<Option<Known>> {
+        let wanted: Vec<&[u8]> = blocks.iter().filter(|b| b.record).map(|b| &*b.data).collect();
+        let mut digests = self.blockio.digests(&self.digest_key, &wanted).into_iter();
+        let domain = self.domain();
+        let known = |block: &BlockWrite<'_>| {
+            block.record.then(|| Known {
+                digest: digests.next().expect("one for each record"),
+                domain,
+                owner: self.owner,
+                lsize: u32::try_from(block.data.len()).expect("records are small"),
+            })
+        };
+        blocks.iter().map(known).collect()
+    }
+
+    /// True if a block holds these bytes.
+    fn holds(&self, pointer: &BlockPointer, data: &[u8]) -> bool {
+        self.read(pointer).is_ok_and(|bytes| *bytes == *data)
+    }
+
+    fn write_once(
+        &self,
+        txg: Txg,
+        blocks: Vec<BlockWrite<'_>>,
+        dedup: Dedup,
+    ) -> Result<Vec<BlockPointer>, StoreError> {
+        let known = self.digest(&blocks);
+        let mut fates = Vec::with_capacity(blocks.len());
+        let mut first: HashMap<[u8; 32], usize> = HashMap::new();
+        let mut written: Vec<BlockWrite<'_>> = Vec::new();
+        for (block, known) in blocks.into_iter().zip(known) {
+            let Some(known) = known else {
+                fates.push(Fate::Written(written.len(), None));
+                written.push(block);
+                continue;
+            };
+            let there = self.references.find(&known, txg);
+            let there = there.filter(|there| dedup == Dedup::On || self.holds(there, &block.data));
+            if let Some(there) = there {
+                // At once, so that nothing else of this call can take it for free.
+                self.references.share(&there, self.owner);
+                self.lister.iter().for_each(|lister| lister.referred(&there, Some(txg)));
+                fates.push(Fate::There(there));
+                continue;
+            }
+            match first.get(&known.digest) {
+                Some(&at) if dedup == Dedup::On || written[at].data == block.data => {
+                    fates.push(Fate::Like(at))
+                }
+                _ => {
+                    first.insert(known.digest, written.len());
+                    fates.push(Fate::Written(written.len(), Some(known)));
+                    written.push(block);
+                }
+            }
+        }
+        let pointers = match self.write(txg, written) {
+            Ok(pointers) => pointers,
+            Err(error) => {
+                for fate in fates {
+                    if let Fate::There(pointer) = fate {
+                        self.references.release(pointer.copies[0]);
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let minutes = u32::try_from(self.clock.wall_ns() / 60_000_000_000).unwrap_or(0);
+        let place = |fate| match fate {
+            Fate::There(pointer) => {
+                self.references.note_hit();
+                pointer
+            }
+            Fate::Written(at, known) => {
+                known.iter().for_each(|known| self.references.enter(&pointers[at], known, minutes));
+                pointers[at]
+            }
+            Fate::Like(at) => {
+                self.references.share(&pointers[at], self.owner);
+                self.references.note_hit();
+                pointers[at]
+            }
+        };
+        Ok(fates.into_iter().map(place).collect())
+    }
+}
+
+impl Blocks for DatasetBlocks {
+    fn write_many(&self, txg: Txg, blocks: Vec<BlockWrite<'_>>) -> Result<Vec<BlockPointer>, StoreError> {
+        if self.raw.is_some() {
+            // (W1)
+            return Err(StoreError::new(Error::Raw { name: format!("<{}>", self.dataset) }));
+        }
+        let dedup = *self.dedup.read();
+        let wanted = dedup != Dedup::Off && self.references.is_enabled();
+        if wanted && blocks.iter().any(|block| block.record) {
+            self.write_once(txg, blocks, dedup)
+        } else {
+            self.write(txg, blocks)
+        }
+    }
+
+    fn read(&self, pointer: &BlockPointer) -> Result<BlockBytes, StoreError> {
+        // Nodes are cached by the tree room; caching their blocks too would hold everything twice.
+        let cache = pointer.kind == BlockKind::Data && self.cached.load(Ordering::Relaxed);
+        let (dataset, family) = (self.dataset, self.family);
+        let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache };
+        if let Some(raw) = &self.raw {
+            let block = raw.read(&self.blockio, pointer, &context).map_err(StoreError::new)?;
+            return Ok(BlockBytes::new(block));
+        }
+        let block = self.blockio.read(pointer, &context).map_err(StoreError::new)?;
+        Ok(BlockBytes::new(block))
+    }
+
+    fn read_packed(&self, pointers: &[BlockPointer]) -> Vec<Option<BlockBytes>> {
+        // What is kept of another pool is looked for among files.
+        if self.raw.is_some() {
+            return pointers.iter().map(|_| None).collect();
+        }
+        let (dataset, family) = (self.dataset, self.family);
+        let context = ReadContext { dataset, family, keys: self.keys.as_deref(), cache: false };
+        let blocks = self.blockio.read_packed(pointers, &context).into_iter();
+        blocks.map(|block| block.ok().map(BlockBytes::new)).collect()
+    }
+
+    fn read_ahead(&self, stream: u64, pointers: &[BlockPointer], urgent: bool) {
+        // What is fetched beside is handed over in the cache.
+        if !self.cached.load(Ordering::Relaxed) {
+            return;
+        }
+        let (dataset, family, keys) = (self.dataset, self.family, self.keys.clone());
+        self.blockio.read_ahead(ReadAhead { dataset, family, keys, stream, pointers, urgent });
+    }
+
+    fn read_ahead_bytes_max(&self) -> u64 {
+        let wanted = self.cached.load(Ordering::Relaxed) && self.ahead.load(Ordering::Relaxed);
+        if wanted { self.blockio.read_ahead_bytes_max() } else { 0 }
+    }
+
+    fn cancel_read_ahead(&self, stream: u64) {
+        self.blockio.cancel_read_ahead(self.dataset, stream);
+    }
+
+    fn free(&self, pointer: &BlockPointer) {
+        if self.raw.is_some() || self.deaths.let_go(pointer) {
+            return;
+        }
+        // Nodes are nobody else's.
+        if pointer.kind != BlockKind::Data || self.references.release(pointer.copies[0]) {
+            self.blockio.free(pointer);
+        }
+    }
+
+    fn keeps_nodes(&self) -> bool {
+        self.nodes_cached.load(Ordering::Relaxed)
+    }
+
+    fn shares(&self) -> bool {
+        self.raw.is_none() && self.references.is_enabled()
+    }
+
+    fn share(&self, pointer: &BlockPointer) {
+        self.references.share(pointer, self.owner);
+        self.lister.iter().for_each(|lister| lister.referred(pointer, None));
+    }
+
+    fn domain(&self) -> DatasetId {
+        // Clones have the key and the number of what they are clones of.
+        if self.keys.is_some() { self.family } else { DatasetId(0) }
+    }
+
+    fn unit(&self) -> u32 {
+        self.unit
+    }
+
+    fn seals(&self) -> bool {
+        self.keys.is_some()
+    }
+}

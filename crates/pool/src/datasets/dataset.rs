@@ -1,0 +1,636 @@
+//! Datasets of an imported pool: create, destroy, properties.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::RwLock;
+use steadfast_blockio::CompressionSetting;
+use steadfast_crypto::{BlockKeys, Key, UserKey};
+use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts, Settings, SyncResult};
+use steadfast_format::{DatasetEncryption, DatasetId, DatasetRow, Lineage, ManifestWriter, Txg, WrappedKey};
+use steadfast_property::Local;
+
+use crate::DatasetHandle;
+use crate::core::error::{Error, Result};
+use crate::core::inner::Inner;
+use crate::datasets::blocks::{DatasetBlocks, Dedup};
+use crate::datasets::deadlist::Deaths;
+use crate::datasets::manifest::Lister;
+use crate::datasets::received::ReceivedProps;
+use crate::datasets::snapshots::SnapshotsOf;
+use crate::datasets::table::{Entry, LoadedKeys, OpenDataset, ROOT};
+use crate::datasets::volumes::{VolumeInfo, VolumeSpec};
+use crate::streams::receive_hidden::{Receiving, hidden_name};
+
+/// Purpose of keys of digests of content.
+const DIGEST_INFO: &str = "steadfast dedup v1";
+/// Feature of pools whose blocks may be compressed with Zstandard.
+pub(crate) const ZSTD: &str = "zstd";
+
+/// Key of a dataset that becomes an encryption root.
+#[derive(Clone)]
+pub struct NewKey {
+    /// Wraps the master key.
+    pub user: Arc<UserKey>,
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NewKey(<redacted>)")
+    }
+}
+
+/// What `zfs list` and `zfs get` measure of a dataset.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DatasetInfo {
+    /// Full name.
+    pub name: String,
+    /// Number.
+    pub id: DatasetId,
+    /// Seconds since 1970.
+    pub created_seconds: u64,
+    /// Txg of creation.
+    pub created_txg: Txg,
+    /// Bytes of its own blocks on devices, all copies.
+    pub referenced: u64,
+    /// Bytes of its own, of its snapshots and of all below it, and what is kept for them.
+    pub used: u64,
+    /// Part of `used`: that of its children.
+    pub used_by_children: u64,
+    /// Part of `used`: kept for it by refreservation, and not written yet.
+    pub used_by_refreservation: u64,
+    /// Part of `used`: what only its snapshots hold.
+    pub used_by_snapshots: u64,
+    /// Part of `used`: its own.
+    pub used_by_dataset: u64,
+    /// Bytes it refers to that its youngest snapshot does not.
+    pub written: u64,
+    /// Bytes that could still be written.
+    pub available: u64,
+    /// Bytes of its data before compression.
+    pub logical: u64,
+    /// The same with its snapshots and all below it.
+    pub logical_used: u64,
+    /// Bytes of its data on devices, with all below it.
+    pub data_used: u64,
+    /// Datasets below it.
+    pub filesystems: u64,
+    /// Snapshots of it and of all below it.
+    pub snapshots: u64,
+    /// Bytes of its data on devices.
+    pub data: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Full name of its encryption root, if it is encrypted.
+    pub encryption_root: Option<String>,
+    /// True if encrypted and the key is loaded.
+    pub key_loaded: bool,
+    /// It was received raw: sealed blocks of another pool, which can be read with their key and not be changed.
+    pub raw: bool,
+    /// Full name of the snapshot that it is a clone of, if it is one.
+    pub origin: Option<String>,
+    /// What only a volume has.
+    pub volume: Option<VolumeInfo>,
+}
+
+/// What a dataset begins as.
+#[derive(Default)]
+struct Beginning {
+    props: Local,
+    received: ReceivedProps,
+    key: Option<NewKey>,
+    hash_seed: [u8; 16],
+    receiving: Option<Receiving>,
+    raw: bool,
+    volume: Option<VolumeSpec>,
+}
+
+/// AAD under which a dataset's master key is wrapped.
+fn wrap_aad(inner: &Inner, id: DatasetId) -> Vec<u8> {
+    crate::datasets::keys::wrap_aad(inner.guid, id)
+}
+
+impl Inner {
+    /// Takes over what a dataset's sync gave.
+    pub(crate) fn take_result(&self, id: DatasetId, result: &SyncResult) {
+        let mut table = self.table.write();
+        // What was synced while it was destroyed, and has gone with its segments since, is nowhere.
+        let Some(entry) = table.get_mut(id).filter(|entry| !entry.dropped) else { return };
+        let counters = result.counters;
+        entry.unborn = false;
+        let row = &mut entry.row;
+        let before = row.clone();
+        row.names = result.names_root;
+        row.extents = result.extents_root;
+        row.data = counters.data;
+        row.logical = counters.logical;
+        row.files = counters.files;
+        row.next_inode = counters.next_inode;
+        row.used = counters.used;
+        entry.row_dirty |= entry.row != before;
+    }
+
+    /// Settings that count for a dataset.
+    pub(crate) fn settings_of(&self, id: DatasetId) -> Settings {
+        let table = self.table.read();
+        let value = |name: &str| table.resolve(id, name, "/").map(|resolved| resolved.value);
+        let recordsize = value("recordsize").and_then(|v| v.parse().ok()).unwrap_or(131_072);
+        let compression = compression_of(value("compression").as_deref().unwrap_or("on"));
+        Settings {
+            recordsize: u32::min(recordsize, self.block_bytes_max),
+            zeros_are_holes: compression != CompressionSetting::Off,
+        }
+    }
+
+    /// Compression that counts for a dataset's content.
+    fn compression_setting(&self, id: DatasetId) -> CompressionSetting {
+        let table = self.table.read();
+        let value = table.resolve(id, "compression", "/").map(|resolved| resolved.value);
+        compression_of(value.as_deref().unwrap_or("on"))
+    }
+
+    /// Refuses values that ask for a feature which the pool does not use: to look for content where there is nowhere to note it, and
+    /// a compression that who reads the pool need not know.
+    pub(crate) fn check_values<'v>(
+        &self,
+        values: impl IntoIterator<Item = (&'v str, &'v str)>,
+    ) -> Result<()> {
+        for (name, value) in values {
+            match name {
+                "dedup" if Dedup::of(value) != Dedup::Off => {
+                    self.need_feature(crate::datasets::ddt::FEATURE)?;
+                    self.references.expect_rows();
+                }
+                "compression" if matches!(compression_of(value), CompressionSetting::Zstd(_)) => {
+                    self.need_feature(ZSTD)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for all that a dataset is to be made with.
+    pub(crate) fn check_props(&self, props: &Local) -> Result<()> {
+        self.check_values(props.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+
+    /// Tells open heads what counts now.
+    pub(crate) fn apply_settings(&self, id: DatasetId) {
+        let ids = {
+            let table = self.table.read();
+            let mut ids = table.descendants(id);
+            ids.push(id);
+            ids
+        };
+        for id in ids {
+            let open = self.table.read().get(id).and_then(|entry| entry.open.clone());
+            if let Some(open) = open {
+                open.head.set_settings(self.settings_of(id));
+                self.watch_owners(id, &open.head);
+                self.connect_log(id, &open.head);
+                let raw = self.is_raw(id);
+                *open.blocks.compression.write() =
+                    if raw { CompressionSetting::Off } else { self.compression_setting(id) };
+                self.set_caching(id, &open.blocks);
+            }
+        }
+    }
+
+    pub(crate) fn parts(
+        &self,
+        row: &DatasetRow,
+        blocks: &Arc<DatasetBlocks>,
+        settings: Settings,
+    ) -> DatasetParts {
+        DatasetParts {
+            id: row.id,
+            blocks: Arc::clone(blocks) as Arc<dyn Blocks>,
+            cache: Arc::clone(&self.cache),
+            inodes: Arc::clone(&self.inodes),
+            names: row.names,
+            extents: row.extents,
+            settings,
+            txgs: Arc::clone(&self.txgs),
+            env: self.env.clone(),
+            hash_seed: row.hash_seed,
+            counters: Counters {
+                used: row.used,
+                data: row.data,
+                logical: row.logical,
+                files: row.files,
+                next_inode: row.next_inode,
+            },
+        }
+    }
+
+    /// The blocks of a dataset, with its keys.
+    fn blocks_of(
+        &self,
+        row: &DatasetRow,
+        keys: Option<Arc<BlockKeys>>,
+        compression: CompressionSetting,
+        deaths: &Arc<Deaths>,
+        writers: &[ManifestWriter],
+    ) -> Arc<DatasetBlocks> {
+        let lister = writers
+            .last()
+            .filter(|_| keys.is_some())
+            .map(|last| Lister { manifests: Arc::clone(&self.manifests), writer: last.dataset });
+        let digest_key = match &keys {
+            Some(keys) => steadfast_crypto::derive(keys.master(), &[], DIGEST_INFO),
+            None => {
+                let mut number = [0; 32];
+                number[..8].copy_from_slice(&self.guid.0.to_le_bytes());
+                steadfast_crypto::derive(&Key::from_bytes(number), &[], DIGEST_INFO)
+            }
+        };
+        Arc::new(DatasetBlocks {
+            blockio: Arc::clone(&self.blockio),
+            dataset: row.id,
+            family: row.family(),
+            owner: row.encryption.as_ref().map_or(DatasetId(0), |encryption| encryption.owner),
+            keys,
+            compression: RwLock::new(compression),
+            small_bytes_max: AtomicU32::new(0),
+            unit: 1 << self.ashift,
+            cached: AtomicBool::new(true),
+            nodes_cached: AtomicBool::new(true),
+            ahead: AtomicBool::new(true),
+            deaths: Arc::clone(deaths),
+            raw: None,
+            lister,
+            references: Arc::clone(&self.references),
+            dedup: RwLock::default(),
+            digest_key,
+            clock: Arc::clone(&self.env.clock),
+        })
+    }
+
+    /// The blocks of a dataset, none of which is to be opened or written.
+    pub(crate) fn sealed_blocks_of(&self, row: &DatasetRow) -> Arc<DatasetBlocks> {
+        self.blocks_of(row, None, CompressionSetting::Off, &Arc::default(), &[])
+    }
+
+    /// What of a dataset's content is kept in memory, whether it is read ahead, whether it is stored once, and how large what goes to special
+    /// groups is.
+    fn set_caching(&self, id: DatasetId, blocks: &DatasetBlocks) {
+        let table = self.table.read();
+        let is_all = |name: &str| table.resolve(id, name, "/").is_none_or(|resolved| resolved.value == "all");
+        blocks.cached.store(is_all("primarycache"), Ordering::Relaxed);
+        let kept = table.resolve(id, "primarycache", "/").is_none_or(|resolved| resolved.value != "none");
+        blocks.nodes_cached.store(kept, Ordering::Relaxed);
+        self.blockio.set_for_second(id, is_all("secondarycache"));
+        let dedup = table.resolve(id, "dedup", "/").map(|resolved| Dedup::of(&resolved.value));
+        // What came raw is sealed, and never the same.
+        let is_raw = table.get(id).is_some_and(|entry| entry.row.raw);
+        let dedup = dedup.filter(|_| !is_raw).unwrap_or_default();
+        if dedup != Dedup::Off {
+            self.references.expect_rows();
+        }
+        *blocks.dedup.write() = dedup;
+        blocks.ahead.store(is_all("prefetch"), Ordering::Relaxed);
+        let small = table.resolve(id, "special_small_blocks", "/").map(|resolved| resolved.value);
+        let small = small.and_then(|value| value.parse().ok()).unwrap_or(0);
+        blocks.small_bytes_max.store(small, Ordering::Relaxed);
+    }
+
+    /// Opens a dataset whose trees can be read (not encrypted, or its key loaded).
+    pub(crate) fn open_head(&self, id: DatasetId) -> Result<Arc<Dataset>> {
+        let (settings, mut compression) = (self.settings_of(id), self.compression_setting(id));
+        if self.is_raw(id) {
+            // What is sealed does not become smaller.
+            compression = CompressionSetting::Off;
+        }
+        let held = self.holds_log_of(id);
+        let turn = held.then(|| self.sync_turn.lock());
+        let mut table = self.table.write();
+        let (name, key) = (table.full_name(id), table.key_name(id));
+        let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.clone() })?;
+        if let Some(open) = &entry.open {
+            return Ok(Arc::clone(&open.head));
+        }
+        let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+        if entry.is_encrypted() && keys.is_none() {
+            return Err(Error::KeyNotLoaded { name: key });
+        }
+        let blocks = self.blocks_of(&entry.row, keys.clone(), compression, &entry.deaths, &entry.writers);
+        let head = Arc::new(Dataset::open(self.parts(&entry.row, &blocks, settings))?);
+        head.allow_overlays(self.has_feature("overlays"));
+        self.open_account(id, &head);
+        if entry.row.destroying {
+            head.begin_destroy();
+        } else if held {
+            self.replay_held(id, &head, keys.as_deref())?;
+        }
+        let caching = Arc::clone(&blocks);
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        drop((table, turn));
+        self.connect_log(id, &head);
+        self.watch_owners(id, &head);
+        self.set_caching(id, &caching);
+        Ok(head)
+    }
+
+    /// A dataset in use.
+    pub(crate) fn use_dataset(self: &Arc<Inner>, id: DatasetId) -> Result<DatasetHandle> {
+        let head = self.open_head(id)?;
+        let dataset = if self.is_raw(id) { self.raw_view(id, vec![head])?.dataset } else { head };
+        let table = self.table.read();
+        let entry = table.get(id).filter(|entry| !entry.row.destroying);
+        let entry = entry.ok_or_else(|| Error::NoSuchDataset { name: format!("<{id}>") })?;
+        entry.uses.fetch_add(1, Ordering::AcqRel);
+        let snapshots = SnapshotsOf { inner: Arc::downgrade(self), id };
+        Ok(DatasetHandle { dataset, snapshots, uses: Arc::clone(&entry.uses) })
+    }
+
+    /// Puts a new dataset into the table and opens it. The caller commits.
+    pub(crate) fn add_dataset(
+        &self,
+        parent: DatasetId,
+        name: &str,
+        props: Local,
+        key: Option<NewKey>,
+        volume: Option<VolumeSpec>,
+    ) -> Result<DatasetId> {
+        let mut hash_seed = [0; 16];
+        self.env.random.fill(&mut hash_seed);
+        let begin = Beginning { props, key, hash_seed, volume, ..Beginning::default() };
+        self.add_with(parent, Some(name), begin)
+    }
+
+    /// Puts a dataset into the table that nobody sees yet, and opens it. The caller commits.
+    pub(crate) fn add_hidden(
+        &self,
+        parent: DatasetId,
+        (props, received, key): (Local, ReceivedProps, Option<NewKey>),
+        hash_seed: [u8; 16],
+        receiving: Receiving,
+        raw: bool,
+        volume: bool,
+    ) -> Result<DatasetId> {
+        // Its size comes with the stream.
+        let volume = volume.then_some(VolumeSpec { bytes: 0, block_bytes: 4096 });
+        let receiving = Some(receiving);
+        let begin = Beginning { props, received, hash_seed, receiving, raw, volume, key };
+        self.add_with(parent, None, begin)
+    }
+
+    fn add_with(&self, parent: DatasetId, name: Option<&str>, begin: Beginning) -> Result<DatasetId> {
+        let Beginning { props, received, key, hash_seed, receiving, raw, volume } = begin;
+        let id = self.table.write().take_id();
+        let inherited = self.table.read().get(parent).and_then(|entry| {
+            let root = entry.row.encryption.as_ref()?.root;
+            Some(root)
+        });
+        // A child of an encrypted dataset is encrypted: with a key of its own, or its parent's. What a raw one holds is sealed
+        // already.
+        let root = if key.is_some() { Some(id) } else { inherited.filter(|_| !raw) };
+        let (encryption, keys) = match root {
+            None => (None, None),
+            Some(root) => {
+                let user = match &key {
+                    Some(key) => Arc::clone(&key.user),
+                    None => self.user_key_of(root)?,
+                };
+                let (wrapped, keys) = self.new_master(&user, id);
+                let user = (root == id).then_some(user);
+                self.space.expect_owner(root);
+                (
+                    Some(DatasetEncryption { root, owner: root, wrapped }),
+                    Some(LoadedKeys { blocks: keys, user }),
+                )
+            }
+        };
+        let row = DatasetRow {
+            id,
+            parent,
+            name: name.map_or_else(|| hidden_name(id), str::to_owned),
+            created_txg: self.txgs.gate.open_txg(),
+            created_ns: self.now_ns(),
+            names: None,
+            extents: None,
+            used: 0,
+            data: 0,
+            logical: 0,
+            files: 0,
+            next_inode: 1,
+            hash_seed,
+            destroying: false,
+            raw,
+            volume: volume.is_some(),
+            encryption,
+            lineage: Lineage::default(),
+        };
+        let dirty = props.keys().cloned().collect();
+        let mut entry = Entry::new(row, props);
+        entry.keys = keys.clone();
+        (entry.unborn, entry.row_dirty) = (true, true);
+        entry.set_writers(self.first_writers(id, keys.is_some()));
+        entry.props_dirty = dirty;
+        entry.received = received;
+        entry.receive_dirty = receiving.is_some();
+        entry.receiving = receiving;
+        {
+            let mut table = self.table.write();
+            // (X2) Its parent, which gives it the owner of its segments, may have been destroyed since it was found.
+            if id != ROOT && table.get(parent).is_none_or(|entry| entry.row.destroying) {
+                return Err(Error::NoParent { parent: table.full_name(parent) });
+            }
+            table.insert(entry);
+        }
+
+        let (settings, compression) = (self.settings_of(id), self.compression_setting(id));
+        let compression = if raw { CompressionSetting::Off } else { compression };
+        let mut table = self.table.write();
+        let entry = table.get_mut(id).expect("just inserted");
+        let blocks = self.blocks_of(
+            &entry.row,
+            keys.map(|keys| keys.blocks),
+            compression,
+            &entry.deaths,
+            &entry.writers,
+        );
+        let parts = self.parts(&entry.row, &blocks, settings);
+        // What a raw one keeps are files, whatever they are to who has the key.
+        let head = Arc::new(match volume.filter(|_| !raw) {
+            None => Dataset::create(parts)?,
+            Some(VolumeSpec { bytes, block_bytes }) => Dataset::create_volume(parts, bytes, block_bytes)?,
+        });
+        head.allow_overlays(self.has_feature("overlays"));
+        self.open_account(id, &head);
+        let caching = Arc::clone(&blocks);
+        entry.open = Some(OpenDataset { head: Arc::clone(&head), blocks });
+        drop(table);
+        self.connect_log(id, &head);
+        self.watch_owners(id, &head);
+        self.set_caching(id, &caching);
+        self.changed.store(true, Ordering::Release);
+        Ok(id)
+    }
+
+    fn new_master(&self, user: &UserKey, id: DatasetId) -> (WrappedKey, Arc<BlockKeys>) {
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let master = Key::random(&random);
+        let wrapped = steadfast_crypto::wrap(user, &master, &wrap_aad(self, id), &random);
+        (wrapped, Arc::new(BlockKeys::new(master, &random)))
+    }
+
+    pub(crate) fn user_key_of(&self, root: DatasetId) -> Result<Arc<UserKey>> {
+        let table = self.table.read();
+        let loaded = table.get(root).and_then(|entry| entry.keys.as_ref()?.user.clone());
+        loaded.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(root) })
+    }
+
+    /// `zfs create`: a child of an existing dataset. Durable when it returns.
+    pub(crate) fn create_dataset(&self, name: &str, props: Local, key: Option<NewKey>) -> Result<DatasetId> {
+        self.create_with(name, props, key, None)
+    }
+
+    /// The same of a file system or a volume.
+    pub(crate) fn create_with(
+        &self,
+        name: &str,
+        props: Local,
+        key: Option<NewKey>,
+        volume: Option<VolumeSpec>,
+    ) -> Result<DatasetId> {
+        self.check_writable()?;
+        let (parent, last) = self.place_for(name)?;
+        if key.is_none() {
+            // It looks as if what is made below it were sealed too.
+            self.check_not_raw(parent, &self.dataset_name(parent))?;
+        }
+        self.check_filesystem_limits(parent, None)?;
+        self.check_new_limits(parent, name, &props)?;
+        self.check_owner_quotas(props.keys().map(String::as_str))?;
+        self.check_props(&props)?;
+        let props = if volume.is_some() { props } else { with_fixed(self.table.read().get(parent), props) };
+        if key.is_some() {
+            self.need_feature("encryption")?;
+        }
+        let id = self.add_dataset(parent, last, props, key, volume)?;
+        self.note_done(&format!("create {name} ({id})"));
+        self.update_quotas(None);
+        self.commit_changes()?;
+        Ok(id)
+    }
+
+    /// The parent of a dataset that is to be made, and the last component of its name.
+    pub(crate) fn place_for<'n>(&self, name: &'n str) -> Result<(DatasetId, &'n str)> {
+        let Some((parent_name, last)) = name.rsplit_once('/') else {
+            return Err(Error::DatasetExists { name: name.to_owned() });
+        };
+        let table = self.table.read();
+        if table.find(name).is_ok() {
+            return Err(Error::DatasetExists { name: name.to_owned() });
+        }
+        let missing = |_| Error::NoParent { parent: parent_name.to_owned() };
+        let parent = table.find(parent_name).map_err(missing)?;
+        table.check_parent(parent)?;
+        Ok((parent, last))
+    }
+
+    /// Sets (or with `None` removes) properties of a dataset, all in one commit or none. Durable when it returns.
+    pub(crate) fn set_properties(&self, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
+        self.check_writable()?;
+        let id = self.table.read().find(name)?;
+        self.check_edits(id, edits)?;
+        {
+            // Under one hold of the table, which a commit takes its items from.
+            let mut table = self.table.write();
+            let entry = table.get_mut(id).ok_or_else(|| Error::NoSuchDataset { name: name.to_owned() })?;
+            for (property, value) in edits {
+                match value {
+                    Some(value) => entry.received.set(&mut entry.props, property, value),
+                    None => entry.received.inherit(&mut entry.props, property),
+                }
+                entry.props_dirty.insert((*property).to_owned());
+            }
+        }
+        for (property, value) in edits {
+            match value {
+                Some(value) => self.note_done(&format!("set {name} ({id}) {property}={value}")),
+                None => self.note_done(&format!("inherit {name} ({id}) {property}")),
+            }
+        }
+        self.apply_settings(id);
+        self.update_quotas(None);
+        self.commit_changes()
+    }
+
+    /// Refuses what properties cannot be.
+    pub(crate) fn check_edits(&self, id: DatasetId, edits: &[(&str, Option<&str>)]) -> Result<()> {
+        self.check_limits(id, edits)?;
+        self.check_owner_quotas(edits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name))?;
+        self.check_values(edits.iter().filter_map(|(name, value)| Some((*name, (*value)?))))
+    }
+
+    /// Measured values of a dataset.
+    pub(crate) fn info(&self, id: DatasetId) -> Option<DatasetInfo> {
+        let free = self.free_bytes();
+        let _figures = self.figures.read();
+        let table = self.table.read();
+        let entry = table.get(id)?;
+        let row = &entry.row;
+        let measure = self.quotas.measure(id, free).unwrap_or_default();
+        let own = row.used.saturating_sub(row.lineage.shared) + row.lineage.kept;
+        Some(DatasetInfo {
+            name: table.full_name(id),
+            id,
+            created_seconds: row.created_ns / 1_000_000_000,
+            created_txg: row.created_txg,
+            referenced: row.used,
+            // Its own part of the same moment as the rest.
+            used: own + measure.by_refreservation + measure.by_children,
+            used_by_children: measure.by_children,
+            used_by_refreservation: measure.by_refreservation,
+            used_by_snapshots: row.lineage.kept,
+            used_by_dataset: own - row.lineage.kept,
+            // What cannot be read now is told by who reads it for good.
+            written: self.written(&table, id).unwrap_or(row.used),
+            available: measure.available,
+            logical: row.logical,
+            logical_used: measure.logical,
+            data_used: measure.data,
+            filesystems: measure.filesystems,
+            snapshots: measure.snapshots,
+            data: row.data,
+            files: row.files,
+            encryption_root: match &row.encryption {
+                None if row.raw => Some(table.full_name(id)),
+                encryption => encryption.as_ref().map(|encryption| table.full_name(encryption.root)),
+            },
+            key_loaded: if row.raw { entry.raw_keys.is_some() } else { entry.keys.is_some() },
+            raw: row.raw,
+            origin: table.origin_name(id),
+            volume: row.volume.then(VolumeInfo::default),
+        })
+    }
+}
+
+/// Properties that hold for good: what is made below or as a clone has them from the first, and keeps them wherever it is moved.
+const FIXED: &[&str] = &["utf8only"];
+
+/// What is set of something new, with what it takes over for good from what it is made below or of.
+pub(crate) fn with_fixed(of: Option<&Entry>, mut props: Local) -> Local {
+    for name in FIXED {
+        if let Some(value) = of.and_then(|entry| entry.props.get(*name)) {
+            props.entry((*name).to_owned()).or_insert_with(|| value.clone());
+        }
+    }
+    props
+}
+
+/// The engine's setting for a value of the property `compression`.
+pub(crate) fn compression_of(value: &str) -> CompressionSetting {
+    match value {
+        "off" => CompressionSetting::Off,
+        "zle" => CompressionSetting::Zle,
+        "zstd" => CompressionSetting::Zstd(3),
+        other => match other.strip_prefix("zstd-").and_then(|level| level.parse().ok()) {
+            Some(level) => CompressionSetting::Zstd(level),
+            None => CompressionSetting::Lz4,
+        },
+    }
+}

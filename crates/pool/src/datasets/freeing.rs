@@ -1,0 +1,131 @@
+//! What was deleted and is not given back yet, told at any moment.
+//!
+//! A commit takes what deletions owe out of the places where it is counted, frees as much of it as it may, and puts the rest
+//! back. Whoever counts in between finds nothing owed. So a commit says before it begins what there was, and that holds until
+//! its end; who counts while one begins or ends counts again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::core::inner::Inner;
+
+/// How often who counts begins again before what commits said is taken for the answer.
+const COUNTS_MAX: u32 = 16;
+
+/// What the commit under way found owed.
+#[derive(Default)]
+pub(crate) struct Freeing {
+    /// Beginnings and ends of commits; odd while one is under way.
+    turns: AtomicU64,
+    /// It found something owed when it began.
+    owing: AtomicBool,
+}
+
+/// A commit is under way while this lives.
+pub(crate) struct Turn<'a>(&'a Freeing);
+
+impl Freeing {
+    /// A commit begins that found something to be freed, or nothing. One at a time.
+    pub fn begin(&self, owing: bool) -> Turn<'_> {
+        self.owing.store(owing, Ordering::SeqCst);
+        let turns = self.turns.fetch_add(1, Ordering::SeqCst);
+        assert!(turns.is_multiple_of(2), "one commit at a time");
+        Turn(self)
+    }
+
+    /// What `count` finds, and at least 1 while a commit is under way that may have taken something from where it looks.
+    fn told(&self, count: impl Fn() -> u64) -> u64 {
+        let mut most = 0;
+        for _ in 0..COUNTS_MAX {
+            let before = self.turns.load(Ordering::SeqCst);
+            let taken = !before.is_multiple_of(2) && self.owing.load(Ordering::SeqCst);
+            let found = count().max(u64::from(taken));
+            if self.turns.load(Ordering::SeqCst) == before {
+                return found;
+            }
+            most = most.max(found);
+        }
+        most.max(1)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.turns.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Inner {
+    /// Bytes of destroyed datasets, and 1 if anything else that was deleted is still to be given back.
+    pub(crate) fn freeing(&self) -> u64 {
+        let count = || {
+            let doomed: u64 = {
+                let table = self.table.read();
+                let rows = table.iter_all().map(|(_, entry)| &entry.row).filter(|row| row.destroying);
+                rows.map(|row| row.used.max(1)).sum()
+            };
+            (doomed + self.dead_bytes()).max(u64::from(self.owes_heads()))
+        };
+        if self.is_suspended() || self.read_only { 0 } else { self.freeing.told(count) }
+    }
+
+    /// True if there is something to be freed; what it comes to is not added up.
+    pub(crate) fn is_owing(&self) -> bool {
+        let doomed =
+            || self.table.read().iter_all().any(|(_, entry)| entry.row.destroying || !entry.dead.is_empty());
+        self.owes_heads() || doomed()
+    }
+
+    /// True if something was deleted in an open head.
+    fn owes_heads(&self) -> bool {
+        // A deletion that was let in and then failed leaves nothing to commit.
+        let deleting = || self.admission.is_deleting() && self.has_changes();
+        self.heads().iter().any(|head| head.owes_frees()) || deleting()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_a_commit_took_is_told_until_its_end() {
+        let freeing = Freeing::default();
+        assert_eq!(freeing.told(|| 0), 0);
+        let turn = freeing.begin(true);
+        assert_eq!(freeing.told(|| 0), 1);
+        assert_eq!(freeing.told(|| 9), 9);
+        drop(turn);
+        assert_eq!(freeing.told(|| 0), 0);
+    }
+
+    #[test]
+    fn who_counts_while_a_commit_begins_or_ends_counts_again() {
+        let freeing = Freeing::default();
+        let (turn, counts) = (Cell::new(None), Cell::new(0));
+        let beginning = || {
+            counts.set(counts.get() + 1);
+            if counts.get() == 1 {
+                turn.set(Some(freeing.begin(true)));
+            }
+            0
+        };
+        assert_eq!((freeing.told(beginning), counts.get()), (1, 2));
+        // The rest was put back before the end, which comes after it was counted.
+        let left = Cell::new(0);
+        let ending = || {
+            let found = left.get();
+            left.set(3);
+            drop(turn.take());
+            found
+        };
+        assert_eq!(freeing.told(ending), 3);
+        // Without a moment's peace something is still to be freed.
+        let restless = || {
+            drop(freeing.begin(false));
+            0
+        };
+        assert_eq!(freeing.told(restless), 1);
+    }
+}

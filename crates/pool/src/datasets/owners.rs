@@ -1,0 +1,80 @@
+//! Users and groups of a dataset: what they take up, and their quotas, which are properties (`userquota@1000`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use steadfast_dataset::{Dataset, OwnerQuota};
+use steadfast_format::{DatasetId, Owner, OwnerRow};
+use steadfast_property::{Local, OwnerProperty};
+
+use crate::core::error::Result;
+use crate::core::inner::Inner;
+
+/// The feature without which owners are not counted.
+pub(crate) const FEATURE: &str = "owner_accounting";
+
+/// What a user or a group has of a dataset, and may have.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OwnerUse {
+    /// As of the last commit.
+    pub row: OwnerRow,
+    /// Its quotas.
+    pub quota: OwnerQuota,
+}
+
+/// Quotas of owners among properties.
+fn quotas_of(props: &Local) -> HashMap<Owner, OwnerQuota> {
+    let mut quotas: HashMap<Owner, OwnerQuota> = HashMap::new();
+    for (name, value) in props {
+        let (Some(OwnerProperty { owner: (group, id), objects, used: false }), Ok(limit)) =
+            (OwnerProperty::parse(name), value.parse::<u64>())
+        else {
+            continue;
+        };
+        if limit > 0 {
+            let quota = quotas.entry(if group { Owner::group(id) } else { Owner::user(id) }).or_default();
+            *(if objects { &mut quota.objects } else { &mut quota.bytes }) = Some(limit);
+        }
+    }
+    quotas
+}
+
+impl Inner {
+    /// Counts owners of a dataset as the pool's format allows, and holds them to their quotas.
+    pub(crate) fn watch_owners(&self, id: DatasetId, head: &Dataset) {
+        if self.has_feature(FEATURE) && !self.read_only {
+            head.count_owners();
+        }
+        let table = self.table.read();
+        head.set_owner_quotas(table.get(id).map(|entry| quotas_of(&entry.props)).unwrap_or_default());
+    }
+
+    /// Refuses quotas of owners that nobody counts.
+    pub(crate) fn check_owner_quotas<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
+        let mut names = names;
+        if names.any(|name| OwnerProperty::parse(name).is_some()) {
+            self.need_feature(FEATURE)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What all owners of a dataset have and may have.
+    pub(crate) fn owner_uses(&self, name: &str) -> Result<BTreeMap<Owner, OwnerUse>> {
+        let id = self.table.read().find(name)?;
+        let head = self.open_head(id)?;
+        if head.owners().is_none() {
+            // A pool that is never written to shows what it knows, which is nothing.
+            self.need_feature(FEATURE)?;
+            self.wait_durable()?;
+        }
+        let mut uses: BTreeMap<Owner, OwnerUse> = BTreeMap::new();
+        for (owner, row) in head.owners().unwrap_or_default() {
+            uses.entry(owner).or_default().row = row;
+        }
+        let props = self.table.read().get(id).map(|entry| entry.props.clone()).unwrap_or_default();
+        for (owner, quota) in quotas_of(&props) {
+            uses.entry(owner).or_default().quota = quota;
+        }
+        Ok(uses)
+    }
+}

@@ -1,0 +1,253 @@
+//! Raw datasets: sealed blocks of another pool, kept for who has their key. `docs/decisions/0097-raw-datasets.md`.
+//!
+//! A raw dataset is a dataset like any other, whose files hold what a raw stream brought: one file `roots`, and for each salt a file
+//! in which the block of counter C lies at C times a stride, behind a header. So its snapshots, cells, figures, scrubs and checks are
+//! those of any dataset and want no key. Nobody sees these files: what is shown to who reads it is a *view*, a dataset that cannot be
+//! changed, whose blocks are read from those files and opened as what they were sealed as.
+//!
+//! ## Invariants
+//! (W1) Nothing is sealed with the key of a raw dataset here, so no nonce can be used twice.    `DatasetBlocks::write_many` refuses
+//! (W2) What a view gives has the hash that its pointer says, and opens as a block of the pool and dataset that sealed it.
+//!                                                                                `BlockIo::open_foreign`; test: `tests/raw.rs`
+//! (W3) What is shown as a volume is one, and what is shown as a file system is none.               `view_with`; test: `tests/raw_volumes.rs`
+//! (W4) Pointers of a view never meet those of this pool in a cache: their places mean nothing here.                   `raw_view`
+//! (W5) What a raw snapshot builds upon was sealed by the same pool, under the same family: so relatives have one master key, and a clone's blocks
+//!      that are its origin's open with its own key.                                                      `RawReceiver::roots`; test: `tests/raw_clones.rs`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use parking_lot::RwLock;
+use steadfast_blockio::{Badness, Block, BlockIo, CompressionSetting, ReadContext};
+use steadfast_crypto::BlockKeys;
+use steadfast_dataset::{Blocks, Counters, Dataset, DatasetParts};
+use steadfast_device::Buffer;
+use steadfast_format::raw::{RawBlock, RawRoots, STRIDE, is_stamp};
+use steadfast_format::{Address, BlockPointer, DatasetId, InodeId, PoolGuid, Stamp};
+use steadfast_tree::NodeCache;
+
+use crate::core::error::{Error, Result};
+use crate::core::inner::Inner;
+use crate::datasets::blocks::DatasetBlocks;
+use crate::datasets::deadlist::Deaths;
+use crate::datasets::keys::{unwrap, wrap_aad};
+
+/// Feature of pools with raw datasets.
+pub(crate) const FEATURE: &str = "raw_datasets";
+/// Feature of pools with raw datasets that are volumes.
+pub(crate) const VOLUME_FEATURE: &str = "raw_volumes";
+/// The file of the roots.
+pub(crate) const ROOTS: InodeId = InodeId(2);
+/// Its name.
+pub(crate) const ROOTS_NAME: &[u8] = b"roots";
+/// The root of what is shown, and how a mode says that it is a regular file.
+const VIEW_ROOT: InodeId = InodeId(1);
+const TYPE_BITS: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+/// Nodes that a view keeps opened in memory, in bytes.
+const VIEW_NODES_BYTES: usize = 16 << 20;
+
+/// The file that holds blocks of a salt. Two salts with one file are as unlikely as 62 random bits are to be the same, and
+/// who makes such salts gets blocks that do not open.
+pub(crate) fn file_of(salt: &[u8; 16]) -> InodeId {
+    let made = steadfast_crypto::hash_parts(&[b"steadfast raw file", salt]);
+    let number = u64::from_le_bytes(made[..8].try_into().expect("eight bytes")) >> 2;
+    InodeId(number.max(ROOTS.0 + 1))
+}
+
+/// The name of that file.
+pub(crate) fn name_of(salt: &[u8; 16]) -> Vec<u8> {
+    salt.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+/// Where a block lies in the file of its salt.
+pub(crate) fn offset_of(stamp: &Stamp) -> u64 {
+    stamp.counter * STRIDE
+}
+
+/// Where blocks of a view come from.
+pub(crate) struct RawSource {
+    /// Pool that sealed them.
+    pool: PoolGuid,
+    /// Raw datasets, or snapshots of some, in which they are looked for.
+    carriers: Vec<Arc<Dataset>>,
+}
+
+impl RawSource {
+    /// A block, verified and opened.
+    pub fn read(
+        &self,
+        blockio: &BlockIo,
+        pointer: &BlockPointer,
+        context: &ReadContext<'_>,
+    ) -> Result<Block> {
+        let bad = |reason: String| Error::BadDataset { dataset: context.dataset, reason };
+        let absent =
+            || bad(format!("block {} of salt {} is not there", pointer.stamp.counter, tell(pointer)));
+        if !is_stamp(&pointer.stamp) {
+            return Err(absent());
+        }
+        for carrier in &self.carriers {
+            if let Some((header, bytes)) = stored(carrier, &pointer.stamp)?
+                && header.psize == pointer.psize
+            {
+                let opened = blockio.open_foreign(Buffer::from(bytes), self.pool, pointer, context);
+                if let Err(steadfast_blockio::Error::Bad(fault)) = &opened
+                    && fault.badness() == Badness::Authentication
+                    && let Some(address) = place_of(carrier, &pointer.stamp)
+                {
+                    // No device is to blame; it is counted where it lies, as that of a block of this pool is.
+                    blockio.note_unopened(address);
+                }
+                return Ok(opened?);
+            }
+        }
+        Err(absent())
+    }
+}
+
+fn tell(pointer: &BlockPointer) -> String {
+    String::from_utf8_lossy(&name_of(&pointer.stamp.salt)).into_owned()
+}
+
+/// A block as a raw dataset has it: its header, and its bytes.
+pub(crate) fn stored(carrier: &Dataset, stamp: &Stamp) -> Result<Option<(RawBlock, Vec<u8>)>> {
+    let file = match carrier.inode(file_of(&stamp.salt)) {
+        Ok(file) => file,
+        Err(steadfast_dataset::Error::NoInode(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut header = [0; RawBlock::SIZE];
+    carrier.read(&file, offset_of(stamp), &mut header)?;
+    let Some(header) = RawBlock::decode(&header).ok().filter(|header| header.stamp == *stamp) else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; header.psize as usize];
+    carrier.read(&file, offset_of(stamp) + RawBlock::SIZE as u64, &mut bytes)?;
+    Ok(Some((header, bytes)))
+}
+
+/// Where on devices a raw dataset has a block, or its first bytes; `None` of one so small that it lies in the tree.
+fn place_of(carrier: &Dataset, stamp: &Stamp) -> Option<Address> {
+    let extent = carrier.extent_at(file_of(&stamp.salt), offset_of(stamp)).ok()??;
+    steadfast_dataset::blocks_of(&extent).first().map(|(pointer, _)| pointer.copies[0])
+}
+
+/// The roots that a raw dataset, or a snapshot of one, has.
+pub(crate) fn roots_of(carrier: &Dataset) -> Result<RawRoots> {
+    let bad = |reason: String| Error::BadDataset { dataset: carrier.id(), reason };
+    let mut bytes = vec![0; RawRoots::ENCODED_SIZE];
+    let file = carrier.inode(ROOTS)?;
+    carrier.read(&file, 0, &mut bytes)?;
+    RawRoots::decode(&bytes).map_err(|error| bad(error.to_string()))
+}
+
+/// What who has the key sees of a raw dataset.
+pub(crate) struct View {
+    pub dataset: Arc<Dataset>,
+    pub blocks: Arc<DatasetBlocks>,
+    pub roots: RawRoots,
+}
+
+impl Inner {
+    /// True if a dataset is a raw one.
+    pub(crate) fn is_raw(&self, id: DatasetId) -> bool {
+        self.table.read().get(id).is_some_and(|entry| entry.row.raw)
+    }
+
+    /// What the first of some carriers shows. It is of a raw dataset whose key is loaded, and the others are of the same or of what that is
+    /// a clone of.
+    pub(crate) fn raw_view(&self, id: DatasetId, carriers: Vec<Arc<Dataset>>) -> Result<View> {
+        let roots = roots_of(carriers.first().expect("somebody carries it"))?;
+        let keys = {
+            let table = self.table.read();
+            let keys = table.get(id).and_then(|entry| entry.raw_keys.clone());
+            keys.ok_or_else(|| Error::KeyNotLoaded { name: table.full_name(id) })?
+        };
+        self.view_with(id, carriers, roots, keys)
+    }
+
+    fn view_with(
+        &self,
+        id: DatasetId,
+        carriers: Vec<Arc<Dataset>>,
+        roots: RawRoots,
+        keys: Arc<BlockKeys>,
+    ) -> Result<View> {
+        let blocks = Arc::new(DatasetBlocks {
+            blockio: Arc::clone(&self.blockio),
+            dataset: id,
+            family: roots.family,
+            owner: DatasetId(0),
+            keys: Some(keys),
+            compression: RwLock::new(CompressionSetting::Off),
+            small_bytes_max: AtomicU32::new(0),
+            unit: 1 << self.ashift,
+            cached: AtomicBool::new(false),
+            nodes_cached: AtomicBool::new(true),
+            ahead: AtomicBool::new(false),
+            deaths: Arc::<Deaths>::default(),
+            lister: None,
+            references: Arc::clone(&self.references),
+            dedup: RwLock::default(),
+            digest_key: steadfast_crypto::Key::from_bytes([0; 32]),
+            clock: Arc::clone(&self.env.clock),
+            raw: Some(RawSource { pool: roots.pool, carriers }),
+        });
+        let dataset = Dataset::open(DatasetParts {
+            id,
+            blocks: Arc::clone(&blocks) as Arc<dyn Blocks>,
+            cache: NodeCache::new(VIEW_NODES_BYTES),
+            inodes: Arc::clone(&self.inodes),
+            names: roots.names,
+            extents: roots.extents,
+            settings: self.settings_of(id),
+            txgs: Arc::clone(&self.txgs),
+            env: self.env.clone(),
+            hash_seed: roots.hash_seed,
+            counters: Counters {
+                used: roots.used,
+                data: roots.data,
+                logical: roots.logical,
+                files: roots.files,
+                next_inode: roots.next_inode,
+            },
+        })?;
+        // What the stream said of it nobody could look at; the root is sealed, and says it again.
+        let is_file = dataset.inode(VIEW_ROOT)?.record().mode & TYPE_BITS == REGULAR;
+        if is_file != self.is_volume(id) {
+            let reason = match is_file {
+                true => "it is a volume, and came as a file system",
+                false => "it is a file system, and came as a volume",
+            };
+            return Err(Error::BadDataset { dataset: id, reason: reason.to_owned() });
+        }
+        Ok(View { dataset: Arc::new(dataset), blocks, roots })
+    }
+
+    /// Loads the key of a raw dataset, which is the one it had where it came from.
+    pub(crate) fn load_raw_key(&self, id: DatasetId, name: &str, secret: &[u8], dry_run: bool) -> Result<()> {
+        let carrier = self.open_head(id)?;
+        let roots = roots_of(&carrier)?;
+        let (_, master) = unwrap(name, secret, &roots.wrapped, &wrap_aad(roots.pool, roots.dataset))?;
+        let random = |out: &mut [u8]| self.env.random.fill(out);
+        let keys = Arc::new(BlockKeys::new(master, &random));
+        if dry_run {
+            return Ok(());
+        }
+        // What does not open with it is told here, and not at the first look at a file.
+        self.view_with(id, vec![carrier], roots, Arc::clone(&keys))?;
+        if let Some(entry) = self.table.write().get_mut(id) {
+            entry.raw_keys = Some(keys);
+        }
+        Ok(())
+    }
+
+    /// Refuses what would change the content of a raw dataset, or seal with its key.
+    pub(crate) fn check_not_raw(&self, id: DatasetId, name: &str) -> Result<()> {
+        match self.is_raw(id) {
+            true => Err(Error::Raw { name: name.to_owned() }),
+            false => Ok(()),
+        }
+    }
+}

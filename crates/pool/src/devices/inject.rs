@@ -1,0 +1,45 @@
+//! Faults on purpose on a pool's devices, for whoever wants to see it heal: on those that hold what it holds, and on log and cache devices.
+//! Nothing of it is stored: it ends with the import. A spare that waits is not asked for anything, so there is nothing to do to it.
+
+use std::sync::Arc;
+
+use steadfast_device::inject::Injector;
+pub use steadfast_device::inject::{Armed, Calls, Injection, When};
+
+use crate::Pool;
+use crate::core::error::{Error, Result};
+
+impl Pool {
+    /// What stands before each device that is in use, by its path.
+    fn injectors(&self) -> Vec<(String, Arc<Injector>)> {
+        let leaves = self.inner.leaves().into_iter().map(|leaf| (leaf.path(), Arc::clone(&leaf.injector)));
+        leaves.chain(self.inner.log_injectors()).chain(self.inner.cache_injectors()).collect()
+    }
+
+    /// Injects something into the calls of the device at this path.
+    ///
+    /// # Errors
+    /// If the pool uses no such device.
+    pub fn inject(&self, path: &str, injection: Injection) -> Result<()> {
+        let found = self.injectors().into_iter().find(|(known, _)| known == path);
+        let (_, injector) =
+            found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })?;
+        injector.arm(injection);
+        Ok(())
+    }
+
+    /// What is injected, by the paths of devices.
+    #[must_use]
+    pub fn injected(&self) -> Vec<(String, Vec<Armed>)> {
+        let armed = self.injectors().into_iter().map(|(path, injector)| (path, injector.armed()));
+        armed.filter(|(_, armed)| !armed.is_empty()).collect()
+    }
+
+    /// Injects nothing any more into the device at this path, or into any. Gives how many injections there were.
+    pub fn clear_injected(&self, path: Option<&str>) -> usize {
+        let all = self.injectors().into_iter();
+        all.filter(|(known, _)| path.is_none_or(|path| known == path))
+            .map(|(_, injector)| injector.clear())
+            .sum()
+    }
+}

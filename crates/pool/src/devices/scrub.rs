@@ -1,0 +1,778 @@
+//! Scrub and resilver: every redundant segment is mended, batch after batch, between commits.
+//!
+//! ## Order
+//! First the pool's own metadata is read node by node, by judgement, from the root on, which heals it: of a mirror every copy. Then segments in the order
+//! of their ids: the order in which they were written, and on a pool that fills up the order of their slots. A scrub takes all,
+//! a resilver those that miss a column or have one on a device that leaves. At last a scrub walks to the blocks that lie on single
+//! devices, of whose segments no checksums are stored (`scrub_walk.rs`).
+//!
+//! ## Invariants
+//! (K1) A scan is bounded in each look by [`STEP_NS`] and the batch begun by then, which is sized to take about as long (for a resilver
+//!      [`ALONE_NS`] where nothing is written), and rests as long as it worked while there is other load, so commits go on beside it.
+//!      Load is what is written, and beside a scrub what is read, from devices or from memory: a resilver, without which redundancy
+//!      is missing, does not wait for readers.          `scan_step`
+//! (K2) Where it is is part of every commit: after a crash it goes on at most one commit's work before where it was.
+//! (K3) It needs no key of any dataset: checksums are of bytes as they lie.                  `steadfast_segment::Mended`
+//! (K5) Where `scrublimit` is set, a scrub reads no more beside other load than that many bytes a second, counted over a batch
+//!      and the rest after it.                                                                       `scan_limit`
+//! (K6) Who asks how far it is waits for no batch: what is told while one is under way was so when it began.    `ask_scan`
+//! (K4) A device that leaves is forgotten only when no row of a committed root names it.              `finish_leaving`
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use steadfast_blockio::{Block, ReadContext};
+use steadfast_device::Device;
+use steadfast_env::Job;
+use steadfast_format::node::Node;
+use steadfast_format::{
+    BlockPointer, Checksums, DatasetId, DeviceId, LeafConfig, LeafState, MetaKey, ScanKind, ScanRow,
+    ScanState, SegmentId, medium,
+};
+use steadfast_segment::{Depth, MemberSpec};
+
+use crate::core::error::{Error, Result};
+use crate::core::events::EventKind;
+use crate::core::inner::{Inner, Leaf};
+use crate::devices::scrub_walk::{Tally, Walk};
+use crate::import::create::DeviceHandle;
+
+/// How long one look may take.
+pub(crate) const STEP_NS: u64 = 20_000_000;
+/// How long a batch of a resilver should take where nothing is written meanwhile. At its end devices wait for the slowest of them and
+/// for what is computed and written last: a resilver, which reads some columns of a segment and then writes another, loses more by
+/// that than a scrub, and is waited for.
+const ALONE_NS: u64 = 5 * STEP_NS;
+/// Bytes of segments that are mended together: at first and on slow devices, and at most.
+const BATCH_BYTES_MIN: u64 = 8 << 20;
+const BATCH_BYTES_MAX: u64 = 128 << 20;
+/// Leaves of the meta tree put in order together, and who reads them at once.
+const STEP_NODES: usize = 256;
+const READERS: usize = 16;
+/// Pause between looks beside other load.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+
+/// Whoever has had the scan for so long has told of it meanwhile.
+pub(crate) const TOLD_SOON: Duration = Duration::from_millis(1);
+/// For so long after it was last seen other load counts as going on.
+const LOAD_LASTS_NS: u64 = 1_000_000_000;
+
+/// What keeps a scrub within its bandwidth.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// Bytes a second.
+    rate: u64,
+    /// How long it has to wait yet.
+    rest: Option<Duration>,
+}
+
+/// What is asked of a scrub.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ScrubCommand {
+    /// Begin, or go on if it is paused.
+    Start,
+    /// Stop, so that it may go on later.
+    Pause,
+    /// End.
+    Stop,
+}
+
+/// A node of the meta tree that is to be read.
+#[derive(Clone, Copy)]
+pub(crate) struct MetaNode {
+    pub pointer: BlockPointer,
+    pub is_leaf: bool,
+}
+
+impl MetaNode {
+    /// The root, of whatever level.
+    pub fn root(pointer: BlockPointer) -> MetaNode {
+        MetaNode { pointer, is_leaf: false }
+    }
+}
+
+/// The scan under way, or the last one.
+pub(crate) struct Scan {
+    pub row: ScanRow,
+    /// Segments to be looked at; filled when it begins or goes on.
+    pub queue: Option<VecDeque<SegmentId>>,
+    /// Nodes of the meta tree to be read.
+    pub nodes: Vec<MetaNode>,
+    /// To be stored with the next commit.
+    pub dirty: bool,
+    /// Bytes of segments that are mended together.
+    batch_bytes: u64,
+    /// Segments that cannot be read whole.
+    pub stuck: BTreeSet<SegmentId>,
+    /// The walk to what lies on single devices, once segments were looked at.
+    pub walk: Option<Walk>,
+    /// Beside other load the next look comes no sooner: what the last one read took its share of the bandwidth.
+    rest_until_ns: u64,
+    /// What others had read when it last looked, and when it last saw that they do anything.
+    reads_seen: u64,
+    others_ns: Option<u64>,
+}
+
+impl Scan {
+    pub fn new(row: ScanRow) -> Scan {
+        let (dirty, batch_bytes) = (false, BATCH_BYTES_MIN);
+        Scan {
+            row,
+            queue: None,
+            nodes: Vec::new(),
+            dirty,
+            batch_bytes,
+            stuck: BTreeSet::new(),
+            walk: None,
+            rest_until_ns: 0,
+            reads_seen: 0,
+            others_ns: None,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.row.state == ScanState::Active
+    }
+
+    /// Other load was seen, or may go on: a moment between two calls is no end of it.
+    fn sees_others(&self, now_ns: u64) -> bool {
+        self.others_ns.is_some_and(|others| now_ns.saturating_sub(others) < LOAD_LASTS_NS)
+    }
+
+    /// Takes more or less at once, so that a batch takes about as long as it should (K1).
+    fn pace(&mut self, batch_ns: u64, is_alone: bool) {
+        let wanted_ns = if is_alone && self.row.kind == ScanKind::Resilver { ALONE_NS } else { STEP_NS };
+        if batch_ns < wanted_ns {
+            self.batch_bytes = (self.batch_bytes * 2).min(BATCH_BYTES_MAX);
+        } else if batch_ns > 3 * wanted_ns {
+            let fitting = u128::from(self.batch_bytes) * u128::from(2 * wanted_ns) / u128::from(batch_ns);
+            self.batch_bytes = u64::try_from(fitting).unwrap_or(BATCH_BYTES_MAX).max(BATCH_BYTES_MIN);
+        }
+    }
+}
+
+/// What is known of the scan while it is at work and nobody else may look at it.
+pub(crate) struct Told {
+    row: ScanRow,
+    left_out: Vec<String>,
+}
+
+/// How a device is taken out of use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Offline {
+    /// As if it had failed: a spare steps in for it.
+    pub as_failed: bool,
+    /// An import takes it into use again.
+    pub until_import: bool,
+}
+
+/// A verb under way that something is to follow: see [`Inner::resilver_due`] and [`Inner::expansion_due`].
+pub(crate) struct Due<'a>(&'a AtomicUsize);
+
+impl<'a> Due<'a> {
+    fn counted_by(count: &'a AtomicUsize) -> Due<'a> {
+        count.fetch_add(1, Ordering::AcqRel);
+        Due(count)
+    }
+}
+
+impl Drop for Due<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Inner {
+    /// Begins, pauses or ends a scrub.
+    pub(crate) fn scrub(&self, command: ScrubCommand) -> Result<()> {
+        self.check_writable()?;
+        let pool = || self.name();
+        if command == ScrubCommand::Start {
+            // What is open is in memory, and what lies of it on the devices is looked at like all else once it is closed.
+            let turn = self.sync_turn.lock();
+            self.space.close_open()?;
+            drop(turn);
+            self.commit_changes()?;
+        }
+        let mut scan = self.scan.lock();
+        let state = scan.as_ref().map(|scan| (scan.row.kind, scan.row.state));
+        let word = match (command, state) {
+            (_, Some((ScanKind::Resilver, ScanState::Active))) => {
+                return Err(Error::ScanActive { pool: pool(), what: "resilver" });
+            }
+            (ScrubCommand::Start, Some((ScanKind::Scrub, ScanState::Active))) => {
+                return Err(Error::ScanActive { pool: pool(), what: "scrub" });
+            }
+            (ScrubCommand::Start, Some((ScanKind::Scrub, ScanState::Paused))) => {
+                let scan = scan.as_mut().expect("it is paused");
+                (scan.row.state, scan.queue, scan.dirty) = (ScanState::Active, None, true);
+                "resume"
+            }
+            (ScrubCommand::Start, _) => {
+                *scan = Some(self.begin_scan(ScanKind::Scrub));
+                "start"
+            }
+            (ScrubCommand::Pause, Some((ScanKind::Scrub, ScanState::Active))) => {
+                let scan = scan.as_mut().expect("it is active");
+                (scan.row.state, scan.dirty) = (ScanState::Paused, true);
+                "pause"
+            }
+            (ScrubCommand::Stop, Some((ScanKind::Scrub, ScanState::Active | ScanState::Paused))) => {
+                let now = self.now_ns();
+                let scan = scan.as_mut().expect("it is under way");
+                (scan.row.state, scan.row.ended_ns, scan.dirty) = (ScanState::Canceled, now, true);
+                "cancel"
+            }
+            (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(Error::ScanNone { pool: pool() }),
+        };
+        drop(scan);
+        self.note_scan("scrub", word);
+        Ok(())
+    }
+
+    pub(crate) fn note_scan(&self, what: &'static str, word: &'static str) {
+        self.events.note(EventKind::Scan { what, word });
+        let txg = self.txgs.gate.open_txg();
+        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &format!("{what} {word}"));
+        self.changed.store(true, Ordering::Release);
+        self.txgs.commits.nudge();
+    }
+
+    pub(crate) fn begin_scan(&self, kind: ScanKind) -> Scan {
+        let ids = self.space.mendable(kind == ScanKind::Resilver);
+        let stored: u64 = ids.iter().map(|id| self.space.stored_bytes(*id)).sum();
+        let total = stored + if kind == ScanKind::Scrub { self.single_bytes() } else { 0 };
+        let until = SegmentId(ids.last().map_or(0, |id| id.0) + 1);
+        let mut scan = Scan::new(ScanRow {
+            kind,
+            state: ScanState::Active,
+            device: 0,
+            next: SegmentId(0),
+            until,
+            begun_ns: self.now_ns(),
+            ended_ns: 0,
+            total,
+            read: 0,
+            repaired: 0,
+            rebuilt: 0,
+            lost: 0,
+            missing: 0,
+        });
+        scan.dirty = true;
+        scan
+    }
+
+    /// Ends what is open and incomplete, and lets the next commit give the log other segments: so that a resilver finds all there is.
+    /// Under `sync_turn`, and followed by a commit.
+    pub(crate) fn prepare_resilver(&self) -> Result<()> {
+        self.space.close_incomplete()?;
+        self.move_log.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the log other segments than it has, if that was asked for: this commit holds all that it promised. At the beginning of
+    /// a commit.
+    pub(crate) fn move_log_away(&self) {
+        // What is held for a key that is not there no root holds.
+        if self.held.lock().count() > 0 || !self.move_log.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        if !self.space.log_segments().is_empty() {
+            self.log.stand_down();
+            self.space.drop_log();
+            self.log.want();
+        }
+    }
+
+    /// From now until what it gives is dropped a resilver is about to begin: what changes is seen before that, as labels and commits
+    /// take their time, and whoever sees it and waits for the resilver is to wait for its end and not to find none.
+    pub(crate) fn resilver_due(&self) -> Due<'_> {
+        Due::counted_by(&self.resilvers_due)
+    }
+
+    /// The same for a raidz group that becomes wider, and is to be evened out.
+    pub(crate) fn expansion_due(&self) -> Due<'_> {
+        Due::counted_by(&self.expansions_due)
+    }
+
+    /// Whether a resilver is about to begin. Looked at in the order in which one thing becomes the next: a spare that is to step in or to
+    /// go, who lets it, the commit that is asked for, and who makes it.
+    pub(crate) fn is_resilver_due(&self) -> bool {
+        let due = || self.resilvers_due.load(Ordering::Acquire) > 0;
+        self.is_spare_due() || due() || self.resilver_wanted.load(Ordering::Acquire) || due()
+    }
+
+    /// Begins a resilver if a segment misses a column that a device could take, in place of a scrub.
+    pub(crate) fn resilver_if_needed(&self) {
+        if self.read_only || self.space.mendable(true).is_empty() {
+            return;
+        }
+        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        self.note_scan("resilver", "start");
+    }
+
+    /// What the meta tree stores of the scan, if that changed.
+    pub(crate) fn scan_item(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut scan = self.scan.lock();
+        let scan = scan.as_mut()?;
+        let dirty = std::mem::take(&mut scan.dirty);
+        dirty.then(|| (MetaKey::Scan.encode(), Some(scan.row.encode())))
+    }
+
+    /// A part of the scan under way. Sync context only, between commits. Gives when to look again, `None` if nothing is under
+    /// way.
+    pub(crate) fn scan_step(&self) -> Result<Option<Duration>> {
+        if !self.scan.lock().as_ref().is_some_and(Scan::is_active) {
+            return Ok(None);
+        }
+        let began_ns = self.env.clock.monotonic_ns();
+        self.look_for_others(began_ns);
+        let limit = self.scan_limit(began_ns);
+        if let Some(rest) = limit.and_then(|limit| limit.rest) {
+            return Ok(Some(rest));
+        }
+        let _turn = self.sync_turn.lock();
+        self.check_anchor()?;
+        // Whoever stops it waits for one look.
+        let mut under_way = self.scan.lock();
+        let Some(scan) = under_way.as_mut().filter(|scan| scan.is_active()) else { return Ok(None) };
+        let read_before = scan.row.read;
+        self.tell_scan(scan);
+        let result = self.scan_some(scan, began_ns, limit.is_some());
+        scan.reads_seen = self.blockio.statistics().blocks_asked();
+        let beside_readers = scan.row.kind == ScanKind::Scrub && scan.sees_others(began_ns);
+        if let Some(Limit { rate, .. }) = limit {
+            // (K5)
+            let nanos = u128::from(scan.row.read - read_before) * 1_000_000_000 / u128::from(rate);
+            scan.rest_until_ns = began_ns.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+        }
+        // Whoever sees that it ended sees what it says of the devices.
+        self.diagnose();
+        let ended = scan.row.state == ScanState::Finished;
+        let what = if scan.row.kind == ScanKind::Scrub { "scrub" } else { "resilver" };
+        // In this order: who finds nothing told waits for no more than the next line.
+        *self.scan_told.lock() = None;
+        drop(under_way);
+        result?;
+        if ended {
+            self.note_scan(what, "finish");
+            // Whoever waits for a device to leave waits for the commit that names it no more.
+            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        }
+        self.changed.store(true, Ordering::Release);
+        let busy = beside_readers || self.txgs.budget.fullness() > 0;
+        Ok(Some(if busy { PAUSE } else { Duration::ZERO }))
+    }
+
+    /// Bytes a second that a scrub reads at most beside other load, if the operator set that.
+    pub(crate) fn scrub_limit(&self) -> Option<u64> {
+        let props = self.props.read();
+        let set = props.values.get("scrublimit").and_then(|value| value.parse().ok());
+        set.filter(|rate| *rate > 0)
+    }
+
+    /// Notes whether anybody read or wrote since the last look.
+    fn look_for_others(&self, now_ns: u64) {
+        let asked = self.blockio.statistics().blocks_asked();
+        let writes = self.txgs.budget.fullness() > 0;
+        if let Some(scan) = self.scan.lock().as_mut() {
+            if writes || asked != scan.reads_seen {
+                scan.others_ns = Some(now_ns);
+            }
+            scan.reads_seen = asked;
+        }
+    }
+
+    /// What keeps the scrub under way within its bandwidth now, if there is other load.
+    fn scan_limit(&self, now_ns: u64) -> Option<Limit> {
+        let rate = self.scrub_limit()?;
+        let scan = self.scan.lock();
+        let scan =
+            scan.as_ref().filter(|scan| scan.row.kind == ScanKind::Scrub && scan.sees_others(now_ns))?;
+        let rest = scan.rest_until_ns.checked_sub(now_ns).filter(|rest| *rest > 0);
+        Some(Limit { rate, rest: rest.map(|rest| Duration::from_nanos(rest.min(LOAD_LASTS_NS))) })
+    }
+
+    /// With `once` no more than one batch.
+    fn scan_some(&self, scan: &mut Scan, began_ns: u64, once: bool) -> Result<()> {
+        if scan.queue.is_none() {
+            scan.walk = None;
+            let all = self.space.mendable(scan.row.kind == ScanKind::Resilver);
+            let left = all.into_iter().filter(|id| *id >= scan.row.next && *id < scan.row.until);
+            scan.queue = Some(left.collect());
+            scan.nodes = self.meta_root().into_iter().collect();
+        }
+        scan.dirty = true;
+        let depth = if scan.row.kind == ScanKind::Scrub { Depth::All } else { Depth::Needed };
+        while self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+            if !scan.nodes.is_empty() {
+                let tally = self.read_nodes(&mut scan.nodes);
+                scan.row.repaired += tally.repaired;
+                scan.row.lost += tally.lost;
+                continue;
+            }
+            let batch = self.next_batch(scan, once)?;
+            let Some(((first, _), (last, _))) = batch.first().zip(batch.last()) else {
+                if scan.row.kind == ScanKind::Scrub {
+                    let walk = scan.walk.get_or_insert_with(|| self.begin_walk());
+                    if let Some(tally) = self.walk_step(walk, once) {
+                        scan.row.read += tally.read;
+                        scan.row.repaired += tally.repaired;
+                        scan.row.lost += tally.lost;
+                        self.tell_scan(scan);
+                        if once && tally.read > 0 {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                }
+                (scan.row.state, scan.row.ended_ns) = (ScanState::Finished, self.now_ns());
+                if scan.row.lost > 0 {
+                    self.begin_search();
+                }
+                return Ok(());
+            };
+            let batch_ns = self.env.clock.monotonic_ns();
+            let others = || {
+                // A segment whose checksums cannot be had is mended itself, and says so.
+                let beside = self.space.beside(*first, *last).into_iter();
+                beside.map(|id| self.checksums_of(id).unwrap_or_default()).collect()
+            };
+            let mended = self.space.mend_all(&batch, depth, &others)?;
+            scan.row.next = SegmentId(last.0 + 1);
+            let is_alone = self.txgs.budget.fullness() == 0;
+            scan.pace(self.env.clock.monotonic_ns().saturating_sub(batch_ns), is_alone);
+            scan.row.read += mended.read_bytes;
+            scan.row.repaired += mended.repaired_bytes;
+            scan.row.rebuilt += mended.rebuilt_bytes;
+            scan.row.lost += mended.lost_bytes;
+            scan.row.missing += u64::from(mended.missing);
+            self.tell_scan(scan);
+            if once {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the reading of the meta tree as of the last commit begins.
+    pub(crate) fn meta_root(&self) -> Option<MetaNode> {
+        self.commit_state.lock().last.as_ref().map(|root| MetaNode::root(root.meta))
+    }
+
+    /// Reads some nodes of the meta tree from the devices, all copies: what is wrong in one is healed by reading it. Leaves, which are
+    /// nearly all of them, in the order of their places and many at a time: on disks each costs a turn for each column of each copy, and
+    /// where one is wrong those for the other columns and for writing it anew, and no two disks wait for each other. As many as fit into a look (K1), and one by each reader at least.
+    pub(crate) fn read_nodes(&self, nodes: &mut Vec<MetaNode>) -> Tally {
+        let began_ns = self.env.clock.monotonic_ns();
+        let over = || self.env.clock.monotonic_ns().saturating_sub(began_ns) >= STEP_NS;
+        let mut leaves = Vec::new();
+        while leaves.len() < STEP_NODES
+            && let Some(leaf) = nodes.pop_if(|node| node.is_leaf)
+        {
+            leaves.push(leaf);
+        }
+        if leaves.is_empty() {
+            return nodes.pop().map_or_else(Tally::default, |node| self.read_inner(&node.pointer, nodes));
+        }
+        leaves.sort_by_key(|leaf| leaf.pointer.copies[0]);
+        let (whole, left) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+        let share = leaves.len().div_ceil(READERS);
+        let jobs = leaves.chunks(share).map(|some| -> Job<'_> {
+            let (whole, left, over) = (&whole, &left, &over);
+            Box::new(move || {
+                for (at, leaf) in some.iter().enumerate() {
+                    if at > 0 && over() {
+                        left.lock().extend_from_slice(&some[at..]);
+                        break;
+                    }
+                    let tally = self.look_at(&leaf.pointer);
+                    if tally.lost > 0 {
+                        // Notes it as damage.
+                        let _ = self.read_node(&leaf.pointer);
+                    }
+                    whole.lock().add(tally);
+                }
+            })
+        });
+        self.env.tasks.run_waiting(jobs.collect());
+        nodes.extend(left.into_inner());
+        whole.into_inner()
+    }
+
+    /// A node above leaves, whose children are to be read then.
+    fn read_inner(&self, pointer: &BlockPointer, nodes: &mut Vec<MetaNode>) -> Tally {
+        let tally = self.look_at(pointer);
+        // A node that was replaced meanwhile is found nowhere; the new one was written since.
+        let Some(bytes) = self.read_node(pointer) else { return tally };
+        let Ok(node) = Node::decode(&bytes) else { return tally };
+        if node.level() > 0 {
+            let is_leaf = node.level() == 1;
+            let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
+            nodes.extend(children.map(|pointer| MetaNode { pointer, is_leaf }));
+        }
+        tally
+    }
+
+    fn read_node(&self, pointer: &BlockPointer) -> Option<Block> {
+        let keys = self.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys));
+        let context =
+            ReadContext { dataset: DatasetId(0), family: DatasetId(0), keys: keys.as_deref(), cache: false };
+        self.blockio.read(pointer, &context).ok()
+    }
+
+    /// Datasets that the last scrub left out, because their keys were not loaded.
+    pub(crate) fn scrub_left_out(&self) -> Vec<String> {
+        let left_out = |scan: &Scan| scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
+        self.ask_scan(|scan| scan.as_ref().map(left_out).unwrap_or_default(), |told| told.left_out.clone())
+    }
+
+    /// What is to be known of the scan: of itself, or as long as a batch of it is under way of what was told before that (K6).
+    fn ask_scan<R>(&self, of_scan: impl FnOnce(&Option<Scan>) -> R, of_told: impl FnOnce(&Told) -> R) -> R {
+        loop {
+            if let Some(told) = self.scan_told.lock().as_ref() {
+                return of_told(told);
+            }
+            // Whoever has it for longer tells of it first.
+            if let Some(scan) = self.scan.try_lock_for(TOLD_SOON) {
+                return of_scan(&scan);
+            }
+        }
+    }
+
+    /// Tells how far the scan is, for who asks while it is at work.
+    fn tell_scan(&self, scan: &Scan) {
+        let left_out = scan.walk.as_ref().map(|walk| self.left_out(walk)).unwrap_or_default();
+        *self.scan_told.lock() = Some(Told { row: scan.row, left_out });
+    }
+
+    /// The next segments to be mended together, with their checksums.
+    fn next_batch(
+        &self,
+        scan: &mut Scan,
+        small: bool,
+    ) -> Result<Vec<(SegmentId, Vec<[u8; Checksums::SIZE]>)>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let most = if small { 1 } else { scan.batch_bytes };
+        while bytes < most {
+            let Some(id) = scan.queue.as_mut().and_then(VecDeque::pop_front) else { break };
+            let fitted = self.space.fit(id)?;
+            if fitted.complete && scan.row.kind == ScanKind::Resilver {
+                continue;
+            }
+            bytes += self.space.stored_bytes(id);
+            let sums = match fitted.sums {
+                Some(sums) => sums,
+                None => self.checksums_of(id)?,
+            };
+            batch.push((id, sums));
+        }
+        Ok(batch)
+    }
+
+    /// The scan as it is.
+    pub(crate) fn scan_status(&self) -> Option<ScanRow> {
+        self.ask_scan(|scan| scan.as_ref().map(|scan| scan.row), |told| Some(told.row))
+    }
+
+    pub(crate) fn leaf_named(&self, path: &str) -> Result<Arc<Leaf>> {
+        let found = self.leaves().into_iter().find(|leaf| leaf.path() == path);
+        found.ok_or_else(|| Error::ForeignDevice { path: path.to_owned(), pool: self.name() })
+    }
+
+    /// Takes a device of a group out of use. Durable when it returns, but for what shall end with the next import.
+    pub(crate) fn offline(&self, path: &str, how: Offline) -> Result<()> {
+        self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.offline_log(&log, how);
+        }
+        let leaf = self.leaf_named(path)?;
+        {
+            let _turn = self.sync_turn.lock();
+            if matches!(leaf.config().state, LeafState::Offline | LeafState::Spared) {
+                return Ok(());
+            }
+            if !self.space.take_out(leaf.id()) {
+                return Err(Error::DeviceNeeded { pool: self.name(), path: path.to_owned() });
+            }
+            let state = if how.as_failed { LeafState::Faulted } else { LeafState::Offline };
+            leaf.config.write().state = state;
+            if how.until_import {
+                self.until_import.lock().insert(leaf.id());
+            } else {
+                self.until_import.lock().remove(&leaf.id());
+            }
+            self.commit_state.lock().labels_dirty = true;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// Takes a device into use again: one that was offline as it is, one that failed or was missing as `open` finds it. What it
+    /// missed is resilvered. True if it was out of use.
+    pub(crate) fn online(&self, path: &str, open: &dyn Fn() -> Result<Arc<dyn Device>>) -> Result<bool> {
+        self.check_writable()?;
+        if let Some(log) = self.log_named(path) {
+            return self.online_log(&log, open);
+        }
+        let leaf = self.leaf_named(path)?;
+        if leaf.config().state == LeafState::Spared {
+            leaf.device.release();
+            self.relieve(&leaf, DeviceHandle { path: path.to_owned(), device: open()? })?;
+            return Ok(true);
+        }
+        let _due = self.resilver_due();
+        {
+            let _turn = self.sync_turn.lock();
+            let state = leaf.config().state;
+            if matches!(state, LeafState::Online | LeafState::Leaving) {
+                return Ok(false);
+            }
+            let leaf = if state == LeafState::Offline {
+                leaf
+            } else {
+                leaf.device.release();
+                let injector = Arc::clone(&leaf.injector);
+                let new =
+                    Arc::new(Leaf::with_injector(leaf.config(), open()?, &self.env, &self.events, injector));
+                let label = crate::import::scan::label_of(&*new.device)?;
+                if label.pool != self.guid || label.device_guid != leaf.config().guid {
+                    return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
+                }
+                let mut leaves = self.leaves.write();
+                let place =
+                    leaves.iter_mut().find(|other| other.id() == new.id()).expect("found by its path");
+                *place = Arc::clone(&new);
+                new
+            };
+            self.space.take_in(leaf.id(), Arc::clone(&leaf.device));
+            self.until_import.lock().remove(&leaf.id());
+            // A spare that was sent back steps in if it fails again.
+            self.unhelped.lock().remove(&leaf.id());
+            leaf.config.write().state = LeafState::Online;
+            self.commit_state.lock().labels_dirty = true;
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        self.resilver_if_needed();
+        Ok(true)
+    }
+
+    /// Releases a device that is out of use.
+    pub(crate) fn let_go(&self, path: &str) -> Result<()> {
+        if let Some(log) = self.log_named(path) {
+            return self.let_go_of_log(&log);
+        }
+        let leaf = self.leaf_named(path)?;
+        match leaf.config().state {
+            LeafState::Online | LeafState::Leaving => {
+                Err(Error::StillInUse { pool: self.name(), path: path.to_owned() })
+            }
+            LeafState::Offline
+            | LeafState::Faulted
+            | LeafState::Gone
+            | LeafState::Spared
+            | LeafState::Parted => {
+                leaf.device.release();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether what lives, and what was let in, has room if a device had so many slots. Where devices of a group differ, a smaller one can
+    /// hold all columns of the old one and still take room from segments of the others.
+    fn fits_with(&self, device: DeviceId, slots: u32) -> bool {
+        let live = self.space.accounting().live_bytes;
+        let needed = live.saturating_add(self.txgs.budget.reserved().space);
+        self.space.capacity_with(device, slots).is_none_or(|capacity| needed <= capacity)
+    }
+
+    /// The least slots of a device that may take the place of another, which has columns in so many.
+    fn slots_needed(&self, config: &LeafConfig, held: u32) -> u32 {
+        let (mut least, mut most) = (held, config.slots.max(held));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if self.fits_with(config.id, middle) {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        least
+    }
+
+    /// Puts a device into the place of another of a group: what the old one holds, or should hold, is built on the new one, and
+    /// then the old one leaves. Begun when it returns.
+    pub(crate) fn replace(&self, old: &str, new: DeviceHandle, force: bool) -> Result<()> {
+        self.check_writable()?;
+        if let Some(log) = self.log_named(old) {
+            return self.replace_log(&log, new, force);
+        }
+        let leaf = self.leaf_named(old)?;
+        let config = leaf.config();
+        if config.state == LeafState::Leaving {
+            return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+        }
+        let spare = |path: &str| self.aux.read().iter().any(|aux| aux.path == path);
+        if spare(&new.path) {
+            return Err(Error::Twice { path: new.path });
+        }
+        if self.leaves().iter().any(|other| other.path() == new.path && other.id() != config.id) {
+            return Err(Error::Twice { path: new.path });
+        }
+        crate::devices::grow::check_unoccupied(&new, force)?;
+        let bytes = new.device.character().size_bytes;
+        if config.state == LeafState::Spared {
+            return self.relieve(&leaf, new);
+        }
+        let slots = medium::slot_count(bytes, self.column_of(&config));
+        let held = u32::try_from(self.space.columns_on(config.id).max(1)).unwrap_or(u32::MAX);
+        if slots < held || slots < config.slots && !self.fits_with(config.id, slots) {
+            let needed = medium::device_bytes(self.slots_needed(&config, held), self.column_of(&config));
+            return Err(Error::TooSmall { path: new.path, bytes, needed });
+        }
+        if self.leaves().len() >= steadfast_format::LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        self.need_places(1)?;
+        if !(new.device.character().appendable && leaf.device.character().appendable) {
+            return Err(Error::GroupOfObjects { path: new.path, group: "mirror".to_owned() });
+        }
+        self.form_mirror(&leaf)?;
+        let _due = self.resilver_due();
+        {
+            let _turn = self.sync_turn.lock();
+            let id = DeviceId(self.space.last_device().0 + 1);
+            let (group, guid) = (leaf.config().group, self.env.random.nonzero_u64());
+            let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
+            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
+            added.erase_rings()?;
+            leaf.config.write().state = LeafState::Leaving;
+            let before = self.leaves();
+            {
+                let mut leaves = self.leaves.write();
+                let at = leaves.iter().position(|other| other.id() == config.id).expect("found by its path");
+                leaves.insert(at + 1, Arc::clone(&added));
+            }
+            self.write_labels_or(&[Arc::clone(&added.device)], || {
+                leaf.config.write().state = config.state;
+                *self.leaves.write() = before;
+            })?;
+            let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+            assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
+            self.space.set_leaving(config.id, true);
+            self.replacing.lock().push(config.id);
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        *self.scan.lock() = Some(self.begin_scan(ScanKind::Resilver));
+        self.note_scan("resilver", "start");
+        Ok(())
+    }
+}

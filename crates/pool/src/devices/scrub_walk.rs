@@ -1,0 +1,237 @@
+//! Scrub of what lies on single devices. No checksums are stored of their segments: what a block should hold only the pointer to it
+//! says. So a scrub walks from the roots of all datasets as of one commit to every block, compares each copy that lies on a single
+//! device with the hash in its pointer, puts a copy right if another is, and names the file and range of what is lost.
+//!
+//! ## Invariants
+//! (J1) A block that was replaced or freed since the walk read the pointer to it is no error: its address is of a segment that is
+//!      gone, or its bytes are still what they were, for no segment's name is used twice.        `Inner::look_at`
+//! (J2) The walk opens nothing of a dataset whose key is not loaded; who asks is told which those are.
+//! (J3) The stack holds the unvisited siblings along one path from a root, and the blocks of one leaf.
+//!
+//! ## What a crash does
+//! The walk begins again from the roots: where it was is not stored.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use steadfast_blockio::ReadContext;
+use steadfast_crypto::hash;
+use steadfast_device::Buffer;
+use steadfast_env::Job;
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::ExtentsKey;
+use steadfast_format::node::Node;
+use steadfast_format::{BlockKind, BlockPointer, DatasetId, InodeId, Txg};
+use steadfast_segment::ReadError;
+
+use crate::core::inner::Inner;
+
+/// Bytes of content looked at together: as many as keep all processors busy, or few if the bandwidth is bounded.
+const TOGETHER_BYTES: u64 = 16 << 20;
+const FEW_BYTES: u64 = 1 << 20;
+
+/// What looking at blocks found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes of copies that were wrong and are right again.
+    pub repaired: u64,
+    /// Bytes of blocks of which no copy is right.
+    pub lost: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Tally) {
+        self.read += other.read;
+        self.repaired += other.repaired;
+        self.lost += other.lost;
+    }
+}
+
+/// A block to be looked at.
+enum Visit {
+    Node(Tree, BlockPointer),
+    Content { tree: Tree, inode: InodeId, range: Range<u64>, pointer: BlockPointer },
+}
+
+/// Whose a block is, and which of its blocks are looked at.
+#[derive(Clone, Copy)]
+struct Tree {
+    dataset: DatasetId,
+    /// Of a snapshot those that were born after the one before it, of a clone after its origin: what is older was looked at there.
+    after: Txg,
+    /// It is what the dataset is now, so damage is that of a file.
+    is_head: bool,
+}
+
+/// How far a walk is.
+pub(crate) struct Walk {
+    /// The next one last.
+    todo: Vec<Visit>,
+    /// Datasets whose keys are not loaded (J2).
+    locked: BTreeSet<DatasetId>,
+}
+
+impl Inner {
+    /// A walk from the roots of the last commit; empty if no device stands alone.
+    pub(crate) fn begin_walk(&self) -> Walk {
+        let mut walk = Walk { todo: Vec::new(), locked: BTreeSet::new() };
+        if self.leaves().iter().any(|leaf| leaf.config().group == 0) {
+            let table = self.table.read();
+            for (id, entry) in table.iter() {
+                let roots = [entry.row.extents, entry.row.names].into_iter().flatten();
+                let tree = Tree { dataset: id, after: entry.base, is_head: true };
+                let roots = roots.filter(|root| root.birth > tree.after);
+                walk.todo.extend(roots.map(|root| Visit::Node(tree, root)));
+                for (txg, snapshot) in &entry.snapshots {
+                    let tree = Tree { after: entry.neighbours(*txg).0, is_head: false, ..tree };
+                    let roots = [snapshot.row.extents, snapshot.row.names].into_iter().flatten();
+                    let newer = roots.filter(|root| root.birth > tree.after);
+                    walk.todo.extend(newer.map(|root| Visit::Node(tree, root)));
+                }
+            }
+            walk.todo.reverse();
+        }
+        walk
+    }
+
+    /// Bytes that live on single devices: what a walk has to look at, more or less.
+    pub(crate) fn single_bytes(&self) -> u64 {
+        let alone: Vec<_> = self.leaves().iter().map(|leaf| leaf.config()).collect();
+        let alone = |id| alone.iter().any(|leaf| leaf.id == id && leaf.group == 0);
+        let usage = self.space.accounting().devices;
+        usage.iter().filter(|usage| alone(usage.device)).map(|usage| usage.live_bytes).sum()
+    }
+
+    /// Names of the datasets that a walk left out.
+    pub(crate) fn left_out(&self, walk: &Walk) -> Vec<String> {
+        walk.locked.iter().map(|id| self.dataset_name(*id)).collect()
+    }
+
+    /// A part of the walk, a small one if bandwidth is bounded; `None` at its end. Sync context only.
+    pub(crate) fn walk_step(&self, walk: &mut Walk, small: bool) -> Option<Tally> {
+        let most = if small { FEW_BYTES } else { TOGETHER_BYTES };
+        match walk.todo.pop()? {
+            Visit::Node(tree, pointer) => Some(self.visit_node(walk, tree, &pointer)),
+            content => {
+                let (mut some, mut bytes) = (vec![content], 0);
+                while bytes < most
+                    && let Some(Visit::Content { pointer, .. }) = walk.todo.last()
+                {
+                    bytes += u64::from(pointer.psize);
+                    some.extend(walk.todo.pop());
+                }
+                Some(self.visit_content(&some))
+            }
+        }
+    }
+
+    fn visit_node(&self, walk: &mut Walk, tree: Tree, pointer: &BlockPointer) -> Tally {
+        let dataset = tree.dataset;
+        let tally = if self.is_single(pointer) { self.look_at(pointer) } else { Tally::default() };
+        let (keys, encrypted, family) = {
+            let table = self.table.read();
+            let Some(entry) = table.get(dataset).filter(|entry| !entry.row.destroying) else { return tally };
+            let keys = entry.keys.as_ref().map(|keys| Arc::clone(&keys.blocks));
+            (keys, entry.is_encrypted(), entry.row.family())
+        };
+        if encrypted && keys.is_none() {
+            walk.locked.insert(dataset);
+            return tally;
+        }
+        let context = ReadContext { dataset, family, keys: keys.as_deref(), cache: false };
+        // What no copy holds is noted as damage of the dataset's metadata by this (J1).
+        let Ok(bytes) = self.blockio.read(pointer, &context) else { return tally };
+        let Ok(node) = Node::decode(&bytes) else { return tally };
+        if node.level() > 0 {
+            let children = node.entries().filter_map(|entry| BlockPointer::decode(entry.value).ok());
+            let newer = children.filter(|child| child.birth > tree.after);
+            let children: Vec<Visit> = newer.map(|child| Visit::Node(tree, child)).collect();
+            walk.todo.extend(children.into_iter().rev());
+        } else if pointer.kind == BlockKind::Extents {
+            let mut content = Vec::new();
+            for entry in node.entries() {
+                let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(entry.key) else {
+                    continue;
+                };
+                let Ok(extent) = Extent::decode(entry.value) else { continue };
+                for (pointer, shown) in steadfast_dataset::blocks_of(&extent) {
+                    let range = offset + shown.start..offset + shown.end;
+                    if pointer.birth > tree.after {
+                        content.push(Visit::Content { tree, inode, range, pointer });
+                    }
+                }
+            }
+            walk.todo.extend(content.into_iter().rev());
+        }
+        tally
+    }
+
+    fn visit_content(&self, visits: &[Visit]) -> Tally {
+        let whole = Mutex::new(Tally::default());
+        let share = visits.len().div_ceil(self.env.tasks.parallelism());
+        let jobs = visits.chunks(share).map(|some| -> Job<'_> {
+            let whole = &whole;
+            Box::new(move || {
+                for visit in some {
+                    let Visit::Content { tree, inode, range, pointer } = visit else { continue };
+                    if !self.is_single(pointer) {
+                        continue;
+                    }
+                    let tally = self.look_at(pointer);
+                    whole.lock().add(tally);
+                    if tally.lost > 0
+                        && tree.is_head
+                        && let Some(open) = self.table.read().get(tree.dataset).and_then(|e| e.open.as_ref())
+                    {
+                        open.head.note_damage(*inode, range.clone());
+                    }
+                }
+            })
+        });
+        self.env.tasks.run_all(jobs.collect());
+        whole.into_inner()
+    }
+
+    fn is_single(&self, pointer: &BlockPointer) -> bool {
+        let length = pointer.psize as usize;
+        pointer.copies[..pointer.copy_count()]
+            .iter()
+            .any(|copy| self.space.is_on_single_device(*copy, length))
+    }
+
+    /// Reads all copies of a block and compares them with its hash; on redundant groups that heals them, on single devices a wrong one
+    /// is written anew from a right one. Sync context only.
+    pub(crate) fn look_at(&self, pointer: &BlockPointer) -> Tally {
+        let mut tally = Tally::default();
+        let (mut wrong, mut right): (Vec<_>, Option<Buffer>) = (Vec::new(), None);
+        for copy in &pointer.copies[..pointer.copy_count()] {
+            let judge = |bytes: Buffer| if hash(&bytes) == pointer.hash { Ok(bytes) } else { Err(()) };
+            match self.space.read_doubting(*copy, pointer.psize as usize, judge) {
+                Ok(bytes) => {
+                    tally.repaired += self.space.make_alike(*copy, &bytes);
+                    right = Some(bytes);
+                }
+                // (J1)
+                Err(ReadError::Unallocated { .. }) => return tally,
+                Err(_) => wrong.push(*copy),
+            }
+            tally.read += u64::from(pointer.psize);
+        }
+        match right {
+            None if !wrong.is_empty() => tally.lost += u64::from(pointer.psize),
+            None => {}
+            Some(bytes) => {
+                for copy in wrong {
+                    if self.space.rewrite(copy, &bytes) {
+                        tally.repaired += u64::from(pointer.psize);
+                    }
+                }
+            }
+        }
+        tally
+    }
+}

@@ -1,0 +1,586 @@
+//! Spares: devices that wait, and step in for one that is out of use.
+//!
+//! ## States of a spare
+//! available ─[`Inner::stand_in`]→ in use: a leaf beside the device that it stands for ─[`Inner::dismiss`]→ leaving ─[everything
+//! on it lies elsewhere]→ available
+//!
+//! The labels list a spare as an auxiliary device all the while, under one guid; in use it is a leaf of that guid besides, and the
+//! entry says which, and for whom. The device that it stands for stays listed until it is back or replaced. Once nothing is left of
+//! it that a row names, it is [`LeafState::Spared`] and counts for nothing: as many devices may fail as before.
+//!
+//! ## Invariants
+//! (P1) A spare stands for one device, and one device has one spare at most.                         assert: `stand_in`
+//! (P2) A spare is available again in the labels of a commit after which no row names it.            `Inner::finish_leaving`
+//! (P3) A device is spared only when no row of a committed root names it; what it holds is never read again, so it comes back
+//!      as a new one.                                                                                `Inner::look_after_spares`, `Inner::relieve`
+//!
+//! ## What a crash does
+//! Between the labels and the commit that follows: import finds a leaf on which nothing lies, which is what it is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use steadfast_device::{Device, Presence};
+use steadfast_format::{
+    AuxClass, AuxConfig, DeviceId, Feature, LabelConfig, LeafConfig, LeafState, PoolState, ScanKind, ScanRow,
+    ScanState, Standing, Txg, medium,
+};
+use steadfast_segment::MemberSpec;
+
+use crate::core::error::{Error, Result};
+use crate::core::events::EventKind;
+use crate::core::inner::{Inner, Leaf};
+use crate::devices::attach::DROPS_PER_COMMIT;
+use crate::devices::grow::give_back;
+use crate::import::create::DeviceHandle;
+use crate::import::scan::FoundPool;
+
+/// Name of the feature.
+pub(crate) const FEATURE: &str = "spares";
+
+/// A spare as status shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SpareStatus {
+    /// Path by which it was last opened.
+    pub path: String,
+    /// Random name.
+    pub guid: u64,
+    /// Bytes of the device; 0 if it is not here.
+    pub size_bytes: u64,
+    /// What it stands for, if it is in use.
+    pub standing: Option<Standing>,
+    /// Why it cannot step in, if it cannot.
+    pub trouble: Option<String>,
+}
+
+/// A spare that waits, and its device if that is here.
+pub(crate) struct Spare {
+    guid: u64,
+    device: Option<Arc<dyn Device>>,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Spare {
+    fn new(guid: u64, device: Option<Arc<dyn Device>>) -> Arc<Spare> {
+        Arc::new(Spare { guid, device, trouble: Mutex::new(None) })
+    }
+
+    /// Lets others have it.
+    pub fn release(&self) {
+        self.device.iter().for_each(|device| device.release());
+    }
+}
+
+/// Spares that a pool's labels list and that are not in use; paths are put right in `aux`.
+pub(crate) fn find(found: &FoundPool, aux: &mut [AuxConfig]) -> Vec<Arc<Spare>> {
+    let waiting = aux.iter_mut().filter(|aux| aux.class == AuxClass::Spare && aux.standing.is_none());
+    let spare = |aux: &mut AuxConfig| {
+        let is_it = |label: &LabelConfig| label.device_guid == aux.guid;
+        let here = found.devices.iter().find(|device| is_it(&device.label));
+        if let Some(here) = here {
+            aux.path.clone_from(&here.handle.path);
+        }
+        Spare::new(aux.guid, here.map(|here| Arc::clone(&here.handle.device)))
+    };
+    waiting.map(spare).collect()
+}
+
+/// What is to be done about a spare in use.
+enum Due {
+    /// This device, which it stands for, counts for nothing once all of it is on the spare.
+    Spared(Arc<Leaf>),
+    /// It goes on leaving, though the device that it stood for is out of use.
+    SentBack(Arc<Leaf>),
+    /// It is not needed any more.
+    Dismissed(Arc<Leaf>),
+}
+
+/// Spares and devices at one moment.
+struct Look {
+    listed: Vec<AuxConfig>,
+    leaves: Vec<Arc<Leaf>>,
+}
+
+impl Look {
+    fn due(&self) -> impl Iterator<Item = Due> + '_ {
+        let leaf_of = move |id: DeviceId| self.leaves.iter().find(|leaf| leaf.id() == id).cloned();
+        self.listed.iter().filter_map(|aux| aux.standing).filter_map(move |standing| {
+            let spare = leaf_of(standing.leaf)?;
+            let original = leaf_of(standing.instead).filter(|original| is_out(original));
+            match (original, spare.config().state) {
+                (Some(original), LeafState::Online) => Some(Due::Spared(original)),
+                (Some(_), LeafState::Leaving) => Some(Due::SentBack(spare)),
+                (None, LeafState::Online) => Some(Due::Dismissed(spare)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Devices that failed and that no spare stands for, but for those that are to go without.
+    fn helpless<'a>(&'a self, unhelped: &'a BTreeSet<DeviceId>) -> impl Iterator<Item = &'a Arc<Leaf>> {
+        let stands = |id: DeviceId| move |standing: Standing| standing.instead == id;
+        let helped = move |id: DeviceId| self.listed.iter().any(|aux| aux.standing.is_some_and(stands(id)));
+        self.leaves.iter().filter(move |leaf| {
+            let config = leaf.config();
+            has_failed(leaf) && config.group != 0 && !helped(config.id) && !unhelped.contains(&config.id)
+        })
+    }
+}
+
+fn has_failed(leaf: &Leaf) -> bool {
+    matches!(leaf.config().state, LeafState::Faulted | LeafState::Gone)
+}
+
+fn is_out(leaf: &Leaf) -> bool {
+    has_failed(leaf) || leaf.config().state == LeafState::Spared
+}
+
+impl Inner {
+    /// What the labels say of spares.
+    fn listed_spares(&self) -> Vec<AuxConfig> {
+        self.aux.read().iter().filter(|aux| aux.class == AuxClass::Spare).cloned().collect()
+    }
+
+    /// Refuses what cannot be done to a group while a spare stands for one of its devices.
+    pub(crate) fn check_no_spare(&self, leaf: &Leaf) -> Result<()> {
+        let members = self.group_of(leaf);
+        let is_member = |id| members.iter().any(|member| member.id() == id);
+        let standing = |aux: &AuxConfig| aux.standing.is_some_and(|standing| is_member(standing.leaf));
+        match self.listed_spares().into_iter().find(standing) {
+            Some(aux) => Err(Error::SpareInUse { pool: self.name(), path: aux.path }),
+            None => Ok(()),
+        }
+    }
+
+    fn waiting(&self, guid: u64) -> Option<Arc<Spare>> {
+        self.spares.read().iter().find(|spare| spare.guid == guid).cloned()
+    }
+
+    /// Refuses devices that cannot become auxiliary ones: in use, too small, of whole objects.
+    pub(crate) fn check_new_aux(&self, handles: &[DeviceHandle], force: bool) -> Result<()> {
+        self.check_writable()?;
+        let known = |path: &str| {
+            let listed = self.aux.read().iter().any(|aux| aux.path == path);
+            listed || self.leaves().iter().any(|leaf| leaf.path() == path)
+        };
+        for (index, handle) in handles.iter().enumerate() {
+            let twice = handles[..index].iter().any(|other| other.path == handle.path);
+            if twice || known(&handle.path) {
+                return Err(Error::Twice { path: handle.path.clone() });
+            }
+            crate::devices::grow::check_unoccupied(handle, force)?;
+            let bytes = handle.device.character().size_bytes;
+            if medium::slot_count(bytes, self.slot_size) == 0 || !handle.device.character().appendable {
+                let needed = medium::device_bytes(1, self.slot_size);
+                return Err(Error::TooSmall { path: handle.path.clone(), bytes, needed });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds spares, which lose what they held. With `dry_run` only says whether it would. Durable when it returns.
+    pub(crate) fn add_spares(&self, handles: Vec<DeviceHandle>, force: bool, dry_run: bool) -> Result<()> {
+        self.check_new_aux(&handles, force)?;
+        if dry_run {
+            return Ok(());
+        }
+        // All of them before the first is listed.
+        handles.iter().try_for_each(|handle| crate::import::scan::erase(&*handle.device))?;
+        let _turn = self.sync_turn.lock();
+        let before = (self.aux.read().clone(), self.features.read().clone());
+        let mut new = Vec::new();
+        for DeviceHandle { path, device } in handles {
+            let guid = self.env.random.nonzero_u64();
+            new.push(guid);
+            let class = AuxClass::Spare;
+            self.aux.write().push(AuxConfig::new(class, guid, path));
+            self.spares.write().push(Spare::new(guid, Some(device)));
+        }
+        if !self.has_feature(FEATURE) {
+            self.features.write().extend(Feature::known(FEATURE));
+        }
+        let written = self.write_labels_or(&[], || {
+            (*self.aux.write(), *self.features.write()) = before;
+            let mut spares = self.spares.write();
+            for spare in spares.iter().filter(|spare| new.contains(&spare.guid)) {
+                spare.device.iter().for_each(|device| give_back(&**device));
+            }
+            spares.retain(|spare| !new.contains(&spare.guid));
+        });
+        // One of them may be what a device that failed waits for.
+        self.txgs.commits.nudge();
+        written
+    }
+
+    /// Takes a spare away that is not in use. Durable when it returns.
+    pub(crate) fn remove_spare(&self, path: &str) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.sync_turn.lock();
+        let listed = self.listed_spares().into_iter().find(|aux| aux.path == path);
+        let Some(aux) = listed else {
+            return Err(Error::ForeignDevice { path: path.to_owned(), pool: self.name() });
+        };
+        if aux.standing.is_some() {
+            return Err(Error::SpareInUse { pool: self.name(), path: path.to_owned() });
+        }
+        let spare = self.waiting(aux.guid);
+        let before = (self.aux.read().clone(), self.features.read().clone());
+        self.aux.write().retain(|other| other.guid != aux.guid);
+        self.spares.write().retain(|other| other.guid != aux.guid);
+        if self.listed_spares().is_empty() {
+            self.features.write().retain(|feature| feature.name != FEATURE);
+        }
+        self.write_labels_or(&[], || {
+            (*self.aux.write(), *self.features.write()) = before;
+            self.spares.write().extend(spare.clone());
+        })?;
+        if let Some(spare) = spare {
+            // It belongs to nobody now; a device that cannot be written keeps a label that no pool answers to.
+            let _ = spare.device.as_ref().map(|device| crate::import::scan::erase(&**device));
+            spare.release();
+        }
+        Ok(())
+    }
+
+    /// Spares as status shows them.
+    pub(crate) fn spares_status(&self) -> Vec<SpareStatus> {
+        let status = |aux: AuxConfig| {
+            let waiting = self.waiting(aux.guid);
+            let device = waiting.as_ref().and_then(|spare| spare.device.as_ref());
+            let gone = device.is_none_or(|device| device.presence() != Presence::Whole);
+            let trouble = waiting.as_ref().and_then(|spare| spare.trouble.lock().clone());
+            let missing = (gone && aux.standing.is_none()).then(|| "is not here".to_owned());
+            SpareStatus {
+                path: aux.path,
+                guid: aux.guid,
+                size_bytes: device.map_or(0, |device| device.character().size_bytes),
+                standing: aux.standing,
+                trouble: trouble.or(missing),
+            }
+        };
+        self.listed_spares().into_iter().map(status).collect()
+    }
+
+    /// Writes two copies of the labels of spares that wait. What fails is trouble of the spare alone.
+    pub(crate) fn write_spare_labels(&self, copies: [usize; 2], state: PoolState, txg: Txg) {
+        for spare in self.spares.read().iter().filter(|spare| spare.trouble.lock().is_none()) {
+            let Some(device) = &spare.device else { continue };
+            if let Err(reason) = self.write_aux_label(spare.guid, &**device, copies, state, txg) {
+                *spare.trouble.lock() = Some(reason);
+            }
+        }
+    }
+
+    /// Spares and devices as they are now.
+    fn look_at_spares(&self) -> Look {
+        let listed = self.listed_spares();
+        let leaves = if listed.is_empty() { Vec::new() } else { self.leaves() };
+        Look { listed, leaves }
+    }
+
+    /// Whether the sync task is to let a spare step in or go when it looks next. What makes it so (a device that failed, one that is
+    /// back) is seen before that, and whoever sees it and waits for the resilver that follows is to wait for its end.
+    pub(crate) fn is_spare_due(&self) -> bool {
+        let look = self.look_at_spares();
+        let unhelped = self.unhelped.lock().clone();
+        let follows = |due: Due| match due {
+            Due::Dismissed(_) => true,
+            // Nothing is left there but what the commit gives up that is on its way.
+            Due::Spared(original) => has_failed(&original) && self.space.columns_named_on(original.id()) == 0,
+            // What is left for that may not be possible.
+            Due::SentBack(_) => false,
+        };
+        let fits = |leaf: &Arc<Leaf>| self.fitting(&leaf.config()).is_some();
+        look.due().any(follows) || look.helpless(&unhelped).any(fits)
+    }
+
+    /// Lets spares step in and go, as devices fail and come back. Sync context only, between commits.
+    pub(crate) fn look_after_spares(&self) -> Result<()> {
+        let look = self.look_at_spares();
+        for due in look.due() {
+            match due {
+                Due::Spared(original) => self.spare_if_empty(&original),
+                Due::SentBack(spare) => self.go_on_sending_back(&spare),
+                Due::Dismissed(spare) => self.dismiss(&spare)?,
+            }
+        }
+        let unhelped = self.unhelped.lock().clone();
+        for leaf in look.helpless(&unhelped) {
+            if let Some(spare) = self.fitting(&leaf.config())
+                && let Err(error) = self.stand_in(leaf, &spare)
+            {
+                *spare.trouble.lock() = Some(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// The smallest spare that holds what a device does.
+    fn fitting(&self, config: &LeafConfig) -> Option<Arc<Spare>> {
+        let least = self.space.columns_on(config.id).max(1);
+        let column = self.column_of(config);
+        let size = |spare: &Spare| spare.device.as_ref().map_or(0, |device| device.character().size_bytes);
+        let all = self.spares.read();
+        let fits = all.iter().filter(|spare| {
+            spare.trouble.lock().is_none() && u64::from(medium::slot_count(size(spare), column)) >= least
+        });
+        fits.min_by_key(|spare| size(spare)).cloned()
+    }
+
+    /// A spare becomes a leaf beside the device that it stands for. What that lacks is built on it after the next commit.
+    fn stand_in(&self, original: &Leaf, spare: &Arc<Spare>) -> Result<()> {
+        let config = original.config();
+        let _due = self.resilver_due();
+        let _turn = self.sync_turn.lock();
+        // Somebody may have taken it away meanwhile.
+        let listed = self.listed_spares().into_iter().find(|aux| aux.guid == spare.guid);
+        let Some(aux) = listed else { return Ok(()) };
+        assert!(aux.standing.is_none(), "(P1) one that waits stands for nobody");
+        let Some(device) = spare.device.clone() else { return Ok(()) };
+        if self.leaves().len() >= LabelConfig::LEAVES_MAX {
+            return Err(Error::LabelTooLong { pool: self.name() });
+        }
+        self.need_places(1)?;
+        if original.config().state != config.state {
+            // Somebody brought it back meanwhile.
+            return Ok(());
+        }
+        let id = DeviceId(self.space.last_device().0 + 1);
+        let slots = medium::slot_count(device.character().size_bytes, self.column_of(&config));
+        let state = LeafState::Online;
+        let path = aux.path.clone();
+        let added =
+            LeafConfig { id, guid: spare.guid, slots, group: config.group, state, path: path.clone() };
+        let added = Arc::new(Leaf::new(added, device, &self.env, &self.events));
+        added.erase_rings()?;
+        let before = (self.leaves(), self.aux.read().clone());
+        self.insert_behind(config.id, &added);
+        self.set_standing(spare.guid, Some(Standing { leaf: id, instead: config.id }));
+        self.spares.write().retain(|other| other.guid != spare.guid);
+        self.write_labels_or(&[], || {
+            (*self.leaves.write(), *self.aux.write()) = before;
+            self.spares.write().push(Arc::clone(spare));
+        })?;
+        let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+        assert!(self.space.add_to_group(config.id, member), "the id is more than the greatest");
+        self.prepare_resilver()?;
+        self.events.note(EventKind::Spare { path, word: "INUSE", instead: original.path() });
+        self.resilver_soon();
+        Ok(())
+    }
+
+    fn insert_behind(&self, id: DeviceId, added: &Arc<Leaf>) {
+        let mut leaves = self.leaves.write();
+        let at = leaves.iter().position(|other| other.id() == id).map_or(leaves.len(), |at| at + 1);
+        leaves.insert(at, Arc::clone(added));
+    }
+
+    fn set_standing(&self, guid: u64, standing: Option<Standing>) {
+        for aux in self.aux.write().iter_mut().filter(|aux| aux.guid == guid) {
+            aux.standing = standing;
+        }
+    }
+
+    /// A resilver begins after the next commit, which is asked for.
+    fn resilver_soon(&self) {
+        self.resilver_wanted.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Release);
+        self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+    }
+
+    /// A spare whose device is back or replaced is not needed any more: what it holds moves to the others of its group.
+    fn dismiss(&self, spare: &Leaf) -> Result<()> {
+        let _due = self.resilver_due();
+        let _turn = self.sync_turn.lock();
+        let id = spare.id();
+        // Somebody may have sent it back meanwhile, or what it stands for may have failed again.
+        let is_it = |due: Due| matches!(due, Due::Dismissed(leaf) if leaf.id() == id);
+        if !self.look_at_spares().due().any(is_it) {
+            return Ok(());
+        }
+        spare.config.write().state = LeafState::Leaving;
+        self.space.set_leaving(id, true);
+        self.replacing.lock().push(id);
+        self.commit_state.lock().labels_dirty = true;
+        self.prepare_resilver()?;
+        self.resilver_soon();
+        Ok(())
+    }
+
+    /// A device of which everything is on its spare counts for nothing any more (P3).
+    fn spare_if_empty(&self, original: &Leaf) {
+        let id = original.id();
+        let _turn = self.sync_turn.lock();
+        // Somebody may have brought it back meanwhile.
+        if !has_failed(original) {
+            return;
+        }
+        if self.space.columns_on(id) > 0 {
+            if self.space.columns_named_on(id) == 0 {
+                // What is left goes with the next commit, for which it is reason enough.
+                self.changed.store(true, Ordering::Release);
+            }
+            return;
+        }
+        original.config.write().state = LeafState::Spared;
+        self.space.remove_device(id);
+        self.commit_state.lock().labels_dirty = true;
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// The spare in use that is, or stands for, a leaf.
+    pub(crate) fn standing_at(&self, id: DeviceId) -> Option<(AuxConfig, Standing)> {
+        let mut listed = self.listed_spares().into_iter();
+        listed.find_map(|aux| {
+            let standing = aux.standing.filter(|standing| standing.leaf == id || standing.instead == id)?;
+            Some((aux, standing))
+        })
+    }
+
+    /// `zpool detach` of a spare in use: it waits again, and its group lacks what it held until the device that it stood for is back
+    /// or replaced. It does not step in for that device again before the next import.
+    pub(crate) fn send_back(&self, spare: &Leaf, instead: DeviceId) -> Result<()> {
+        let id = spare.id();
+        {
+            let _turn = self.sync_turn.lock();
+            let needed = || Error::DeviceNeeded { pool: self.name(), path: spare.path() };
+            if self.space.is_needed(id) {
+                return Err(needed());
+            }
+            self.space.close_redundant()?;
+            if self.space.is_needed(id) {
+                return Err(needed());
+            }
+            if spare.config().state == LeafState::Leaving {
+                // It goes already.
+                return Ok(());
+            }
+            self.count_again(instead, id)?;
+            spare.config.write().state = LeafState::Leaving;
+            self.space.set_leaving(id, true);
+            self.replacing.lock().push(id);
+            self.commit_state.lock().labels_dirty = true;
+            self.prepare_resilver()?;
+        }
+        self.commit_changes()?;
+        self.drop_columns_on(id)?;
+        self.settle_leaving(id)?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// What a crash cut off of [`Inner::send_back`], and what is left for a spare whose device has failed again on its way back.
+    fn go_on_sending_back(&self, spare: &Leaf) {
+        let id = spare.id();
+        let _turn = self.sync_turn.lock();
+        if !self.space.is_needed(id) && self.space.drop_columns(id, DROPS_PER_COMMIT) > 0 {
+            self.changed.store(true, Ordering::Release);
+            self.txgs.commits.request_sync(self.txgs.gate.open_txg());
+        }
+    }
+
+    /// A device that counted for nothing because its spare held all of it is one that failed again, with nothing on it: a new member
+    /// of its group, by a number that no row names (P3). Under `sync_turn`.
+    fn count_again(&self, instead: DeviceId, beside: DeviceId) -> Result<()> {
+        let original = self.leaves().into_iter().find(|leaf| leaf.id() == instead);
+        let mut unhelped = self.unhelped.lock();
+        let Some(original) = original.filter(|leaf| leaf.config().state == LeafState::Spared) else {
+            unhelped.insert(instead);
+            return Ok(());
+        };
+        self.need_places(1)?;
+        let id = DeviceId(self.space.last_device().0 + 1);
+        let slots = original.config().slots;
+        let member = MemberSpec { id, slots, device: None };
+        assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+        {
+            let mut config = original.config.write();
+            (config.id, config.state) = (id, LeafState::Faulted);
+        }
+        for aux in self.aux.write().iter_mut() {
+            if let Some(standing) = aux.standing.as_mut().filter(|standing| standing.instead == instead) {
+                standing.instead = id;
+            }
+        }
+        unhelped.insert(id);
+        Ok(())
+    }
+
+    /// `zpool detach` of a device that a spare stands for: it leaves, and the spare belongs to the group for good. Refused while the
+    /// spare lacks anything.
+    pub(crate) fn keep_for_good(&self, original: &Leaf, spare: &AuxConfig) -> Result<()> {
+        let config = original.config();
+        {
+            let _turn = self.sync_turn.lock();
+            let is_busy =
+                config.state == LeafState::Leaving || self.scan_status().is_some_and(is_resilvering);
+            if is_busy || self.space.columns_on(config.id) > 0 {
+                return Err(Error::ScanActive { pool: self.name(), what: "resilver" });
+            }
+            original.config.write().state = LeafState::Leaving;
+            self.replacing.lock().push(config.id);
+            self.aux.write().retain(|aux| aux.guid != spare.guid);
+            if self.listed_spares().is_empty() {
+                self.features.write().retain(|feature| feature.name != FEATURE);
+            }
+            self.commit_state.lock().labels_dirty = true;
+        }
+        self.commit_changes()?;
+        self.settle_leaving(config.id)?;
+        self.update_limits();
+        Ok(())
+    }
+
+    /// A leaf that left and that is a spare waits again (P2). True if it is one. At the beginning of a commit, whose labels say so.
+    pub(crate) fn take_back(&self, leaf: &Leaf) -> bool {
+        let config = leaf.config();
+        let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.leaf == config.id);
+        let Some(aux) = self.listed_spares().into_iter().find(is_it) else { return false };
+        self.set_standing(aux.guid, None);
+        self.spares.write().push(Spare::new(aux.guid, Some(Arc::clone(&leaf.device))));
+        self.events.note(EventKind::Spare { path: aux.path, word: "AVAIL", instead: String::new() });
+        true
+    }
+
+    /// Gives the place of a device that its spare stands for whole to another device, or to itself as a new one (P3). The spare goes
+    /// when it sees that.
+    pub(crate) fn relieve(&self, original: &Leaf, new: DeviceHandle) -> Result<()> {
+        let config = original.config();
+        let is_it = |aux: &AuxConfig| aux.standing.is_some_and(|standing| standing.instead == config.id);
+        let standing = self.listed_spares().into_iter().find(is_it).and_then(|aux| aux.standing);
+        let beside = standing.map_or(config.id, |standing| standing.leaf);
+        let bytes = new.device.character().size_bytes;
+        let slots = medium::slot_count(bytes, self.column_of(&config));
+        let held = self.space.columns_on(beside).max(1);
+        if u64::from(slots) < held {
+            let held = u32::try_from(held).unwrap_or(u32::MAX);
+            let needed = medium::device_bytes(held, self.column_of(&config));
+            return Err(Error::TooSmall { path: new.path, bytes, needed });
+        }
+        self.need_places(1)?;
+        let _due = self.resilver_due();
+        {
+            let _turn = self.sync_turn.lock();
+            let id = DeviceId(self.space.last_device().0 + 1);
+            let (group, guid) = (config.group, self.env.random.nonzero_u64());
+            let added = LeafConfig { id, guid, slots, group, state: LeafState::Online, path: new.path };
+            let added = Arc::new(Leaf::new(added, new.device, &self.env, &self.events));
+            added.erase_rings()?;
+            let before = self.leaves();
+            self.insert_behind(config.id, &added);
+            self.leaves.write().retain(|other| other.id() != config.id);
+            self.write_labels_or(&[Arc::clone(&added.device)], || *self.leaves.write() = before)?;
+            let member = MemberSpec { id, slots, device: Some(Arc::clone(&added.device)) };
+            assert!(self.space.add_to_group(beside, member), "the id is more than the greatest");
+        }
+        self.commit_changes()?;
+        self.update_limits();
+        Ok(())
+    }
+}
+
+fn is_resilvering(row: ScanRow) -> bool {
+    row.kind == ScanKind::Resilver && row.state == ScanState::Active
+}

@@ -1,0 +1,429 @@
+//! Trim: every free slot of a device is discarded once, on demand (`zpool trim`), whether or not the pool does so by itself
+//! (`autotrim`): for what was freed while that was off, for what a crash left behind, for devices that were used before.
+//!
+//! Initialize is the opposite: every free slot is filled with a pattern, so that what devices lie on provides the room now, and tells
+//! now if it cannot. Nothing of the pool needs it: no byte is read that was not written. What is trimmed afterwards, or freed
+//! while `autotrim` is on, is given back again.
+//!
+//! ## States of a device
+//!
+//! | from               | to        | by                                                   |
+//! |--------------------|-----------|------------------------------------------------------|
+//! | untrimmed, trimmed | active    | `start`                                              |
+//! | active             | suspended | `suspend`                                            |
+//! | suspended          | active    | `start`, from where it stopped                       |
+//! | active, suspended  | untrimmed | `cancel`                                             |
+//! | active             | trimmed   | no free slot is left behind the one discarded last   |
+//!
+//! ## Invariants
+//! (M1) A slot is discarded only while it is free, as of the last commit: what a root needs is never touched. The
+//!      slot is taken meanwhile, and only the sync task appends, between whose commits this runs.  `Space::discard_free_slot`
+//! (M2) A trim is bounded in each look, by [`STEP_SLOTS`] and [`STEP_NS`], so commits go on beside it; and it ends, because
+//!      it goes through the slots once.
+//! (M3) A device that is out of use is not gone through: whoever names it is told so, and a whole pool goes without it.  `out_of_reach`
+//!
+//! ## Not here
+//! A trim ends with the import: after the next one a device is untrimmed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use steadfast_device::Presence;
+use steadfast_format::{DeviceId, LeafState};
+
+use crate::core::error::{Error, Result};
+use crate::core::events::EventKind;
+use crate::core::inner::{Inner, Leaf};
+
+/// Slots discarded in one look at most, and for how long it may go on.
+const STEP_SLOTS: u32 = 64;
+const STEP_NS: u64 = 10_000_000;
+/// A limited rate may catch up on this much that was not used.
+const BURST_NS: u64 = 1_000_000_000;
+/// Pause between looks of a trim whose rate is limited.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What free slots are gone through for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sweep {
+    /// They are discarded.
+    Trim,
+    /// They are filled.
+    Initialize,
+}
+
+impl Sweep {
+    /// The command.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trim",
+            Sweep::Initialize => "initialize",
+        }
+    }
+
+    /// `trim`, `initialization`.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trim",
+            Sweep::Initialize => "initialization",
+        }
+    }
+
+    /// `trimmed`, `initialized`.
+    #[must_use]
+    pub fn passive(self) -> &'static str {
+        match self {
+            Sweep::Trim => "trimmed",
+            Sweep::Initialize => "initialized",
+        }
+    }
+}
+
+/// What is asked of a trim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TrimCommand {
+    /// Begin, or go on if it is suspended.
+    Start {
+        /// Bytes a second on each device; `None`: as it was if it is suspended, else without limit.
+        rate: Option<u64>,
+    },
+    /// Stop, so that it may go on later.
+    Suspend,
+    /// End, as if it had not begun.
+    Cancel,
+    /// Forget one that ended or was suspended.
+    Forget,
+}
+
+/// How far a device's trim is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TrimState {
+    /// The device takes no discards.
+    Unsupported,
+    /// Not since the import.
+    Untrimmed,
+    /// Under way.
+    Active,
+    /// Stopped for now.
+    Suspended,
+    /// Ended.
+    Complete,
+}
+
+/// A device's trim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TrimStatus {
+    /// How far.
+    pub state: TrimState,
+    /// Bytes of the device that were gone through.
+    pub done_bytes: u64,
+    /// Bytes of the device.
+    pub total_bytes: u64,
+    /// Bytes given back.
+    pub trimmed_bytes: u64,
+    /// When it began, or ended if it is complete: seconds since 1970.
+    pub since: u64,
+}
+
+/// One device's trim that was asked for.
+pub(crate) struct Trim {
+    state: TrimState,
+    /// The next slot to look at.
+    next: u32,
+    slots: u64,
+    since: u64,
+    rate: Option<u64>,
+    /// Bytes that the rate lets through now, and when that was counted.
+    allowed: u64,
+    counted_ns: u64,
+}
+
+pub(crate) type Trims = BTreeMap<DeviceId, Trim>;
+
+impl Trim {
+    /// Adds what the rate has let through since this was last called.
+    fn refill(&mut self, now_ns: u64, slot_size: u64) {
+        let Some(rate) = self.rate else {
+            self.allowed = u64::MAX;
+            return;
+        };
+        let nanos = now_ns.saturating_sub(self.counted_ns).min(BURST_NS);
+        let gained = u128::from(nanos) * u128::from(rate) / 1_000_000_000;
+        // What was too little for a byte goes on counting.
+        if gained > 0 {
+            self.counted_ns = now_ns;
+        }
+        let most = rate.max(slot_size);
+        self.allowed = self.allowed.saturating_add(u64::try_from(gained).unwrap_or(most)).min(most);
+    }
+}
+
+impl Inner {
+    fn sweeps(&self, what: Sweep) -> &Mutex<Trims> {
+        match what {
+            Sweep::Trim => &self.trims,
+            Sweep::Initialize => &self.initials,
+        }
+    }
+
+    /// Begins, suspends or cancels the trim, or initialization, of devices, all of them if none is named. Nothing changes if it is
+    /// refused.
+    pub(crate) fn sweep(&self, what: Sweep, paths: &[String], command: TrimCommand) -> Result<()> {
+        self.check_writable()?;
+        let all = self.leaves();
+        let named = |path: &String| {
+            let leaf = all.iter().find(|leaf| leaf.path() == *path).cloned();
+            leaf.ok_or_else(|| Error::ForeignDevice { path: path.clone(), pool: self.name() })
+        };
+        let leaves: Vec<Arc<Leaf>> =
+            if paths.is_empty() { all.clone() } else { paths.iter().map(named).collect::<Result<_>>()? };
+        let mut trims = self.sweeps(what).lock();
+        let mut fit = Vec::new();
+        let mut refused = None;
+        for leaf in leaves {
+            let checked = match self.out_of_reach(&leaf) {
+                Some(why) if matches!(command, TrimCommand::Start { .. }) => {
+                    Err(Error::TrimOut { what, path: leaf.path(), why })
+                }
+                _ => check(what, &trims, &leaf, command),
+            };
+            match checked {
+                Ok(()) => fit.push(leaf),
+                // Of a whole pool, those devices take part that can.
+                Err(error) if paths.is_empty() => refused = refused.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(error)) = (fit.is_empty(), refused) {
+            return Err(error);
+        }
+        for leaf in fit {
+            let word = self.turn_trim(&mut trims, leaf.id(), command);
+            self.note_trim(what, &leaf, word);
+        }
+        drop(trims);
+        self.txgs.commits.nudge();
+        Ok(())
+    }
+
+    /// Why a device is not gone through, if it is not: nobody knows what is free on one that is out of use, or gone.
+    fn out_of_reach(&self, leaf: &Leaf) -> Option<&'static str> {
+        match leaf.config().state {
+            LeafState::Offline => Some("it is offline"),
+            LeafState::Faulted => Some("it failed and was taken out of use"),
+            LeafState::Gone => Some("it was not found at import"),
+            LeafState::Spared => Some("a spare holds what it should"),
+            LeafState::Parted => Some("it went to another pool"),
+            LeafState::Online | LeafState::Leaving if self.space.is_out_of_use(leaf.id()) => {
+                Some("it is out of use")
+            }
+            LeafState::Online | LeafState::Leaving => match leaf.device.presence() {
+                Presence::Whole => None,
+                Presence::Removed => Some("it was removed while in use"),
+                Presence::Short { .. } => Some("it was cut short while in use"),
+            },
+        }
+    }
+
+    /// Makes the change that was found fit; gives what it is called.
+    fn turn_trim(&self, trims: &mut Trims, id: DeviceId, command: TrimCommand) -> &'static str {
+        let counted_ns = self.env.clock.monotonic_ns();
+        let since = self.now_ns() / 1_000_000_000;
+        match (command, trims.get_mut(&id)) {
+            (TrimCommand::Start { rate }, Some(trim)) if trim.state == TrimState::Suspended => {
+                trim.rate = rate.or(trim.rate);
+                (trim.state, trim.allowed, trim.counted_ns) = (TrimState::Active, 0, counted_ns);
+                "resume"
+            }
+            (TrimCommand::Start { rate }, _) => {
+                let state = TrimState::Active;
+                trims.insert(id, Trim { state, next: 0, slots: 0, since, rate, allowed: 0, counted_ns });
+                "start"
+            }
+            (TrimCommand::Suspend, trim) => {
+                trim.into_iter().for_each(|trim| trim.state = TrimState::Suspended);
+                "suspend"
+            }
+            (TrimCommand::Cancel, _) => {
+                trims.remove(&id);
+                "cancel"
+            }
+            (TrimCommand::Forget, _) => {
+                trims.remove(&id);
+                "forget"
+            }
+        }
+    }
+
+    fn note_trim(&self, what: Sweep, leaf: &Leaf, word: &'static str) {
+        self.events.note(EventKind::Trim { what: what.verb(), device: leaf.path(), word });
+        let txg = self.txgs.gate.open_txg();
+        let text = format!("{} {word} vdev={}", what.verb(), leaf.path());
+        self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, &text);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// A part of the trims under way. Sync context only, between commits. Gives when to look again, `None` if nothing is
+    /// under way.
+    pub(crate) fn trim_step(&self) -> Result<Option<Duration>> {
+        let trim = self.sweep_step(Sweep::Trim)?;
+        let initialize = self.sweep_step(Sweep::Initialize)?;
+        Ok(trim.into_iter().chain(initialize).min())
+    }
+
+    fn sweep_step(&self, what: Sweep) -> Result<Option<Duration>> {
+        if !self.sweeps(what).lock().values().any(|trim| trim.state == TrimState::Active) {
+            return Ok(None);
+        }
+        let _turn = self.sync_turn.lock();
+        // A slot that is free for us may be another daemon's, if it has taken over.
+        self.check_anchor()?;
+        let began_ns = self.env.clock.monotonic_ns();
+        let leaves = self.leaves();
+        // One that has left is looked at no more, and would be under way for ever.
+        self.sweeps(what).lock().retain(|id, _| leaves.iter().any(|leaf| leaf.id() == *id));
+        let mut busy = false;
+        for leaf in leaves {
+            let mut left = STEP_SLOTS;
+            while left > 0 && self.env.clock.monotonic_ns().saturating_sub(began_ns) < STEP_NS {
+                match self.trim_slot(what, &leaf) {
+                    Some(true) => (left, busy) = (left - 1, true),
+                    Some(false) => busy = true,
+                    None => break,
+                }
+            }
+        }
+        Ok(Some(if busy { Duration::ZERO } else { PAUSE }))
+    }
+
+    /// Discards the next free slot of a device; true if one was, false if that was all, `None` if there is nothing to do now.
+    fn trim_slot(&self, what: Sweep, leaf: &Leaf) -> Option<bool> {
+        let (id, slot_size) = (leaf.id(), u64::from(self.column_of(&leaf.config())));
+        if self.space.is_out_of_use(id) {
+            // Whoever waits for it would wait for ever.
+            return self.sweeps(what).lock().remove(&id).map(|_| false);
+        }
+        let mut trims = self.sweeps(what).lock();
+        let trim = trims.get_mut(&id).filter(|trim| trim.state == TrimState::Active)?;
+        trim.refill(self.env.clock.monotonic_ns(), slot_size);
+        if trim.allowed < slot_size {
+            return None;
+        }
+        let from = trim.next;
+        // Whoever asks how far it is does not wait for the device.
+        drop(trims);
+        let found = match what {
+            Sweep::Trim => self.space.discard_free_slot(id, from),
+            Sweep::Initialize => self.space.fill_free_slot(id, from),
+        };
+        let mut trims = self.sweeps(what).lock();
+        // It may have been cancelled, suspended or begun anew meanwhile: then what was found is not its own.
+        let trim = trims.get_mut(&id).filter(|trim| trim.next == from)?;
+        match found {
+            Some((slot, result)) => {
+                trim.next = slot + 1;
+                trim.slots += u64::from(result.is_ok());
+                trim.allowed = trim.allowed.saturating_sub(slot_size);
+                Some(true)
+            }
+            None => {
+                (trim.state, trim.since) = (TrimState::Complete, self.now_ns() / 1_000_000_000);
+                drop(trims);
+                self.note_trim(what, leaf, "finish");
+                Some(false)
+            }
+        }
+    }
+
+    /// How far the trim, or initialization, of a device is.
+    pub(crate) fn trim_status(&self, what: Sweep, leaf: &Leaf) -> TrimStatus {
+        let config = leaf.config();
+        let slot_size = u64::from(self.column_of(&config));
+        let total_bytes = u64::from(config.slots) * slot_size;
+        let none = |state| TrimStatus { state, done_bytes: 0, total_bytes, trimmed_bytes: 0, since: 0 };
+        match self.sweeps(what).lock().get(&leaf.id()) {
+            _ if !takes(what, leaf) => none(TrimState::Unsupported),
+            None => none(TrimState::Untrimmed),
+            Some(trim) => TrimStatus {
+                state: trim.state,
+                done_bytes: match trim.state {
+                    TrimState::Complete => total_bytes,
+                    _ => (u64::from(trim.next) * slot_size).min(total_bytes),
+                },
+                total_bytes,
+                trimmed_bytes: trim.slots * slot_size,
+                since: trim.since,
+            },
+        }
+    }
+
+    /// Bytes that trims under way have yet to go through; 0 if none is under way.
+    pub(crate) fn trim_remaining(&self, what: Sweep) -> u64 {
+        if self.is_suspended() {
+            return 0;
+        }
+        let active = |status: &TrimStatus| status.state == TrimState::Active;
+        let statuses = self.leaves().into_iter().map(|leaf| self.trim_status(what, &leaf)).filter(active);
+        statuses.map(|status| (status.total_bytes - status.done_bytes).max(1)).sum()
+    }
+}
+
+fn takes_discards(leaf: &Leaf) -> bool {
+    // A store of whole objects holds nothing in a free slot.
+    leaf.device.can_discard() && leaf.device.character().appendable
+}
+
+fn takes(what: Sweep, leaf: &Leaf) -> bool {
+    match what {
+        Sweep::Trim => takes_discards(leaf),
+        Sweep::Initialize => leaf.device.character().appendable,
+    }
+}
+
+/// Whether a command fits the state of a device.
+fn check(what: Sweep, trims: &Trims, leaf: &Leaf, command: TrimCommand) -> Result<()> {
+    let state = trims.get(&leaf.id()).map_or(TrimState::Untrimmed, |trim| trim.state);
+    let path = leaf.path();
+    match (command, state) {
+        (TrimCommand::Start { .. }, _) if !takes(what, leaf) => Err(Error::TrimUnsupported { path }),
+        (TrimCommand::Start { .. }, TrimState::Active) => Err(Error::TrimActive { what, path }),
+        (TrimCommand::Start { .. }, _)
+        | (TrimCommand::Suspend | TrimCommand::Cancel, TrimState::Active)
+        | (TrimCommand::Cancel, TrimState::Suspended) => Ok(()),
+        (TrimCommand::Forget, TrimState::Active) => Err(Error::TrimActive { what, path }),
+        (TrimCommand::Forget, _) => Ok(()),
+        (TrimCommand::Suspend | TrimCommand::Cancel, _) => Err(Error::TrimNone { what, path }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_lets_through_what_it_says_and_saves_up_a_second_at_most() {
+        let mut trim = Trim {
+            state: TrimState::Active,
+            next: 0,
+            slots: 0,
+            since: 0,
+            rate: Some(1000),
+            allowed: 0,
+            counted_ns: 0,
+        };
+        for step in 1..=2000 {
+            trim.refill(step * 500_000, 100);
+        }
+        assert_eq!(trim.allowed, 1000, "half a millisecond is half a byte, and none is lost");
+        trim.refill(3_600_000_000_000, 100);
+        assert_eq!(trim.allowed, 1000, "no burst after an hour of silence");
+        trim.rate = None;
+        trim.refill(3_600_000_000_000, 100);
+        assert_eq!(trim.allowed, u64::MAX);
+    }
+}

@@ -1,0 +1,359 @@
+//! The pool and its anchor: which root is opened, and how an anchor comes and goes. The register itself is the room
+//! `steadfast_anchor`; this module decides what its record means for a pool.
+//!
+//! ## Which root is opened                                                                       (invariant I3)
+//! That a pool has an anchor is said by its labels, by its newest uberblock, by what this host remembers, or by the operator;
+//! one of them is enough. Then the anchored root A is compared with the newest uberblock N that the devices hold:
+//!
+//! | found | what it means | what is opened |
+//! |---|---|---|
+//! | N is A | as it should be | A |
+//! | N follows A by one and names it as parent | a crash between uberblock and register | A; N was never acknowledged |
+//! | N is newer in any other way | somebody committed without this register, or the register was put back | nothing |
+//! | N is older, another, or none, and A's tail is there | uberblocks were lost or hidden | A, out of the record |
+//! | N is older or another, and A's tail is not there | the devices were put back to an earlier copy | nothing |
+//!
+//! "Nothing" is a refusal that says which of the two it is. `accept_rollback` opens N instead, and notes it in the history.
+//!
+//! ## How it comes
+//! Register, labels, first commit, in this order. A crash after the first leaves a register that no pool names; after the
+//! second, a register that holds the newest root already: both are as if the command had not been, or had been, given.
+//!
+//! ## How it goes
+//! One commit whose uberblock names no anchor moves the register for the last time and marks it as retired; then the
+//! labels. A crash between: import finds the register retired at the newest root, and finishes.
+
+use std::sync::Arc;
+
+use steadfast_anchor::{Anchor, AnchorRecord, Holding, LogHead, Register, Root, Start, Witness};
+use steadfast_crypto::Key;
+use steadfast_env::Env;
+use steadfast_format::{AuxClass, AuxConfig, Feature, LabelConfig, PoolGuid, Txg};
+use steadfast_intent_log::Vouch;
+
+use crate::core::error::{Error, Result};
+use crate::core::events::EventKind;
+use crate::core::inner::Inner;
+use crate::import::scan::FoundUberblock;
+
+/// Name of the feature.
+pub(crate) const FEATURE: &str = "anchor";
+
+/// Where registers and this host's memory of them are: files for the daemon, memory for a test.
+pub trait Registers: Send + Sync {
+    /// The register at a path, which need not exist.
+    fn register(&self, path: &str) -> Arc<dyn Register>;
+    /// What this host remembers of a pool's register.
+    fn witness(&self, pool: PoolGuid) -> Option<Arc<dyn Witness>>;
+}
+
+/// What is wanted of an anchor when a pool is made or imported.
+#[derive(Clone, Default)]
+pub struct AnchorWish {
+    /// Where registers are. Without it a pool that has an anchor is not opened.
+    pub registers: Option<Arc<dyn Registers>>,
+    /// The register. On create: this pool gets an anchor. On import: here, wherever the labels say it is.
+    pub path: Option<String>,
+    /// Import: open what the devices hold, though it is not what the register holds. The operator's decision.
+    pub accept_rollback: bool,
+    /// Import: open what the devices hold, though the register is lost; the pool has no anchor afterwards.
+    pub accept_lost: bool,
+}
+
+/// What import shall open, and how it goes on.
+pub(crate) struct Choice {
+    pub root: FoundUberblock,
+    pub anchor: Option<Anchor>,
+    /// The register's path, for the labels.
+    pub path: String,
+    /// A root that the operator accepted in place of the anchored one.
+    pub accepted: Option<Root>,
+    /// For the history: what was accepted.
+    pub notice: Option<String>,
+}
+
+impl Choice {
+    fn without(root: FoundUberblock, notice: Option<String>) -> Choice {
+        Choice { root, anchor: None, path: String::new(), accepted: None, notice }
+    }
+}
+
+fn found(root: Root) -> FoundUberblock {
+    FoundUberblock { uberblock: root.uberblock, tag: root.tag }
+}
+
+/// Decides which root of a pool is opened. `readable` says whether a root's commit tail is on the devices.
+pub(crate) fn choose(
+    env: &Env,
+    config: &LabelConfig,
+    wish: &AnchorWish,
+    key: Option<Key>,
+    newest: Option<FoundUberblock>,
+    readable: impl Fn(&FoundUberblock) -> bool,
+) -> Result<Choice> {
+    let pool = config.name.clone();
+    let listed = config.aux.iter().find(|aux| aux.class == AuxClass::Anchor);
+    let labelled = listed.is_some() || config.features.iter().any(|feature| feature.name == FEATURE);
+    let rooted = newest.as_ref().is_some_and(|newest| newest.uberblock.anchor != 0);
+    let witness = wish.registers.as_ref().and_then(|registers| registers.witness(config.pool));
+    let remembered = witness.as_ref().and_then(|witness| witness.recall());
+    let remembered = remembered.and_then(|bytes| AnchorRecord::decode(&bytes[..]).ok());
+    let remembered = remembered.is_some_and(|record| record.pool == config.pool);
+    let none = || Error::NoUberblock { pool: config.name.clone() };
+    if !labelled && !rooted && !remembered && wish.path.is_none() {
+        return Ok(Choice::without(newest.ok_or_else(none)?, None));
+    }
+    let lost = |newest: Option<FoundUberblock>, why: &str| {
+        witness.iter().for_each(|witness| _ = witness.forget());
+        let newest = newest.ok_or_else(none)?;
+        let txg = newest.uberblock.txg;
+        let notice = format!("the operator gave up the pool's anchor and accepted txg {txg}: {why}");
+        Ok(Choice::without(newest, Some(notice)))
+    };
+    let path = wish.path.clone().or_else(|| listed.map(|aux| aux.path.clone()));
+    let (Some(path), Some(registers)) = (path, &wish.registers) else {
+        let who = match (labelled, rooted) {
+            (true, _) => "its labels say so, and not where it is",
+            (_, true) => "its root says so, and its labels do not: they were changed",
+            _ => {
+                "this host saw it, and its labels deny it: they were changed, or put back to before it was added"
+            }
+        };
+        return if wish.accept_lost {
+            lost(newest, who)
+        } else {
+            Err(Error::AnchorUnnamed { pool, reason: who })
+        };
+    };
+    let register = registers.register(&path);
+    let holding = match Holding::read(&*register, config.pool, key.as_ref()) {
+        Ok(holding) => holding,
+        Err(error) if wish.accept_lost => return lost(newest, &error.to_string()),
+        Err(source) => return Err(Error::AnchorUnusable { pool, source }),
+    };
+    let record = holding.record();
+    let put_back = |newest: &FoundUberblock| Error::PutBack {
+        pool: config.name.clone(),
+        found: newest.uberblock.txg,
+        anchored: record.txg(),
+        older_seconds: record.root.time_ns.saturating_sub(newest.uberblock.time_ns) / 1_000_000_000,
+    };
+    if record.retired {
+        let newest = newest.ok_or_else(none)?;
+        return match (newest.tag == record.root_tag, labelled || rooted) {
+            // The labels were not reached any more.
+            (true, _) => {
+                witness.iter().for_each(|witness| _ = witness.forget());
+                Ok(Choice::without(newest, None))
+            }
+            (false, true) if wish.accept_rollback => {
+                let notice = format!(
+                    "the operator accepted a rollback to txg {}, before the anchor was removed at txg {}",
+                    newest.uberblock.txg,
+                    record.txg()
+                );
+                witness.iter().for_each(|witness| _ = witness.forget());
+                Ok(Choice::without(newest, Some(notice)))
+            }
+            (false, true) => Err(put_back(&newest)),
+            (false, false) => Err(Error::AnchorRetired { pool, register: path }),
+        };
+    }
+    let mut notice = None;
+    if let Some(witness) = &witness
+        && let Err(source) = holding.check_witness(&*register, &**witness)
+    {
+        if !wish.accept_rollback {
+            return Err(Error::AnchorUnusable { pool, source });
+        }
+        notice = Some(format!("the operator accepted a register that was put back: {source}"));
+    }
+    let anchored = holding.root();
+    let accept = |newest: FoundUberblock, why: Error| {
+        if !wish.accept_rollback {
+            return Err(why);
+        }
+        let notice = format!("the operator accepted txg {}: {why}", newest.uberblock.txg);
+        let accepted = Root { uberblock: newest.uberblock.clone(), tag: newest.tag };
+        Ok((newest, Some(accepted), Some(notice)))
+    };
+    let follows = |newest: &FoundUberblock| {
+        newest.uberblock.txg == anchored.uberblock.txg.next() && newest.uberblock.parent == anchored.tag
+    };
+    let (root, accepted, notice) = match newest {
+        Some(newest) if newest.tag == anchored.tag => {
+            (newest, notice.is_some().then(|| anchored.clone()), notice)
+        }
+        Some(newest) if follows(&newest) => {
+            (found(anchored.clone()), notice.is_some().then(|| anchored.clone()), notice)
+        }
+        Some(newest) if newest.uberblock.txg > anchored.uberblock.txg => {
+            let (anchored, txg) = (anchored.uberblock.txg, newest.uberblock.txg);
+            accept(newest, Error::AnchorBehind { pool, register: path.clone(), anchored, found: txg })?
+        }
+        newest => {
+            let held = found(anchored.clone());
+            match newest {
+                _ if readable(&held) => (held, notice.is_some().then(|| anchored.clone()), notice),
+                Some(newest) => {
+                    let why = put_back(&newest);
+                    accept(newest, why)?
+                }
+                None => return Err(none()),
+            }
+        }
+    };
+    let start = Start::TakeOver(holding);
+    let anchor = Anchor::new(env, config.pool, register, witness, key, start);
+    Ok(Choice { root, anchor: Some(anchor), path, accepted, notice })
+}
+
+/// The register of a pool that is being made.
+pub(crate) fn begin(
+    env: &Env,
+    pool: PoolGuid,
+    wish: &AnchorWish,
+    key: Option<Key>,
+    replace: bool,
+) -> Result<Option<(Anchor, AuxConfig)>> {
+    let (Some(path), Some(registers)) = (&wish.path, &wish.registers) else { return Ok(None) };
+    let register = registers.register(path);
+    register.check_vacant(replace).map_err(steadfast_anchor::Error::from)?;
+    let new = Start::New { replace };
+    let anchor = Anchor::new(env, pool, register, registers.witness(pool), key, new);
+    Ok(Some((anchor, aux(env, path))))
+}
+
+/// What labels say of an anchor.
+pub(crate) fn aux(env: &Env, path: &str) -> AuxConfig {
+    AuxConfig::new(AuxClass::Anchor, env.random.nonzero_u64(), path.to_owned())
+}
+
+/// The anchor as the intent log sees it.
+struct Voucher(Arc<Anchor>);
+
+/// What vouches for the log of a pool with this anchor.
+pub(crate) fn voucher(anchor: &Arc<Anchor>) -> Arc<dyn Vouch> {
+    Arc::new(Voucher(Arc::clone(anchor)))
+}
+
+impl Vouch for Voucher {
+    fn is_ours(&self) -> bool {
+        self.0.check().is_ok()
+    }
+
+    fn vouch(&self, promised: LogHead) -> bool {
+        self.0.advance_log(promised).is_ok()
+    }
+}
+
+impl Inner {
+    /// The pool's anchor, if it has one.
+    pub(crate) fn anchor(&self) -> Option<Arc<Anchor>> {
+        self.anchor.read().clone()
+    }
+
+    /// Refuses to go on if another daemon has taken over.
+    pub(crate) fn check_anchor(&self) -> Result<()> {
+        match self.anchor() {
+            Some(anchor) => Ok(anchor.check()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the pool an anchor. Durable when it returns.
+    pub(crate) fn add_anchor(&self, wish: &AnchorWish, force: bool, dry_run: bool) -> Result<()> {
+        self.check_writable()?;
+        if let Some(anchor) = self.anchor() {
+            return Err(Error::AnchorThere { pool: self.name(), register: anchor.identity() });
+        }
+        let key = self.sealing.as_ref().map(|sealing| steadfast_anchor::mac_key(sealing.keys.master()));
+        let begun = begin(&self.env, self.guid, wish, key, force)?;
+        let (anchor, aux) = begun.expect("a path and a place for registers are given");
+        if dry_run {
+            return Ok(());
+        }
+        {
+            // No commit runs meanwhile, and no group is under way: the register begins with the root that is the newest, and with
+            // all that was promised behind it.
+            let _turn = self.sync_turn.lock();
+            self.log.paused(|promised| -> Result<()> {
+                let (uberblock, tag) = {
+                    let state = self.commit_state.lock();
+                    (state.last.clone().expect("a pool that stands has a root"), state.tag)
+                };
+                let is_ours = uberblock.log.is_some_and(|head| head.epoch == self.log.epoch());
+                let promised = if is_ours { promised } else { LogHead::default() };
+                anchor.advance(Root { uberblock, tag }, Some(promised))?;
+                let feature = Feature::known(FEATURE).expect("this code knows it");
+                self.features.write().push(feature);
+                self.aux.write().push(aux);
+                self.write_labels_or(&[], || self.unlist_anchor())?;
+                let anchor = Arc::new(anchor);
+                self.log.set_vouch(Some(voucher(&anchor)));
+                *self.anchor.write() = Some(anchor);
+                Ok(())
+            })?;
+        }
+        self.commit_changes()
+    }
+
+    /// Lets the pool live without an anchor. Durable when it returns.
+    pub(crate) fn remove_anchor(&self) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut state = self.commit_state.lock();
+            state.retiring = true;
+            state.labels_dirty = true;
+        }
+        self.commit_changes()
+    }
+
+    /// The labels written next list no anchor.
+    pub(crate) fn unlist_anchor(&self) {
+        self.features.write().retain(|feature| feature.name != FEATURE);
+        self.aux.write().retain(|aux| aux.class != AuxClass::Anchor);
+    }
+
+    /// Step 8 of a commit: makes its root the only acceptable one. Until this returns, and if it fails, nothing that the
+    /// root before needs may be released (I2).
+    pub(crate) fn move_anchor(&self, root: Root, retiring: bool) -> Result<()> {
+        let Some(anchor) = self.anchor() else { return Ok(()) };
+        let txg = root.uberblock.txg;
+        if retiring {
+            anchor.retire(root)?;
+            // In this order: what is promised before is vouched for, and the host hears of no record afterwards.
+            self.log.set_vouch(None);
+            anchor.forget();
+            *self.anchor.write() = None;
+            self.unlist_anchor();
+            return Ok(());
+        }
+        let named = |root: &Root| root.uberblock.log.map(|head| head.epoch);
+        // What was promised in a log that the new root names as well goes on being promised.
+        let goes_on = anchor.held().is_some_and(|(held, _)| named(&held) == named(&root));
+        anchor.advance(root, if goes_on { None } else { Some(LogHead::default()) })?;
+        let anchored = anchor.held().map(|(root, _)| root.uberblock.txg);
+        assert_eq!(anchored, Some(txg), "what is released next is released by the anchored root (I2)");
+        Ok(())
+    }
+
+    /// Notes in history and events what an operator accepted of the log.
+    pub(crate) fn note_log_given_up(&self, notice: &str) {
+        self.events.note(EventKind::LogGivenUp { notice: notice.to_owned() });
+        self.note_in_history(notice);
+    }
+
+    /// Notes in history and events what an operator accepted.
+    pub(crate) fn note_accepted(&self, notice: &str) {
+        self.events.note(EventKind::RootAccepted { notice: notice.to_owned() });
+        self.note_in_history(notice);
+    }
+
+    fn note_in_history(&self, notice: &str) {
+        if !self.read_only {
+            let txg: Txg = self.txgs.gate.open_txg();
+            self.history.lock().add(self.now_ns(), txg, 0, true, &self.host, notice);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Looking at labels and uberblocks, without changing anything.
+
+use steadfast_device::Device;
+use steadfast_env::{Bug, Env};
+use steadfast_format::{LabelConfig, LeafState, PoolGuid, Txg, Uberblock, medium};
+
+use crate::core::error::{Error, Result};
+use crate::import::create::DeviceHandle;
+
+/// The label of a device: of its four copies the valid one with the greatest txg. The error tells what they looked like.
+pub fn label_of(device: &dyn Device) -> Result<LabelConfig> {
+    let mut best: Option<LabelConfig> = None;
+    let mut reasons = Vec::new();
+    for copy in 0..4 {
+        match device.read_label(copy) {
+            Ok(area) if area.iter().all(|&byte| byte == 0) => reasons.push(format!("copy {copy} is empty")),
+            Ok(area) => match LabelConfig::decode(&area, steadfast_crypto::hash) {
+                Ok(config) => {
+                    if best.as_ref().is_none_or(|best| config.txg > best.txg) {
+                        best = Some(config);
+                    }
+                }
+                Err(error) => reasons.push(format!("copy {copy}: {error}")),
+            },
+            Err(error) => reasons.push(format!("copy {copy}: {error}")),
+        }
+    }
+    best.ok_or_else(|| Error::NoLabel { path: device.character().identity, reason: reasons.join("; ") })
+}
+
+/// Zeros all labels and uberblocks of a device: it belongs to no pool any more. What its segments hold stays.
+pub fn erase(device: &dyn Device) -> Result<()> {
+    let zeros = [0; Uberblock::ENCODED_SIZE];
+    for copy in 0..4 {
+        device.write_label(copy, &[0; 512])?;
+        if device.character().appendable {
+            for slot in 0..medium::RING_SLOTS {
+                device.write_uberblock(copy, Txg(slot), &zeros)?;
+            }
+        }
+    }
+    Ok(device.flush()?)
+}
+
+/// A device with a pool's label.
+#[derive(Clone)]
+pub struct FoundDevice {
+    /// The device.
+    pub handle: DeviceHandle,
+    /// Its label.
+    pub label: LabelConfig,
+}
+
+/// A pool of which at least one device was found.
+#[derive(Clone)]
+pub struct FoundPool {
+    /// Number by which people know it.
+    pub guid: PoolGuid,
+    /// The newest label among its devices.
+    pub config: LabelConfig,
+    /// Devices that were found.
+    pub devices: Vec<FoundDevice>,
+    /// Last known paths of devices that were not.
+    pub missing: Vec<String>,
+}
+
+/// Groups devices into pools by their labels. Devices without a label are given back with the reason.
+pub fn scan(handles: Vec<DeviceHandle>) -> (Vec<FoundPool>, Vec<(DeviceHandle, Error)>) {
+    let mut pools: Vec<FoundPool> = Vec::new();
+    let mut others = Vec::new();
+    let mut labelled = Vec::new();
+    for handle in handles {
+        match label_of(&*handle.device) {
+            Err(error) => others.push((handle, error)),
+            Ok(label) => labelled.push((handle, label)),
+        }
+    }
+    // A pool that was being given another number is known by it as soon as one device says so.
+    let numbers: Vec<(PoolGuid, PoolGuid)> =
+        labelled.iter().map(|(_, label)| (label.pool, label.guid())).collect();
+    let number_of = |label: &LabelConfig| match label.becoming {
+        Some(next) if numbers.contains(&(label.pool, next)) => next,
+        _ => label.guid(),
+    };
+    for (handle, label) in labelled {
+        let number = number_of(&label);
+        let found = FoundDevice { handle, label: label.clone() };
+        let is_it = |pool: &&mut FoundPool| pool.config.pool == label.pool && pool.guid == number;
+        match pools.iter_mut().find(is_it) {
+            Some(pool) => {
+                // One device seen by two paths counts once. So does a copy of an image, and of the two the one
+                // that was used later is meant: the other would take the pool back to when it was copied.
+                let same = |d: &&mut FoundDevice| d.label.device_guid == label.device_guid;
+                match pool.devices.iter_mut().find(same) {
+                    None => pool.devices.push(found),
+                    Some(known) if known.label.txg < label.txg => *known = found,
+                    Some(_) => {}
+                }
+                // What a leaf says counts before what a log device does, which may have been given up.
+                let rank = |label: &LabelConfig| (label.device.0 != 0, label.txg, label.guid() == number);
+                if rank(&label) > rank(&pool.config) {
+                    pool.config = label;
+                }
+            }
+            None => {
+                let missing = Vec::new();
+                pools.push(FoundPool { guid: number, config: label, devices: vec![found], missing });
+            }
+        }
+    }
+    for pool in &mut pools {
+        let has = |guid| pool.devices.iter().any(|device| device.label.device_guid == guid);
+        let missing =
+            pool.config.leaves.iter().filter(|leaf| !has(leaf.guid) && leaf.state != LeafState::Parted);
+        pool.missing = missing.map(|leaf| leaf.path.clone()).collect();
+    }
+    (pools, others)
+}
+
+/// An uberblock whose tag was found right.
+pub(crate) struct FoundUberblock {
+    pub uberblock: Uberblock,
+    pub tag: [u8; 32],
+}
+
+/// The uberblock that counts: of all rings of all devices the valid one of this pool with the greatest txg. And why a ring could not be
+/// read, if one could not: the others have the same uberblocks, but for one of a commit that nobody was told of.
+pub(crate) fn newest_uberblock(
+    pool: PoolGuid,
+    devices: &[&dyn Device],
+    tag_of: impl Fn(&[u8]) -> [u8; 32],
+    env: &Env,
+) -> (Option<FoundUberblock>, Option<steadfast_device::Error>) {
+    let careless = env.has_bug(Bug::TornRootAccepted);
+    let (mut best, mut unread): (Option<FoundUberblock>, _) = (None, None);
+    for device in devices {
+        for copy in 0..4 {
+            let ring = device.read_uberblocks(copy).unwrap_or_else(|error| {
+                _ = unread.get_or_insert(error);
+                Vec::new()
+            });
+            for bytes in ring {
+                let Ok((bound, tag)) = Uberblock::bound_and_tag(&bytes) else { continue };
+                let Ok(uberblock) = Uberblock::decode(&bytes) else { continue };
+                let newer = best.as_ref().is_none_or(|best| uberblock.txg > best.uberblock.txg);
+                let whole = steadfast_crypto::tags_equal(&tag_of(bound), &tag) || careless;
+                if uberblock.pool == pool && newer && whole {
+                    best = Some(FoundUberblock { uberblock, tag });
+                }
+            }
+        }
+    }
+    (best, unread)
+}

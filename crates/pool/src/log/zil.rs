@@ -1,0 +1,277 @@
+//! The intent log of a pool: its segments, its datasets, its replay. Theory in the room `intent_log`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use steadfast_crypto::BlockKeys;
+use steadfast_dataset::{Dataset, JournalMode, SyncMode};
+use steadfast_env::Bug;
+use steadfast_format::{DatasetId, HeldLog, LogHead, LogRecord, LogStart, Txg};
+use steadfast_intent_log::{
+    Damage, DatasetLog, Group, LogCounts, Medium, Survey, Wanted, open_group, survey,
+};
+
+use crate::core::error::{Error, Result};
+use crate::core::inner::Inner;
+
+/// Share of a pool's slots that its log takes, and bounds.
+const SLOTS_SHARE: u32 = 32;
+const SLOTS_MIN: u32 = 2;
+const SLOTS_MAX: u32 = 8;
+/// Bytes of zeros written at once when segments of the log are prepared.
+const ZEROS: usize = 1 << 20;
+
+/// Who can read a group of the log.
+enum Readable {
+    /// We, with these keys if it is sealed.
+    With(Option<Arc<BlockKeys>>),
+    /// Who brings the key.
+    Later,
+    /// Its dataset is gone.
+    ByNobody,
+}
+
+/// What `zpool status` shows of a log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogStatus {
+    /// Bytes of the segments, or of the log devices, that groups go to; 0 while there are none.
+    pub size_bytes: u64,
+    /// What it did since import.
+    pub counts: LogCounts,
+    /// Groups that were replayed since import.
+    pub replayed: u64,
+    /// Datasets for which groups are held until their keys are loaded.
+    pub held: usize,
+}
+
+impl Inner {
+    /// What a dataset's `fsync` shall write.
+    fn journal_mode(&self, id: DatasetId) -> JournalMode {
+        let table = self.table.read();
+        let value = table.resolve(id, "journal", "/").map(|resolved| resolved.value);
+        match value.as_deref() {
+            Some("off") => JournalMode::Off,
+            Some("writeback") => JournalMode::Writeback,
+            Some("data") => JournalMode::Data,
+            _ => JournalMode::Ordered,
+        }
+    }
+
+    /// What a dataset's changes wait for.
+    fn sync_mode(&self, id: DatasetId) -> SyncMode {
+        let table = self.table.read();
+        let value = table.resolve(id, "sync", "/").map(|resolved| resolved.value);
+        match value.as_deref() {
+            Some("always") => SyncMode::Always,
+            Some("disabled") => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        }
+    }
+
+    /// Connects an open dataset with the log, as its properties say.
+    pub(crate) fn connect_log(&self, id: DatasetId, head: &Dataset) {
+        let sync = self.sync_mode(id);
+        head.set_sync_mode(sync);
+        // Nobody will ask: nothing needs to be tracked.
+        let mode = if sync == SyncMode::Disabled { JournalMode::Off } else { self.journal_mode(id) };
+        self.interval.set(id, mode == JournalMode::Data && !self.read_only);
+        let (locked, keys) = {
+            let table = self.table.read();
+            let entry = table.get(id);
+            let keys = entry.and_then(|entry| Some(Arc::clone(&entry.keys.as_ref()?.blocks)));
+            (entry.is_none_or(|entry| entry.is_encrypted() && keys.is_none()), keys)
+        };
+        if self.read_only || locked || mode == JournalMode::Off || !self.has_feature("intent_log") {
+            head.set_journal(None, JournalMode::Off);
+        } else if head.journal_mode() == JournalMode::Off {
+            head.set_journal(Some(Arc::new(DatasetLog::new(Arc::clone(&self.log), keys))), mode);
+        } else {
+            head.set_journal_mode(mode);
+        }
+    }
+
+    /// Reserves segments if somebody wants a log. In the sync, before the changes of the table are taken.
+    pub(crate) fn reserve_log(&self) {
+        if self.log.is_wanted() && !self.log.is_ready() && self.log_target().is_empty() {
+            let total = u32::try_from(self.space.accounting().slots).unwrap_or(u32::MAX);
+            let segments = self.space.reserve_log((total / SLOTS_SHARE).clamp(SLOTS_MIN, SLOTS_MAX));
+            self.log_fresh.store(!segments.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// What the uberblock of a txg says of the log.
+    pub(crate) fn log_head(&self, frozen: LogStart) -> Option<LogStart> {
+        if let Some(held) = self.held.lock().head() {
+            return Some(held); // (H1)
+        }
+        let is_there = || self.log.is_ready() || !self.log_medium().is_empty();
+        is_there().then_some(frozen)
+    }
+
+    /// The uberblock of `durable`, which names this import's epoch, is durable: the log may be written, if it has a place (L4).
+    pub(crate) fn begin_log(&self, durable: Txg) {
+        let rests = self.log_rests.load(Ordering::Acquire);
+        if rests || self.log.is_ready() || self.held.lock().head().is_some() {
+            return;
+        }
+        if self.commit_state.lock().labels_dirty {
+            return; // (D6)
+        }
+        let medium = self.log_target();
+        if medium.is_empty() {
+            return;
+        }
+        if medium.is_in_pool() && self.log_fresh.swap(false, Ordering::Relaxed) {
+            // Written once in full, so that no later flush has to make the host find room for it. If that fails, so will a group.
+            let zeros = vec![0; ZEROS.min(medium.segment_bytes() as usize)];
+            for segment in 0..medium.segments() {
+                for at in (0..medium.segment_bytes()).step_by(zeros.len()) {
+                    let _ = medium.write(segment, at, &zeros);
+                }
+            }
+            let _ = medium.flush(0);
+        }
+        self.log.ready(Arc::new(medium), durable);
+    }
+
+    /// What the log did and is.
+    pub(crate) fn log_status(&self) -> LogStatus {
+        let segments = self.log_target().segments() as u64;
+        LogStatus {
+            size_bytes: segments * u64::from(self.slot_size),
+            counts: self.log.counts(),
+            replayed: self.log_replayed.load(Ordering::Relaxed),
+            held: self.held.lock().count(),
+        }
+    }
+
+    /// Replays what was promised behind the root of `base`, into the open txg. What is of a dataset whose key is not loaded
+    /// is held. With `accept` what is damaged, and all behind it, is given up instead of refused; the notice for the history.
+    /// `vouched` is how far the pool's anchor says that it was promised, if it has one that is believed.
+    pub(crate) fn replay_log(
+        &self,
+        head: LogStart,
+        base: Txg,
+        accept: bool,
+        vouched: Option<LogHead>,
+    ) -> Result<Option<String>> {
+        let twice = self.env.has_bug(Bug::LogReplayedTwice);
+        let head = if twice { LogStart { next: 1, ..head } } else { head };
+        let unhashed = self.env.has_bug(Bug::LogTornAccepted);
+        let wanted = Wanted { pool: self.guid, head, unhashed };
+        if self.held.lock().head().is_some() {
+            // An earlier import replayed all but what is held, and `open_head` does that.
+            return Ok(if accept { self.give_up_held(&survey(&self.log_medium(), &wanted)) } else { None });
+        }
+        let medium = self.log_medium();
+        let mut found = survey(&medium, &wanted);
+        if let Some(promised) = vouched {
+            found.hold_to(head.next, promised); // (L7)
+        }
+        self.judge(&mut found, base);
+        let mut notice = None;
+        if !found.damage.is_empty() {
+            let safe = self.what_is_safe(&found, base);
+            let reason = found.damage[0].to_string();
+            if !accept {
+                return Err(Error::LogDamaged { pool: self.name(), reason, safe });
+            }
+            notice = Some(format!("the operator gave up a part of the intent log: {reason}. {safe}"));
+        }
+        let groups = found.groups;
+        self.note_lacks(&medium, &groups, &found.lacks);
+        let Some(last) = groups.last() else { return Ok(notice) };
+        let held = HeldLog { epoch: head.epoch, base, end: last.header.sequence + 1, hash: last.hash };
+        let mut bodies = Vec::with_capacity(groups.len());
+        for group in &groups {
+            match self.keys_for(group) {
+                Readable::ByNobody => {}
+                Readable::Later => self.hold_log(group.header.dataset, head, held),
+                Readable::With(keys) => {
+                    let body = open_group(group, keys.as_deref()).expect("judged before");
+                    bodies.push((group, body));
+                }
+            }
+        }
+        for (group, body) in &bodies {
+            let dataset = self.open_head(group.header.dataset)?;
+            let records = LogRecord::decode_all(body, group.header.records).expect("decoded before");
+            dataset.replay(&records, base)?;
+        }
+        if self.env.has_bug(Bug::ReplayErasesLog) {
+            let medium = self.log_medium();
+            for segment in 0..medium.segments() {
+                let _ = medium.write(segment, 0, &[0; ZEROS]);
+                let _ = medium.flush(segment);
+            }
+        }
+        self.log_replayed.fetch_add(bodies.len() as u64, Ordering::Relaxed);
+        Ok(notice)
+    }
+
+    /// How far the log behind a head reaches, as it was found: what an operator accepts who accepts its root.
+    pub(crate) fn log_found(&self, head: Option<LogStart>) -> LogHead {
+        let Some(head) = head else { return LogHead::default() };
+        let found = survey(&self.log_medium(), &Wanted { pool: self.guid, head, unhashed: false });
+        let last = found.groups.last();
+        last.map_or(LogHead::default(), |last| LogHead { seq: last.header.sequence, head: last.hash })
+    }
+
+    /// Who can read a group.
+    fn keys_for(&self, group: &Group) -> Readable {
+        let table = self.table.read();
+        let Some(entry) = table.get(group.header.dataset).filter(|entry| !entry.row.destroying) else {
+            return Readable::ByNobody;
+        };
+        match &entry.keys {
+            None if entry.is_encrypted() => Readable::Later,
+            keys => Readable::With(keys.as_ref().map(|keys| Arc::clone(&keys.blocks))),
+        }
+    }
+
+    /// Looks into whole groups: what cannot be replayed is damage, and strands all behind it.
+    fn judge(&self, found: &mut Survey, base: Txg) {
+        let bad = found.groups.iter().enumerate().find_map(|(at, group)| {
+            let sequence = group.header.sequence;
+            if group.header.txg <= base && !self.env.has_bug(Bug::LogReplayedTwice) {
+                return Some((at, Damage::Committed { sequence, txg: group.header.txg }));
+            }
+            match self.keys_for(group) {
+                Readable::With(keys) => open_group(group, keys.as_deref()).err().map(|damage| (at, damage)),
+                Readable::Later | Readable::ByNobody => None,
+            }
+        });
+        if let Some((at, damage)) = bad {
+            let behind = found.groups.split_off(at);
+            found.stranded.splice(0..0, behind);
+            found.damage.insert(0, damage);
+        }
+    }
+
+    /// What a damaged log still holds, and what it does not, as far as that is known.
+    fn what_is_safe(&self, found: &Survey, base: Txg) -> String {
+        let whole = found.groups.len();
+        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+        for group in &found.stranded {
+            *lost.entry(self.dataset_name(group.header.dataset)).or_default() += 1;
+        }
+        let of: Vec<String> = lost.iter().map(|(name, groups)| format!("{name} {groups}")).collect();
+        let missing = found.missing;
+        let mut safe =
+            format!("Safe are all commits up to txg {base}, and {whole} groups of the log behind them");
+        if !of.is_empty() {
+            safe.push_str(&format!(
+                "; lost are what these file systems promised in so many groups: {}",
+                of.join(", ")
+            ));
+        }
+        if missing > 0 {
+            safe.push_str(&format!("; and {missing} groups of which nothing is known"));
+        }
+        if of.is_empty() && missing == 0 {
+            safe.push_str("; how many came after them is not known");
+        }
+        safe
+    }
+}

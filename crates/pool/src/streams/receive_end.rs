@@ -1,0 +1,227 @@
+//! Receiving: the commit that ends it (`receive.rs`). A hidden dataset is seen, or what it became is taken over by the target.
+
+use steadfast_format::stream::StreamBegin;
+use steadfast_format::{DatasetId, Lineage, MetaKey, Txg};
+
+use crate::core::error::{Error, Result};
+use crate::core::inner::Inner;
+use crate::datasets::received::Brought;
+use crate::datasets::table::Table;
+use crate::streams::notes::Notes;
+
+impl Inner {
+    /// The last commit of an increment: the target takes over what the hidden dataset became, and its snapshot is taken.
+    pub(crate) fn take_over(
+        &self,
+        (hidden, target): (DatasetId, DatasetId),
+        force: bool,
+        (begin, brought): (&StreamBegin, &Brought),
+        notes: Notes,
+    ) -> Result<()> {
+        self.open_head(target)?;
+        let is_told = self.check_brought(target, brought)?;
+        let answer = loop {
+            // All that was received is in the hidden row's trees from here on, and what the target changed in its own.
+            self.commit_changes()?;
+            let _turn = self.sync_turn.lock();
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            let name = table.full_name(target);
+            let missing = || Error::NoSuchDataset { name: name.clone() };
+            let entry = table.get(target).filter(|entry| !entry.row.destroying).ok_or_else(missing)?;
+            let receiving =
+                table.get(hidden).and_then(|entry| entry.receiving.as_ref()).ok_or_else(missing)?;
+            let snapshot = receiving.row.name.trim_start_matches('@').to_owned();
+            if entry.is_in_use() {
+                return Err(Error::Busy { name });
+            }
+            // Unless somebody used it in between.
+            if entry.has_unstored() {
+                continue;
+            }
+            let txg = self.check_target((&*table, entry), &name, &snapshot, force, begin)?;
+            let younger: Vec<Txg> = entry.snapshots.range(txg.next()..).map(|(txg, _)| *txg).collect();
+            let named = format!("{name}@{}", entry.snapshots[&txg].row.name);
+            if !younger.is_empty() {
+                // What cannot be read is found before they are gone.
+                self.newer_places(entry, &table.key_name(target), txg)?;
+                self.remove_snapshots(&mut table, target, &younger)?;
+            }
+            let rolled = self.roll_within(&mut table, &named, target, txg);
+            if let Some(error) = rolled.as_ref().err().filter(|_| !younger.is_empty()) {
+                // They are gone from the table that the next commit would store.
+                self.suspend(error);
+            }
+            rolled?;
+            let taken = self.take_cells(&mut table, hidden, target);
+            if let Err(error) = &taken {
+                // A part of it is in the tree that the next commit would store.
+                self.suspend(error);
+            }
+            taken?;
+            let became = table.remove(hidden).expect("looked at just now").row;
+            let entry = table.get_mut(target).expect("looked at just now");
+            entry.open = None;
+            let row = &mut entry.row;
+            (row.names, row.extents) = (became.names, became.extents);
+            (row.used, row.data, row.logical) = (became.used, became.data, became.logical);
+            (row.files, row.next_inode) = (became.files, became.next_inode.max(row.next_inode));
+            entry.row_dirty = true;
+            entry.take_brought(brought);
+            break self.ask_for(target, snapshot, (begin.guid, begin.created_ns), notes);
+        };
+        self.blockio.forget(hidden, hidden);
+        self.open_head(target)?;
+        if is_told {
+            self.apply_settings(target);
+            self.update_quotas(None);
+        }
+        self.await_answer(&answer)
+    }
+
+    /// What a hidden dataset that becomes a clone is the clone of. All that it let go is the origin's.
+    fn origin_to_be(&self, table: &Table, hidden: DatasetId) -> Result<Option<(Txg, Lineage)>> {
+        let Some(entry) = table.get(hidden) else { return Ok(None) };
+        let Some(row) = entry.receiving.as_ref().map(|receiving| &receiving.row).filter(|row| row.clone)
+        else {
+            return Ok(None);
+        };
+        let missing = || Error::NoOrigin { name: table.full_name(hidden) };
+        let (txg, _) = row.base.ok_or_else(missing)?;
+        let origin = table.get(row.target).and_then(|of| of.snapshots.get(&txg)).ok_or_else(missing)?;
+        let (mut bytes, mut logical) = (0, 0);
+        for (_, sum) in self.cells_of(hidden)? {
+            bytes += sum.bytes;
+            logical += sum.logical;
+        }
+        let lineage = Lineage {
+            family: entry.row.lineage.family,
+            origin: origin.row.number,
+            shared: origin.row.used.saturating_sub(bytes),
+            shared_logical: origin.row.logical.saturating_sub(logical),
+            kept: 0,
+            kept_logical: 0,
+        };
+        Ok(Some((txg, lineage)))
+    }
+
+    /// What the hidden dataset let go of the base is let go by the target. (R2)
+    pub(crate) fn take_cells(&self, table: &mut Table, hidden: DatasetId, target: DatasetId) -> Result<()> {
+        for (cell, sum) in self.cells_of(hidden)? {
+            for number in 0..sum.next {
+                let key = MetaKey::CellRun(hidden, cell, number).encode();
+                let Some(value) = self.meta.get(&key)? else { continue };
+                let places = steadfast_format::CellPlace::decode_run(&value)
+                    .map_err(|source| self.corrupt(&self.name(), "places of a cell", source))?;
+                self.put(target, cell, &places, self.sum_of(&places))?;
+                self.meta.remove(&key)?;
+            }
+            self.meta.remove(&MetaKey::Cell(hidden, cell).encode())?;
+            let entry = table.get_mut(target).expect("looked at before");
+            let lineage = &mut entry.row.lineage;
+            if entry.deaths.is_shadow(cell) {
+                lineage.shared = lineage.shared.saturating_sub(sum.bytes);
+                lineage.shared_logical = lineage.shared_logical.saturating_sub(sum.logical);
+            } else if entry.deaths.holds(cell) {
+                lineage.kept += sum.bytes;
+                lineage.kept_logical += sum.logical;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cells_of(
+        &self,
+        id: DatasetId,
+    ) -> Result<Vec<(steadfast_format::CellId, steadfast_format::Cell)>> {
+        let mut cells = Vec::new();
+        let all = Txg(0)..Txg(u64::MAX);
+        self.visit_cells(id, all.clone(), all, |cell, sum| {
+            cells.push((cell, sum));
+            true
+        })?;
+        Ok(cells)
+    }
+
+    /// The last commit of a whole snapshot: the hidden dataset is seen, and its snapshot is taken. What has its name goes with the same
+    /// commit if it is to be replaced.
+    pub(crate) fn become_visible(
+        &self,
+        hidden: DatasetId,
+        (name, replace): (&str, bool),
+        begin: &StreamBegin,
+        notes: Notes,
+    ) -> Result<()> {
+        let old = self.table.read().find(name).ok();
+        if let Some(old) = old.filter(|_| replace) {
+            let (alone, is_clone) = {
+                let table = self.table.read();
+                (table.owned_alone(old).is_some(), table.origin_of(old).is_some())
+            };
+            if is_clone {
+                return Err(Error::TargetIsClone { name: name.to_owned() });
+            }
+            // Its blocks are found by its trees, unless its segments are nobody else's.
+            match self.open_head(old) {
+                Err(Error::KeyNotLoaded { .. }) if alone => {}
+                opened => _ = opened?,
+            }
+            // What is kept below it goes with it, as if it were destroyed: nobody could name it, and its row would never go.
+            self.check_destroy(&self.table.read(), name, false)?;
+            self.discard_partials(name, &[])?;
+        }
+        self.commit_changes()?;
+        let answer = {
+            let _turn = self.sync_turn.lock();
+            let _figures = self.figures.write();
+            let mut table = self.table.write();
+            check_place(&table, hidden, name)?;
+            // Everything that can fail comes before the first change: what is replaced stays if this one is not seen.
+            let missing = || Error::NoSuchDataset { name: name.to_owned() };
+            let origin = self.origin_to_be(&table, hidden)?;
+            let receiving =
+                table.get(hidden).and_then(|entry| entry.receiving.as_ref()).ok_or_else(missing)?;
+            let (last, snapshot) = receiving.row.name.split_once('@').ok_or_else(missing)?;
+            let (last, snapshot) = (last.to_owned(), snapshot.to_owned());
+            if let Ok(old) = table.find(name) {
+                if !replace {
+                    return Err(Error::DestinationExists { name: name.to_owned() });
+                }
+                self.check_destroy(&table, name, false)?;
+                table.check_no_hidden(old, &[])?;
+                let entry = table.get_mut(old).expect("just found");
+                entry.row.destroying = true;
+                entry.row_dirty = true;
+                if let Some(open) = &entry.open {
+                    open.head.begin_destroy();
+                }
+            }
+            let entry = table.get_mut(hidden).expect("looked at just now");
+            entry.receiving = None;
+            if let Some((txg, lineage)) = origin {
+                (entry.base, entry.row.lineage) = (txg, lineage);
+                table.note_snapshots(hidden);
+            }
+            let entry = table.get_mut(hidden).expect("looked at just now");
+            entry.row.name = last;
+            entry.row_dirty = true;
+            entry.receive_dirty = true;
+            self.ask_for(hidden, snapshot, (begin.guid, begin.created_ns), notes)
+        };
+        self.update_quotas(None);
+        self.await_answer(&answer)
+    }
+}
+
+/// Refuses a hidden dataset the name that another one beside it has. That is not always one of `name`, by which it is received: what it is
+/// below may have been given another name since. (D2)
+fn check_place(table: &Table, hidden: DatasetId, name: &str) -> Result<()> {
+    let beside = table.get(hidden).and_then(|entry| {
+        let (last, _) = entry.receiving.as_ref()?.row.name.split_once('@')?;
+        table.child(entry.row.parent, last)
+    });
+    match beside.filter(|other| table.find(name).ok() != Some(*other)) {
+        Some(other) => Err(Error::DestinationExists { name: table.full_name(other) }),
+        None => Ok(()),
+    }
+}

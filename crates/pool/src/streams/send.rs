@@ -1,0 +1,944 @@
+//! Sending: a snapshot, or what it has beyond another one, as a stream. `docs/decisions/0093-streams.md`.
+//!
+//! What is sent stays while it is sent: snapshots are pinned, and a pinned one is not destroyed.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use steadfast_dataset::{Dataset, Inode};
+use steadfast_format::extent::Extent;
+use steadfast_format::file_keys::{ExtentsKey, NamesKey};
+use steadfast_format::inode::InodeRecord;
+use steadfast_format::raw::RawRoots;
+use steadfast_format::stream::{
+    FrameKind, PackedRecord, Repeat, StreamBegin, StreamEnd, StreamHeader, StreamMember, StreamNotes,
+    StreamSpan,
+};
+use steadfast_format::{
+    Address, BlockKind, BlockPointer, Bookmark, Compression, DatasetId, InodeId, LogRecord, SnapshotRow, Txg,
+};
+
+use crate::core::error::{Error, Result};
+use crate::core::inner::Inner;
+use crate::datasets::blocks::DatasetBlocks;
+use crate::datasets::ddt::References;
+use crate::datasets::manifest::Listed;
+use crate::datasets::raw::roots_of;
+use crate::datasets::traverse::{Base, Found, differences, spans};
+use crate::streams::raw_send::{Batch, Known, Named, RawSender, RawTrees, salts_of};
+use crate::streams::stream_io::StreamWriter;
+
+/// Bytes of records in a frame, at least, but for the last one of its kind.
+const FRAME_BYTES: usize = 512 << 10;
+/// Longest piece of content in one record.
+const PIECE_BYTES: usize = 1 << 20;
+/// What the packed records of a frame come to when they are decompressed, but for one that is longer by itself.
+const FRAME_PLAIN_BYTES: u64 = 4 << 20;
+/// Blocks that are read as they are compressed at once: in bytes, and in number.
+const READ_BYTES: u64 = 4 << 20;
+const READ_BLOCKS: usize = 256;
+/// Places of shared records that are remembered while a stream is written: some 60 MiB.
+const PLACES_MAX: usize = 1 << 19;
+
+/// What is to be sent.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SendSpec {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of the snapshot or bookmark that it is an increment upon; `None`: all of it.
+    pub base: Option<String>,
+    /// With the properties that are set on its file system and on itself, or that these received.
+    pub properties: bool,
+    /// Of these only what was received, if any was (`-b`).
+    pub backup: bool,
+    /// With the tags that hold it (`-h`).
+    pub holds: bool,
+    /// Blocks go as they are sealed, if they are; else as with `packed`. Of a raw dataset no key is needed for that.
+    pub raw: bool,
+    /// Records that are compressed go so.
+    pub packed: bool,
+    /// Where a receive broke off: content before this inode and offset is there.
+    pub resume: Option<(u64, u64)>,
+}
+
+/// A snapshot that stays as long as this lives.
+#[derive(Clone)]
+pub(crate) struct Pin {
+    pub row: SnapshotRow,
+    pub txg: Txg,
+    _pin: Arc<()>,
+}
+
+/// What an increment builds upon.
+#[derive(Clone)]
+enum Upon {
+    /// Of this dataset: the same, or what it is a clone of.
+    Snapshot(DatasetId, Box<Pin>),
+    /// Nothing of it is there any more.
+    Mark(Bookmark),
+}
+
+impl Upon {
+    fn guid(&self) -> u64 {
+        match self {
+            Upon::Snapshot(_, pin) => pin.row.guid,
+            Upon::Mark(mark) => mark.guid,
+        }
+    }
+
+    fn txg(&self) -> Txg {
+        match self {
+            Upon::Snapshot(_, pin) => pin.txg,
+            Upon::Mark(mark) => mark.txg,
+        }
+    }
+}
+
+/// Hears how far it is.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
+
+impl Inner {
+    /// Keeps a snapshot from being destroyed.
+    pub(crate) fn pin(&self, name: &str) -> Result<(DatasetId, Pin)> {
+        let table = self.table.read();
+        let (id, txg) = table.find_snapshot(name)?;
+        let snapshot = &table.get(id).expect("just found").snapshots[&txg];
+        Ok((id, Pin { row: snapshot.row.clone(), txg, _pin: Arc::clone(&snapshot.pins) }))
+    }
+
+    /// About how many bytes a stream would have. An increment is weighed: everything is done that is done to send it, but no content is
+    /// read. So names and what was cut count as they do there, and it costs the nodes that changed.
+    pub(crate) fn send_estimate(self: &Arc<Inner>, spec: &SendSpec) -> Result<u64> {
+        let guess = self.check_send(spec)?;
+        if spec.base.is_none() {
+            return Ok(guess);
+        }
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        if !self.is_listed(spec, id, self.upon(spec, id, &pin)?.as_ref()) {
+            self.open_head(id)?;
+        }
+        let notes = self.notes_to_send(spec, id, pin.txg)?;
+        let mut places = Places::new();
+        let is_sharing = self.repeats(spec, id) && self.references.any_shared();
+        let repeats = is_sharing.then_some((1, &mut places));
+        let mut nowhere = std::io::sink();
+        let mut writer = StreamWriter::new(&mut nowhere, StreamHeader::default())?;
+        let content = self.send_one(spec, (&notes, repeats), &mut writer, &mut |_, _| (), true)?;
+        Ok(writer.bytes + content)
+    }
+
+    /// Refuses what cannot be sent. Gives a first guess of how much content it is.
+    pub(crate) fn check_send(&self, spec: &SendSpec) -> Result<u64> {
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        match self.upon(spec, id, &pin)? {
+            None if self.is_raw(id) && !spec.raw => {
+                Ok(roots_of(self.open_stored(id, &pin.row.name)?.dataset())?.logical)
+            }
+            // As on devices, where an end is padded.
+            None if self.goes_packed(spec, id) => Ok(pin.row.data.min(pin.row.logical)),
+            None => Ok(pin.row.logical),
+            Some(Upon::Snapshot(_, base)) => {
+                let _figures = self.figures.read();
+                let table = self.table.read();
+                let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
+                table.get(id).ok_or_else(missing)?;
+                self.written_since(&table, id, base.txg, Some(pin.txg))
+            }
+            Some(Upon::Mark(_)) if self.is_raw(id) && !spec.raw => {
+                Err(Error::RawBookmark { name: spec.snapshot.clone() })
+            }
+            // All that is listed is looked at to say more.
+            Some(Upon::Mark(_)) if self.is_raw(id) => Ok(pin.row.data),
+            Some(upon @ Upon::Mark(_)) if spec.raw && self.is_sealed(id) => {
+                match self.is_listed(spec, id, Some(&upon)) {
+                    true => Ok(pin.row.data),
+                    false => Err(Error::RawBookmark { name: spec.snapshot.clone() }),
+                }
+            }
+            Some(Upon::Mark(mark)) => {
+                self.open_head(id)?;
+                let blocks = self.blocks_for(id, spec)?;
+                let (mut bytes, packed) = (0, self.goes_packed(spec, id));
+                crate::datasets::newer::visit(&blocks, pin.row.extents, mark.txg, |pointer| {
+                    let size = if packed { pointer.psize } else { pointer.lsize };
+                    bytes += if pointer.kind == BlockKind::Data { u64::from(size) } else { 0 };
+                })?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// What a snapshot is an increment upon.
+    fn upon(&self, spec: &SendSpec, id: DatasetId, pin: &Pin) -> Result<Option<Upon>> {
+        let Some(base) = &spec.base else { return Ok(None) };
+        let (other, upon) = match base.contains('#') {
+            true => {
+                let (other, mark) = self.table.read().find_bookmark(base)?;
+                (other, Upon::Mark(mark))
+            }
+            false => {
+                let (other, pin) = self.pin(base)?;
+                (other, Upon::Snapshot(other, Box::new(pin)))
+            }
+        };
+        let table = self.table.read();
+        let elsewhere = id != other;
+        if elsewhere && !table.begins_after(id, other, upon.txg()) || upon.txg() >= pin.txg {
+            return Err(Error::NotEarlier { name: spec.snapshot.clone(), base: base.clone() });
+        }
+        Ok(Some(upon))
+    }
+
+    /// Content goes as packed records. What is sealed and goes so is compressed as it is; what came so is opened as a whole.
+    fn goes_packed(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        (spec.packed || spec.raw) && !(self.is_raw(id) || spec.raw && self.is_sealed(id))
+    }
+
+    /// Blocks go as they are sealed.
+    fn goes_sealed(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        spec.raw && (self.is_raw(id) || self.is_sealed(id))
+    }
+
+    /// What goes is found in the manifest, without a key: there is none, or nothing is left of the base that could be walked.
+    fn is_listed(&self, spec: &SendSpec, id: DatasetId, upon: Option<&Upon>) -> bool {
+        let table = self.table.read();
+        let Some(entry) = table.get(id).filter(|entry| !entry.row.raw && !entry.writers.is_empty()) else {
+            return false;
+        };
+        spec.raw && (entry.keys.is_none() || matches!(upon, Some(Upon::Mark(_))))
+    }
+
+    /// Content that goes twice is named the second time. What came sealed, and what goes sealed, has blocks of another pool, or goes once.
+    fn repeats(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        !(self.is_raw(id) || spec.raw && self.is_sealed(id))
+    }
+
+    /// The base is a snapshot of what it is a clone of.
+    fn is_elsewhere(&self, spec: &SendSpec, id: DatasetId) -> bool {
+        let of = spec.base.as_deref().and_then(|base| base.split(['@', '#']).next());
+        of.is_some_and(|of| self.table.read().find(of).ok() != Some(id))
+    }
+
+    fn blocks_for(&self, id: DatasetId, spec: &SendSpec) -> Result<Arc<DatasetBlocks>> {
+        let table = self.table.read();
+        let open = table.get(id).and_then(|entry| entry.open.as_ref());
+        let missing = || Error::NoSuchSnapshot { name: spec.snapshot.clone() };
+        Ok(Arc::clone(&open.ok_or_else(missing)?.blocks))
+    }
+
+    /// Writes snapshots one after the other as one stream. Gives its bytes.
+    pub(crate) fn send(
+        self: &Arc<Inner>,
+        specs: &[SendSpec],
+        members: &[StreamMember],
+        out: &mut dyn Write,
+        progress: Progress<'_>,
+    ) -> Result<u64> {
+        // What cannot be sent is told before the first byte.
+        let (mut header, mut noted) = (StreamHeader::default(), Vec::with_capacity(specs.len()));
+        header.members = !members.is_empty();
+        for spec in specs {
+            self.check_send(spec)?;
+            let (id, pin) = self.pin(&spec.snapshot)?;
+            let upon = self.upon(spec, id, &pin)?;
+            if !self.is_listed(spec, id, upon.as_ref()) {
+                self.open_head(id)?;
+            }
+            header.kept |= self.goes_sealed(spec, id) && matches!(upon, Some(Upon::Mark(_)));
+            if !spec.raw {
+                self.open_snapshot(id, &pin.row.name)?;
+            }
+            header.packed |= self.goes_packed(spec, id);
+            header.repeats |= self.repeats(spec, id) && self.references.any_shared();
+            let notes = self.notes_to_send(spec, id, pin.txg)?;
+            header.notes |= !notes.is_empty();
+            noted.push(notes);
+        }
+        let mut places = Places::new();
+        let mut writer = StreamWriter::new(out, header)?;
+        for member in members {
+            writer.frame(FrameKind::Member, &member.encode())?;
+        }
+        for (number, (spec, notes)) in (1..).zip(specs.iter().zip(&noted)) {
+            let repeats = header.repeats.then_some((number, &mut places));
+            self.send_one(spec, (notes, repeats), &mut writer, progress, false)?;
+        }
+        writer.close()
+    }
+
+    /// Sends a snapshot; or weighs what would be sent, and leaves content out. Gives the bytes that were left out.
+    fn send_one(
+        self: &Arc<Inner>,
+        spec: &SendSpec,
+        (notes, repeats): (&StreamNotes, Option<(u64, &mut Places)>),
+        writer: &mut StreamWriter<'_>,
+        progress: Progress<'_>,
+        weighs: bool,
+    ) -> Result<u64> {
+        let (id, pin) = self.pin(&spec.snapshot)?;
+        let base = self.upon(spec, id, &pin)?;
+        let bytes = if weighs { 0 } else { self.check_send(spec)? };
+        let raw = self.goes_sealed(spec, id);
+        let packed = self.goes_packed(spec, id);
+        let listed = self.is_listed(spec, id, base.as_ref());
+        // In use: its key stays loaded.
+        let wants_key = !(raw && self.is_raw(id) || listed);
+        let handle = if wants_key { Some(self.use_dataset(id)?) } else { None };
+        let opened = match listed {
+            true => None,
+            false => {
+                let stored = self.open_stored(id, &pin.row.name)?;
+                Some((Arc::clone(stored.dataset()), self.blocks_for(id, spec)?))
+            }
+        };
+        let (opened, pin, base) = match self.is_raw(id) && !raw {
+            true => {
+                let (target, blocks, pin, base) = self.shown(id, pin, base)?;
+                (Some((target, blocks)), pin, base)
+            }
+            false => (opened, pin, base),
+        };
+        let properties = match spec.properties {
+            true => self.props_to_send(id, spec.backup),
+            false => Default::default(),
+        };
+        let first = writer.frames;
+        let position = spec.resume.map_or((InodeId(0), 0), |(inode, offset)| (InodeId(inode), offset));
+        let begin = StreamBegin {
+            guid: pin.row.guid,
+            base: base.as_ref().map_or(0, Upon::guid),
+            created_ns: pin.row.created_ns,
+            bytes,
+            hash_seed: match &opened {
+                Some((target, _)) => *target.hash_seed(),
+                None => self.hash_seed_of(id),
+            },
+            position,
+            resumed: spec.resume.is_some(),
+            raw,
+            with_properties: spec.properties,
+            volume: self.is_volume(id),
+            clone: self.is_elsewhere(spec, id),
+            packed,
+            name: spec.snapshot.clone(),
+            properties: properties.into_iter().collect(),
+        };
+        writer.frame(FrameKind::Begin, &begin.encode())?;
+        if !notes.is_empty() {
+            writer.frame(FrameKind::Notes, &notes.encode())?;
+        }
+        if raw {
+            let mut sender = RawSender::new(writer, progress, &spec.snapshot, position);
+            sender.weighed = weighs.then_some(0);
+            self.send_raw(id, &mut sender, opened.as_ref().map(|opened| &*opened.0), &pin, base.as_ref())?;
+            let weighed = sender.weighed.unwrap_or_default();
+            let frames = writer.frames - first + 1;
+            writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
+            return Ok(weighed);
+        }
+        let (target, blocks) = opened.expect("only what is raw goes unopened");
+        let mut sender = Sender {
+            writer,
+            progress,
+            name: &spec.snapshot,
+            body: Vec::new(),
+            kind: FrameKind::Names,
+            plain: 0,
+            packed,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            buffer: Vec::new(),
+            file: None,
+            target: &target,
+            is_increment: base.is_some(),
+            is_marked: matches!(base, Some(Upon::Mark(_))),
+            position,
+            number: repeats.as_ref().map_or(0, |(number, _)| *number),
+            places: match repeats {
+                Some((_, places)) if self.repeats(spec, id) => Some((&*self.references, places)),
+                _ => None,
+            },
+            repeat: None,
+            weighed: weighs.then_some(0),
+        };
+        let trees = |root: fn(&SnapshotRow) -> Option<BlockPointer>| {
+            let base = match &base {
+                Some(Upon::Snapshot(_, base)) => Some(Base { root: root(&base.row), txg: base.txg }),
+                _ => None,
+            };
+            (base, root(&pin.row))
+        };
+        match &base {
+            Some(Upon::Mark(mark)) => sender.send_since(&blocks, mark.txg, &pin.row)?,
+            _ => sender.send(&blocks, trees(|row| row.names), trees(|row| row.extents), &pin.row)?,
+        }
+        sender.release();
+        let weighed = sender.weighed.unwrap_or_default();
+        let frames = writer.frames - first + 1;
+        writer.frame(FrameKind::End, &StreamEnd { guid: pin.row.guid, frames }.encode())?;
+        drop(handle);
+        Ok(weighed)
+    }
+}
+
+/// What of a raw snapshot is sent opened: what it shows, its blocks and its base's, and both as they are there.
+type Shown = (Arc<Dataset>, Arc<DatasetBlocks>, Pin, Option<Upon>);
+
+impl Inner {
+    fn is_sealed(&self, id: DatasetId) -> bool {
+        self.table.read().get(id).is_some_and(crate::datasets::table::Entry::is_encrypted)
+    }
+
+    /// A raw snapshot as its files are, with the roots that these have, and what it is an increment upon.
+    fn shown(&self, id: DatasetId, mut pin: Pin, base: Option<Upon>) -> Result<Shown> {
+        let mut carriers = vec![Arc::clone(self.open_stored(id, &pin.row.name)?.dataset())];
+        let show = |pin: &mut Pin, roots: &RawRoots| {
+            (pin.row.names, pin.row.extents, pin.txg) = (roots.names, roots.extents, roots.txg);
+            (pin.row.files, pin.row.next_inode) = (roots.files, roots.next_inode);
+        };
+        let base = match base {
+            Some(Upon::Snapshot(of, mut base)) => {
+                let carrier = Arc::clone(self.open_stored(of, &base.row.name)?.dataset());
+                show(&mut base, &roots_of(&carrier)?);
+                carriers.push(carrier);
+                Some(Upon::Snapshot(of, base))
+            }
+            Some(Upon::Mark(_)) => return Err(Error::RawBookmark { name: self.dataset_name(id) }),
+            None => None,
+        };
+        let view = self.raw_view(id, carriers)?;
+        show(&mut pin, &view.roots);
+        Ok((view.dataset, view.blocks, pin, base))
+    }
+
+    fn hash_seed_of(&self, id: DatasetId) -> [u8; 16] {
+        self.table.read().get(id).map(|entry| entry.row.hash_seed).unwrap_or_default()
+    }
+
+    fn send_raw(
+        self: &Arc<Inner>,
+        id: DatasetId,
+        sender: &mut RawSender<'_, '_>,
+        target: Option<&Dataset>,
+        pin: &Pin,
+        upon: Option<&Upon>,
+    ) -> Result<()> {
+        let missing = || Error::NoSuchSnapshot { name: sender.name.to_owned() };
+        let base = match upon {
+            Some(Upon::Snapshot(_, base)) => Some((&base.row, base.txg)),
+            _ => None,
+        };
+        let mark = match upon {
+            Some(Upon::Mark(mark)) => Some(mark.txg),
+            _ => None,
+        };
+        if self.is_raw(id) {
+            let target = target.ok_or_else(missing)?;
+            let roots = roots_of(target)?;
+            let blocks = {
+                let table = self.table.read();
+                let open = table.get(id).and_then(|entry| entry.open.as_ref());
+                Arc::clone(&open.ok_or_else(missing)?.blocks)
+            };
+            let upon = base.map(|(row, txg)| Base { root: row.extents, txg });
+            let salts = salts_of(target)?;
+            return sender.send_stored(&roots, target, &blocks, (upon, mark, pin.row.extents), &salts);
+        }
+        let (roots, locked) = {
+            let table = self.table.read();
+            let entry = table.get(id).ok_or_else(missing)?;
+            let row = &entry.row;
+            let roots = RawRoots {
+                pool: self.guid,
+                dataset: id,
+                family: row.family(),
+                txg: pin.txg,
+                names: pin.row.names,
+                extents: pin.row.extents,
+                used: pin.row.used,
+                data: pin.row.data,
+                logical: pin.row.logical,
+                files: pin.row.files,
+                next_inode: pin.row.next_inode,
+                hash_seed: row.hash_seed,
+                wrapped: row.encryption.as_ref().ok_or_else(missing)?.wrapped.clone(),
+            };
+            let open = entry.open.as_ref().map(|open| Arc::clone(&open.blocks));
+            (roots, open)
+        };
+        let shares = self.has_feature("block_sharing");
+        let listed = self.manifest_of(id, pin.txg, (base.map(|(_, txg)| txg), mark));
+        let (known, blocks) = match (target.and(locked), listed) {
+            (Some(blocks), listed) if mark.is_none() => {
+                let trees = RawTrees { blocks: Arc::clone(&blocks), target: &pin.row, base, shares };
+                if let Some(listed) = listed.filter(|_| cfg!(debug_assertions)) {
+                    self.check_listed(&trees, &listed)?;
+                }
+                (Known::Trees(trees), blocks)
+            }
+            (_, Some(listed)) => {
+                // None of it is opened.
+                let table = self.table.read();
+                let row = table.get(id).ok_or_else(missing)?.row.clone();
+                drop(table);
+                (Known::Listed(self, listed), self.sealed_blocks_of(&row))
+            }
+            (_, None) => return Err(Error::RawBookmark { name: sender.name.to_owned() }),
+        };
+        sender.send_sealed(&roots, &known, &blocks)
+    }
+
+    /// (M4) In a debug build what the manifest says is held against the trees.
+    fn check_listed(&self, trees: &RawTrees<'_>, listed: &Listed) -> Result<()> {
+        let (walked, told) = (trees.batch(None)?, self.listed_batch(listed, None)?);
+        let only = |batch: &Batch, of: fn(&Named) -> bool| -> BTreeMap<_, _> {
+            let blocks = batch.blocks.iter().filter(|(_, (_, named))| of(named));
+            blocks.map(|(place, (pointer, _))| (*place, pointer.copies[0])).collect()
+        };
+        let new: fn(&Named) -> bool = |named| named.target && !named.base;
+        let gone: fn(&Named) -> bool = |named| named.base && !named.target;
+        let (sent, listed_sent) = (only(&walked, new), only(&told, new));
+        let (lost, listed_lost) = (only(&walked, gone), only(&told, gone));
+        // What is being received upon it is listed as its own.
+        let is_target = |entry: &crate::datasets::table::Entry| {
+            entry.receiving.as_ref().is_some_and(|receiving| receiving.row.target == listed.id())
+        };
+        let receives = self.table.read().iter_all().any(|(_, entry)| is_target(entry));
+        if receives || self.references.any_shared() {
+            let both = |named: &Named| named.target;
+            assert!(
+                sent.keys().all(|place| listed_sent.contains_key(place) || told.blocks.contains_key(place))
+            );
+            assert!(!listed_lost.keys().any(|place| walked.blocks.get(place).is_some_and(|(_, n)| both(n))));
+        } else {
+            assert_eq!(sent, listed_sent, "(M4) what is sent of {}", listed);
+            assert_eq!(lost, listed_lost, "(M4) what is gone of {}", listed);
+        }
+        Ok(())
+    }
+}
+
+type Trees = (Option<Base>, Option<BlockPointer>);
+
+/// Where the stream has what shared blocks hold.
+type Places = BTreeMap<Address, Place>;
+
+/// A record that was sent whole.
+struct Place {
+    /// Snapshot of the stream that it is of, from 1.
+    snapshot: u64,
+    inode: InodeId,
+    offset: u64,
+    /// Bytes that were sent of it.
+    length: u64,
+    /// Of its block: an address may be used again while a stream is written.
+    hash: [u8; 32],
+}
+
+/// A record that goes as its block holds it.
+struct Waiting {
+    inode: InodeId,
+    offset: u64,
+    pointer: BlockPointer,
+}
+
+/// One snapshot on its way.
+struct Sender<'s, 'w> {
+    writer: &'s mut StreamWriter<'w>,
+    progress: &'s mut dyn FnMut(&str, u64),
+    name: &'s str,
+    /// Records of the frame under way.
+    body: Vec<u8>,
+    kind: FrameKind,
+    /// What the packed records among them come to.
+    plain: u64,
+    /// Content goes as packed records.
+    packed: bool,
+    /// Records that go as their blocks hold them, in order, and what these hold.
+    waiting: Vec<Waiting>,
+    waiting_bytes: u64,
+    buffer: Vec<u8>,
+    /// File that content was last read of.
+    file: Option<Arc<Inode>>,
+    target: &'s Dataset,
+    is_increment: bool,
+    /// Nothing of the base is there any more.
+    is_marked: bool,
+    position: (InodeId, u64),
+    /// Which snapshot of the stream it is, from 1.
+    number: u64,
+    /// Where shared blocks were sent before; `None`: nothing is shared.
+    places: Option<(&'s References, &'s mut Places)>,
+    /// The last repeat, to which the next one may belong.
+    repeat: Option<Repeat>,
+    /// Bytes of content that were left out; `None`: it goes.
+    weighed: Option<u64>,
+}
+
+impl Sender<'_, '_> {
+    fn send(
+        &mut self,
+        blocks: &DatasetBlocks,
+        names: Trees,
+        extents: Trees,
+        row: &SnapshotRow,
+    ) -> Result<()> {
+        if self.position.0.0 == 0 {
+            differences(blocks, names.0, names.1, &mut |key, old, new| self.name_item(key, old, new))?;
+            if self.is_increment {
+                // What was cut, though its extents are there yet, stands in front of them.
+                let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+                differences(blocks, extents.0, extents.1, &mut |key, _, new| match key < &first[..] {
+                    true => self.cut_item(key, new),
+                    false => Ok(()),
+                })?;
+            }
+            self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
+            self.flush()?;
+        }
+        differences(blocks, extents.0, extents.1, &mut |key, old, new| self.extent_item(key, old, new))?;
+        self.flush()
+    }
+
+    /// The same where nothing of the base is there any more.
+    fn send_since(&mut self, blocks: &DatasetBlocks, since: Txg, row: &SnapshotRow) -> Result<()> {
+        if self.position.0.0 == 0 {
+            spans(blocks, row.names, since, &mut |found| match found {
+                Found::Span { from, to, keys } => self.span(false, from, to, keys),
+                Found::Item { key, value } => self.name_item(key, None, Some(value)),
+            })?;
+            let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+            differences(blocks, None, row.extents, &mut |key, _, new| match key < &first[..] {
+                true => self.cut_item(key, new),
+                false => Ok(()),
+            })?;
+            self.push(&LogRecord::Counters { files: row.files, next_inode: row.next_inode })?;
+            self.flush()?;
+        }
+        let first = ExtentsKey::Extent { inode: InodeId(1), offset: 0 }.encode();
+        spans(blocks, row.extents, since, &mut |found| match found {
+            Found::Span { from, to, keys } => {
+                let keys: Vec<Vec<u8>> = keys.iter().filter(|key| **key >= first).cloned().collect();
+                match to.is_empty() || to > &first[..] {
+                    true => self.span(true, from.max(&first[..]), to, &keys),
+                    false => Ok(()),
+                }
+            }
+            Found::Item { key, value } => {
+                let extent = match ExtentsKey::decode(key) {
+                    Ok(ExtentsKey::Extent { .. }) => {
+                        Extent::decode(value).map_err(|error| self.bad(error))?
+                    }
+                    _ => return Ok(()),
+                };
+                // Of a block that was cut short nobody knows when.
+                let is_old =
+                    |length: u32, pointer: &BlockPointer| pointer.birth <= since && pointer.lsize == length;
+                match extent {
+                    Extent::Block { length, pointer } if is_old(length, &pointer) => Ok(()),
+                    _ => self.extent_item(key, None, Some(value)),
+                }
+            }
+        })?;
+        self.flush()
+    }
+
+    fn span(&mut self, extents: bool, from: &[u8], to: &[u8], keys: &[Vec<u8>]) -> Result<()> {
+        // In their order: what a span says is gone may come again.
+        self.flush()?;
+        let span = StreamSpan { extents, from: from.to_vec(), to: to.to_vec(), keys: keys.to_vec() };
+        self.writer.frame(FrameKind::Span, &span.encode())
+    }
+
+    /// The file that was read last may be forgotten.
+    fn release(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.target.forget(&file, 1);
+        }
+    }
+
+    /// A record of names.
+    fn push(&mut self, record: &LogRecord<'_>) -> Result<()> {
+        self.push_to(FrameKind::Names, record)
+    }
+
+    fn push_to(&mut self, kind: FrameKind, record: &LogRecord<'_>) -> Result<()> {
+        self.send_waiting()?;
+        self.begin(kind)?;
+        record.encode(&mut self.body);
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// What follows goes into a frame of this kind.
+    fn begin(&mut self, kind: FrameKind) -> Result<()> {
+        if kind != FrameKind::Repeats {
+            self.send_repeat()?;
+        }
+        if self.kind != kind {
+            self.write_frame()?;
+            self.kind = kind;
+        }
+        Ok(())
+    }
+
+    /// Content in this form.
+    fn push_packed(&mut self, record: PackedRecord, bytes: &[u8]) -> Result<()> {
+        self.begin(FrameKind::Packed)?;
+        let plain = u64::from(record.lsize);
+        if self.plain + plain > FRAME_PLAIN_BYTES {
+            self.write_frame()?;
+        }
+        self.plain += plain;
+        self.body.extend_from_slice(&record.encode());
+        self.body.extend_from_slice(bytes);
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// Records that wait are read, and go.
+    fn send_waiting(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        if let Some(weighed) = &mut self.weighed {
+            *weighed += waiting.iter().map(|record| u64::from(record.pointer.psize)).sum::<u64>();
+            for _ in &waiting {
+                self.begin(FrameKind::Packed)?;
+                self.body.extend_from_slice(&[0; PackedRecord::SIZE]);
+            }
+            return Ok(());
+        }
+        let pointers: Vec<BlockPointer> = waiting.iter().map(|record| record.pointer).collect();
+        for (Waiting { inode, offset, pointer }, bytes) in
+            waiting.into_iter().zip(self.target.read_packed(&pointers))
+        {
+            let psize = bytes.as_ref().and_then(|bytes| u32::try_from(bytes.len()).ok());
+            let lsize = pointer.lsize;
+            let record = PackedRecord {
+                inode,
+                offset,
+                lsize,
+                psize: psize.unwrap_or(0),
+                compression: pointer.compression,
+            };
+            match bytes {
+                Some(bytes) if record.is_sized() => self.push_packed(record, &bytes)?,
+                // Whoever reads it as a file says what is wrong with it.
+                _ => self.plain(inode, offset..offset + u64::from(lsize))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Content as it is.
+    fn plain(&mut self, inode: InodeId, range: Range<u64>) -> Result<()> {
+        let Some(file) = self.file(inode)? else { return Ok(()) };
+        let mut at = range.start;
+        while at < range.end {
+            let count = usize::try_from(range.end - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            if let Some(weighed) = &mut self.weighed {
+                *weighed += count as u64;
+                self.head(inode, at)?;
+                at += count as u64;
+                continue;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(count, 0);
+            let read = self.target.read(&file, at, &mut buffer)?;
+            let bytes = &buffer[..read.max(1)];
+            if self.packed {
+                let size = u32::try_from(bytes.len()).expect("pieces are small");
+                let compression = Compression::Off;
+                let record = PackedRecord { inode, offset: at, lsize: size, psize: size, compression };
+                self.push_packed(record, bytes)?;
+            } else {
+                self.begin(FrameKind::Content)?;
+                LogRecord::Data { inode, offset: at, bytes }.encode(&mut self.body);
+                if self.body.len() >= FRAME_BYTES {
+                    self.write_frame()?;
+                }
+            }
+            self.buffer = buffer;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    /// What stands before a piece of content that is left out.
+    fn head(&mut self, inode: InodeId, offset: u64) -> Result<()> {
+        if self.packed {
+            self.begin(FrameKind::Packed)?;
+            self.body.extend_from_slice(&[0; PackedRecord::SIZE]);
+        } else {
+            self.begin(FrameKind::Content)?;
+            LogRecord::Data { inode, offset, bytes: &[] }.encode(&mut self.body);
+        }
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.send_waiting()?;
+        self.send_repeat()?;
+        self.write_frame()
+    }
+
+    /// Content that was sent before.
+    fn push_repeat(&mut self, repeat: Repeat) -> Result<()> {
+        if let Some(last) = self.repeat.as_mut().filter(|last| last.is_followed_by(&repeat)) {
+            last.length += repeat.length;
+            return Ok(());
+        }
+        self.send_waiting()?;
+        self.send_repeat()?;
+        self.repeat = Some(repeat);
+        Ok(())
+    }
+
+    fn send_repeat(&mut self) -> Result<()> {
+        let Some(repeat) = self.repeat.take() else { return Ok(()) };
+        self.begin(FrameKind::Repeats)?;
+        self.body.extend_from_slice(&repeat.encode());
+        if self.body.len() >= FRAME_BYTES { self.write_frame() } else { Ok(()) }
+    }
+
+    /// The place in the stream that has a whole record already, if its block is shared; what is not there yet is noted as being here.
+    fn place_of(&mut self, pointer: &BlockPointer, here: Place) -> Option<Repeat> {
+        let (references, places) = self.places.as_mut()?;
+        let address = pointer.copies[0];
+        let known = places.get(&address);
+        if let Some(place) = known.filter(|place| place.hash == here.hash) {
+            let (inode, offset, length) = (here.inode, here.offset, here.length);
+            let (snapshot, source, from) = (place.snapshot, place.inode, place.offset);
+            let repeat = Repeat { inode, offset, length, snapshot, source, from };
+            return (place.length >= length && length <= Repeat::LENGTH_MAX).then_some(repeat);
+        }
+        let has_room = known.is_some() || places.len() < PLACES_MAX;
+        if has_room && references.is_shared(address) {
+            places.insert(address, here);
+        }
+        None
+    }
+
+    fn write_frame(&mut self) -> Result<()> {
+        if !self.body.is_empty() {
+            self.writer.frame(self.kind, &self.body)?;
+            self.body.clear();
+            self.plain = 0;
+            (self.progress)(self.name, self.writer.bytes);
+        }
+        Ok(())
+    }
+
+    fn bad(&self, reason: impl ToString) -> Error {
+        Error::BadDataset { dataset: self.target.id(), reason: reason.to_string() }
+    }
+
+    fn name_item(&mut self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Result<()> {
+        let NamesKey::Inode(inode) = NamesKey::decode(key).map_err(|error| self.bad(error))? else {
+            return match new {
+                Some(value) => self.push(&LogRecord::Set { key, value }),
+                None => self.push(&LogRecord::Removed { key }),
+            };
+        };
+        let Some(new) = new else { return self.push(&LogRecord::Gone { inode }) };
+        let decode = |bytes: &[u8]| InodeRecord::decode(bytes).map_err(|error| self.bad(error));
+        let record = decode(new)?;
+        let before = old.map(decode).transpose()?;
+        self.push(&LogRecord::Inode { inode, record })?;
+        let is_shorter = self.is_marked || before.is_some_and(|before| before.size > record.size);
+        if is_shorter && record.record_shift != 0 {
+            self.push(&LogRecord::Cut { inode, start: record.size, end: u64::MAX, until: Txg(0) })?;
+        }
+        Ok(())
+    }
+
+    fn cut_item(&mut self, key: &[u8], new: Option<&[u8]>) -> Result<()> {
+        let Ok(ExtentsKey::Cut { inode, start }) = ExtentsKey::decode(key) else { return Ok(()) };
+        let end = new.and_then(|end| end.try_into().ok()).map(u64::from_le_bytes);
+        let Some(end) = end.filter(|end| *end > start) else { return Ok(()) };
+        if self.file(inode)?.is_none() {
+            return Ok(());
+        }
+        self.push(&LogRecord::Cut { inode, start, end, until: Txg(0) })
+    }
+
+    /// The file, if it is one of the snapshot.
+    fn file(&mut self, id: InodeId) -> Result<Option<Arc<Inode>>> {
+        if let Some(file) = self.file.as_ref().filter(|file| file.id == id) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        self.release();
+        match self.target.inode_ref(id) {
+            Ok(file) => {
+                self.file = Some(Arc::clone(&file));
+                Ok(Some(file))
+            }
+            Err(steadfast_dataset::Error::NoInode(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn extent_item(&mut self, key: &[u8], _: Option<&[u8]>, new: Option<&[u8]>) -> Result<()> {
+        let Ok(ExtentsKey::Extent { inode, offset }) = ExtentsKey::decode(key) else { return Ok(()) };
+        if inode < self.position.0 {
+            return Ok(());
+        }
+        let Some(file) = self.file(inode)? else { return Ok(()) };
+        let record = file.record();
+        if offset >= record.size {
+            // What lay behind its end was cut with the inode.
+            return Ok(());
+        }
+        let end = offset.saturating_add(1 << record.record_shift).min(record.size);
+        // A record may have arrived in part, and what is cut of it goes by itself.
+        let from = if inode == self.position.0 { offset.max(self.position.1) } else { offset };
+        if from >= end {
+            return Ok(());
+        }
+        let extent = new.map(Extent::decode).transpose().map_err(|error| self.bad(error))?;
+        let length = extent.as_ref().map_or(0, Extent::length);
+        let data_end = offset.saturating_add(length.into()).min(end);
+        let repeat = match &extent {
+            Some(Extent::Block { pointer, .. })
+                if self.places.is_some()
+                    && from == offset
+                    && from < data_end
+                    && self.target.is_as_stored(&file, offset..data_end) =>
+            {
+                let (snapshot, length, hash) = (self.number, data_end - offset, pointer.hash);
+                self.place_of(pointer, Place { snapshot, inode, offset, length, hash })
+            }
+            _ => None,
+        };
+        match (repeat, extent) {
+            (Some(repeat), _) => self.push_repeat(repeat)?,
+            (None, Some(Extent::Block { length, pointer }))
+                if self.packed
+                    && from == offset
+                    && length == pointer.lsize
+                    && data_end == offset + u64::from(length)
+                    && self.target.is_as_stored(&file, offset..data_end) =>
+            {
+                self.waiting_bytes += u64::from(pointer.psize);
+                self.waiting.push(Waiting { inode, offset, pointer });
+                if self.waiting_bytes >= READ_BYTES || self.waiting.len() >= READ_BLOCKS {
+                    self.send_waiting()?;
+                }
+            }
+            (None, _) if from < data_end => {
+                self.send_waiting()?;
+                self.plain(inode, from..data_end)?;
+            }
+            _ => {}
+        }
+        let cut = data_end.max(from);
+        if self.is_increment && cut < end {
+            let record = LogRecord::Cut { inode, start: cut, end, until: Txg(0) };
+            self.push_to(FrameKind::Content, &record)?;
+        }
+        Ok(())
+    }
+}
