@@ -141,7 +141,7 @@ fn an_image_that_vanishes_is_told_and_a_destroyed_pool_comes_back() {
 #[test]
 fn a_pool_of_an_older_version_is_upgraded() {
     let Some(host) = Host::with_tank("upgrade") else { return };
-    host.shell("zpool upgrade").ok().says("All imported pools use all features");
+    host.shell("zpool upgrade").ok().says("All features are enabled in all imported pools");
     host.shell("zpool upgrade -v").ok().says("moved_datasets");
     host.shell("zpool get -H -o value feature@moved_datasets,feature@sealed_metadata tank")
         .ok()

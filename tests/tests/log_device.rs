@@ -67,8 +67,7 @@ fn promise_and_kill(host: &Host, names: &[&str]) -> Ran {
 fn a_log_device_comes_shows_itself_and_goes() {
     let Some(host) = with_log("a log device") else { return };
     promise(&host, "first");
-    let status =
-        host.shell("zpool status tank").ok().says("logs").says("slog.img").says("on a device of its own");
+    let status = host.shell("zpool status tank").ok().says("logs").says("slog.img").says("on its own device");
     assert!(status.out.contains("   log: 63M"), "{}", status.out);
     host.shell("zpool status -j tank").ok().says("\"class\":\"log\"").says("\"durable\":\"1\"");
     host.shell("zpool list -v tank").ok().says("logs").says("slog.img");
@@ -126,7 +125,7 @@ fn a_lost_or_foreign_log_device_is_missed_and_given_up_by_a_word() {
     host.shell("zpool import -d $PWD/tank.img -d $PWD/away.img tank; cat t/promised").ok().says("promised");
     host.shell("zpool export tank; mv tank2.img tank.img").ok();
     // Given up.
-    host.shell("zpool import -m").fails(2).says("accept-lost-log needs the name of a pool");
+    host.shell("zpool import -m").fails(2).says("accept-lost-log is for one pool");
     host.shell("zpool import -d $PWD/tank.img -m tank; ls t").ok().says("kept");
     assert!(!host.at("t/promised").exists());
     host.shell("zpool status tank")

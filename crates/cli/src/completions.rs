@@ -1,9 +1,8 @@
-//! Completion for shells, from the tables that the parser and `--help` read.
+//! Completion scripts for shells, made from the tables that the parser and `--help` read.
 //!
-//! Names of pools and file systems are asked of a daemon that runs; completing a word never starts one.
+//! A script asks the running daemon for names of pools and file systems; it never starts a daemon.
 
-use crate::family::{Command, Family};
-use crate::manual::FAMILIES;
+use crate::command::Catalog;
 use crate::options::Flag;
 use std::fmt::Write as _;
 use steadfast_property::{DATASET, POOL, Property};
@@ -34,15 +33,15 @@ impl Shell {
 
 /// The script that a shell reads.
 #[must_use]
-pub fn script(shell: Shell) -> String {
+pub fn script(catalog: &Catalog, shell: Shell) -> String {
     match shell {
-        Shell::Bash => bash(),
-        Shell::Zsh => zsh(),
-        Shell::Fish => fish(),
+        Shell::Bash => bash(catalog),
+        Shell::Zsh => zsh(catalog),
+        Shell::Fish => fish(catalog),
     }
 }
 
-/// What operands of a command can be, by the words that its help uses for them.
+/// Kinds of names that can complete an operand, by the words of its help.
 fn kinds(words: &str) -> Vec<&'static str> {
     let known = [
         ("filesystem", "datasets"),
@@ -61,7 +60,7 @@ fn kinds(words: &str) -> Vec<&'static str> {
         if rest.contains(word) && !found.contains(&kind) {
             found.push(kind);
         }
-        // A file system is no file.
+        // `filesystem` contains `file`.
         rest = rest.replace(word, "");
     }
     found
@@ -79,19 +78,7 @@ fn names_of(table: &[Property]) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-fn verbs(family: &Family) -> Vec<(&'static str, &'static str)> {
-    let commands = family.commands.iter().flat_map(|c| c.names.iter().map(|name| (*name, c.doc)));
-    commands.chain(family.doors.iter().map(|door| (door.name, door.doc))).collect()
-}
-
-/// Every command with the word that our own commands put before it.
-fn all_commands() -> impl Iterator<Item = (&'static str, &'static str, &'static Command)> {
-    FAMILIES.into_iter().flat_map(|(family, word)| {
-        family.commands.iter().flat_map(move |c| c.names.iter().map(move |name| (word, *name, c)))
-    })
-}
-
-/// Words that stand alone, such as `run|pid|stop`, are completed as they are.
+/// Literal words of an operand such as `run|pid|stop`.
 fn choices(operands: &str) -> Vec<&str> {
     let plain = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '|');
     if operands.contains('|') && plain(operands) { operands.split('|').collect() } else { Vec::new() }
@@ -142,10 +129,10 @@ const BASH_END: &str = r#"    esac
 complete -F _steadfast steadfast zpool zfs
 "#;
 
-fn bash() -> String {
+fn bash(catalog: &Catalog) -> String {
     let mut text = BASH_BEGIN.to_owned();
-    for (family, word) in FAMILIES {
-        let mut names: Vec<&str> = verbs(family).into_iter().map(|(name, _)| name).collect();
+    for (family, word) in catalog.families {
+        let mut names: Vec<&str> = family.verbs().into_iter().map(|(name, _)| name).collect();
         if word.is_empty() {
             names.extend(["pool", "fs"]);
         }
@@ -161,7 +148,7 @@ fn bash() -> String {
         names_of(DATASET)
     );
     text.push_str("    case \"$family ${COMP_WORDS[at]}\" in\n");
-    for (word, name, command) in all_commands() {
+    for (word, name, command) in catalog.commands() {
         let flags: Vec<String> = command.syntax.flags.iter().flat_map(spellings).collect();
         let valued: Vec<String> = command
             .syntax
@@ -231,14 +218,14 @@ const ZSH_END: &str = r#"    esac
 _steadfast "$@"
 "#;
 
-fn zsh() -> String {
+fn zsh(catalog: &Catalog) -> String {
     let mut text = ZSH_BEGIN.to_owned();
-    // In what `_describe` reads a colon parts a word from its description.
+    // `_describe` splits word and description at a colon.
     let entry = |name: &str, doc: &str| format!("'{}:{}'", name, quoted(&doc.replace(':', "\\:")));
-    for (family, word) in FAMILIES {
-        let mut entries: Vec<String> = verbs(family).iter().map(|(name, doc)| entry(name, doc)).collect();
+    for (family, word) in catalog.families {
+        let mut entries: Vec<String> = family.verbs().iter().map(|(name, doc)| entry(name, doc)).collect();
         if word.is_empty() {
-            let inner = FAMILIES.iter().filter(|(_, word)| !word.is_empty());
+            let inner = catalog.families.iter().filter(|(_, word)| !word.is_empty());
             entries.extend(inner.map(|(family, word)| entry(word, family.doc)));
         }
         let _ = writeln!(text, "            '{word}') verbs=({}) ;;", entries.join(" "));
@@ -251,7 +238,7 @@ fn zsh() -> String {
         names_of(DATASET)
     );
     text.push_str("    case \"$family ${words[at]}\" in\n");
-    for (word, name, command) in all_commands() {
+    for (word, name, command) in catalog.commands() {
         let flags: Vec<String> = command
             .syntax
             .flags
@@ -283,11 +270,12 @@ complete -c zpool -f
 complete -c zfs -f
 ";
 
-fn fish() -> String {
+fn fish(catalog: &Catalog) -> String {
     let mut text = FISH_BEGIN.to_owned();
     let escaped = |doc: &str| doc.replace('\\', "\\\\").replace('\'', "\\'");
-    for (family, word) in FAMILIES {
+    for (family, word) in catalog.families {
         // Each family answers to two names; `steadfast` itself to one.
+        let word = *word;
         let mut callers = vec![("steadfast".to_owned(), word)];
         if !word.is_empty() {
             callers.push((family.name.to_owned(), ""));
@@ -295,9 +283,9 @@ fn fish() -> String {
             let _ = writeln!(text, "complete -c steadfast -n __fish_use_subcommand -a '{word}' -d '{doc}'");
         }
         for (caller, before) in callers {
-            let names: Vec<&str> = verbs(family).into_iter().map(|(name, _)| name).collect();
+            let names: Vec<&str> = family.verbs().into_iter().map(|(name, _)| name).collect();
             let none = names.join(" ");
-            for (name, doc) in verbs(family) {
+            for (name, doc) in family.verbs() {
                 let when = if before.is_empty() {
                     "__fish_use_subcommand".to_owned()
                 } else {

@@ -1,10 +1,17 @@
 //! Calendar dates, in UTC.
 
+use std::time::{SystemTime, UNIX_EPOCH};
 use steadfast_control::date::{Civil, civil};
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const WEEKDAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+
+/// Seconds since 1970.
+#[must_use]
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |after| after.as_secs())
+}
 
 /// As `zfs get creation` shows it: `Sat Nov 21  5:25 2026`.
 #[must_use]

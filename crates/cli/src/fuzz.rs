@@ -1,17 +1,16 @@
-//! Entry for fuzzers: whatever somebody types, each command's parser reads it or says in a sentence why not.
+//! Entry for fuzzers: each parser accepts any words or refuses them with a sentence.
 
-use crate::manual::FAMILIES;
+use crate::catalog::CATALOG;
 use crate::options::{Parsed, Syntax};
-use crate::steadfast;
 use steadfast_property::{Scope, parse_assignment, parse_size};
 
-/// Any bytes, cut at zeros into the words of a command line: no parser panics, what is understood is understood in the same
-/// way when it is typed in the plainest form, and a value of a property that was read once reads as itself.
+/// Splits the bytes at zeros into words. Checks that no parser panics, that the normal form of an accepted
+/// command line parses to the same options, and that a parsed property value parses to itself.
 pub fn fuzz_options(bytes: &[u8]) {
     let words: Vec<String> =
         bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let commands = FAMILIES.iter().flat_map(|(family, _)| family.commands);
-    for syntax in commands.map(|command| &command.syntax).chain([&steadfast::MOUNT.syntax]) {
+    let commands = CATALOG.families.iter().flat_map(|(family, _)| family.commands);
+    for syntax in commands.map(|command| &command.syntax).chain([&CATALOG.mount.syntax]) {
         read(syntax, &words);
     }
     for word in &words {
@@ -31,7 +30,7 @@ fn read(syntax: &Syntax, words: &[String]) {
         Err(sentence) => return assert!(!sentence.trim().is_empty()),
     };
     assert!((syntax.least..=syntax.most).contains(&parsed.operands.len()));
-    let again = syntax.parse(&parsed.plainly()).expect("what was understood once");
+    let again = syntax.parse(&parsed.plainly()).expect("the normal form parses");
     let told = |parsed: &Parsed| (parsed.plainly(), parsed.operands.clone());
     assert_eq!(told(&again), told(&parsed));
 }
@@ -40,7 +39,7 @@ fn read(syntax: &Syntax, words: &[String]) {
 mod tests {
     use super::*;
 
-    /// The fuzz target, bounded: words that commands know, joined and damaged at random.
+    /// The fuzz target, bounded: known words, joined and damaged at random.
     #[test]
     fn whatever_is_typed_is_read_or_refused() {
         let random = steadfast_env::Env::seeded(17).random;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use steadfast_control::api::{Source, Value as PropertyValue};
 
-/// Starts a document: `{"output_version": {"command": ..., "vers_major": 0, "vers_minor": 1}}`.
+/// A new document: `{"output_version": {"command": ..., "vers_major": 0, "vers_minor": 1}}`.
 #[must_use]
 pub fn document(command: &str) -> Map<String, Value> {
     let mut map = Map::new();

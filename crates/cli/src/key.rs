@@ -1,16 +1,33 @@
-//! Passphrases and keys: from a terminal with echo off, from a pipe, or from the file that keylocation names.
+//! Reads passphrases and keys: from a terminal with echo off, from a pipe, or from the file in keylocation.
 
 use crate::world::World;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::io::{self, Read};
+use steadfast_control::api::Properties;
 use steadfast_control::secret::{Key, KeyFormat};
 use steadfast_control::{Code, Refusal};
 use zeroize::Zeroizing;
 
-/// Longest input read for a key. The longest passphrase has 512 bytes.
+/// Longest input of a key. The longest passphrase has 512 bytes.
 const INPUT_BYTES_MAX: u64 = 1024;
 
-/// Gets the key of `name` from `location` (`prompt` or `file://...`). On a terminal a new passphrase is typed twice.
+/// Reads the key of a new dataset, if its properties ask for one.
+///
+/// # Errors
+/// As [`obtain`].
+pub fn of_new(world: &mut World<'_>, name: &str, properties: &Properties) -> Result<Option<Key>, Refusal> {
+    // The daemon refuses an unknown format, with the values that are allowed.
+    let Some(format) = properties.get("keyformat").and_then(|text| KeyFormat::parse(text)) else {
+        return Ok(None);
+    };
+    if properties.get("encryption").is_some_and(|e| e == "off") {
+        return Ok(None);
+    }
+    let location = properties.get("keylocation").map_or("prompt", String::as_str);
+    obtain(world, name, format, location, true).map(Some)
+}
+
+/// Reads the key of `name` from `location` (`prompt` or `file://...`). On a terminal a new passphrase is typed twice.
 ///
 /// # Errors
 /// [`Code::KeyFormat`], [`Code::KeySource`], [`Code::KeyMismatch`].
@@ -25,12 +42,12 @@ pub fn obtain(
     let input = match file {
         Some(path) => read_file(path)?,
         None if location != "prompt" => {
-            let what = format!("keylocation '{location}' is neither prompt nor file:///absolute/path");
+            let what = format!("keylocation '{location}' must be prompt or file:///absolute/path");
             return Err(Refusal::new(Code::KeySource, what));
         }
         None if world.input_is_terminal => {
             if format == KeyFormat::Raw {
-                let what = "a raw key cannot be typed: give it through a pipe or in a file";
+                let what = "a raw key cannot be typed: use a pipe or a file";
                 return Err(Refusal::new(Code::KeySource, what));
             }
             let kind = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
@@ -39,7 +56,7 @@ pub fn obtain(
             if is_new {
                 let second = ask(world, &format!("Re-enter {new}{kind} for '{name}': "))?;
                 if first != second {
-                    return Err(Refusal::new(Code::KeyMismatch, "the two entries differ"));
+                    return Err(Refusal::new(Code::KeyMismatch, "the two entries do not match"));
                 }
             }
             first
@@ -55,14 +72,14 @@ fn read_file(path: &str) -> Result<Zeroizing<Vec<u8>>, Refusal> {
         std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut input));
     match read {
         Ok(bytes) if bytes as u64 <= INPUT_BYTES_MAX => Ok(input),
-        Ok(_) => Err(Refusal::new(Code::KeySource, format!("the key file {path} is longer than any key"))),
+        Ok(_) => Err(Refusal::new(Code::KeySource, format!("the key file {path} is too long"))),
         Err(error) => {
             Err(Refusal::new(Code::KeySource, format!("the key file {path} cannot be read: {error}")))
         }
     }
 }
 
-/// One line, or for a raw key 32 bytes. Byte by byte, so that what follows stays for whoever reads next.
+/// Reads one line, or 32 bytes of a raw key. Reads byte by byte: later bytes stay in the pipe.
 fn read_pipe(world: &mut World<'_>, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>, Refusal> {
     let mut input = Zeroizing::new(Vec::with_capacity(INPUT_BYTES_MAX as usize));
     let mut byte = [0];
@@ -83,9 +100,9 @@ fn read_pipe(world: &mut World<'_>, format: KeyFormat) -> Result<Zeroizing<Vec<u
     Ok(input)
 }
 
-/// Asks on the terminal with echo off. Ctrl-C, and Ctrl-D on an empty line, give up.
+/// Asks on the terminal with echo off. Ctrl-C cancels, and so does Ctrl-D on an empty line.
 fn ask(world: &mut World<'_>, prompt: &str) -> Result<Zeroizing<Vec<u8>>, Refusal> {
-    let given_up = || Refusal::new(Code::KeySource, "the entry was given up");
+    let given_up = || Refusal::new(Code::KeySource, "the input was canceled");
     let _ = world.err.write_all(prompt.as_bytes()).and_then(|()| world.err.flush());
     let quiet = Quiet::begin();
     let mut input = Zeroizing::new(Vec::with_capacity(INPUT_BYTES_MAX as usize));
@@ -118,7 +135,7 @@ fn ask(world: &mut World<'_>, prompt: &str) -> Result<Zeroizing<Vec<u8>>, Refusa
     result.map(|()| input)
 }
 
-/// The terminal without echo and without signals from keys (so that Ctrl-C cannot leave it so), until dropped.
+/// Turns off the terminal's echo and key signals until dropped. With signals, Ctrl-C would leave the echo off.
 struct Quiet {
     before: Option<Termios>,
 }

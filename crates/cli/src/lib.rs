@@ -1,51 +1,41 @@
-//! Speaks to operators, and owns every sentence they read.
+//! The command line: reads what operators type, and owns the sentences they read.
 //!
-//! The same commands answer to our own words (`steadfast pool list`) and to those people know (`zpool list`), with
-//! ZFS's option letters, property names, column headings, JSON shapes and exit codes: 0 success, 1 failure, 2 a
-//! command that was not understood. Everything that changes a pool happens in the daemon; here are words only.
+//! The same commands answer to our own words (`steadfast pool list`) and to ZFS's (`zpool list`), with
+//! ZFS's option letters, property names, column headings, JSON shapes and exit codes: 0 success,
+//! 1 failure, 2 wrong command line. The daemon changes pools; this crate only asks it to.
 //!
-//! Reading order: [`options`] (what a command line may look like), [`family`] (which commands there are), [`zpool`] and
-//! [`zfs`] (what they do), [`table`] and [`json`] (how answers look), [`key`] (passphrases), [`world`] (what of the
-//! machine is touched).
+//! Imports go down this list:
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`program`] | finds the command of a command line and runs it |
+//! | [`catalog`] | the table of all commands; `completions` and `man`, which read it |
+//! | [`manual`], [`completions`] | manual pages and shell scripts, made from a catalog |
+//! | [`zpool`], [`zfs`], `steadfast` | one file for each verb |
+//! | `properties`, [`key`], `repeat` | shared by verbs: properties, passphrases, intervals |
+//! | [`command`], [`session`] | the types of commands, and one run of one |
+//! | [`options`], [`message`], [`table`], [`json`], [`date`], [`world`] | parsing, text, the outside |
 #![forbid(unsafe_code)]
 
+pub mod catalog;
+pub mod command;
 pub mod completions;
 pub mod date;
-pub mod demo;
-pub mod family;
 mod fuzz;
-pub mod inspect;
 pub mod json;
 pub mod key;
-pub mod lab;
 pub mod manual;
-mod memory;
+pub mod message;
 pub mod options;
+pub mod program;
+mod properties;
 mod repeat;
-pub mod sharing;
+pub mod session;
 mod steadfast;
 pub mod table;
 pub mod world;
 pub mod zfs;
-mod zfs_clones;
-mod zfs_diff;
-mod zfs_keep;
-mod zfs_rename;
-mod zfs_snapshots;
-mod zfs_streams;
-mod zfs_userspace;
 pub mod zpool;
-mod zpool_errors;
-mod zpool_events;
-mod zpool_growth;
-mod zpool_import;
-mod zpool_inject;
-mod zpool_iostat;
-mod zpool_moves;
-mod zpool_scan;
-mod zpool_status;
-mod zpool_trim;
-mod zpool_vdevs;
 
 pub use fuzz::fuzz_options;
 use std::process::ExitCode;
@@ -54,5 +44,5 @@ use std::process::ExitCode;
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
-    ExitCode::from(world::real(|world| family::run(world, &arguments)))
+    ExitCode::from(world::real(|world| program::run(world, &arguments)))
 }

@@ -1,4 +1,4 @@
-//! `steadfast`, and whatever else it is called as.
+//! The program `steadfast`, also called zpool, zfs, vdbench and mount.steadfast.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,10 +1,10 @@
-//! Manual pages, from the tables that the parser and `--help` read: there is one place where an option is described.
+//! Manual pages, made from the tables that the parser and `--help` read.
 //!
 //! The pages are in the language of man(7), which every Unix formats.
 
-use crate::family::{Command, Door, Family};
+use crate::command::{Catalog, Command, Door, Family};
+use crate::message::capital;
 use crate::options::{Flag, Syntax};
-use crate::{steadfast, zfs, zpool};
 use std::fmt::Write as _;
 use steadfast_control::Code;
 use steadfast_property::{DATASET, POOL, Property};
@@ -17,22 +17,18 @@ pub struct Page {
     pub text: String,
 }
 
-/// The families, each with the word that our own commands put before theirs.
-pub const FAMILIES: [(&Family, &str); 3] =
-    [(&steadfast::FAMILY, ""), (&zpool::FAMILY, "pool"), (&zfs::FAMILY, "fs")];
-
-/// Manual of the commands and their words.
+/// Section of commands.
 const VERBS: u8 = 8;
-/// Manual of what is neither command nor file.
+/// Section of miscellanea.
 const MISCELLANEA: u8 = 7;
 
 /// All pages.
 #[must_use]
-pub fn pages() -> Vec<Page> {
+pub fn pages(catalog: &Catalog) -> Vec<Page> {
     let mut pages = Vec::new();
-    for (family, word) in FAMILIES {
+    for (family, word) in catalog.families {
         let title = joined(&["steadfast", word]);
-        pages.push(overview(family, word, &title));
+        pages.push(overview(catalog, family, word, &title));
         for command in family.commands {
             let name = joined(&[&title, command.names[0]]);
             pages.push(of_command(command, family, word, &name));
@@ -41,10 +37,11 @@ pub fn pages() -> Vec<Page> {
             pages.push(of_door(door, &joined(&[&title, door.name])));
         }
     }
-    pages.push(of_command(&steadfast::MOUNT, &steadfast::FAMILY, "", "mount.steadfast"));
+    let [name, other_name] = catalog.mount_names;
+    pages.push(of_mount_helper(catalog.mount, name));
     pages.push(Page {
-        file: format!("{}.{VERBS}", steadfast::MOUNT_OF_LISTED),
-        text: format!(".so man{VERBS}/mount.steadfast.{VERBS}\n"),
+        file: format!("{other_name}.{VERBS}"),
+        text: format!(".so man{VERBS}/{name}.{VERBS}\n"),
     });
     pages.push(properties());
     pages.push(codes());
@@ -55,7 +52,7 @@ fn joined(parts: &[&str]) -> String {
     parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
 }
 
-/// Text that means itself: no character of it is a request or an escape.
+/// Escapes a text, so that none of its characters is a request or an escape sequence.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {
@@ -76,9 +73,15 @@ fn page(name: &str, section: u8, summary: &str, body: &str) -> Page {
         ".TH {} {section} \"\" \"Steadfast {version}\" \"Steadfast Manual\"\n.SH NAME\n{} \\- {}\n{body}",
         name.to_uppercase(),
         plain(name),
-        plain(summary.trim_end_matches('.')),
+        plain(first_sentence(summary)),
     );
     Page { file: format!("{name}.{section}"), text }
+}
+
+/// The first sentence of a description, without its full stop.
+fn first_sentence(doc: &str) -> &str {
+    let line = doc.lines().next().unwrap_or_default();
+    line.split_once(". ").map_or(line, |(first, _)| first).trim_end_matches('.')
 }
 
 fn flag_name(flag: &Flag) -> String {
@@ -107,54 +110,55 @@ fn options(syntax: &Syntax) -> String {
     text
 }
 
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
-    first + letters.as_str()
-}
-
-const EXIT: &str = ".SH EXIT STATUS\n0 if all was done, 1 if something was refused or failed, 2 if the command was not \
-                    understood.\n";
+const EXIT: &str =
+    ".SH EXIT STATUS\n0: success. 1: something was refused or failed. 2: wrong command line.\n";
 
 fn of_command(command: &Command, family: &Family, word: &str, name: &str) -> Page {
-    let mut body = ".SH SYNOPSIS\n".to_owned();
-    let own = name == "mount.steadfast";
+    let mut forms = Vec::new();
     for verb in command.names {
-        let forms = match (own, word) {
-            (true, _) => vec![name.to_owned()],
-            (false, "") => vec![format!("steadfast {verb}")],
-            (false, word) => vec![format!("steadfast {word} {verb}"), format!("{} {verb}", family.name)],
-        };
-        for form in forms {
-            let _ = writeln!(body, "\\fB{}\\fR{}\n.br", plain(&form), plain(&command.syntax.usage()));
+        match word {
+            "" => forms.push(format!("steadfast {verb}")),
+            word => forms.extend([format!("steadfast {word} {verb}"), format!("{} {verb}", family.name)]),
         }
+    }
+    of_syntax(command, &forms, word, name, "")
+}
+
+fn of_mount_helper(command: &Command, name: &str) -> Page {
+    of_syntax(command, &[name.to_owned()], "", name, MOUNTING)
+}
+
+/// A page of a command that is called in these forms, with `more` behind its options.
+fn of_syntax(command: &Command, forms: &[String], word: &str, name: &str, more: &str) -> Page {
+    let mut body = ".SH SYNOPSIS\n".to_owned();
+    for form in forms {
+        let _ = writeln!(body, "\\fB{}\\fR{}\n.br", plain(form), plain(&command.syntax.usage()));
     }
     let _ = writeln!(body, ".SH DESCRIPTION\n{}", plain(command.doc));
     body.push_str(&options(&command.syntax));
-    if own {
-        body.push_str(MOUNTING);
-    }
+    body.push_str(more);
     body.push_str(EXIT);
     body.push_str(&see_also(word));
     page(name, VERBS, command.doc, &body)
 }
 
-/// Of the mount helper: who calls it, and what it passes over.
+/// Section of the mount helper: its callers, and the options it ignores.
 const MOUNTING: &str = "\
 .SH HOW MOUNT CALLS IT
 .BR mount (8)
-calls \\fBmount.steadfast\\fR for a line of /etc/fstab with the type \\fBsteadfast\\fR, and \\fBmount.fuse.steadfast\\fR, which is
-the same program, to change a mount that is there: the kernel lists its type as \\fBfuse.steadfast\\fR.
+calls \\fBmount.steadfast\\fR for a line of /etc/fstab with the type \\fBsteadfast\\fR. It calls
+\\fBmount.fuse.steadfast\\fR, the same program, to change the options of a mount, because the kernel lists its type as
+\\fBfuse.steadfast\\fR.
 .PP
 .nf
 \\fBmount \\-o remount,ro /home\\fR
 .fi
 .PP
-From then on the kernel refuses every change, and the daemon moves no access time. Without the helper
-\\fBmount \\-i \\-o remount,ro /home\\fR tells only the kernel; reading goes on moving access times in the pool.
+After this command the kernel refuses all changes, and the daemon updates no access times. Without the helper
+(\\fBmount \\-i \\-o remount,ro /home\\fR) only the kernel knows, and reading still updates access times in the pool.
 .PP
-Words that concern only mount itself (\\fBnoauto\\fR, \\fBnofail\\fR, \\fBx\\-...\\fR) and those that the kernel lists for every FUSE
-mount (\\fBuser_id=\\fR, \\fBdefault_permissions\\fR) are passed over.
+Options for mount itself (\\fBnoauto\\fR, \\fBnofail\\fR, \\fBx\\-...\\fR) and options that the kernel lists for every FUSE
+mount (\\fBuser_id=\\fR, \\fBdefault_permissions\\fR) are ignored.
 ";
 
 fn of_door(door: &Door, name: &str) -> Page {
@@ -170,7 +174,7 @@ fn see_also(word: &str) -> String {
     format!(".SH SEE ALSO\n.BR {} (8){properties},\n.BR steadfast\\-codes (7)\n", plain(&family))
 }
 
-fn overview(family: &Family, word: &str, title: &str) -> Page {
+fn overview(catalog: &Catalog, family: &Family, word: &str, title: &str) -> Page {
     let summary = family.doc.lines().next().unwrap_or_default();
     let shown = title.replacen('-', " ", 1);
     let mut body = format!(".SH SYNOPSIS\n\\fB{}\\fR \\fIcommand\\fR ...\n", plain(&shown));
@@ -187,7 +191,7 @@ fn overview(family: &Family, word: &str, title: &str) -> Page {
         let _ = writeln!(body, ".TP\n\\fB{}\\fR{}\n{}", plain(name), plain(&usage), plain(doc));
     }
     if word.is_empty() {
-        for (family, word) in FAMILIES.iter().filter(|(_, word)| !word.is_empty()) {
+        for (family, word) in catalog.families.iter().filter(|(_, word)| !word.is_empty()) {
             let doc = plain(family.doc);
             let _ = writeln!(body, ".TP\n\\fB{}\\fR \\fIcommand\\fR ...\n{doc}", plain(word));
         }
@@ -221,14 +225,14 @@ const ENVIRONMENT: &str = "\
 .SH ENVIRONMENT
 .TP
 \\fBSTEADFAST_RUNTIME_DIR\\fR
-Folder of the daemon's socket, lock and list of pools. Whoever names another folder has another daemon.
+Folder of the daemon's socket, lock and list of pools. Each folder has a daemon of its own.
 .SH FILES
 .TP
 \\fI/run/steadfast\\fR, \\fI$XDG_RUNTIME_DIR/steadfast\\fR
 The socket of root's daemon and of an ordinary user's.
 .TP
 \\fI/var/lib/steadfast/pools.json\\fR, \\fI~/.local/state/steadfast/pools.json\\fR
-The pools that the daemon imports when it starts.
+Pools that the daemon imports when it starts.
 ";
 
 fn properties() -> Page {
@@ -257,5 +261,5 @@ fn codes() -> Page {
         let _ = writeln!(body, ".TP\n\\fB{name}\\fR\n{meaning}\n{}", plain(&action));
     }
     body.push_str(".SH SEE ALSO\n.BR steadfast (8)\n");
-    page("steadfast-codes", MISCELLANEA, "what Steadfast's messages mean and what to do", &body)
+    page("steadfast-codes", MISCELLANEA, "Steadfast's message codes, with meaning and action", &body)
 }

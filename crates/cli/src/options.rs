@@ -1,4 +1,4 @@
-//! What a command line may look like: one parser and one help text for all commands.
+//! Options and operands of a command line: one parser and one help text for all commands.
 //!
 //! Options are single letters as in ZFS, may be joined (`-Hp`), may carry their value in the same word or the next
 //! (`-oname`, `-o name`), and may stand before or after operands; `--` ends them. A few have long names
@@ -13,9 +13,9 @@ pub struct Flag {
     pub letter: char,
     /// Long name; empty for none.
     pub long: &'static str,
-    /// What its value is called; empty for an option without one.
+    /// Name of its value; empty for an option without a value.
     pub value: &'static str,
-    /// What it does, in half a sentence.
+    /// Its effect, in half a sentence.
     pub doc: &'static str,
 }
 
@@ -31,6 +31,18 @@ pub const fn valued(letter: char, value: &'static str, doc: &'static str) -> Fla
     Flag { letter, long: "", value, doc }
 }
 
+/// Number of operands without a limit.
+pub const MANY: usize = usize::MAX;
+/// `-H`.
+pub const SCRIPTED: Flag = flag('H', "for scripts: no headings, tabs between columns");
+/// `-p`.
+pub const EXACT: Flag = flag('p', "exact numbers");
+/// `-j`.
+pub const JSON: Flag = flag('j', "as JSON").or("json");
+/// `--json-int`.
+pub const JSON_INT: Flag =
+    Flag { letter: '\0', long: "json-int", value: "", doc: "with -j: numbers without quotes" };
+
 impl Flag {
     /// With a long name too.
     #[must_use]
@@ -39,7 +51,7 @@ impl Flag {
     }
 }
 
-/// What a command takes.
+/// Options and operands of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Syntax {
     /// Options.
@@ -56,9 +68,9 @@ pub struct Syntax {
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     options: Vec<(Flag, String)>,
-    /// What is not an option.
+    /// Words that are not options.
     pub operands: Vec<String>,
-    /// Help was asked for; nothing else was checked.
+    /// Help was requested; nothing else is checked.
     pub help: bool,
 }
 
@@ -92,7 +104,7 @@ impl Parsed {
         self.options.iter().filter(move |(flag, _)| flag.letter == letter).map(|(_, value)| value.as_str())
     }
 
-    /// The same command line in its plainest form: each option and each value a word of its own, operands behind `--`.
+    /// The same command line in normal form: each option and each value a separate word, operands behind `--`.
     #[must_use]
     pub fn plainly(&self) -> Vec<String> {
         let mut words = Vec::new();
@@ -120,7 +132,7 @@ impl Syntax {
     /// Reads words after the command's name.
     ///
     /// # Errors
-    /// A sentence about the first word that does not fit.
+    /// A sentence about the first wrong word.
     pub fn parse(&self, words: &[String]) -> Result<Parsed, String> {
         let mut parsed = Parsed::default();
         let mut words = words.iter();
@@ -157,10 +169,10 @@ impl Syntax {
             return Ok(parsed);
         }
         if parsed.operands.len() < self.least {
-            return Err(format!("missing argument: {} expected", self.operands));
+            return Err(format!("missing argument: expected {}", self.operands));
         }
         if parsed.operands.len() > self.most {
-            return Err(format!("too many arguments: '{}' is one too many", parsed.operands[self.most]));
+            return Err(format!("too many arguments: unexpected '{}'", parsed.operands[self.most]));
         }
         Ok(parsed)
     }

@@ -1,5 +1,5 @@
-//! What of the machine a command touches: its streams, its environment, the way to its daemon. Passed in, so that
-//! tests can own it.
+//! The outside of a command: its streams, its environment, the way to its daemon. Passed in, so that tests
+//! can replace it.
 
 use rustix::process::getuid;
 use rustix::termios::isatty;
@@ -16,13 +16,13 @@ use steadfast_control::{Refusal, Runtime};
 pub struct World<'a> {
     /// Standard input.
     pub input: &'a mut dyn Read,
-    /// Is standard input a terminal? Then passphrases are asked for, with echo off.
+    /// True if standard input is a terminal: passphrases are typed, with echo off.
     pub input_is_terminal: bool,
-    /// Standard input itself, for streams: handed to the daemon.
+    /// Descriptor of standard input, which the daemon reads a stream from.
     pub input_fd: Option<OwnedFd>,
-    /// Standard output itself, for streams: handed to the daemon.
+    /// Descriptor of standard output, which the daemon writes a stream to.
     pub out_fd: Option<OwnedFd>,
-    /// Is standard output a terminal? Then no stream goes there.
+    /// True if standard output is a terminal: streams are refused.
     pub out_is_terminal: bool,
     /// Standard output.
     pub out: &'a mut dyn Write,
@@ -34,20 +34,20 @@ pub struct World<'a> {
     pub surroundings: Surroundings,
     /// The user.
     pub uid: u32,
-    /// Connects to the daemon, and starts one if need be. The text is the command as typed.
+    /// Connects to the daemon, and starts it if necessary. The text is the command as typed.
     pub connect: &'a mut dyn FnMut(&Runtime, &str) -> Result<Client, Refusal>,
-    /// Lets time pass, for commands that repeat.
+    /// Sleeps, for commands that repeat.
     pub sleep: &'a mut dyn FnMut(Duration),
 }
 
 impl World<'_> {
-    /// The places of this user's daemon.
+    /// The folders of this user's daemon.
     #[must_use]
     pub fn runtime(&self) -> Runtime {
         Runtime::locate(&self.surroundings, self.uid)
     }
 
-    /// An absolute path of what was typed.
+    /// The absolute path of a typed path.
     #[must_use]
     pub fn absolute(&self, path: &str) -> PathBuf {
         absolute(&self.cwd, Path::new(path))
@@ -88,9 +88,9 @@ pub fn real(run: impl FnOnce(&mut World<'_>) -> u8) -> u8 {
 
 /// Starts this program again as a daemon in the background.
 ///
-/// The daemon outlives its caller, so it inherits no descriptor but its log: a pipe that the caller has open would never end, a
-/// lock would be held, and a file system that a file was open on could not be unmounted. `Command` hands on whatever lacks
-/// `FD_CLOEXEC`, which is all that our own caller left open for us.
+/// The daemon outlives its caller, so it inherits no descriptor but its log. Otherwise a pipe of the caller
+/// would never end, a lock would stay held, and a file system with an open file could not be unmounted.
+/// `Command` passes on every descriptor without `FD_CLOEXEC`, such as those that our caller left open.
 ///
 /// # Errors
 /// Of the operating system.

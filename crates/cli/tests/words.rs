@@ -5,7 +5,8 @@ mod answers;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use steadfast_cli::family;
+use steadfast_cli::catalog::CATALOG;
+use steadfast_cli::program;
 use steadfast_cli::world::World;
 use steadfast_control::Service;
 use steadfast_control::api::DataError;
@@ -54,7 +55,7 @@ impl Machine {
             std::thread::spawn(move || Server::converse_with(host, &place, &far));
             Ok(Client::over(near, runtime, command))
         };
-        let status = family::run(
+        let status = program::run(
             &mut World {
                 input: &mut input,
                 input_is_terminal: self.terminal,
@@ -261,19 +262,19 @@ fn options_that_zfs_has_are_taken_or_refused_with_the_reason() {
         ("zpool scrub", "missing pool"),
         ("zpool scrub -a tank", "too many arguments"),
         ("zpool scrub -e tank", "-e: errors are found"),
-        ("zpool scrub -C tank", "-C: what was right"),
-        ("zpool scrub -S 2026-01-01 tank", "-S and -E: segments"),
-        ("zpool scrub -E 2026-01-01 tank", "-S and -E: segments"),
+        ("zpool scrub -C tank", "-C: data that was correct"),
+        ("zpool scrub -S 2026-01-01 tank", "-S and -E: a segment"),
+        ("zpool scrub -E 2026-01-01 tank", "-S and -E: a segment"),
         ("zpool split -l tank other", "-l: keys are loaded only"),
-        ("zpool split -o altroot=/x tank other", "-o altroot: it says"),
-        ("zpool import -n tank", "-n: it only says"),
+        ("zpool split -o altroot=/x tank other", "-o altroot: it is a property"),
+        ("zpool import -n tank", "-n: it belongs to -F"),
         ("zpool import -X tank", "-X: the last commit"),
-        ("zpool import -T 7 tank", "-T: going back"),
+        ("zpool import -T 7 tank", "-T: older roots"),
         ("zpool iostat -q", "-q: there are no queues"),
-        ("zpool iostat -r tank", "-r: sizes of requests"),
+        ("zpool iostat -r tank", "-r: request sizes"),
         ("zpool import -F tank", "-F: the last commit"),
         ("zpool import -t tank other", "-t: a new name"),
-        ("zpool import -c ~/cache -a", "-c: which pools"),
+        ("zpool import -c ~/cache -a", "-c: there are no cache files"),
     ] {
         let said = machine.fails(line, 2);
         assert!(said.contains(reason), "{line}: {said}");
@@ -631,7 +632,7 @@ fn every_verb_and_option_is_in_help_manual_and_completions() {
         .map(|shell| (shell, machine.ok(&format!("steadfast completions {shell}"))))
         .into();
     let mut options = 0;
-    for (family, word) in steadfast_cli::manual::FAMILIES {
+    for (family, word) in CATALOG.families {
         let title = if word.is_empty() { "steadfast".to_owned() } else { format!("steadfast-{word}") };
         let overview = read(&format!("{title}.8"));
         let shown = title.replacen('-', " ", 1);

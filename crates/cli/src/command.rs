@@ -1,0 +1,103 @@
+//! Commands and families of commands, as types. [`crate::catalog`] lists them all.
+
+use crate::options::{Parsed, Syntax};
+use crate::session::{Failure, Session};
+use crate::world::World;
+use std::fmt::Write as _;
+
+/// Exit status of success.
+pub const SUCCESS: u8 = 0;
+/// Exit status of a command that failed.
+pub const FAILED: u8 = 1;
+/// Exit status of a wrong command line.
+pub const USAGE: u8 = 2;
+
+/// One command.
+pub struct Command {
+    /// Name, then its synonyms.
+    pub names: &'static [&'static str],
+    /// Options and operands.
+    pub syntax: Syntax,
+    /// Description; the first sentence is its summary.
+    pub doc: &'static str,
+    /// Runs the command.
+    pub run: fn(&mut Session<'_, '_>, &Parsed) -> Result<(), Failure>,
+}
+
+/// A command with a parser of its own: the words behind its name are passed on unread.
+pub struct Door {
+    /// Name.
+    pub name: &'static str,
+    /// Options and operands in short.
+    pub usage: &'static str,
+    /// Description in one sentence.
+    pub doc: &'static str,
+    /// Runs the command and returns the exit status.
+    pub run: fn(&mut World<'_>, &[String]) -> u8,
+}
+
+/// Commands that share a first word.
+pub struct Family {
+    /// ZFS's name, or ours where ZFS has none.
+    pub name: &'static str,
+    /// Our own name.
+    pub own: &'static str,
+    /// Description.
+    pub doc: &'static str,
+    /// Its commands.
+    pub commands: &'static [Command],
+    /// Its commands with parsers of their own.
+    pub doors: &'static [Door],
+    /// Commands of ZFS that are not built, each with the reason or the replacement, if there is one.
+    pub later: &'static [(&'static str, &'static str)],
+}
+
+/// All commands of the program.
+pub struct Catalog {
+    /// The families, each with the word that our own commands put before theirs.
+    pub families: &'static [(&'static Family, &'static str)],
+    /// The helper of mount(8), which has a name of its own.
+    pub mount: &'static Command,
+    /// Its names; the first one is its manual page.
+    pub mount_names: [&'static str; 2],
+}
+
+impl Catalog {
+    /// Every command with the word before it, once for each of its names.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static Command)> {
+        self.families.iter().flat_map(|(family, word)| {
+            family.commands.iter().flat_map(move |c| c.names.iter().map(move |name| (*word, *name, c)))
+        })
+    }
+}
+
+impl Family {
+    /// The text of `help`. `shown` is the family's name as the operator typed it.
+    #[must_use]
+    pub fn help(&self, shown: &str) -> String {
+        let mut text = format!("{}\nusage: {shown} COMMAND ...\n", self.doc);
+        for command in self.commands {
+            let _ = writeln!(text, "    {}{}", command.names[0], command.syntax.usage());
+            let _ = writeln!(text, "        {}", command.doc);
+        }
+        for door in self.doors {
+            let _ = writeln!(text, "    {} {}\n        {}", door.name, door.usage, door.doc);
+        }
+        if !self.later.is_empty() {
+            let names: Vec<&str> = self.later.iter().map(|(name, _)| *name).collect();
+            let _ = writeln!(text, "not built: {}", names.join(", "));
+        }
+        let _ = writeln!(
+            text,
+            "`{shown} COMMAND --help` lists the options of a command, `{shown} help properties` all properties."
+        );
+        text
+    }
+
+    /// Names and descriptions of all its commands, synonyms and doors.
+    #[must_use]
+    pub fn verbs(&self) -> Vec<(&'static str, &'static str)> {
+        let commands = self.commands.iter().flat_map(|c| c.names.iter().map(|name| (*name, c.doc)));
+        commands.chain(self.doors.iter().map(|door| (door.name, door.doc))).collect()
+    }
+}

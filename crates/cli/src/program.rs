@@ -1,0 +1,128 @@
+//! Finds the command of a command line and runs it.
+
+use crate::catalog::CATALOG;
+use crate::command::{Command, FAILED, SUCCESS, USAGE};
+use crate::message::{Words, explain};
+use crate::session::{Failure, Session};
+use crate::steadfast::bench;
+use crate::table::tame;
+use crate::world::World;
+use crate::{catalog, zfs, zpool};
+use std::path::Path;
+use steadfast_control::{Code, Refusal};
+
+/// Runs a command line. The first word is the name by which the program was called. Returns the exit
+/// status.
+pub fn run(world: &mut World<'_>, arguments: &[String]) -> u8 {
+    let called = arguments.first().map_or("steadfast", String::as_str);
+    let name = Path::new(called).file_name().map_or("steadfast".into(), |n| n.to_string_lossy());
+    let mut rest = arguments.get(1..).unwrap_or_default();
+    let (family, words) = match &*name {
+        "zpool" => (&zpool::FAMILY, Words::Zfs),
+        "zfs" => (&zfs::FAMILY, Words::Zfs),
+        "vdbench" => return (bench::BENCH.run)(world, rest),
+        name if CATALOG.mount_names.contains(&name) => {
+            return one(world, CATALOG.mount, Words::Own, name, rest);
+        }
+        _ => {
+            if let [option, dir, tail @ ..] = rest
+                && option == "--runtime-dir"
+            {
+                world.surroundings.runtime_dir = Some(world.absolute(dir));
+                rest = tail;
+            }
+            match rest.first().map(String::as_str) {
+                Some("pool") => {
+                    rest = &rest[1..];
+                    (&zpool::FAMILY, Words::Own)
+                }
+                Some("fs") => {
+                    rest = &rest[1..];
+                    (&zfs::FAMILY, Words::Own)
+                }
+                _ => (&catalog::FAMILY, Words::Own),
+            }
+        }
+    };
+    let shown = match words {
+        Words::Zfs => family.name,
+        Words::Own => family.own,
+    };
+    let Some((verb, tail)) = rest.split_first() else {
+        print(world, true, &format!("missing command\n{}", family.help(shown)));
+        return USAGE;
+    };
+    match verb.as_str() {
+        "help" if tail == ["properties"] => {
+            print(world, false, &steadfast_property::document());
+            SUCCESS
+        }
+        "-h" | "-?" | "--help" | "help" => {
+            print(world, false, &family.help(shown));
+            SUCCESS
+        }
+        "-V" | "--version" | "version" => {
+            print(world, false, &format!("steadfast-{}\n", env!("CARGO_PKG_VERSION")));
+            SUCCESS
+        }
+        verb => {
+            if let Some(command) = family.commands.iter().find(|c| c.names.contains(&verb)) {
+                return one(world, command, words, &format!("{shown} {verb}"), tail);
+            }
+            if let Some(door) = family.doors.iter().find(|door| door.name == verb) {
+                return (door.run)(world, tail);
+            }
+            if let Some((_, why)) = family.later.iter().find(|(name, _)| *name == verb) {
+                let problem = match *why {
+                    "" => format!("'{shown} {verb}' is not yet built"),
+                    why => format!("'{shown} {verb}' is not built: {why}"),
+                };
+                print(world, true, &explain("", &Refusal::new(Code::Later, problem), words));
+                return FAILED;
+            }
+            print(world, true, &format!("unrecognized command '{}'\n{}", tame(verb), family.help(shown)));
+            USAGE
+        }
+    }
+}
+
+fn one(world: &mut World<'_>, command: &Command, words: Words, shown: &str, tail: &[String]) -> u8 {
+    let usage = |sentence: &str| {
+        format!("{sentence}\nusage:\n    {shown}{}\n{}", command.syntax.usage(), command.syntax.explain())
+    };
+    let parsed = match command.syntax.parse(tail) {
+        Ok(parsed) if parsed.help => {
+            print(world, false, &usage(command.doc));
+            return SUCCESS;
+        }
+        Ok(parsed) => parsed,
+        Err(sentence) => {
+            print(world, true, &usage(&tame(&sentence)));
+            return USAGE;
+        }
+    };
+    let typed = std::iter::once(shown).chain(tail.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    let mut session = Session::new(world, typed, words);
+    let result = (command.run)(&mut session, &parsed);
+    let (out, failed) = (std::mem::take(&mut session.out), session.has_failed());
+    print(world, false, &out);
+    match result {
+        Ok(()) if failed => FAILED,
+        Ok(()) => SUCCESS,
+        Err(Failure::Status(status)) => status,
+        Err(Failure::Refused(doing, refusal)) => {
+            print(world, true, &explain(&doing, &refusal, words));
+            FAILED
+        }
+        Err(Failure::Usage(sentence)) => {
+            print(world, true, &usage(&tame(&sentence)));
+            USAGE
+        }
+    }
+}
+
+/// Prints. A reader that is gone (`| head`) is no failure.
+fn print(world: &mut World<'_>, error: bool, text: &str) {
+    let stream = if error { &mut *world.err } else { &mut *world.out };
+    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
+}

@@ -1,0 +1,85 @@
+//! `steadfast daemon`.
+
+use super::memory;
+use crate::command::Command;
+use crate::options::{Flag, Parsed, Syntax, flag};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use std::sync::Arc;
+use steadfast_control::api::DaemonInfo;
+use steadfast_control::client::{Client, EXIT_RUNNING};
+use steadfast_control::engine::{Engine, FuseFront};
+use steadfast_control::{Code, Service, daemon};
+use steadfast_env::Env;
+
+const DETACHED: Flag = Flag {
+    letter: '\0',
+    long: "detached",
+    value: "",
+    doc: "with run: in a session of its own, as other commands start it",
+};
+
+pub(crate) const COMMAND: Command = Command {
+    names: &["daemon"],
+    syntax: Syntax {
+        flags: &[
+            flag('f', "with stop: even if files are open"),
+            DETACHED,
+            memory::NODE_CACHE,
+            memory::BLOCK_CACHE,
+            memory::DIRTY,
+            flag('p', "with memory: exact numbers"),
+        ],
+        operands: "run|pid|memory|stop",
+        least: 1,
+        most: 1,
+    },
+    doc: "Runs the daemon in the foreground, prints its process ID or its memory, or stops it.",
+    run: run_daemon,
+};
+
+fn run_daemon(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let runtime = session.world.runtime();
+    match parsed.operands[0].as_str() {
+        "run" => {
+            if parsed.has_long("detached") {
+                // A session of its own keeps the terminal's signals away. The call fails only for the leader
+                // of a process group, which needs none.
+                let _ = rustix::process::setsid();
+            }
+            let memory = memory::settings(parsed)?;
+            steadfast_control::memory::bound_slack();
+            let version = env!("CARGO_PKG_VERSION");
+            let result = daemon::run(&runtime, version, || {
+                let engine = Engine::start(Env::real(), runtime.clone(), memory, Arc::new(FuseFront))?;
+                let engine = Arc::new(engine);
+                engine.tend();
+                Ok(engine as Arc<dyn Service>)
+            });
+            if let Err(refusal) = &result
+                && refusal.code == Code::DaemonRunning
+            {
+                session.complain("cannot run the daemon", refusal);
+                return Err(Failure::Status(EXIT_RUNNING as u8));
+            }
+            result.doing(|| "cannot run the daemon".into())
+        }
+        "pid" => {
+            let mut client = Client::connect(&runtime, &session.typed)
+                .doing(|| "cannot get the process ID of the daemon".into())?;
+            let report =
+                client.call(DaemonInfo {}).doing(|| "cannot get the process ID of the daemon".into())?;
+            session.line(report.pid.to_string());
+            Ok(())
+        }
+        "memory" => memory::show(session, parsed),
+        "stop" => {
+            let client =
+                Client::connect(&runtime, &session.typed).doing(|| "cannot stop the daemon".into())?;
+            client.stop(parsed.has('f')).doing(|| "cannot stop the daemon".into())
+        }
+        other => {
+            Err(Failure::Usage(format!("unknown action '{}': must be run, pid, memory or stop", tame(other))))
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `steadfast daemon memory`, and the sizes that `steadfast daemon run` takes.
+
+use crate::options::{Flag, Parsed};
+use crate::session::{Doing, Failure, Session};
+use crate::table::{Column, render, tame};
+use steadfast_control::api::{CacheReport, DaemonMemory};
+use steadfast_control::client::Client;
+use steadfast_control::memory::machine_bytes;
+use steadfast_pool::Memory;
+use steadfast_property::{nice_bytes, parse_size};
+
+pub(super) const NODE_CACHE: Flag =
+    sized("node-cache-bytes", "with run: limit of the node cache (metadata), all pools together");
+pub(super) const BLOCK_CACHE: Flag =
+    sized("block-cache-bytes", "with run: limit of the block cache (data; ZFS: ARC), all pools together");
+pub(super) const DIRTY: Flag =
+    sized("dirty-bytes", "with run: limit of uncommitted changes, all pools together");
+
+const fn sized(long: &'static str, doc: &'static str) -> Flag {
+    Flag { letter: '\0', long, value: "size", doc }
+}
+
+/// Limits of the daemon: from options of `daemon run`, else from the environment, which a daemon inherits
+/// from the command that starts it, else a share of the machine's memory.
+pub(super) fn settings(parsed: &Parsed) -> Result<Memory, Failure> {
+    let from = |option: &str, variable: &str, least: u64| -> Result<Option<u64>, Failure> {
+        let (text, origin) = match (parsed.value_of_long(option), std::env::var(variable)) {
+            (Some(text), _) => (text.to_owned(), format!("--{option}")),
+            (None, Ok(text)) if !text.is_empty() => (text, variable.to_owned()),
+            _ => return Ok(None),
+        };
+        match parse_size(&text) {
+            Some(bytes) if bytes >= least => Ok(Some(bytes)),
+            Some(_) => Err(Failure::Usage(format!(
+                "{origin} is {}, and must be at least {}",
+                tame(&text),
+                nice_bytes(least)
+            ))),
+            None => {
+                Err(Failure::Usage(format!("{origin} is '{}', and must be a size such as 512M", tame(&text))))
+            }
+        }
+    };
+    let least = Memory::CACHE_BYTES_MIN as u64;
+    let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut memory = Memory::of_machine(machine_bytes());
+    if let Some(bytes) = from("node-cache-bytes", "STEADFAST_NODE_CACHE_BYTES", least)? {
+        memory.node_cache_bytes = whole(bytes);
+    }
+    if let Some(bytes) = from("block-cache-bytes", "STEADFAST_BLOCK_CACHE_BYTES", least)? {
+        memory.block_cache_bytes = whole(bytes);
+    }
+    if let Some(bytes) = from("dirty-bytes", "STEADFAST_DIRTY_BYTES", Memory::DIRTY_BYTES_MIN)? {
+        memory.dirty_bytes_max = bytes;
+    }
+    Ok(memory)
+}
+
+/// Prints the memory of the running daemon.
+pub(super) fn show(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let doing = || "cannot get the memory of the daemon".to_owned();
+    let mut client = Client::connect(&session.world.runtime(), &session.typed).doing(doing)?;
+    let report = client.call(DaemonMemory {}).doing(doing)?;
+    let exact = parsed.has('p');
+    let bytes = |bytes: u64| if exact { bytes.to_string() } else { nice_bytes(bytes) };
+    let (node, block, dirty) = (report.node_cache_bytes, report.block_cache_bytes, report.dirty_bytes);
+    session.line(format!(
+        "resident {}, maximum {}; limits: node cache {}, block cache {}, dirty changes {}",
+        bytes(report.resident),
+        bytes(report.resident_max),
+        bytes(node),
+        bytes(block),
+        bytes(dirty)
+    ));
+    let mut rows = Vec::new();
+    for pool in &report.pools {
+        let mut row = |what: &str, used: u64, limit: String, hits: String| {
+            rows.push(vec![tame(&pool.name), what.to_owned(), bytes(used), limit, hits]);
+        };
+        let none = || "-".to_owned();
+        row("node cache", pool.nodes.bytes, bytes(pool.nodes.bytes_max), rate(&pool.nodes, exact));
+        row("block cache", pool.blocks.bytes, bytes(pool.blocks.bytes_max), rate(&pool.blocks, exact));
+        let inodes = &pool.inodes;
+        row(
+            &format!("open inodes, {}", inodes.live),
+            inodes.live_bytes,
+            bytes(inodes.live_bytes_max),
+            none(),
+        );
+        row(&format!("idle inodes, {}", inodes.resting), inodes.resting_bytes, none(), none());
+        row("dirty changes", pool.dirty, bytes(pool.dirty_max), none());
+        row("segment buffers", pool.buffers, none(), none());
+    }
+    if !rows.is_empty() {
+        let column = |(index, heading): (usize, &str)| Column { heading: heading.into(), right: index > 1 };
+        let columns: Vec<Column> =
+            ["POOL", "MEMORY", "USED", "LIMIT", "HITS"].into_iter().enumerate().map(column).collect();
+        session.line(render(&columns, &rows, false).trim_end());
+    }
+    Ok(())
+}
+
+/// Hit rate in percent; as a fraction if exact.
+fn rate(cache: &CacheReport, exact: bool) -> String {
+    let asked = cache.hits + cache.misses;
+    match (exact, asked) {
+        (true, _) => format!("{}/{asked}", cache.hits),
+        (false, 0) => "-".into(),
+        (false, _) => format!("{:.1}%", cache.hits as f64 * 100.0 / asked as f64),
+    }
+}

@@ -1,0 +1,11 @@
+//! `steadfast` itself: the daemon, the links of other names, the offline tools, the doors to the lab.
+//! [`crate::catalog`] has the table.
+
+pub(crate) mod bench;
+pub(crate) mod compat;
+pub(crate) mod daemon;
+mod demo;
+pub(crate) mod inspect;
+pub(crate) mod lab;
+mod memory;
+pub(crate) mod mount;

@@ -1,0 +1,96 @@
+//! `mount.steadfast`, which mount(8) calls.
+
+use crate::command::Command;
+use crate::options::{Parsed, Syntax, flag, valued};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::{FsList, FsMount};
+
+/// Names of the helper. mount(8) calls the first one for a line of /etc/fstab, the second one to change a
+/// mount, because the kernel lists the type `fuse.steadfast`.
+pub(crate) const NAMES: [&str; 2] = ["mount.steadfast", "mount.fuse.steadfast"];
+
+pub(crate) const COMMAND: Command = Command {
+    names: &["mount"],
+    syntax: Syntax {
+        flags: &[
+            flag('s', "ignore unknown options"),
+            flag('f', "check only"),
+            flag('n', "accepted, no effect"),
+            flag('v', "print the file system and the folder"),
+            valued('N', "namespace", "accepted, no effect"),
+            valued('t', "type", "accepted, no effect"),
+            valued(
+                'o',
+                "options",
+                "ro, noexec, nosuid, nodev, noatime, relatime, allow_other, remount and their opposites",
+            ),
+        ],
+        operands: "filesystem folder",
+        least: 2,
+        most: 2,
+    },
+    doc: "Mounts a file system of an imported pool at a folder, or changes its mount options.",
+    run: mount,
+};
+
+/// Options with an effect. With `-s` others are ignored.
+const MOUNT_OPTIONS: [&str; 20] = [
+    "ro",
+    "rw",
+    "exec",
+    "noexec",
+    "suid",
+    "setuid",
+    "nosuid",
+    "nosetuid",
+    "dev",
+    "devices",
+    "nodev",
+    "nodevices",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "allow_other",
+    "remount",
+    "defaults",
+];
+
+fn mount(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let at = session.world.absolute(&parsed.operands[1]);
+    let options: Vec<String> = parsed
+        .values('o')
+        .flat_map(|list| list.split(','))
+        .filter(|option| !concerns_others(option))
+        .filter(|option| MOUNT_OPTIONS.contains(option) || !parsed.has('s'))
+        .map(str::to_owned)
+        .collect();
+    let fs = FsList { names: vec![name.clone()], depth: Some(0) };
+    if parsed.has('f') {
+        // The check: the file system exists.
+        session.ask(fs).doing(|| format!("cannot mount '{}'", tame(&name)))?;
+        return Ok(());
+    }
+    if parsed.has('v') {
+        session.line(format!("{} is mounted at {}", tame(&name), tame(&at.display().to_string())));
+    }
+    let request = FsMount { name: name.clone(), at: Some(at), options, overlay: true };
+    session.ask(request).doing(|| format!("cannot mount '{}'", tame(&name)))?;
+    Ok(())
+}
+
+/// True for an option that mount(8) passes on although it is not for the helper: one of mount(8) or
+/// /etc/fstab, one that all file systems have, or one that the kernel lists for every FUSE mount.
+fn concerns_others(option: &str) -> bool {
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    matches!(option, "" | "defaults" | "auto" | "noauto" | "nofail" | "_netdev")
+        || matches!(option, "user" | "users" | "nouser" | "group" | "owner" | "async" | "nolazytime")
+        || option == "default_permissions"
+        || value.is_some()
+            && matches!(name, "user_id" | "group_id" | "max_read" | "blksize" | "rootmode" | "fd" | "comment")
+        || option.starts_with("x-")
+        || option.starts_with("X-")
+}

@@ -1,0 +1,48 @@
+//! `zpool add`.
+
+use super::operands::{ASHIFT, FORCE, check_new, layout, vdevs};
+use super::vdev_tree::with_members;
+use crate::command::Command;
+use crate::options::{MANY, Parsed, Syntax, flag};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::{PoolAdd, PoolStatus, VdevReport};
+
+pub(super) const COMMAND: Command = Command {
+    names: &["add"],
+    syntax: Syntax {
+        flags: &[FORCE, flag('n', "check only, and print the layout"), ASHIFT],
+        operands: "pool vdev...",
+        least: 2,
+        most: MANY,
+    },
+    doc: "Adds devices to a pool. `zpool remove` undoes it.",
+    run: add,
+};
+
+fn add(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let doing = || format!("cannot add to '{}'", tame(&name));
+    check_new(session, parsed, &name, doing)?;
+    let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
+    let layout = layout(&vdevs);
+    let dry_run = parsed.has('n');
+    let before: Vec<VdevReport> = if dry_run {
+        let request = PoolStatus { names: vec![name.clone()] };
+        session.ask(request).doing(doing)?.into_iter().flat_map(|pool| pool.vdevs).collect()
+    } else {
+        Vec::new()
+    };
+    let request = PoolAdd { name: name.clone(), vdevs, force: parsed.has('f'), dry_run };
+    let outcome = session.ask(request).doing(doing)?;
+    if dry_run {
+        session.line(format!("would update '{name}' to the following configuration:\n\n\t{name}"));
+        let before = before.iter().flat_map(|vdev| with_members(vdev, 1));
+        let before = before.map(|(depth, vdev)| (depth, tame(&vdev.name)));
+        for (depth, name) in before.chain(layout) {
+            session.line(format!("\t{}{name}", "  ".repeat(depth)));
+        }
+    }
+    session.warn(&format!("devices are added to '{name}', but"), &outcome.warnings);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! `zpool create`.
+
+use super::operands::{FORCE, layout, vdevs};
+use crate::command::Command;
+use crate::key;
+use crate::options::{MANY, Parsed, Syntax, flag, valued};
+use crate::properties::assignments;
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::PoolCreate;
+
+pub(super) const COMMAND: Command = Command {
+    names: &["create"],
+    syntax: Syntax {
+        flags: &[
+            FORCE,
+            flag('n', "check only, and print the layout"),
+            flag('d', "enable no features except those given with -o"),
+            valued('m', "mountpoint", "mountpoint of the root file system, or none"),
+            valued('o', "property=value", "a property of the pool; may be repeated"),
+            valued('O', "property=value", "a property of the root file system; may be repeated"),
+            valued('R', "root", "prefix of all mountpoints (altroot); the daemon does not remember the pool"),
+        ],
+        operands: "pool vdev...",
+        least: 2,
+        most: MANY,
+    },
+    doc: "Creates a pool on image files or block devices, and mounts it.",
+    run: create,
+};
+
+fn create(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let doing = || format!("cannot create '{}'", tame(&name));
+    let vdevs = vdevs(session, &parsed.operands[1..]).doing(doing)?;
+    let mut properties = assignments(parsed.values('o'))?;
+    if let Some(root) = parsed.value('R') {
+        properties.insert("altroot".into(), root.to_owned());
+        properties.entry("cachefile".into()).or_insert_with(|| "none".into());
+    }
+    let fs_properties = assignments(parsed.values('O'))?;
+    // Refuse a bad name before asking for a passphrase.
+    steadfast_property::check_pool_name(&name)
+        .map_err(steadfast_control::check::name_refusal)
+        .doing(doing)?;
+    let key = key::of_new(session.world, &name, &fs_properties).doing(doing)?;
+    let request = PoolCreate {
+        name: name.clone(),
+        vdevs: vdevs.clone(),
+        force: parsed.has('f'),
+        dry_run: parsed.has('n'),
+        no_features: parsed.has('d'),
+        mountpoint: parsed.value('m').map(str::to_owned),
+        properties,
+        fs_properties,
+        key,
+    };
+    let outcome = session.ask(request).doing(doing)?;
+    if parsed.has('n') {
+        session.line(format!("would create '{name}' with the following layout:\n\n\t{name}"));
+        for (depth, word) in layout(&vdevs) {
+            session.line(format!("\t{}{word}", "  ".repeat(depth)));
+        }
+    }
+    session.warn(&format!("'{name}' is created, but"), &outcome.warnings);
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! `zpool export`.
+
+use crate::command::Command;
+use crate::options::{MANY, Parsed, Syntax, flag};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::{PoolExport, PoolList};
+
+pub(super) const COMMAND: Command = Command {
+    names: &["export"],
+    syntax: Syntax {
+        flags: &[flag('a', "all pools"), flag('f', "even if files are open")],
+        operands: "[pool]...",
+        least: 0,
+        most: MANY,
+    },
+    doc: "Unmounts pools and closes their devices.",
+    run: export,
+};
+
+fn export(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let mut names = parsed.operands.clone();
+    match (parsed.has('a'), names.is_empty()) {
+        (true, true) => {
+            let pools = session.ask(PoolList::default()).doing(|| "cannot list pools".into())?;
+            names = pools.into_iter().map(|pool| pool.name).collect();
+        }
+        (true, false) => return Err(Failure::Usage("too many arguments: -a means all pools".into())),
+        (false, true) => return Err(Failure::Usage("missing pool argument".into())),
+        (false, false) => {}
+    }
+    for name in names {
+        match session.ask(PoolExport { name: name.clone(), force: parsed.has('f') }) {
+            Ok(outcome) => session.warn(&format!("'{name}' is exported, but"), &outcome.warnings),
+            Err(refusal) => session.complain(&format!("cannot export '{}'", tame(&name)), &refusal),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! `zpool list`.
+
+use super::pool_properties::{as_json, cell};
+use super::vdev_tree::{BY_GUID, FULL_PATHS, LINKS, label, with_members};
+use crate::command::Command;
+use crate::options::{EXACT, JSON, JSON_INT, MANY, Parsed, SCRIPTED, Syntax, flag, valued};
+use crate::properties::{column, columns_of, shown};
+use crate::repeat::{Plan, TIME};
+use crate::session::{Doing, Failure, Session};
+use crate::table::{Column, render, tame};
+use steadfast_control::api::{PoolInfo, PoolList, PoolStatus, VdevClass, VdevReport};
+use steadfast_property::Scope;
+
+pub(super) const COMMAND: Command = Command {
+    names: &["list"],
+    syntax: Syntax {
+        flags: &[
+            BY_GUID,
+            SCRIPTED,
+            JSON,
+            JSON_INT,
+            LINKS,
+            EXACT,
+            FULL_PATHS,
+            flag('v', "devices too"),
+            valued('o', "property[,property]...", "which columns"),
+            TIME,
+        ],
+        operands: "[pool]... [interval [count]]",
+        least: 0,
+        most: MANY,
+    },
+    doc: "Lists pools with their size and health.",
+    run: list,
+};
+
+const LIST_COLUMNS: &str =
+    "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
+
+fn list(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let plan = Plan::read(parsed)?;
+    plan.run(session, |session| list_once(session, parsed, &plan.names).map(|()| true))
+}
+
+fn list_once(session: &mut Session<'_, '_>, parsed: &Parsed, wanted: &[String]) -> Result<(), Failure> {
+    let given: Vec<&str> = parsed.values('o').collect();
+    let names = columns_of(Scope::Pool, if given.is_empty() { &[LIST_COLUMNS] } else { &given })?;
+    let request = PoolList { names: wanted.to_vec() };
+    let pools = session.ask(request).doing(|| "cannot list pools".into())?;
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let properties = |pool: &PoolInfo| {
+            names
+                .iter()
+                .filter(|n| *n != "name")
+                .cloned()
+                .map(|n| {
+                    let value = cell(pool, &n);
+                    (n, value)
+                })
+                .collect()
+        };
+        let text = as_json("zpool list", &pools, exact, parsed.has_long("json-int"), properties);
+        session.line(text);
+        return Ok(());
+    }
+    if pools.is_empty() {
+        if !parsed.has('H') {
+            session.line("no pools available");
+        }
+        return Ok(());
+    }
+    let columns: Vec<Column> = names.iter().map(|name| column(Scope::Pool, name)).collect();
+    let mut rows = Vec::new();
+    for pool in &pools {
+        let row = names.iter().map(|name| match name.as_str() {
+            "name" => tame(&pool.name),
+            name => shown(Scope::Pool, name, &cell(pool, name).value, exact),
+        });
+        rows.push(row.collect());
+        if parsed.has('v') {
+            let names_of = vec![pool.name.clone()];
+            let reports = session
+                .ask(PoolStatus { names: names_of })
+                .doing(|| format!("cannot list the devices of '{}'", tame(&pool.name)))?;
+            let mut section = None;
+            for vdev in reports.iter().flat_map(|report| &report.vdevs) {
+                let heading = match vdev.class {
+                    VdevClass::Special => Some("special"),
+                    VdevClass::Log => Some("logs"),
+                    VdevClass::Cache => Some("cache"),
+                    VdevClass::Spare => Some("spare"),
+                    VdevClass::Anchor => Some("anchor"),
+                    _ => None,
+                };
+                if let Some(heading) = heading.filter(|_| heading != section) {
+                    let cell = |name: &String| if name == "name" { heading } else { "-" };
+                    rows.push(names.iter().map(|name| cell(name).to_owned()).collect());
+                }
+                section = heading;
+                for (depth, vdev) in with_members(vdev, 1) {
+                    let label = label(vdev, parsed);
+                    let cell = |name: &String| match name.as_str() {
+                        "name" => format!("{}{}", "  ".repeat(depth), tame(&label)),
+                        name => vdev_cell(vdev, depth, name, exact),
+                    };
+                    rows.push(names.iter().map(cell).collect());
+                }
+            }
+        }
+    }
+    session.out.push_str(&render(&columns, &rows, parsed.has('H')));
+    Ok(())
+}
+
+/// A cell of `zpool list -v`. As in ZFS, space is counted by group; a member has only size, expandsize and state.
+fn vdev_cell(vdev: &VdevReport, depth: usize, name: &str, exact: bool) -> String {
+    let counted = depth == 1 && vdev.class != VdevClass::Anchor;
+    let value = match name {
+        "health" => vdev.state.as_str().to_owned(),
+        "size" if vdev.class != VdevClass::Anchor => vdev.size.to_string(),
+        "allocated" if counted => vdev.allocated.to_string(),
+        "free" if counted => vdev.size.saturating_sub(vdev.allocated).to_string(),
+        "expandsize" if vdev.expandsize > 0 => vdev.expandsize.to_string(),
+        "capacity" if counted => (vdev.allocated * 100).checked_div(vdev.size).unwrap_or(0).to_string(),
+        _ => "-".to_owned(),
+    };
+    shown(Scope::Pool, name, &value, exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_control::api::Health;
+
+    #[test]
+    fn expandsize_is_listed_for_devices_and_groups() {
+        let device = |expandsize| {
+            let vdev = VdevReport::new("/d".into(), 7, VdevClass::Main, Health::Online);
+            VdevReport { size: 64 << 20, allocated: 1 << 20, expandsize, ..vdev }
+        };
+        let cells = |vdev: &VdevReport, depth| {
+            ["size", "allocated", "free", "expandsize", "capacity"]
+                .map(|name| vdev_cell(vdev, depth, name, true))
+        };
+        assert_eq!(cells(&device(5), 1), ["67108864", "1048576", "66060288", "5", "1"]);
+        assert_eq!(cells(&device(5), 2), ["67108864", "-", "-", "5", "-"], "a member of a group");
+        assert_eq!(cells(&device(0), 1)[3], "-");
+    }
+}

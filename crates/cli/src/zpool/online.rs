@@ -1,0 +1,30 @@
+//! `zpool online`.
+
+use super::operands::device_path;
+use crate::command::Command;
+use crate::options::{MANY, Parsed, Syntax, flag};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::PoolOnline;
+
+pub(super) const COMMAND: Command = Command {
+    names: &["online"],
+    syntax: Syntax {
+        flags: &[flag('e', "expand: use the whole device if it has grown")],
+        operands: "pool device...",
+        least: 2,
+        most: MANY,
+    },
+    doc: "Brings devices online.",
+    run: online,
+};
+
+fn online(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let name = parsed.operands[0].clone();
+    let devices = parsed.operands[1..].iter().map(|word| device_path(session, word)).collect();
+    let request = PoolOnline { name: name.clone(), devices, expand: parsed.has('e') };
+    let outcome =
+        session.ask(request).doing(|| format!("cannot bring devices of '{}' online", tame(&name)))?;
+    session.warn(&format!("devices of '{name}' are online, but"), &outcome.warnings);
+    Ok(())
+}

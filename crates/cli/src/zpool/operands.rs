@@ -1,0 +1,122 @@
+//! Devices as an operator types them: paths, and lists such as `mirror sda sdb log sdc`.
+
+use crate::options::{Flag, Parsed, flag, valued};
+use crate::properties::assignments;
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use std::path::{Path, PathBuf};
+use steadfast_control::api::{PoolList, VdevClass, VdevKind, VdevSpec};
+use steadfast_control::check::{property_refusal, vdev_word};
+use steadfast_control::{Code, Refusal};
+use steadfast_property::{Scope, parse_assignment};
+
+/// `-f` of verbs that take new devices.
+pub(super) const FORCE: Flag = flag('f', "overwrite devices that seem to be in use");
+/// `-o` of verbs that take new devices.
+pub(super) const ASHIFT: Flag = valued('o', "property=value", "ashift=N; must be 0 or the pool's own ashift");
+
+/// Reads a list of devices.
+pub(super) fn vdevs(session: &Session<'_, '_>, words: &[String]) -> Result<Vec<VdevSpec>, Refusal> {
+    let mut class = VdevClass::Main;
+    let mut vdevs: Vec<VdevSpec> = Vec::new();
+    let mut group: Option<VdevKind> = None;
+    for word in words {
+        let kind = match word.as_str() {
+            "mirror" => Some(VdevKind::Mirror),
+            "raidz" | "raidz1" => Some(VdevKind::Raidz1),
+            "raidz2" => Some(VdevKind::Raidz2),
+            "raidz3" => Some(VdevKind::Raidz3),
+            _ => None,
+        };
+        let named_class = match word.as_str() {
+            "special" => Some(VdevClass::Special),
+            "log" => Some(VdevClass::Log),
+            "cache" => Some(VdevClass::Cache),
+            "spare" => Some(VdevClass::Spare),
+            "anchor" => Some(VdevClass::Anchor),
+            "parity" => Some(VdevClass::Parity),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            group = Some(kind);
+            vdevs.push(VdevSpec { class, kind, devices: Vec::new() });
+        } else if let Some(named) = named_class {
+            (class, group) = (named, None);
+        } else if word == "dedup" || word.starts_with("draid") {
+            return Err(later(word));
+        } else if word.contains("://") {
+            return Err(Refusal::new(
+                Code::Later,
+                format!("pools on object storage ('{}') are not yet built", tame(word)),
+            ));
+        } else {
+            let device = device_path(session, word);
+            match (group, vdevs.last_mut()) {
+                (Some(_), Some(last)) => last.devices.push(device),
+                _ => vdevs.push(VdevSpec { class, kind: VdevKind::Plain, devices: vec![device] }),
+            }
+        }
+    }
+    Ok(vdevs)
+}
+
+/// The absolute path of a device as typed: below the working folder, or below /dev.
+pub(super) fn device_path(session: &Session<'_, '_>, word: &str) -> PathBuf {
+    let device = session.world.absolute(word);
+    let in_dev = Path::new("/dev").join(word);
+    if !word.contains('/') && !device.exists() && in_dev.exists() { in_dev } else { device }
+}
+
+fn later(word: &str) -> Refusal {
+    Refusal::new(Code::Later, format!("'{word}' devices are not yet built")).with("word", word)
+}
+
+/// Checks `-o` of a verb that takes new devices: all devices have the pool's ashift.
+///
+/// # Errors
+/// Another property, or another ashift.
+pub(super) fn check_new(
+    session: &mut Session<'_, '_>,
+    parsed: &Parsed,
+    pool: &str,
+    doing: impl Fn() -> String,
+) -> Result<(), Failure> {
+    for (name, value) in assignments(parsed.values('o'))? {
+        let text = format!("{name}={value}");
+        let (name, value) = parse_assignment(Scope::Pool, &text).map_err(property_refusal).doing(&doing)?;
+        if name != "ashift" {
+            return Err(Failure::Usage(format!(
+                "invalid property '{}': new devices take ashift only",
+                tame(&name)
+            )));
+        }
+        let found = session.ask(PoolList { names: vec![pool.to_owned()] }).doing(&doing)?;
+        let own =
+            found.first().and_then(|pool| pool.properties.get(&name)).map_or("", |own| own.value.as_str());
+        if value != "0" && value != own {
+            let what = format!("the pool has ashift={own}, and all its devices must have the same");
+            let refusal = Refusal::new(Code::PropCreation, what).with("property", "ashift");
+            return Err(refusal).doing(&doing);
+        }
+    }
+    Ok(())
+}
+
+/// The lines of a layout: class, group and device names, each with its depth.
+pub(super) fn layout(vdevs: &[VdevSpec]) -> Vec<(usize, String)> {
+    let (mut lines, mut section) = (Vec::new(), VdevClass::Main);
+    for vdev in vdevs {
+        let mut depth = 1;
+        let class = vdev_word(vdev.class, VdevKind::Plain);
+        if vdev.class != VdevClass::Main && vdev.class != section {
+            lines.push((0, class.to_owned()));
+        }
+        section = vdev.class;
+        if vdev.kind != VdevKind::Plain {
+            lines.push((depth, vdev_word(VdevClass::Main, vdev.kind).to_owned()));
+            depth += 1;
+        }
+        lines.extend(vdev.devices.iter().map(|device| (depth, tame(&device.display().to_string()))));
+    }
+    lines
+}

@@ -1,0 +1,83 @@
+//! `zpool scrub`.
+
+use super::wait::wait_for;
+use crate::command::Command;
+use crate::options::{MANY, Parsed, Syntax, flag, valued};
+use crate::session::{Doing, Failure, Session};
+use crate::table::tame;
+use steadfast_control::api::{PoolList, PoolScrub, ScrubCommand};
+
+pub(super) const COMMAND: Command = Command {
+    names: &["scrub"],
+    syntax: Syntax {
+        flags: &[
+            flag('a', "all pools"),
+            flag('C', "refused: a scrub always reads all data"),
+            flag('e', "refused: a scrub always reads all data"),
+            valued('E', "date", "refused: a scrub always reads all data"),
+            flag('p', "pause; `zpool scrub` without options continues"),
+            flag('s', "stop"),
+            valued('S', "date", "refused: a scrub always reads all data"),
+            flag('w', "wait until the scrub has finished"),
+        ],
+        operands: "[pool]...",
+        least: 0,
+        most: MANY,
+    },
+    doc: "Reads all data of a pool, verifies its checksums, repairs what redundancy allows, and lists the files that are damaged.",
+    run: scrub,
+};
+
+/// Refused options of ZFS, each with the reason.
+const REFUSED: [(char, &str); 4] = [
+    (
+        'C',
+        "-C: data that was correct at the last scrub may be damaged now, so every scrub reads all data; \
+         `zpool scrub` continues a paused scrub",
+    ),
+    ('e', "-e: errors are found by reading all data; to repair a file with a known error, read it"),
+    ('E', DATES),
+    ('S', DATES),
+];
+const DATES: &str = "-S and -E: a segment holds data of many dates and is read as a whole; \
+    `zpool scrub` reads all segments, -p pauses it, -s stops it";
+
+fn scrub(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let usage = |sentence: &str| Err(Failure::Usage(sentence.to_owned()));
+    let command = match (parsed.has('p'), parsed.has('s')) {
+        (true, true) => return usage("-p cannot be combined with -s"),
+        (true, false) => ScrubCommand::Pause,
+        (false, true) => ScrubCommand::Stop,
+        (false, false) => ScrubCommand::Start,
+    };
+    if command != ScrubCommand::Start && parsed.has('w') {
+        return usage("-w cannot be combined with -p or -s");
+    }
+    if let Some((_, why)) = REFUSED.iter().find(|(letter, _)| parsed.has(*letter)) {
+        return usage(why);
+    }
+    let all = parsed.has('a');
+    let names: Vec<String> = match (all, parsed.operands.is_empty()) {
+        (true, false) => return usage("too many arguments: -a means all pools"),
+        (false, true) => return usage("missing pool argument"),
+        (true, true) => {
+            let pools = session.ask(PoolList::default()).doing(|| "cannot list pools".into())?;
+            pools.into_iter().map(|pool| pool.name).collect()
+        }
+        (false, false) => parsed.operands.clone(),
+    };
+    let mut begun = Vec::new();
+    for name in names {
+        let doing = || format!("cannot scrub '{}'", tame(&name));
+        match session.ask(PoolScrub { name: name.clone(), command }) {
+            Ok(_) => begun.push(name),
+            // With -a, a refusal for one pool does not stop the others.
+            Err(refusal) if all => session.complain(&doing(), &refusal),
+            Err(refusal) => return Err(refusal).doing(doing),
+        }
+    }
+    for name in begun.iter().filter(|_| parsed.has('w')) {
+        wait_for(session, name, &["scrub"], None, |_, _| {})?;
+    }
+    Ok(())
+}

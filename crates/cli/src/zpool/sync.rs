@@ -1,0 +1,18 @@
+//! `zpool sync`.
+
+use crate::command::Command;
+use crate::options::{MANY, Parsed, Syntax};
+use crate::session::{Doing, Failure, Session};
+use steadfast_control::api::PoolSync;
+
+pub(super) const COMMAND: Command = Command {
+    names: &["sync"],
+    syntax: Syntax { flags: &[], operands: "[pool]...", least: 0, most: MANY },
+    doc: "Commits all changes of pools now.",
+    run: sync,
+};
+
+fn sync(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    session.ask(PoolSync { names: parsed.operands.clone() }).doing(|| "cannot commit".into())?;
+    Ok(())
+}

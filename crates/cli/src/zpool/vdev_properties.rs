@@ -1,0 +1,142 @@
+//! `zpool get` of groups and devices: read-only properties, named as in vdevprops(7).
+
+use super::vdev_tree::{Vdev, is_called, vdevs};
+use crate::json;
+use crate::options::Parsed;
+use crate::properties::{get_columns, get_fields, get_row};
+use crate::session::{Doing, Failure, Session};
+use crate::table::{render, tame};
+use serde_json::{Map, json};
+use steadfast_control::Refusal;
+use steadfast_control::api::{Source, Value};
+use steadfast_property::nice_bytes;
+
+/// The properties.
+const PROPERTIES: [&str; 15] = [
+    "name",
+    "capacity",
+    "state",
+    "guid",
+    "size",
+    "free",
+    "allocated",
+    "expandsize",
+    "path",
+    "parent",
+    "children",
+    "numchildren",
+    "read_errors",
+    "write_errors",
+    "checksum_errors",
+];
+
+/// Selects all groups and devices.
+const ALL: &str = "all-vdevs";
+
+/// True if the second word names a group or device of the pool in the first word. Else all words are pools.
+///
+/// # Errors
+/// There is no such pool.
+pub(super) fn are_named(session: &mut Session<'_, '_>, words: &[String]) -> Result<bool, Failure> {
+    let [pool, second, ..] = words else { return Ok(false) };
+    if second == ALL || second.contains('/') {
+        return Ok(true);
+    }
+    let all = vdevs(session, pool)?;
+    Ok(all.iter().any(|(vdev, _)| is_called(session, vdev, second)))
+}
+
+/// Prints properties of groups and devices of one pool.
+///
+/// # Errors
+/// The property, the device or the pool is unknown.
+pub(super) fn get(session: &mut Session<'_, '_>, parsed: &Parsed) -> Result<(), Failure> {
+    let fields = get_fields(parsed, false)?;
+    let wanted = wanted(&parsed.operands[0])?;
+    let (pool, words) = (parsed.operands[1].as_str(), &parsed.operands[2..]);
+    let all = vdevs(session, pool)?;
+    let mut found: Vec<&Vdev> = Vec::new();
+    for word in words {
+        let named = |(vdev, _): &&Vdev| word == ALL || is_called(session, vdev, word);
+        let named: Vec<&Vdev> = all.iter().filter(named).collect();
+        if named.is_empty() && word != ALL {
+            return Err(Refusal::no_device(pool, word)).doing(|| doing(pool));
+        }
+        found.extend(named);
+    }
+    let exact = parsed.has('p');
+    if parsed.has('j') {
+        let as_number = parsed.has_long("json-int");
+        let mut by_name = Map::new();
+        for vdev in found {
+            let property = |name: &&str| {
+                let value = value(vdev, name, exact);
+                ((*name).to_owned(), json::property(&value, &Value::measured(&value), as_number))
+            };
+            let properties: Map<_, _> = wanted.iter().map(property).collect();
+            by_name.insert(vdev.0.name.clone(), json!({ "name": vdev.0.name, "properties": properties }));
+        }
+        let mut document = json::document("zpool get");
+        document.insert("pools".into(), json!({ pool: { "name": pool, "vdevs": by_name } }));
+        session.line(json::text(document));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for vdev in found {
+        for name in &wanted {
+            let shown = tame(&value(vdev, name, exact));
+            rows.push(get_row(&fields, (&vdev.0.name, name), shown, None, &Source::None));
+        }
+    }
+    session.out.push_str(&render(&get_columns(&fields), &rows, parsed.has('H')));
+    Ok(())
+}
+
+fn doing(pool: &str) -> String {
+    format!("cannot get device properties of '{}'", tame(pool))
+}
+
+/// The properties of a comma-separated list; `all` means all.
+fn wanted(list: &str) -> Result<Vec<&str>, Failure> {
+    if list == "all" {
+        return Ok(PROPERTIES.to_vec());
+    }
+    let names: Vec<&str> = list.split(',').collect();
+    match names.iter().find(|name| !PROPERTIES.contains(*name)) {
+        None => Ok(names),
+        Some(name) => Err(Failure::Usage(format!(
+            "invalid property '{}': must be one of {}",
+            tame(name),
+            PROPERTIES.join(", ")
+        ))),
+    }
+}
+
+/// A value as printed; `-` if the vdev has none.
+fn value((vdev, parent): &Vdev, name: &str, exact: bool) -> String {
+    let bytes = |bytes: u64| if exact { bytes.to_string() } else { nice_bytes(bytes) };
+    let is_leaf = vdev.children.is_empty();
+    match name {
+        "name" => vdev.name.clone(),
+        "capacity" => {
+            let percent = vdev.allocated.saturating_mul(100).checked_div(vdev.size).unwrap_or(0);
+            if exact { percent.to_string() } else { format!("{percent}%") }
+        }
+        "state" => vdev.state.as_str().to_owned(),
+        "guid" if vdev.guid != 0 => vdev.guid.to_string(),
+        "size" => bytes(vdev.size),
+        "free" => bytes(vdev.size.saturating_sub(vdev.allocated)),
+        "allocated" => bytes(vdev.allocated),
+        "expandsize" if vdev.expandsize > 0 => bytes(vdev.expandsize),
+        "path" if is_leaf => vdev.name.clone(),
+        "parent" => parent.clone(),
+        "children" if !is_leaf => {
+            vdev.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>().join(",")
+        }
+        "numchildren" => vdev.children.len().to_string(),
+        "read_errors" => vdev.read_errors.to_string(),
+        "write_errors" => vdev.write_errors.to_string(),
+        "checksum_errors" => vdev.checksum_errors.to_string(),
+        _ => "-".to_owned(),
+    }
+}
