@@ -64,7 +64,9 @@ fn a_scrub_of_single_devices_names_what_is_lost() {
         "echo hidden > t/secret/file; zpool sync tank; zfs unmount tank/secret; zfs unload-key tank/secret",
     )
     .ok();
-    host.shell("zpool scrub -w tank; zpool status tank").ok().says("keys are not loaded: tank/secret");
+    host.shell("zpool scrub -w tank; zpool status tank")
+        .ok()
+        .says("not scanned, key not loaded: tank/secret");
     host.shell("zfs load-key tank/secret; zpool scrub -w tank").ok();
     assert!(!host.shell("zpool status tank").ok().out.contains("not loaded"));
     host.shell("zpool set scrublimit=40M tank; zpool get -H -o value scrublimit tank").ok().says("40M");
