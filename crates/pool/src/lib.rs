@@ -2,8 +2,8 @@
 //!
 //! Finds devices, chooses the root, wires the rooms together, commits, reports health.
 //!
-//! Reading order: [`create`] (what a pool is made of), [`commit`](self) in `commit.rs` (how a txg becomes durable),
-//! `import.rs` (how the last one is found again), `datasets.rs` (the dataset table), `keys.rs`.
+//! Reading order: `import/create.rs` (the parts of a pool), `commit/` (how a txg becomes durable),
+//! `import/load.rs` (how the last txg is found again), `datasets/` (the dataset table, keys).
 //!
 //! ## Lock order
 //! `sync_turn` < gate < `commit_state` < `table` < `props` < `history` < everything below this room.
