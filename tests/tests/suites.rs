@@ -68,5 +68,5 @@ fn a_suite_that_finds_something_ends_with_status_1() {
     worker(&format!("lab stress-worker {at} verify")).ok().says("words are what they should be");
     std::fs::write(tree.join("torn"), [1; 24]).expect("a file");
     worker(&format!("lab stress-worker {at} verify")).fails(1).says("nobody wrote there");
-    host.run("lab stress --only dance").fails(2).says("there is no suite `dance`");
+    host.run("lab stress --only dance").fails(2).says("invalid value 'dance' for '--only");
 }
