@@ -81,7 +81,7 @@ struct Book {
 }
 
 impl Book {
-    /// What docs/README.md lists.
+    /// The documents that docs/README.md lists.
     fn of(root: &Path) -> Result<Book, String> {
         let index = read(&root.join(INDEX))?;
         let front = [PathBuf::from("README.md"), PathBuf::from(INDEX)];
@@ -448,6 +448,23 @@ mod tests {
         for path in paths {
             assert!(root().join(path).exists(), "docs/CONTRIBUTING.md names {path}, which is not there");
         }
+    }
+
+    /// Each row of "Twelve questions": its search finds the word in the head of the file it names.
+    #[test]
+    fn the_twelve_questions_are_answered_by_their_searches() {
+        let text = read(&root().join("docs/CONTRIBUTING.md")).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split_once("`heads '"));
+        let mut questions = 0;
+        for (question, row) in rows {
+            let (word, row) = row.split_once("'`").unwrap();
+            let file = row.split('`').nth(1).unwrap();
+            let source = read(&root().join(file)).unwrap();
+            let found = source.lines().any(|line| line.starts_with("//!") && line.contains(word));
+            assert!(found, "{question}: the head of {file} does not name '{word}'");
+            questions += 1;
+        }
+        assert_eq!(questions, 12);
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! Verified, opened blocks of file content, kept for the next reader. Bounded; second chance (a clock) decides who goes.
+//! The block cache: verified, opened blocks of file content, kept for the next reader.
+//!
+//! Like the data half of ZFS's ARC, but blocks are evicted by second chance (a clock), and nodes of
+//! trees have a cache of their own (`steadfast_tree::NodeCache`).
 //!
 //! A block that is not here is read once, however many want it: the first who asks leads, the others wait for what the
 //! leader brings ([`Flight`]), with no lock held. If the leader fails, each of them reads for itself, so that the error

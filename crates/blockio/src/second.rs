@@ -1,5 +1,7 @@
 //! # The second cache
 //!
+//! Like ZFS's L2ARC, but an entry is known by the hash of its bytes, not by its place.
+//!
 //! Blocks of file content that were read from the pool's devices are kept, as they are stored, on other devices that are faster: *cache
 //! devices*. What is read from one is compared with the hash in the block's pointer, like everything else, and opened with its seal,
 //! so a cache device never has to be believed: at worst it is of no use.

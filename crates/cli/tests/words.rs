@@ -1,4 +1,4 @@
-//! What the commands print and how they end, against fixed answers behind a real socket pair.
+//! Output and exit codes of the commands, against fixed answers behind a real socket pair.
 
 mod answers;
 

@@ -1,4 +1,6 @@
-//! Streams: what `send` writes and `receive` reads. FORMAT.md, part "Streams".
+//! The encoding of the streams that `send` writes and `receive` reads. FORMAT.md, part "Streams".
+//!
+//! A frame is like ZFS's `dmu_replay_record`, but the bytes are our own: ZFS does not read them.
 //!
 //! This room lays bytes out; whoever reads or writes a stream makes the hashes.
 

@@ -1,4 +1,6 @@
-//! [`Space`]: append, read, free, and the hooks of a commit.
+//! [`Space`]: allocation (append), read, free, and the hooks of a commit.
+//!
+//! Stands where ZFS has metaslabs, but appends to open segments, so there are no space maps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

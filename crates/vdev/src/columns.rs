@@ -1,5 +1,7 @@
 //! # Columns of one segment
 //!
+//! Like `vdev_raidz` of ZFS, this is where missing or wrong columns are reconstructed.
+//!
 //! Writes rows with their parity, and reads bytes that somebody who knows them judges: [`Columns::read`] gives what the
 //! caller's function accepts, from wherever it can be had, and says which columns were wrong. What a block means and whose
 //! it is, nobody knows here: judgement comes in as a function.

@@ -1,5 +1,7 @@
 //! # Commit
 //!
+//! The counterpart of ZFS's `spa_sync`.
+//!
 //! One thread per pool closes transaction groups and makes each durable in one step.
 //!
 //! ## Order                                                                                 (docs/DESIGN.md, chapter 7)

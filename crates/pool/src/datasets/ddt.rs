@@ -1,4 +1,6 @@
-//! # Who refers to a block
+//! # The reference table
+//!
+//! Like ZFS's DDT and its block reference table in one: deduplication and reflinks share the rows.
 //!
 //! Most blocks have one pointer and nothing here. A block that more than one pointer leads to (a reflink), or that may come to have
 //! more because its content is known (deduplication), has a row in the reference table: items of the meta tree, keyed by address.

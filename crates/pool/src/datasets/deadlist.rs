@@ -1,4 +1,7 @@
-//! What a dataset lets go while its snapshots hold it. `docs/decisions/0090-snapshots.md`.
+//! The deadlist: blocks that a dataset let go while its snapshots hold them.
+//! `docs/decisions/0090-snapshots.md`.
+//!
+//! Like ZFS's deadlist, but a dataset has one, split in cells by birth and by the youngest snapshot.
 //!
 //! ## Definitions
 //! The *gap* of a txg is the youngest snapshot older than it, or 0. A block that is let go while L is the youngest snapshot, and whose

@@ -71,7 +71,7 @@ impl Kind {
         };
         let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         let kernel = |name: &str| {
-            // What is a module is loaded by mount.
+            // `mount` loads a file system that is a module.
             let listed = known.lines().any(|line| line.trim() == name)
                 || on_path("modprobe")
                     && Command::new("modprobe")

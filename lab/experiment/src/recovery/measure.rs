@@ -104,7 +104,7 @@ impl Hands<'_> {
             let usage = CpuSample::take(&[]).since(&before);
             let rate = bytes as f64 / 1e6 / seconds;
             self.note(bench.key, "fill", "filling, noise made meanwhile", "MB/s", rate);
-            // What neither idles nor waits for devices: with all of it the same work would go so much faster and no more.
+            // Share of time that neither idles nor waits for devices: its inverse bounds the speed-up.
             let busy = (100.0 - usage.idle - usage.wait).clamp(0.0, 100.0) / 100.0;
             self.note(bench.key, "fill_busy", "filling over what the processors allow", "times", busy);
             if let (Some(all), Some(parity)) = (all_at_once, bench.parity()) {
@@ -273,7 +273,7 @@ impl Hands<'_> {
         let (bytes, seconds) = bench.verify(self.stop)?;
         let rate = |bytes: u64, course: &Course| bytes as f64 / 1e6 / course.seconds;
         let key = bench.key;
-        // What zfs-fuse reads comes from the page cache of its images, and nobody counts it.
+        // zfs-fuse reads through the page cache of its images, where nothing is counted.
         let counted = key != "zfs-fuse";
         let read = |course: &Option<Course>| {
             course.as_ref().filter(|_| counted).map(|course| rate(course.read, course))

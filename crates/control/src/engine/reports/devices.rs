@@ -172,8 +172,8 @@ pub(in crate::engine) fn group_report(
     VdevReport { kind, size, allocated, expandsize: gain(redundancy, &children), children, ..report }
 }
 
-/// What a group gains if its devices are expanded: a mirror what the least of them then has more than now, as in ZFS. Where devices of
-/// raidz differ, all they have is of use as far as parity allows.
+/// Bytes that a group gains if its devices are expanded. A mirror gains by its smallest device, as in
+/// ZFS. Devices of raidz may differ in size: each byte counts as far as parity allows.
 fn gain(redundancy: steadfast_pool::Redundancy, children: &[VdevReport]) -> u64 {
     let least = |size: fn(&VdevReport) -> u64| children.iter().map(size).min().unwrap_or(0);
     match redundancy {
