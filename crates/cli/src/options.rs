@@ -219,7 +219,8 @@ impl Syntax {
         }
         for flag in self.flags {
             if flag.letter == '\0' {
-                let _ = write!(text, " [--{}]", flag.long);
+                let space = if flag.value.is_empty() { "" } else { " " };
+                let _ = write!(text, " [--{}{space}{}]", flag.long, flag.value);
             } else if !flag.value.is_empty() {
                 let _ = write!(text, " [-{} {}]", flag.letter, flag.value);
             }
@@ -233,8 +234,7 @@ impl Syntax {
     /// One line per option.
     #[must_use]
     pub fn explain(&self) -> String {
-        let mut text = String::new();
-        for flag in self.flags {
+        let spelling = |flag: &Flag| {
             let mut name = match (flag.letter, flag.long) {
                 ('\0', long) => format!("--{long}"),
                 (letter, "") => format!("-{letter}"),
@@ -243,7 +243,12 @@ impl Syntax {
             if !flag.value.is_empty() {
                 let _ = write!(name, " {}", flag.value);
             }
-            let _ = writeln!(text, "    {name:<22} {}", flag.doc);
+            name
+        };
+        let width = self.flags.iter().map(|flag| spelling(flag).len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for flag in self.flags {
+            let _ = writeln!(text, "    {:<width$}  {}", spelling(flag), flag.doc);
         }
         text
     }
@@ -260,6 +265,7 @@ mod tests {
             valued('o', "property", "which"),
             flag('j', "JSON").or("json"),
             Flag { letter: '\0', long: "json-int", value: "", doc: "numbers" },
+            Flag { letter: '\0', long: "cache", value: "size", doc: "limit" },
         ],
         operands: "[pool]...",
         least: 1,
@@ -297,10 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn descriptions_stand_in_one_column() {
+        let text = SYNTAX.explain();
+        let column = |doc: &str| text.lines().find_map(|line| line.find(doc)).expect(doc);
+        assert_eq!(column("no headings"), column("which"));
+        assert_eq!(column("limit"), column("JSON"));
+        assert!(text.contains("    --cache size  limit\n"), "{text}");
+    }
+
+    #[test]
     fn help_needs_nothing_else() {
         for line in ["-h", "-?", "--help", "-H --help"] {
             assert!(parse(line).unwrap().help, "{line}");
         }
-        assert_eq!(SYNTAX.usage(), " [-Hpj] [-o property] [--json-int] [pool]...");
+        assert_eq!(SYNTAX.usage(), " [-Hpj] [-o property] [--json-int] [--cache size] [pool]...");
     }
 }

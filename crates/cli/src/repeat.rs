@@ -33,7 +33,9 @@ impl Plan {
         let count = match numbers.get(1).map(|text| text.parse::<u64>()) {
             None => None,
             Some(Ok(count)) if count > 0 => Some(count),
-            Some(_) => return Err(usage(format!("invalid count '{}'", numbers[1]))),
+            Some(_) => {
+                return Err(usage(format!("invalid count '{}': must be a whole number from 1", numbers[1])));
+            }
         };
         if let Some(extra) = numbers.get(2) {
             return Err(usage(format!("too many arguments: unexpected '{extra}'")));
