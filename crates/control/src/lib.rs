@@ -12,7 +12,7 @@
 //! - [`daemon`]: its life from start to signal. [`runtime`]: its folder, socket, lock and log.
 //! - [`cachefile`]: the pools to import at the next start.
 //! - [`secret`]: keys and passphrases. [`descriptor`]: source or target of a stream.
-//! - [`date`]: the calendar. [`owners`]: names of users and groups. [`memory`]: memory of the machine.
+//! - [`owners`]: names of users and groups. [`memory`]: memory of the machine.
 //! - [`inject`]: deliberate faults.
 //!
 //! ## Invariants
@@ -31,7 +31,6 @@ mod caller;
 pub mod check;
 pub mod client;
 pub mod daemon;
-pub mod date;
 pub mod descriptor;
 pub mod engine;
 pub mod inject;

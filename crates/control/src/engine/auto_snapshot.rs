@@ -14,16 +14,19 @@
 //! [auto_snapshot.4] A file system at its `snapshot_limit`, or without its key, does not stop the snapshots of others. It
 //!     is tried again each minute.
 
-use crate::date;
-use crate::date::Civil;
 use crate::engine::policy_state::PolicyState;
 use crate::engine::state::{Engine, ImportedPool};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_property::{AUTO_SNAPSHOT, Local, Period, Policy};
 
 /// Time between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(5);
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 /// A period of a file system that has begun.
 struct Due {
@@ -186,23 +189,30 @@ fn too_many(held: &ImportedPool, dataset: &str, period: Period, count: u32) -> V
     of_period[..beyond].iter().map(|name| format!("{dataset}@{name}")).collect()
 }
 
-/// Name of the snapshot of the period that holds this moment.
+/// Name of the snapshot of the period that holds this moment, in seconds since 1970.
 fn label(period: Period, now: u64) -> String {
-    let Civil { weekday, .. } = date::civil(now);
-    // Weeks begin on Mondays.
+    let moment = date_time(now);
     let begin = match period {
-        Period::Weekly => now.saturating_sub((weekday as u64 + 6) % 7 * date::DAY),
-        _ => now,
+        Period::Frequent => {
+            format!("{}:{:02}", moment.strftime("%Y-%m-%d_%H"), moment.minute() / 15 * 15)
+        }
+        Period::Hourly => moment.strftime("%Y-%m-%d_%H:00").to_string(),
+        Period::Daily => moment.strftime("%Y-%m-%d").to_string(),
+        Period::Weekly => {
+            let since_monday = moment.weekday().to_monday_zero_offset().unsigned_abs();
+            let monday = date_time(now.saturating_sub(u64::from(since_monday) * DAY));
+            monday.strftime("%Y-%m-%d").to_string()
+        }
+        Period::Monthly => moment.strftime("%Y-%m").to_string(),
+        Period::Yearly => moment.strftime("%Y").to_string(),
     };
-    let Civil { year, month, day, hour, minute, .. } = date::civil(begin);
-    let moment = match period {
-        Period::Frequent => format!("{year:04}-{month:02}-{day:02}_{hour:02}:{:02}", minute / 15 * 15),
-        Period::Hourly => format!("{year:04}-{month:02}-{day:02}_{hour:02}:00"),
-        Period::Daily | Period::Weekly => format!("{year:04}-{month:02}-{day:02}"),
-        Period::Monthly => format!("{year:04}-{month:02}"),
-        Period::Yearly => format!("{year:04}"),
-    };
-    format!("auto-{}-{moment}", period.word())
+    format!("auto-{}-{begin}", period.word())
+}
+
+/// Date and time of day in UTC. A time beyond the calendar counts as the beginning of 1970.
+fn date_time(seconds: u64) -> DateTime {
+    let seconds = i64::try_from(seconds).unwrap_or_default();
+    Offset::UTC.to_datetime(Timestamp::from_second(seconds).unwrap_or_default())
 }
 
 /// Is this a name that [`label`] gives to a snapshot of this period?
@@ -238,7 +248,7 @@ mod tests {
             ]
         );
         // The Monday after it, and the first seconds of all.
-        assert_eq!(label(Period::Weekly, NOW + date::DAY), "auto-weekly-2026-11-23");
+        assert_eq!(label(Period::Weekly, NOW + DAY), "auto-weekly-2026-11-23");
         assert_eq!(label(Period::Weekly, 0), "auto-weekly-1970-01-01", "there is no Monday before it");
     }
 
